@@ -1,0 +1,80 @@
+#include "encoder/container_writer.h"
+
+#include <cstring>
+
+#include "core/check.h"
+#include "format/crc32c.h"
+
+namespace l3 {
+
+void AppendChunk(uint32_t type, Bytes data, std::vector<uint8_t>* chunks) {
+  const size_t begin = chunks->size();
+  chunks->resize(begin + 8 + CeilDiv(data.size, 4) * 4);
+  uint8_t* p = chunks->data() + begin;
+  StoreU32(p, type);
+  StoreU32(p + 4, static_cast<uint32_t>(data.size));
+  if (data.size != 0) std::memcpy(p + 8, data.data, data.size);
+}
+
+std::vector<uint8_t> SerializeValueTable(const std::vector<uint16_t>& values) {
+  std::vector<uint8_t> data(4);
+  StoreU32(data.data(), static_cast<uint32_t>(values.size()));
+  uint32_t next = 0;
+  for (const uint16_t value : values) {
+    uint32_t gap = value - next;
+    for (; gap >= 0x80; gap >>= 7) data.push_back(static_cast<uint8_t>(gap | 0x80));
+    data.push_back(static_cast<uint8_t>(gap));
+    next = value + 1u;
+  }
+  return data;
+}
+
+void FinishPayload(size_t begin, std::vector<uint8_t>* payloads) {
+  const uint64_t size = CeilDiv(payloads->size() - begin, kPayloadAlignment) * kPayloadAlignment;
+  payloads->resize(begin + size);
+  uint8_t* payload = payloads->data() + begin;
+  StoreU32(payload, PayloadCheck(payload, size));
+}
+
+std::vector<uint8_t> AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
+                                  const std::vector<uint32_t>& payload_sizes,
+                                  const std::vector<std::vector<uint8_t>>& payload_runs) {
+  info.chunks_bytes = static_cast<uint32_t>(chunks.size());
+  const size_t checked_bytes = chunks.size() + 4 * payload_sizes.size();
+  const size_t head_bytes =
+      CeilDiv(kHeaderBytes + checked_bytes + 4, kPayloadAlignment) * kPayloadAlignment;
+  size_t total = head_bytes;
+  for (const auto& run : payload_runs) total += run.size();
+
+  std::vector<uint8_t> file;
+  file.reserve(total);
+  file.resize(head_bytes);
+  uint8_t* p = file.data();
+  std::memcpy(p, kSignature, sizeof(kSignature));
+  p[8] = kVersion;
+  p[9] = info.channels;
+  p[10] = info.sample_bits;
+  p[11] = info.used_bits;
+  p[12] = info.shift;
+  p[13] = info.tile_width_log2;
+  p[14] = info.tile_height_log2;
+  p[15] = static_cast<uint8_t>(info.meaning);
+  StoreU32(p + 16, info.width_px);
+  StoreU32(p + 20, info.height_px);
+  StoreU32(p + 24, info.chunks_bytes);
+  StoreU32(p + 28, Crc32c(p, 28));
+
+  uint8_t* checked = p + kHeaderBytes;
+  if (!chunks.empty()) std::memcpy(checked, chunks.data(), chunks.size());
+  uint8_t* index = checked + chunks.size();
+  uint32_t end = 0;
+  for (size_t tile = 0; tile < payload_sizes.size(); ++tile) {
+    end += payload_sizes[tile] / kPayloadAlignment;
+    StoreU32(index + 4 * tile, end);
+  }
+  StoreU32(checked + checked_bytes, Crc32c(checked, checked_bytes));
+  for (const auto& run : payload_runs) file.insert(file.end(), run.begin(), run.end());
+  return file;
+}
+
+}  // namespace l3

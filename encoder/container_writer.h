@@ -1,0 +1,27 @@
+// Writes the parts of a file around the tiles (format.md 2 to 5). Layer: encoder.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "encoder/encoder.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// A chunk's header, data and padding, appended to `chunks`.
+void AppendChunk(uint32_t type, Bytes data, std::vector<uint8_t>* chunks);
+
+// The value table of `values` (rising), as chunk data.
+std::vector<uint8_t> SerializeValueTable(const std::vector<uint16_t>& values);
+
+// Pads the payload that starts at `begin` to whole units and fills in its check.
+void FinishPayload(size_t begin, std::vector<uint8_t>* payloads);
+
+// The whole file. `info.chunks_bytes` is set here; payload_sizes[t] is the size
+// of tile t's payload, and `payload_runs` hold all payloads in tile order.
+std::vector<uint8_t> AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
+                                  const std::vector<uint32_t>& payload_sizes,
+                                  const std::vector<std::vector<uint8_t>>& payload_runs);
+
+}  // namespace l3

@@ -1,0 +1,285 @@
+#include "encoder/encoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "cpu/parallel.h"
+#include "encoder/container_writer.h"
+#include "encoder/packed_encoder.h"
+
+namespace l3 {
+namespace {
+
+constexpr uint32_t kDefaultTileWidthLog2 = 8;
+constexpr uint32_t kDefaultTileHeightLog2 = 6;
+// Of stored tiles in images that do not shrink: big enough that tile headers
+// cost less than 0.1 %.
+constexpr uint64_t kMinLargeTileBytes = 32768;
+
+// How samples become values (format.md 4).
+struct ValueCoding {
+  uint32_t used_bits = 1;
+  uint32_t shift = 0;
+  std::vector<uint16_t> table;  // distinct samples; empty without a table
+  std::vector<uint16_t> rank;   // of each possible sample; empty without a table
+
+  uint16_t Value(uint32_t sample) const {
+    return table.empty() ? static_cast<uint16_t>(sample >> shift) : rank[sample];
+  }
+};
+
+const uint8_t* RowOf(const PixelView& pixels, uint32_t y) {
+  return pixels.data + uint64_t{y} * pixels.row_stride_bytes;
+}
+
+template <typename Sample>
+uint32_t SampleAt(const uint8_t* row, uint64_t i) {
+  Sample sample;
+  std::memcpy(&sample, row + i * sizeof(Sample), sizeof(Sample));
+  return sample;
+}
+
+// Marks the samples that occur.
+template <typename Sample>
+std::vector<uint8_t> FindUsedSamples(const PixelView& pixels) {
+  std::vector<uint8_t> used(size_t{1} << (8 * sizeof(Sample)));
+  const uint64_t row_samples = uint64_t{pixels.width_px} * pixels.channels;
+  for (uint32_t y = 0; y < pixels.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, y);
+    for (uint64_t i = 0; i < row_samples; ++i) used[SampleAt<Sample>(row, i)] = 1;
+    // Photographs soon use all 8-bit numbers; the rest need not be read.
+    if (sizeof(Sample) == 1 && std::find(used.begin(), used.end(), 0) == used.end()) break;
+  }
+  return used;
+}
+
+// The values without a table: unused low bits dropped.
+ValueCoding ShiftedValues(const std::vector<uint8_t>& used) {
+  uint32_t any = 0;
+  for (uint32_t sample = 0; sample < used.size(); ++sample) {
+    if (used[sample]) any |= sample;
+  }
+  ValueCoding coding;
+  coding.shift = any == 0 ? 0 : static_cast<uint32_t>(__builtin_ctz(any));
+  coding.used_bits = std::max(1u, BitLength(any >> coding.shift));
+  return coding;
+}
+
+// The values by rank.
+ValueCoding RankedValues(const std::vector<uint8_t>& used) {
+  ValueCoding coding;
+  coding.rank.resize(used.size());
+  for (uint32_t sample = 0; sample < used.size(); ++sample) {
+    coding.rank[sample] = static_cast<uint16_t>(coding.table.size());
+    if (used[sample]) coding.table.push_back(static_cast<uint16_t>(sample));
+  }
+  coding.used_bits = std::max(1u, BitLength(static_cast<uint32_t>(coding.table.size()) - 1));
+  return coding;
+}
+
+template <typename Sample>
+void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+              TilePlanes* planes) {
+  planes->width_px = rect.width_px;
+  planes->height_px = rect.height_px;
+  planes->channels = pixels.channels;
+  planes->used_bits = coding.used_bits;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
+                         uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
+    for (uint32_t c = 0; c < pixels.channels; ++c) {
+      uint16_t* out = planes->plane[c] + y * kMaxPackedTileSide;
+      for (uint32_t x = 0; x < rect.width_px; ++x) {
+        const uint32_t sample = SampleAt<Sample>(row, uint64_t{x} * pixels.channels + c);
+        out[x] = coding.Value(sample);
+      }
+    }
+  }
+}
+
+void AppendTileHeader(TileCoding coding, std::vector<uint8_t>* out) {
+  const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(coding)};
+  out->insert(out->end(), header, header + kTileHeaderBytes);
+}
+
+template <typename Sample>
+void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                         std::vector<uint8_t>* out) {
+  AppendTileHeader(TileCoding::kStored, out);
+  const uint64_t row_samples = uint64_t{rect.width_px} * pixels.channels;
+  size_t pos = out->size();
+  out->resize(pos + row_samples * rect.height_px * sizeof(Sample));
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
+                         uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
+    for (uint64_t i = 0; i < row_samples; ++i, pos += sizeof(Sample)) {
+      const uint32_t value = coding.Value(SampleAt<Sample>(row, i));
+      (*out)[pos] = static_cast<uint8_t>(value);
+      if (sizeof(Sample) == 2) (*out)[pos + 1] = static_cast<uint8_t>(value >> 8);
+    }
+  }
+}
+
+// True, and the payload appended, if every pixel of the tile is the same.
+bool AppendConstantPayload(const TilePlanes& planes, std::vector<uint8_t>* out) {
+  for (uint32_t c = 0; c < planes.channels; ++c) {
+    const uint16_t first = planes.plane[c][0];
+    for (uint32_t y = 0; y < planes.height_px; ++y) {
+      const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
+      if (!std::all_of(row, row + planes.width_px, [first](uint16_t v) { return v == first; })) {
+        return false;
+      }
+    }
+  }
+  AppendTileHeader(TileCoding::kConstant, out);
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    const uint32_t value = c < planes.channels ? planes.plane[c][0] : 0;
+    out->push_back(static_cast<uint8_t>(value));
+    out->push_back(static_cast<uint8_t>(value >> 8));
+  }
+  return true;
+}
+
+// Working memory of one thread.
+struct TileWorkspace {
+  TilePlanes planes;
+  PackedWorkspacePtr packed = MakePackedWorkspace();
+};
+
+template <typename Sample>
+void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
+                uint32_t tile, TileWorkspace* work, std::vector<uint8_t>* out) {
+  const size_t begin = out->size();
+  const TileRect rect = GetTileRect(info, tile);
+  if (work == nullptr) {
+    AppendStoredPayload<Sample>(pixels, coding, rect, out);
+  } else {
+    LoadTile<Sample>(pixels, coding, rect, &work->planes);
+    if (!AppendConstantPayload(work->planes, out)) {
+      AppendPackedPayload(&work->planes, work->packed.get(), out);
+      const uint64_t stored_bytes =
+          kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
+      if (out->size() - begin > stored_bytes) {
+        out->resize(begin);
+        AppendStoredPayload<Sample>(pixels, coding, rect, out);
+      }
+    }
+  }
+  FinishPayload(begin, out);
+}
+
+// Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
+std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info,
+                                 const ValueCoding& coding, const EncodeOptions& options,
+                                 bool only_stored) {
+  info.used_bits = static_cast<uint8_t>(coding.used_bits);
+  info.shift = static_cast<uint8_t>(coding.shift);
+  std::vector<uint8_t> chunks;
+  if (!coding.table.empty()) {
+    const std::vector<uint8_t> table = SerializeValueTable(coding.table);
+    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
+  }
+  if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
+  if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
+  if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
+
+  // A task is a run of tiles, so that threads share work finely and their
+  // buffers stay few.
+  constexpr uint32_t kTilesPerTask = 4;
+  const uint32_t tiles = info.tile_count();
+  const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
+  std::vector<uint32_t> payload_sizes(tiles);
+  std::vector<std::vector<uint8_t>> payload_runs(tasks);
+  const auto make_workspace = [only_stored] {
+    return std::unique_ptr<TileWorkspace>(only_stored ? nullptr : new TileWorkspace);
+  };
+  const auto encode = [&](const std::unique_ptr<TileWorkspace>& work, uint64_t task) {
+    std::vector<uint8_t>& run = payload_runs[task];
+    const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
+    for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
+      const size_t before = run.size();
+      if (info.sample_bits == 8) {
+        AppendTile<uint8_t>(pixels, info, coding, tile, work.get(), &run);
+      } else {
+        AppendTile<uint16_t>(pixels, info, coding, tile, work.get(), &run);
+      }
+      payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
+    }
+  };
+  ParallelForWithState(tasks, options.threads, make_workspace, encode);
+  return AssembleFile(info, chunks, payload_sizes, payload_runs);
+}
+
+// Log2 of the smallest power of two that is not below `v`.
+uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
+
+std::vector<uint8_t> EncodeStored(const PixelView& pixels, ImageInfo info,
+                                  const EncodeOptions& options) {
+  info.tile_width_log2 = static_cast<uint8_t>(
+      std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, kMaxTileLog2));
+  const uint64_t line_bytes =
+      std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
+      info.pixel_bytes();
+  const uint64_t lines = CeilDiv(kMinLargeTileBytes, line_bytes);
+  info.tile_height_log2 =
+      static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
+  ValueCoding as_is;
+  as_is.used_bits = info.sample_bits;
+  return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true);
+}
+
+bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
+  const uint64_t metadata = uint64_t{options.icc.size} + options.exif.size + options.palette.size;
+  const bool tile_width_ok =
+      options.tile_width_log2 == 0 || (options.tile_width_log2 >= kMinTileWidthLog2 &&
+                                       options.tile_width_log2 <= kMaxPackedTileLog2);
+  const bool tile_height_ok =
+      options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
+                                        options.tile_height_log2 <= kMaxPackedTileLog2);
+  // Room for the largest value table beside the metadata.
+  return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
+         uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
+         pixels.channels <= kMaxChannels &&
+         (pixels.sample_bits == 8 || pixels.sample_bits == 16) &&
+         metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
+         options.palette.size <= 1024 && tile_width_ok && tile_height_ok;
+}
+
+}  // namespace
+
+Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
+                   std::vector<uint8_t>* encoded) {
+  if (!IsValid(pixels, options)) return Status::kInvalidArgument;
+  ImageInfo info{};
+  info.width_px = pixels.width_px;
+  info.height_px = pixels.height_px;
+  info.channels = static_cast<uint8_t>(pixels.channels);
+  info.sample_bits = static_cast<uint8_t>(pixels.sample_bits);
+  info.tile_width_log2 = static_cast<uint8_t>(
+      options.tile_width_log2 != 0 ? options.tile_width_log2 : kDefaultTileWidthLog2);
+  info.tile_height_log2 = static_cast<uint8_t>(
+      options.tile_height_log2 != 0 ? options.tile_height_log2 : kDefaultTileHeightLog2);
+  info.meaning = options.meaning;
+
+  const std::vector<uint8_t> used = pixels.sample_bits == 8 ? FindUsedSamples<uint8_t>(pixels)
+                                                            : FindUsedSamples<uint16_t>(pixels);
+  const ValueCoding shifted = ShiftedValues(used);
+  *encoded = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
+  const ValueCoding ranked = RankedValues(used);
+  if (ranked.used_bits < shifted.used_bits) {
+    std::vector<uint8_t> other =
+        EncodeTiles(pixels, info, ranked, options, /*only_stored=*/false);
+    if (other.size() < encoded->size()) *encoded = std::move(other);
+  }
+
+  const uint64_t raw_bytes = info.image_bytes();
+  const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
+  if (encoded->size() > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
+    std::vector<uint8_t> other = EncodeStored(pixels, info, options);
+    if (other.size() < encoded->size()) *encoded = std::move(other);
+  }
+  return Status::kOk;
+}
+
+}  // namespace l3

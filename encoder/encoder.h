@@ -1,0 +1,43 @@
+// Encodes an image: searches parameters and writes the bytes of format.md.
+// Layer: encoder. Deterministic: the same pixels and options give the same
+// bytes, whatever the number of threads or the machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "format/constants.h"
+#include "format/status.h"
+
+namespace l3 {
+
+// Pixels to encode: HWC, channels interleaved, u8 or u16 in native order.
+struct PixelView {
+  const uint8_t* data;
+  uint32_t width_px;
+  uint32_t height_px;
+  uint32_t channels;       // 1 to 4
+  uint32_t sample_bits;    // 8 or 16
+  uint64_t row_stride_bytes;
+};
+
+struct Bytes {
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+};
+
+struct EncodeOptions {
+  unsigned threads = 1;             // 0: all the machine has
+  uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8
+  uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8
+  Meaning meaning = Meaning::kColor;
+  Bytes icc, exif, palette;         // chunks; none when empty
+};
+
+// Returns kInvalidArgument for pixels or options the format cannot hold.
+// Throws std::bad_alloc only.
+Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
+                   std::vector<uint8_t>* encoded);
+
+}  // namespace l3

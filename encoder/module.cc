@@ -1,0 +1,213 @@
+// Python bindings `l3dali._native` of encoder and CPU decoder. Layer: adapter;
+// holds no codec arithmetic. Arguments are judged in python/l3dali/codec.py.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu/cpu_decoder.h"
+#include "encoder/encoder.h"
+#include "format/image_view.h"
+
+namespace py = pybind11;
+
+namespace l3 {
+namespace {
+
+// L3Error, a ValueError with `.status`. Lives as long as the interpreter.
+PyObject* l3_error = nullptr;
+
+[[noreturn]] void ThrowL3Error(Status status, const std::string& context) {
+  const std::string message = context + StatusMessage(status) + " (" + StatusName(status) + ")";
+  py::object error = py::reinterpret_borrow<py::object>(l3_error)(message);
+  error.attr("status") = StatusName(status);
+  PyErr_SetObject(l3_error, error.ptr());
+  throw py::error_already_set();
+}
+
+void Require(Status status, const std::string& context = "") {
+  if (status != Status::kOk) ThrowL3Error(status, context);
+}
+
+// The bytes of a contiguous buffer. Holds it while it lives.
+class BufferBytes {
+ public:
+  explicit BufferBytes(const py::buffer& buffer) {
+    if (PyObject_GetBuffer(buffer.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  ~BufferBytes() { PyBuffer_Release(&view_); }
+  BufferBytes(const BufferBytes&) = delete;
+  BufferBytes& operator=(const BufferBytes&) = delete;
+
+  const uint8_t* data() const { return static_cast<const uint8_t*>(view_.buf); }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+ private:
+  Py_buffer view_;
+};
+
+Bytes ToBytes(const std::optional<py::bytes>& chunk) {
+  if (!chunk) return {};
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(chunk->ptr(), &data, &size) != 0) throw py::error_already_set();
+  return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
+}
+
+uint32_t TileSideLog2(uint32_t side) {
+  if (side == 0 || (side & (side - 1)) != 0) {
+    ThrowL3Error(Status::kInvalidArgument, "tile sides are powers of two: ");
+  }
+  return BitLength(side) - 1;
+}
+
+py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
+                 std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
+                 const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
+                 const std::optional<py::bytes>& palette) {
+  const bool is_u8 = py::isinstance<py::array_t<uint8_t>>(image);
+  const bool is_u16 = py::isinstance<py::array_t<uint16_t>>(image);
+  if (image.ndim() != 3 || !(is_u8 || is_u16) || !(image.flags() & py::array::c_style)) {
+    throw py::type_error("expected a C-contiguous uint8 or uint16 array of shape (H, W, C)");
+  }
+  for (py::ssize_t i = 0; i < 3; ++i) {
+    if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
+      ThrowL3Error(Status::kInvalidArgument, "image size: ");
+    }
+  }
+  if (mode != "packed" || effort < 1 || effort > 9) {
+    ThrowL3Error(Status::kInvalidArgument, "mode or effort: ");
+  }
+  PixelView pixels{};
+  pixels.data = static_cast<const uint8_t*>(image.data());
+  pixels.height_px = static_cast<uint32_t>(image.shape(0));
+  pixels.width_px = static_cast<uint32_t>(image.shape(1));
+  pixels.channels = static_cast<uint32_t>(image.shape(2));
+  pixels.sample_bits = is_u8 ? 8 : 16;
+  pixels.row_stride_bytes =
+      static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
+  EncodeOptions options;
+  options.threads = threads;
+  if (tile) {
+    options.tile_width_log2 = TileSideLog2(tile->first);
+    options.tile_height_log2 = TileSideLog2(tile->second);
+  }
+  options.meaning = labels ? Meaning::kLabels : Meaning::kColor;
+  options.icc = ToBytes(icc);
+  options.exif = ToBytes(exif);
+  options.palette = ToBytes(palette);
+
+  std::vector<uint8_t> encoded;
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = EncodeImage(pixels, options, &encoded);
+  }
+  Require(status);
+  return py::bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+}
+
+py::array Decode(const py::buffer& data, unsigned threads) {
+  const BufferBytes bytes(data);
+  ImageView view;
+  Require(ParseImage(bytes.data(), bytes.size(), &view));
+  const ImageInfo& info = view.info;
+  const std::vector<py::ssize_t> shape = {info.height_px, info.width_px, info.channels};
+  py::array image(info.sample_bits == 8 ? py::dtype::of<uint8_t>() : py::dtype::of<uint16_t>(),
+                  shape);
+  const ImageOutput output{static_cast<uint8_t*>(image.mutable_data()), info.row_bytes()};
+  Status status;
+  uint32_t tile = 0;
+  {
+    py::gil_scoped_release release;
+    const CpuDecoder decoder(view);
+    status = decoder.DecodeImage(output, threads);
+    if (status != Status::kOk) {
+      while (decoder.DecodeTiles(tile, tile + 1, output) == Status::kOk) ++tile;
+    }
+  }
+  Require(status,
+          "tile " + std::to_string(tile) + " of " + std::to_string(info.tile_count()) + ": ");
+  return image;
+}
+
+// Decodes and drops the pixels; the first problem is raised.
+void Verify(const py::buffer& data, unsigned threads) { Decode(data, threads); }
+
+// Payloads of each coding, as their headers say.
+py::dict CountCodings(const ImageView& view) {
+  constexpr const char* kNames[] = {"constant", "stored", "packed"};
+  size_t counts[3] = {};
+  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+    const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
+    Require(coding < 3 ? Status::kOk : Status::kUnsupportedFeature,
+            "tile " + std::to_string(tile) + ": ");
+    ++counts[coding];
+  }
+  py::dict codings;
+  for (int i = 0; i < 3; ++i) codings[kNames[i]] = counts[i];
+  return codings;
+}
+
+py::dict Info(const py::buffer& data) {
+  const BufferBytes bytes(data);
+  ImageView view;
+  Require(ParseImage(bytes.data(), bytes.size(), &view));
+  const ImageInfo& info = view.info;
+  py::dict chunks;
+  constexpr std::pair<const char*, uint32_t> kChunks[] = {
+      {"icc ", kChunkIcc}, {"exif", kChunkExif}, {"plte", kChunkPalette}};
+  for (const auto& [name, type] : kChunks) {
+    const ChunkView chunk = FindChunk(view, type);
+    if (chunk.data != nullptr) {
+      chunks[name] = py::bytes(reinterpret_cast<const char*>(chunk.data), chunk.size);
+    }
+  }
+  py::dict result;
+  result["width"] = info.width_px;
+  result["height"] = info.height_px;
+  result["channels"] = info.channels;
+  result["bit_depth"] = info.sample_bits;
+  result["used_bits"] = info.used_bits;
+  result["shift"] = info.shift;
+  result["tile_width"] = 1u << info.tile_width_log2;
+  result["tile_height"] = 1u << info.tile_height_log2;
+  result["labels"] = info.meaning == Meaning::kLabels;
+  result["tile_count"] = info.tile_count();
+  result["value_count"] = view.value_count;
+  result["bytes"] = bytes.size();
+  result["raw_bytes"] = info.image_bytes();
+  result["codings"] = CountCodings(view);
+  result["chunks"] = chunks;
+  return result;
+}
+
+}  // namespace
+}  // namespace l3
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
+  py::dict attributes;
+  attributes["__module__"] = "l3dali";
+  attributes["__doc__"] =
+      "Data that is no valid L3 image, or an image L3 cannot hold.\n\n"
+      "`status` is the name of the reason, as docs/format.md lists them.";
+  attributes["status"] = "kInvalidArgument";
+  l3::l3_error = PyErr_NewException("l3dali.L3Error", PyExc_ValueError, attributes.ptr());
+  if (l3::l3_error == nullptr) throw py::error_already_set();
+  m.add_object("L3Error", py::reinterpret_borrow<py::object>(l3::l3_error));
+
+  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"),
+        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
+        py::arg("palette"));
+  m.def("decode", &l3::Decode, py::arg("data"), py::kw_only(), py::arg("threads"));
+  m.def("info", &l3::Info, py::arg("data"));
+  m.def("verify", &l3::Verify, py::arg("data"), py::kw_only(), py::arg("threads"));
+}

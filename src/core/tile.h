@@ -1,0 +1,199 @@
+// A tile from payload to samples: the scalar truth that every engine must
+// equal (format.md 5). Layer: core. No allocation, no I/O.
+#pragma once
+
+#include "core/check.h"
+#include "core/color.h"
+#include "core/packed.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// Where decoded samples go: rows of HWC samples as stored. Plain data.
+struct ImageOutput {
+  uint8_t* data;  // top left sample of the image
+  uint64_t row_stride_bytes;
+};
+
+// A payload whose header is known to be sound.
+struct TilePayload {
+  const uint8_t* data;
+  uint32_t size;  // bytes, a multiple of 16
+  TileCoding coding;
+  ColorTransform transform;
+};
+
+// Judges the header of a payload; its check is judged apart, as engines share
+// that work between lanes (PayloadCheck).
+L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8_t* data,
+                                              uint32_t size, TilePayload* tile) {
+  if (data[4] > static_cast<uint8_t>(TileCoding::kPacked)) return Status::kUnsupportedFeature;
+  if (data[5] > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
+    return Status::kUnsupportedFeature;
+  }
+  tile->data = data;
+  tile->size = size;
+  tile->coding = static_cast<TileCoding>(data[4]);
+  tile->transform = static_cast<ColorTransform>(data[5]);
+  if (LoadU16(data + 6) != 0) return Status::kCorruptTile;
+  if (tile->transform != ColorTransform::kNone &&
+      (info.channels < 3 || tile->coding != TileCoding::kPacked)) {
+    return Status::kCorruptTile;
+  }
+  if (tile->coding != TileCoding::kStored &&
+      (info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2)) {
+    return Status::kCorruptTile;
+  }
+  return Status::kOk;
+}
+
+// The body must end in the last 16 bytes of the payload, zeros behind it.
+L3_HOST_DEVICE inline Status CheckBodyEnd(const TilePayload& tile, uint64_t body_end) {
+  if (body_end > tile.size || tile.size - body_end >= kPayloadAlignment) {
+    return Status::kCorruptTile;
+  }
+  for (uint64_t i = body_end; i < tile.size; ++i) {
+    if (tile.data[i] != 0) return Status::kCorruptTile;
+  }
+  return Status::kOk;
+}
+
+L3_HOST_DEVICE inline void StoreSample(uint8_t* out, uint32_t index, uint32_t sample,
+                                       uint32_t sample_bits) {
+  if (sample_bits == 8) {
+    out[index] = static_cast<uint8_t>(sample);
+  } else {
+    reinterpret_cast<uint16_t*>(out)[index] = static_cast<uint16_t>(sample);
+  }
+}
+
+// Pixel (x, y) of the tile in the output.
+L3_HOST_DEVICE inline uint8_t* TileRow(const ImageInfo& info, const ImageOutput& output,
+                                       const TileRect& rect, uint32_t y) {
+  return output.data + (uint64_t{rect.y_px} + y) * output.row_stride_bytes +
+         uint64_t{rect.x_px} * info.pixel_bytes();
+}
+
+L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const SampleMap& map,
+                                                const TileRect& rect, const TilePayload& tile,
+                                                const ImageOutput& output) {
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + 2 * kMaxChannels);
+  if (status != Status::kOk) return status;
+  uint32_t samples[kMaxChannels];
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    const uint32_t value = LoadU16(tile.data + kTileHeaderBytes + 2 * c);
+    if (value >= (c < info.channels ? map.value_count : 1)) return Status::kCorruptTile;
+    samples[c] = c < info.channels ? map(value) : 0;
+  }
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    uint8_t* out = TileRow(info, output, rect, y);
+    for (uint32_t x = 0; x < rect.width_px; ++x) {
+      for (uint32_t c = 0; c < info.channels; ++c) {
+        StoreSample(out, x * info.channels + c, samples[c], info.sample_bits);
+      }
+    }
+  }
+  return Status::kOk;
+}
+
+L3_HOST_DEVICE inline Status DecodeStoredTile(const ImageInfo& info, const SampleMap& map,
+                                              const TileRect& rect, const TilePayload& tile,
+                                              const ImageOutput& output) {
+  const uint64_t row_samples = uint64_t{rect.width_px} * info.channels;
+  const uint64_t row_bytes = row_samples * info.sample_bytes();
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
+  if (status != Status::kOk) return status;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* in = tile.data + kTileHeaderBytes + row_bytes * y;
+    uint8_t* out = TileRow(info, output, rect, y);
+    for (uint32_t i = 0; i < row_samples; ++i) {
+      const uint32_t value = info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i});
+      if (value >= map.value_count) return Status::kCorruptTile;
+      StoreSample(out, i, map(value), info.sample_bits);
+    }
+  }
+  return Status::kOk;
+}
+
+L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const SampleMap& map,
+                                              const TileRect& rect, const TilePayload& tile,
+                                              const ImageOutput& output) {
+  PackedBody body;
+  Status status = ParsePackedBody(tile.data, tile.size, info.channels, info.used_bits,
+                                  rect.width_px, rect.height_px, &body);
+  if (status != Status::kOk) return status;
+
+  const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
+  const uint32_t mask = (1u << info.used_bits) - 1;
+  const uint32_t half = 1u << (info.used_bits - 1);
+  uint16_t rows[2][kMaxChannels][kMaxPackedTileSide];
+  uint16_t folded[kMaxPackedTileSide];
+  uint8_t widths[kMaxChannels][kMaxGroupsPerRow];
+  for (uint32_t c = 0; c < info.channels; ++c) {
+    for (uint32_t x = 0; x < rect.width_px; ++x) {
+      rows[0][c][x] = rows[1][c][x] = body.channel[c].base;
+    }
+    for (uint32_t g = 0; g < groups; ++g) widths[c][g] = body.channel[c].start_width;
+  }
+
+  uint32_t pos = body.residuals_offset;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    uint16_t(*above)[kMaxPackedTileSide] = rows[y & 1];
+    uint16_t(*current)[kMaxPackedTileSide] = rows[(y & 1) ^ 1];
+    for (uint32_t c = 0; c < info.channels; ++c) {
+      const PackedChannel& channel = body.channel[c];
+      if (channel.layout == ChannelLayout::kConstant) continue;
+      const uint8_t* codes = tile.data + channel.widths_offset + y * channel.width_row_bytes;
+      if (channel.layout == ChannelLayout::kSparse) {
+        const bool row_coded = ReadBit(tile.data + channel.widths_offset, y) != 0;
+        status = ReadSparseRow(tile.data, tile.size, row_coded, groups, info.used_bits, &pos,
+                               folded);
+      } else {
+        for (uint32_t g = 0; g < groups; ++g) {
+          widths[c][g] = static_cast<uint8_t>(
+              channel.layout == ChannelLayout::kDelta
+                  ? NextDeltaWidth(widths[c][g], ReadCode2(codes, g), info.used_bits)
+                  : WidthOfCode(ReadCode4(codes, g), info.used_bits));
+        }
+        status = ReadDenseRow(tile.data, tile.size, widths[c], groups, &pos, folded);
+      }
+      if (status != Status::kOk) return status;
+      const uint32_t predictor = ReadCode4(tile.data + channel.predictors_offset, y);
+      if (predictor >= kNumPredictors) return Status::kCorruptTile;
+      ReconstructRow(predictor, above[c], folded, rect.width_px, mask, current[c]);
+    }
+
+    uint8_t* out = TileRow(info, output, rect, y);
+    for (uint32_t x = 0; x < rect.width_px; ++x) {
+      for (uint32_t c = 0; c < info.channels; ++c) {
+        uint32_t value = current[c][x];
+        if (tile.transform == ColorTransform::kSubtractGreen && (c == 0 || c == 2)) {
+          value = AddGreen(value, current[1][x], half, mask);
+        }
+        if (value >= map.value_count) return Status::kCorruptTile;
+        StoreSample(out, x * info.channels + c, map(value), info.sample_bits);
+      }
+    }
+  }
+  return CheckBodyEnd(tile, pos);
+}
+
+// Decodes tile `tile` of the image from its payload of `size` bytes.
+// On an error the tile's part of the output holds unspecified samples.
+L3_HOST_DEVICE inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, uint32_t tile,
+                                        const uint8_t* payload, uint32_t size,
+                                        const ImageOutput& output) {
+  if (PayloadCheck(payload, size) != LoadU32(payload)) return Status::kChecksumMismatch;
+  TilePayload parsed;
+  const Status status = ParseTilePayload(info, payload, size, &parsed);
+  if (status != Status::kOk) return status;
+  const TileRect rect = GetTileRect(info, tile);
+  switch (parsed.coding) {
+    case TileCoding::kConstant: return DecodeConstantTile(info, map, rect, parsed, output);
+    case TileCoding::kStored: return DecodeStoredTile(info, map, rect, parsed, output);
+    case TileCoding::kPacked: return DecodePackedTile(info, map, rect, parsed, output);
+  }
+  return Status::kUnsupportedFeature;
+}
+
+}  // namespace l3

@@ -1,0 +1,50 @@
+// The numbers of format.md, named. Layer: format.
+#pragma once
+
+#include <cstdint>
+
+namespace l3 {
+
+// format.md 3
+constexpr uint8_t kSignature[8] = {0x8B, 'L', '3', 'F', 0x0D, 0x0A, 0x1A, 0x0A};
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kHeaderBytes = 32;
+constexpr uint32_t kMaxChannels = 4;
+constexpr uint32_t kMinTileWidthLog2 = 5;
+constexpr uint32_t kMinTileHeightLog2 = 3;
+constexpr uint32_t kMaxTileLog2 = 15;
+constexpr uint64_t kMaxPixels = uint64_t{1} << 31;
+constexpr uint32_t kMaxChunksBytes = 1u << 28;
+
+// format.md 4
+constexpr uint32_t FourCc(char a, char b, char c, char d) {
+  return static_cast<uint32_t>(static_cast<uint8_t>(a)) |
+         static_cast<uint32_t>(static_cast<uint8_t>(b)) << 8 |
+         static_cast<uint32_t>(static_cast<uint8_t>(c)) << 16 |
+         static_cast<uint32_t>(static_cast<uint8_t>(d)) << 24;
+}
+constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
+constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
+constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
+constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
+
+// format.md 5
+constexpr uint32_t kPayloadAlignment = 16;
+constexpr uint32_t kMaxPayloadBytes = (1u << 31) - kPayloadAlignment;
+constexpr uint32_t kTileHeaderBytes = 8;
+
+enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2 };
+enum class ColorTransform : uint8_t { kNone = 0, kSubtractGreen = 1 };
+enum class Meaning : uint8_t { kColor = 0, kLabels = 1 };
+
+// format.md 5.3
+constexpr uint32_t kMaxPackedTileLog2 = 8;
+constexpr uint32_t kMaxPackedTileSide = 1u << kMaxPackedTileLog2;
+constexpr uint32_t kGroupSize = 8;
+constexpr uint32_t kMaxGroupsPerRow = kMaxPackedTileSide / kGroupSize;
+constexpr uint32_t kNumPredictors = 8;
+constexpr uint32_t kChannelHeaderBytes = 4;
+
+enum class ChannelLayout : uint8_t { kConstant = 0, kAbsolute = 1, kDelta = 2, kSparse = 3 };
+
+}  // namespace l3

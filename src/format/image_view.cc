@@ -1,0 +1,199 @@
+#include "format/image_view.h"
+
+#include "format/crc32c.h"
+
+namespace l3 {
+namespace {
+
+struct Chunk {
+  uint32_t type;
+  const uint8_t* data;
+  uint32_t size;         // without padding
+  uint64_t total_bytes;  // header, data and padding
+};
+
+// The first chunk of `bytes` bytes at `p`.
+Status ReadChunk(const uint8_t* p, uint64_t bytes, Chunk* chunk) {
+  if (bytes < 8) return Status::kCorruptHeader;
+  chunk->type = LoadU32(p);
+  chunk->size = LoadU32(p + 4);
+  chunk->data = p + 8;
+  chunk->total_bytes = 8 + CeilDiv(chunk->size, 4) * 4;
+  if (chunk->total_bytes > bytes) return Status::kCorruptHeader;
+  for (int i = 0; i < 4; ++i) {
+    const uint8_t c = p[i];
+    const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    const bool digit = c >= '0' && c <= '9';
+    if (!letter && !digit && c != ' ') return Status::kCorruptHeader;
+  }
+  for (uint64_t i = 8 + uint64_t{chunk->size}; i < chunk->total_bytes; ++i) {
+    if (p[i] != 0) return Status::kCorruptHeader;
+  }
+  return Status::kOk;
+}
+
+bool IsRequired(uint32_t type) {
+  const uint32_t first = type & 0xFF;
+  return first >= 'A' && first <= 'Z';
+}
+
+// Index of a chunk type this decoder knows, or -1.
+int KnownChunk(uint32_t type) {
+  constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkIcc, kChunkExif, kChunkPalette};
+  for (int i = 0; i < 4; ++i) {
+    if (kKnown[i] == type) return i;
+  }
+  return -1;
+}
+
+// Walks the gaps (format.md 4), calling visit(sample) for each entry.
+// Returns false if they are not `count` numbers that fill `gaps` exactly.
+template <typename Visit>
+bool WalkValueTable(ChunkView gaps, uint32_t count, uint32_t sample_bits, Visit visit) {
+  uint32_t pos = 0;
+  uint32_t next = 0;  // smallest value the entry can have
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t gap = 0;
+    for (uint32_t byte_number = 0;; ++byte_number) {
+      if (pos >= gaps.size || byte_number == 3) return false;
+      const uint32_t byte = gaps.data[pos++];
+      gap |= (byte & 0x7F) << (7 * byte_number);
+      if (byte < 0x80) break;
+    }
+    const uint32_t value = next + gap;
+    if (value >> sample_bits) return false;
+    visit(value);
+    next = value + 1;
+  }
+  return pos == gaps.size;
+}
+
+Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* view) {
+  if (chunk.size < 4) return Status::kCorruptHeader;
+  const uint32_t count = LoadU32(chunk.data);
+  if (count < 1 || count > (1u << info.sample_bits)) return Status::kCorruptHeader;
+  const uint32_t bits = count == 1 ? 1 : BitLength(count - 1);
+  if (info.used_bits != bits || info.shift != 0) return Status::kCorruptHeader;
+  const ChunkView gaps{chunk.data + 4, chunk.size - 4};
+  if (!WalkValueTable(gaps, count, info.sample_bits, [](uint32_t) {})) {
+    return Status::kCorruptHeader;
+  }
+  view->value_count = count;
+  view->value_table = gaps;
+  return Status::kOk;
+}
+
+Status ParseChunks(ImageView* view) {
+  bool seen[4] = {};
+  uint64_t pos = 0;
+  while (pos < view->info.chunks_bytes) {
+    Chunk chunk;
+    Status status = ReadChunk(view->chunks + pos, view->info.chunks_bytes - pos, &chunk);
+    if (status != Status::kOk) return status;
+    const int known = KnownChunk(chunk.type);
+    if (known < 0) {
+      if (IsRequired(chunk.type)) return Status::kUnsupportedFeature;
+    } else {
+      if (seen[known]) return Status::kCorruptHeader;
+      seen[known] = true;
+    }
+    if (chunk.type == kChunkValueTable) {
+      status = ParseValueTable(chunk, view->info, view);
+      if (status != Status::kOk) return status;
+    }
+    pos += chunk.total_bytes;
+  }
+  return Status::kOk;
+}
+
+}  // namespace
+
+Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
+  for (size_t i = 0; i < 8; ++i) {
+    if (i == size) return Status::kTruncated;
+    if (data[i] != kSignature[i]) return Status::kBadMagic;
+  }
+  if (size < kHeaderBytes) return Status::kTruncated;
+  if (data[8] != kVersion) return Status::kUnsupportedVersion;
+  if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
+
+  info->channels = data[9];
+  info->sample_bits = data[10];
+  info->used_bits = data[11];
+  info->shift = data[12];
+  info->tile_width_log2 = data[13];
+  info->tile_height_log2 = data[14];
+  info->meaning = static_cast<Meaning>(data[15]);
+  info->width_px = LoadU32(data + 16);
+  info->height_px = LoadU32(data + 20);
+  info->chunks_bytes = LoadU32(data + 24);
+
+  const bool valid =
+      info->channels >= 1 && info->channels <= kMaxChannels &&
+      (info->sample_bits == 8 || info->sample_bits == 16) &&
+      info->used_bits >= 1 && info->used_bits <= info->sample_bits &&
+      info->shift <= info->sample_bits - info->used_bits &&
+      info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
+      info->tile_height_log2 >= kMinTileHeightLog2 && info->tile_height_log2 <= kMaxTileLog2 &&
+      data[15] <= 1 && info->width_px >= 1 && info->height_px >= 1 &&
+      uint64_t{info->width_px} * info->height_px <= kMaxPixels &&
+      info->chunks_bytes % 4 == 0 && info->chunks_bytes <= kMaxChunksBytes;
+  return valid ? Status::kOk : Status::kCorruptHeader;
+}
+
+Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
+  *view = ImageView{};
+  Status status = ParseHeader(data, size, &view->info);
+  if (status != Status::kOk) return status;
+
+  const ImageInfo& info = view->info;
+  const uint64_t tile_count = info.tile_count();
+  const uint64_t checked_bytes = info.chunks_bytes + 4 * tile_count;
+  const uint64_t checked_end = kHeaderBytes + checked_bytes + 4;
+  if (size < checked_end) return Status::kTruncated;
+  view->chunks = data + kHeaderBytes;
+  view->tile_index = view->chunks + info.chunks_bytes;
+  if (Crc32c(view->chunks, checked_bytes) != LoadU32(data + checked_end - 4)) {
+    return Status::kChecksumMismatch;
+  }
+  status = ParseChunks(view);
+  if (status != Status::kOk) return status;
+
+  uint32_t begin = 0;
+  for (uint64_t tile = 0; tile < tile_count; ++tile) {
+    const uint32_t end = LoadU32(view->tile_index + 4 * tile);
+    if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
+      return Status::kCorruptHeader;
+    }
+    begin = end;
+  }
+  view->payloads_bytes = uint64_t{begin} * kPayloadAlignment;
+
+  const uint64_t payloads_offset = CeilDiv(checked_end, kPayloadAlignment) * kPayloadAlignment;
+  for (uint64_t i = checked_end; i < payloads_offset; ++i) {
+    if (i >= size) return Status::kTruncated;
+    if (data[i] != 0) return Status::kCorruptHeader;
+  }
+  if (size - payloads_offset < view->payloads_bytes) return Status::kTruncated;
+  if (size - payloads_offset > view->payloads_bytes) return Status::kCorruptHeader;
+  view->payloads = data + payloads_offset;
+  return Status::kOk;
+}
+
+void ReadValueTable(const ImageView& view, uint16_t* table) {
+  WalkValueTable(view.value_table, view.value_count, view.info.sample_bits,
+                 [&table](uint32_t value) { *table++ = static_cast<uint16_t>(value); });
+}
+
+ChunkView FindChunk(const ImageView& view, uint32_t type) {
+  uint64_t pos = 0;
+  Chunk chunk;
+  while (pos < view.info.chunks_bytes &&
+         ReadChunk(view.chunks + pos, view.info.chunks_bytes - pos, &chunk) == Status::kOk) {
+    if (chunk.type == type) return ChunkView{chunk.data, chunk.size};
+    pos += chunk.total_bytes;
+  }
+  return ChunkView{};
+}
+
+}  // namespace l3

@@ -1,0 +1,102 @@
+// An L3 file, validated: the header's numbers and where each part lies.
+// Layer: format. ParseImage() is the only validator of header, chunks and
+// index; what it returns is consistent, and only the contents of tiles are
+// still to be doubted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format/constants.h"
+#include "format/portable.h"
+#include "format/status.h"
+
+namespace l3 {
+
+// The fixed header (format.md 3). Shared by host and device code.
+struct ImageInfo {
+  uint32_t width_px;
+  uint32_t height_px;
+  uint32_t chunks_bytes;
+  uint8_t channels;
+  uint8_t sample_bits;  // 8 or 16
+  uint8_t used_bits;
+  uint8_t shift;
+  uint8_t tile_width_log2;
+  uint8_t tile_height_log2;
+  Meaning meaning;
+
+  L3_HOST_DEVICE uint32_t sample_bytes() const { return sample_bits / 8u; }
+  L3_HOST_DEVICE uint32_t pixel_bytes() const { return channels * sample_bytes(); }
+  L3_HOST_DEVICE uint64_t row_bytes() const { return uint64_t{width_px} * pixel_bytes(); }
+  // Of the decoded image, rows packed.
+  L3_HOST_DEVICE uint64_t image_bytes() const { return row_bytes() * height_px; }
+  L3_HOST_DEVICE uint32_t tile_columns() const {
+    return static_cast<uint32_t>((uint64_t{width_px} + (1u << tile_width_log2) - 1) >>
+                                 tile_width_log2);
+  }
+  L3_HOST_DEVICE uint32_t tile_rows() const {
+    return static_cast<uint32_t>((uint64_t{height_px} + (1u << tile_height_log2) - 1) >>
+                                 tile_height_log2);
+  }
+  L3_HOST_DEVICE uint32_t tile_count() const { return tile_columns() * tile_rows(); }
+};
+
+// Where a tile lies in the image, cut at the edges.
+struct TileRect {
+  uint32_t x_px, y_px, width_px, height_px;
+};
+
+L3_HOST_DEVICE inline TileRect GetTileRect(const ImageInfo& info, uint32_t tile) {
+  const uint32_t columns = info.tile_columns();
+  TileRect rect;
+  rect.x_px = (tile % columns) << info.tile_width_log2;
+  rect.y_px = (tile / columns) << info.tile_height_log2;
+  const uint32_t tile_width = 1u << info.tile_width_log2;
+  const uint32_t tile_height = 1u << info.tile_height_log2;
+  const uint32_t right = info.width_px - rect.x_px;
+  const uint32_t below = info.height_px - rect.y_px;
+  rect.width_px = right < tile_width ? right : tile_width;
+  rect.height_px = below < tile_height ? below : tile_height;
+  return rect;
+}
+
+// The bytes of one chunk. `data` is null when the file has no such chunk.
+struct ChunkView {
+  const uint8_t* data = nullptr;
+  uint32_t size = 0;
+};
+
+// A validated file. Points into the caller's buffer and owns nothing.
+struct ImageView {
+  ImageInfo info;
+  const uint8_t* chunks;       // info.chunks_bytes
+  const uint8_t* tile_index;   // 4 * tile_count bytes, unaligned
+  const uint8_t* payloads;     // first tile's payload
+  uint64_t payloads_bytes;     // of all tiles
+  uint32_t value_count;        // of the value table; 0 without one
+  ChunkView value_table;       // gaps only, behind the count
+
+  uint64_t PayloadBegin(uint32_t tile) const {
+    return tile == 0 ? 0 : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} * 16;
+  }
+  uint64_t PayloadEnd(uint32_t tile) const {
+    return uint64_t{LoadU32(tile_index + 4 * size_t{tile})} * 16;
+  }
+};
+
+// Reads the fixed header alone: cheap, for shapes. Needs the first 32 bytes;
+// says nothing about the rest of the file.
+Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);
+
+// Validates header, chunks, index and sizes. `data` must outlive `view`.
+Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
+
+// Writes the value_count samples of the value table to `table`.
+// The view must have come from ParseImage.
+void ReadValueTable(const ImageView& view, uint16_t* table);
+
+// Finds a chunk of a validated file by its type (kChunkIcc, ...).
+ChunkView FindChunk(const ImageView& view, uint32_t type);
+
+}  // namespace l3

@@ -1,0 +1,44 @@
+// What differs between host and device compilers, in one place.
+// Layer: format. Knows nothing of images.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define L3_HOST_DEVICE __host__ __device__
+#else
+#define L3_HOST_DEVICE
+#endif
+
+namespace l3 {
+
+L3_HOST_DEVICE constexpr uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// Bits needed to write `v`: 0 for 0, 8 for 255.
+L3_HOST_DEVICE inline uint32_t BitLength(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return 32u - static_cast<uint32_t>(__clz(static_cast<int>(v)));
+#else
+  return v == 0 ? 0u : 32u - static_cast<uint32_t>(__builtin_clz(v));
+#endif
+}
+
+// Little-endian reads from any address. The bytes must be inside the buffer.
+L3_HOST_DEVICE inline uint32_t LoadU16(const uint8_t* p) {
+  return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8;
+}
+L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
+  return LoadU16(p) | LoadU16(p + 2) << 16;
+}
+inline void StoreU16(uint8_t* p, uint32_t v) {
+  p[0] = static_cast<uint8_t>(v);
+  p[1] = static_cast<uint8_t>(v >> 8);
+}
+inline void StoreU32(uint8_t* p, uint32_t v) {
+  StoreU16(p, v);
+  StoreU16(p + 2, v >> 16);
+}
+
+}  // namespace l3
