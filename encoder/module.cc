@@ -123,18 +123,13 @@ py::array Decode(const py::buffer& data, unsigned threads) {
   py::array image(info.sample_bits == 8 ? py::dtype::of<uint8_t>() : py::dtype::of<uint16_t>(),
                   shape);
   const ImageOutput output{static_cast<uint8_t*>(image.mutable_data()), info.row_bytes()};
-  Status status;
-  uint32_t tile = 0;
+  DecodeResult result;
   {
     py::gil_scoped_release release;
-    const CpuDecoder decoder(view);
-    status = decoder.DecodeImage(output, threads);
-    if (status != Status::kOk) {
-      while (decoder.DecodeTiles(tile, tile + 1, output) == Status::kOk) ++tile;
-    }
+    result = CpuDecoder(view).DecodeImage(output, threads);
   }
-  Require(status,
-          "tile " + std::to_string(tile) + " of " + std::to_string(info.tile_count()) + ": ");
+  Require(result.status, "tile " + std::to_string(result.tile) + " of " +
+                             std::to_string(info.tile_count()) + ": ");
   return image;
 }
 

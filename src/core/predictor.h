@@ -14,7 +14,7 @@ struct PredictorTaps {
   bool adds_west;
 };
 
-L3_HOST_DEVICE inline PredictorTaps GetPredictorTaps(uint32_t predictor) {
+L3_HOST_DEVICE constexpr PredictorTaps GetPredictorTaps(uint32_t predictor) {
   constexpr PredictorTaps kTaps[kNumPredictors] = {
       {0, 0, 0, 0, 0, true},    // W
       {0, 1, 0, 0, 0, false},   // N

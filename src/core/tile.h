@@ -15,6 +15,12 @@ struct ImageOutput {
   uint64_t row_stride_bytes;
 };
 
+// What became of an image, or of a run of its tiles.
+struct DecodeResult {
+  Status status;
+  uint32_t tile;  // the first bad one, if status is not kOk
+};
+
 // A payload whose header is known to be sound.
 struct TilePayload {
   const uint8_t* data;

@@ -170,12 +170,12 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   view->payloads_bytes = uint64_t{begin} * kPayloadAlignment;
 
   const uint64_t payloads_offset = CeilDiv(checked_end, kPayloadAlignment) * kPayloadAlignment;
+  const uint64_t file_end = payloads_offset + view->payloads_bytes;
+  if (size < file_end) return Status::kTruncated;
   for (uint64_t i = checked_end; i < payloads_offset; ++i) {
-    if (i >= size) return Status::kTruncated;
     if (data[i] != 0) return Status::kCorruptHeader;
   }
-  if (size - payloads_offset < view->payloads_bytes) return Status::kTruncated;
-  if (size - payloads_offset > view->payloads_bytes) return Status::kCorruptHeader;
+  if (size > file_end) return Status::kCorruptHeader;
   view->payloads = data + payloads_offset;
   return Status::kOk;
 }

@@ -33,12 +33,12 @@ L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
   return LoadU16(p) | LoadU16(p + 2) << 16;
 }
 inline void StoreU16(uint8_t* p, uint32_t v) {
-  p[0] = static_cast<uint8_t>(v);
-  p[1] = static_cast<uint8_t>(v >> 8);
+  const uint16_t half = static_cast<uint16_t>(v);
+  std::memcpy(p, &half, sizeof(half));
 }
-inline void StoreU32(uint8_t* p, uint32_t v) {
-  StoreU16(p, v);
-  StoreU16(p + 2, v >> 16);
-}
+inline void StoreU32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, sizeof(v)); }
+inline void StoreU64(uint8_t* p, uint64_t v) { std::memcpy(p, &v, sizeof(v)); }
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stores assume a little-endian host");
 
 }  // namespace l3

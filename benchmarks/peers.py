@@ -1,0 +1,122 @@
+"""The codecs that are measured, and the images they are measured on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import numpy.typing as npt
+
+import l3dali
+
+Image = npt.NDArray[Any]
+
+# Folders of test images, in the order of the tables.
+SETS = (
+    "photo/kodak",
+    "photo/gb82",
+    "photo/large",
+    "screen",
+    "gray16/landsat8",
+    "gray16/dicom",
+    "gray16/cellprofiler",
+    "gray16/stardist",
+    "rgb16",
+    "mask",
+    "rgba8/dsbowl",
+    "rgba8/openclipart",
+)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A lossless codec, one thread. `encode` may raise on kinds it cannot hold."""
+
+    name: str
+    encode: Callable[[Image], bytes]
+    decode: Callable[[bytes], Image]
+
+
+def _jpegxl(effort: int) -> Codec:
+    return Codec(
+        f"JXL e{effort}",
+        lambda image: imagecodecs.jpegxl_encode(
+            image, lossless=True, effort=effort, numthreads=1
+        ),
+        lambda data: imagecodecs.jpegxl_decode(data, numthreads=1),
+    )
+
+
+def _l3(mode: str) -> Codec:
+    return Codec(
+        f"L3 {mode}",
+        lambda image: l3dali.encode(image, mode=mode, threads=1),
+        lambda data: l3dali.decode(data, threads=1),
+    )
+
+
+L3 = tuple(_l3(mode) for mode in l3dali.MODES)
+PNG = Codec(
+    "PNG -6",
+    lambda image: imagecodecs.png_encode(image, level=6),
+    imagecodecs.png_decode,
+)
+PEERS = (
+    PNG,
+    Codec(
+        "WebP",
+        lambda image: imagecodecs.webp_encode(image, lossless=True),
+        imagecodecs.webp_decode,
+    ),
+    Codec("QOI", imagecodecs.qoi_encode, imagecodecs.qoi_decode),
+    Codec("JPEG-LS", imagecodecs.jpegls_encode, imagecodecs.jpegls_decode),
+    Codec(
+        "HTJ2K",
+        lambda image: imagecodecs.htj2k_encode(image, reversible=True),
+        imagecodecs.htj2k_decode,
+    ),
+    _jpegxl(1),
+    _jpegxl(3),
+    _jpegxl(7),
+)
+
+
+def read_image(path: Path) -> Image:
+    """Reads a PNG as stored: (H, W) or (H, W, C), uint8 or uint16."""
+    image: Image = imagecodecs.png_decode(path.read_bytes())
+    return image
+
+
+def images(data: Path, name: str) -> Iterator[tuple[Path, Image]]:
+    """The images of one set, in name order."""
+    for path in sorted((data / name).glob("*.png")):
+        yield path, read_image(path)
+
+
+def encode_exactly(codec: Codec, image: Image) -> bytes | None:
+    """The encoded image, or None if the codec cannot hold it losslessly."""
+    try:
+        encoded = bytes(codec.encode(image))
+        decoded = np.asarray(codec.decode(encoded))
+    except (ValueError, RuntimeError, TypeError, NotImplementedError):
+        return None
+    same = decoded.size == image.size and decoded.dtype == image.dtype
+    return encoded if same and np.array_equal(decoded.reshape(image.shape), image) else None
+
+
+def machine() -> str:
+    """Processor, cores seen, date: the head of every results file."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return f"{model}, {date.today().isoformat()}, imagecodecs {imagecodecs.__version__}"

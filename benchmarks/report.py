@@ -1,0 +1,25 @@
+"""Writes what benchmarks measure: JSON for machines, Markdown for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def write_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> None:
+    """Writes `name`.md and `name`.json, and prints the former."""
+    out.mkdir(parents=True, exist_ok=True)
+    page = f"# {title}\n\n{text}"
+    (out / f"{name}.md").write_text(page)
+    (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    print(page)
