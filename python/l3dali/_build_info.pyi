@@ -1,0 +1,5 @@
+VERSION: str
+COMPILER: str
+DALI_VERSION: str
+CUDA_VERSION: str
+CUDA_ARCHS: str

@@ -1,0 +1,229 @@
+"""Arrays to L3 bytes and back: judges arguments and calls the native codec.
+
+Knows L3 files alone; `image_io` knows the other formats.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from l3dali import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Buffer, Unpack
+
+MODES = ("packed",)
+DEFAULT_MODE = MODES[-1]
+EFFORTS = range(1, 10)
+DEFAULT_EFFORT = 5
+TILE_WIDTHS = (32, 64, 128, 256)
+TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
+
+Image = npt.NDArray[Any]  # uint8 or uint16
+
+
+class EncodeOptions(TypedDict, total=False):
+    """The options of `encode`."""
+
+    mode: str
+    effort: int
+    threads: int
+    tile: tuple[int, int] | None
+    labels: bool
+    icc: bytes | None
+    exif: bytes | None
+    palette: bytes | None
+
+
+@dataclass(frozen=True)
+class Info:
+    """What an L3 file says about itself. Sizes are in pixels or bytes."""
+
+    width: int
+    height: int
+    channels: int
+    bit_depth: int  # of the decoded samples: 8 or 16
+    used_bits: int  # of the coded values
+    shift: int  # low bits that are zero in every sample
+    value_count: int  # entries of the value table; 0 without one
+    labels: bool  # samples are numbers of classes, not colours
+    tile_width: int
+    tile_height: int
+    tile_count: int
+    codings: Mapping[str, int]  # tiles of each coding
+    encoded_bytes: int
+    raw_bytes: int
+    icc: bytes | None
+    exif: bytes | None
+    palette: bytes | None  # R, G, B, A of each label
+
+
+def encode(
+    image: npt.ArrayLike,
+    *,
+    mode: str = DEFAULT_MODE,
+    effort: int = DEFAULT_EFFORT,
+    threads: int = 1,
+    tile: tuple[int, int] | None = None,
+    labels: bool = False,
+    icc: bytes | None = None,
+    exif: bytes | None = None,
+    palette: bytes | None = None,
+) -> bytes:
+    """Encodes an image without loss.
+
+    Args:
+        image: uint8 or uint16 of shape (H, W) or (H, W, C) with 1 to 4 channels: gray; gray, alpha;
+            red, green, blue; red, green, blue, alpha. Any strides and byte order.
+        mode: how tiles are coded; one of `MODES`.
+        effort: 1 (fast) to 9 (small). The packed mode has one effort: all give the same bytes.
+        threads: how many to use; 0 for all of the machine. The bytes do not depend on it.
+        tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
+        labels: the samples are numbers of classes or palette entries, not to be blended.
+        icc: an ICC profile to keep.
+        exif: an EXIF block to keep, from its TIFF header on.
+        palette: R, G, B, A of each label, up to 256; needs `labels`.
+
+    Raises:
+        TypeError: the samples are neither uint8 nor uint16.
+        ValueError: the shape or an option is not supported.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(MODES)}")
+    if effort not in EFFORTS:
+        raise ValueError(f"effort is {EFFORTS[0]} to {EFFORTS[-1]}, not {effort!r}")
+    if tile is not None and (tile[0] not in TILE_WIDTHS or tile[1] not in TILE_HEIGHTS):
+        raise ValueError(
+            f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
+        )
+    if palette is not None and (not labels or len(palette) % 4 or not 4 <= len(palette) <= 1024):
+        raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
+    return _native.encode(
+        _as_hwc(image),
+        mode=mode,
+        effort=effort,
+        threads=_checked_threads(threads),
+        tile=tile,
+        labels=labels,
+        icc=icc,
+        exif=exif,
+        palette=palette,
+    )
+
+
+def decode(data: Buffer, *, threads: int = 1) -> Image:
+    """Decodes an L3 image: (H, W) for one channel, else (H, W, C); uint8 or uint16.
+
+    Args:
+        data: the bytes of an L3 file.
+        threads: how many to use; 0 for all of the machine.
+
+    Raises:
+        L3Error: the data is damaged or not an L3 file; `.status` says how.
+    """
+    image = _native.decode(_contiguous(data), threads=_checked_threads(threads))
+    return image[:, :, 0] if image.shape[2] == 1 else image
+
+
+def info(data: Buffer) -> Info:
+    """Reads what an L3 file says about itself, without decoding tiles.
+
+    Raises:
+        L3Error: header, chunks or index are damaged, or the data is not an L3 file.
+    """
+    fields = _native.info(_contiguous(data))
+    chunks = fields["chunks"]
+    return Info(
+        width=fields["width"],
+        height=fields["height"],
+        channels=fields["channels"],
+        bit_depth=fields["bit_depth"],
+        used_bits=fields["used_bits"],
+        shift=fields["shift"],
+        value_count=fields["value_count"],
+        labels=fields["labels"],
+        tile_width=fields["tile_width"],
+        tile_height=fields["tile_height"],
+        tile_count=fields["tile_count"],
+        codings=fields["codings"],
+        encoded_bytes=fields["bytes"],
+        raw_bytes=fields["raw_bytes"],
+        icc=chunks.get("icc "),
+        exif=chunks.get("exif"),
+        palette=chunks.get("plte"),
+    )
+
+
+def verify(data: Buffer, *, threads: int = 1) -> None:
+    """Checks every part of an L3 file, tiles included.
+
+    Raises:
+        L3Error: the first problem found.
+    """
+    _native.verify(_contiguous(data), threads=_checked_threads(threads))
+
+
+def imread(path: str | os.PathLike[str], *, threads: int = 1) -> Image:
+    """Decodes the L3 file at `path`; see `decode`."""
+    return decode(Path(path).read_bytes(), threads=threads)
+
+
+def imwrite(
+    path: str | os.PathLike[str], image: npt.ArrayLike, **options: Unpack[EncodeOptions]
+) -> None:
+    """Encodes `image` into an L3 file; the options are those of `encode`.
+
+    The file appears whole or not at all.
+    """
+    write_atomically(Path(path), encode(image, **options))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file under a temporary name beside `path`, then renames it."""
+    temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
+def _as_hwc(image: npt.ArrayLike) -> Image:
+    """The image as the native codec wants it: three axes, contiguous, native byte order."""
+    array = np.asarray(image)
+    if array.dtype.kind != "u" or array.dtype.itemsize > 2:
+        raise TypeError(
+            f"samples of type {array.dtype} are not supported; L3 holds uint8 and uint16"
+        )
+    if array.ndim == 2:
+        array = array[:, :, np.newaxis]
+    if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or 0 in array.shape:
+        raise ValueError(
+            f"shape {np.shape(image)} is not supported; "
+            f"L3 holds (H, W) and (H, W, C) with 1 to 4 channels and no empty side"
+        )
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _contiguous(data: Buffer) -> Buffer:
+    view = memoryview(data)
+    return view if view.c_contiguous else view.tobytes()
+
+
+def _checked_threads(threads: int) -> int:
+    if threads < 0:
+        raise ValueError(f"threads is 0 (all of the machine) or more, not {threads}")
+    return threads

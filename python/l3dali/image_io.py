@@ -1,0 +1,449 @@
+"""Other image formats, read and written by their libraries without loss.
+
+Knows nothing of L3 files. The libraries are imported where they are used, so
+that `import l3dali` needs none of them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import PIL.Image
+    import tifffile
+
+    from l3dali.codec import Image
+
+READ_SUFFIXES = frozenset(
+    {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
+    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
+)
+MAX_PIXELS = 2**31  # of an L3 image
+MAX_ICC_BYTES = 2**28
+PNG_LEVEL = 6
+
+Palette = Literal["rgb", "index"]
+
+
+class ImageError(ValueError):
+    """A file that cannot be read, or an image that a format cannot hold."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels as stored, and what goes with them.
+
+    Attributes:
+        pixels: uint8 or uint16, (H, W) for one channel, else (H, W, C).
+        icc: an ICC profile.
+        exif: an EXIF block, from its TIFF header on.
+        palette: R, G, B, A of each entry; then the pixels are entry numbers.
+    """
+
+    pixels: Image
+    icc: bytes | None = None
+    exif: bytes | None = None
+    palette: bytes | None = None
+
+
+def read_picture(data: bytes, *, palette: Palette = "rgb", orient: bool = False) -> Picture:
+    """Reads an image file of any known format; its content says which.
+
+    Gray of 1, 2 or 4 bits is scaled to 0 ... 255; other numbers stay as they are.
+
+    Args:
+        data: the bytes of the file.
+        palette: whether palette images become colours or keep the numbers of their entries.
+        orient: turn the image as its EXIF orientation asks, and clear that.
+
+    Raises:
+        ImageError: the file is damaged, holds several images, or cannot be kept exactly.
+    """
+    reader = _find_reader(data)
+    if reader is None:
+        raise ImageError("not an image of a known format")
+    try:
+        picture = reader(data, palette)
+        if orient:
+            picture = _oriented(picture)
+    except ImageError:
+        raise
+    except Exception as error:  # Libraries raise anything on damaged data.
+        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+    pixels = np.ascontiguousarray(picture.pixels)
+    if pixels.dtype not in (np.uint8, np.uint16):
+        raise ImageError(f"samples of type {pixels.dtype} are not supported")
+    return replace(picture, pixels=pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
+
+
+def write_picture(picture: Picture, suffix: str) -> bytes:
+    """The bytes of a lossless image file of the format that `suffix` (".png") names.
+
+    PNG and WebP keep ICC and EXIF, TIFF keeps ICC, PNG keeps palettes.
+
+    Raises:
+        ImageError: the format cannot hold the picture.
+    """
+    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    bits = 8 * picture.pixels.dtype.itemsize
+    writer = WRITERS[suffix]
+    if channels not in writer.channels or bits not in writer.bits:
+        raise ImageError(f"{suffix} cannot hold {channels} channels of {bits} bits; .png can")
+    return writer.write(picture)
+
+
+# Reading.
+
+
+def _find_reader(data: bytes) -> Callable[[bytes, Palette], Picture] | None:
+    for signature, reader in _READERS:
+        if data.startswith(signature):
+            return reader
+    return _read_with_pillow if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _read_png(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    # libpng refuses damage that Pillow overlooks, and keeps 16-bit samples.
+    pixels = imagecodecs.png_decode(data)
+    chunks = dict(_png_chunks(data))
+    if b"acTL" in chunks:
+        raise ImageError("an animation; L3 holds single images")
+    picture = Picture(pixels, icc=_png_icc(chunks.get(b"iCCP")), exif=chunks.get(b"eXIf"))
+    is_palette = chunks[b"IHDR"][9] == 3
+    if palette == "rgb" or not is_palette:
+        return picture
+    with _open_with_pillow(data) as image:
+        numbers = np.array(image)
+    return replace(
+        picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
+    )
+
+
+def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
+    with _open_with_pillow(data) as image:
+        if getattr(image, "n_frames", 1) > 1:
+            raise ImageError("several images in one file; L3 holds single images")
+        picture = Picture(
+            np.array(image),
+            icc=image.info.get("icc_profile"),
+            exif=_strip_exif_prefix(image.info.get("exif")),
+        )
+        if image.mode == "P":
+            if palette == "index":
+                return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
+            return replace(picture, pixels=np.array(image.convert("RGB")))
+        if image.mode == "1":
+            return replace(picture, pixels=np.array(image.convert("L")))
+        if image.mode not in ("L", "LA", "RGB", "RGBA"):
+            raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
+        return picture
+
+
+def _read_tiff(data: bytes, palette: Palette) -> Picture:
+    import tifffile
+
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        pages = [page.aspage() for page in file.pages]
+        if sum(not page.is_reduced for page in pages) != 1:
+            raise ImageError("several images in one file; L3 holds single images")
+        page = next(page for page in pages if not page.is_reduced)
+        pixels, entries = _tiff_pixels(page, palette)
+        return Picture(
+            pixels,
+            icc=page.tags.valueof("InterColorProfile"),
+            exif=_tiff_exif(data),
+            palette=entries,
+        )
+
+
+def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
+    from tifffile import EXTRASAMPLE, PHOTOMETRIC
+
+    if page.axes not in ("YX", "YXS", "SYX"):
+        raise ImageError(f"a TIFF of axes {page.axes} is not supported")
+    if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
+        raise ImageError("premultiplied alpha is not supported")
+    pixels = page.asarray()
+    if page.axes == "SYX":
+        pixels = np.moveaxis(pixels, 0, -1)
+    if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
+        colors = (page.colormap >> 8).astype(np.uint8).T
+        if palette == "rgb":
+            return colors[pixels], None
+        return pixels, _rgba(colors.tobytes(), b"")
+    if page.photometric not in (
+        PHOTOMETRIC.MINISBLACK,
+        PHOTOMETRIC.MINISWHITE,
+        PHOTOMETRIC.RGB,
+        PHOTOMETRIC.YCBCR,
+    ):
+        raise ImageError(f"{PHOTOMETRIC(page.photometric).name} images are not supported")
+    if page.bitspersample in (1, 2, 4):
+        pixels = pixels.astype(np.uint8) * np.uint8(255 // (2**page.bitspersample - 1))
+    if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
+        pixels = np.iinfo(pixels.dtype).max - pixels
+    return pixels, None
+
+
+def _read_netpbm(data: bytes, palette: Palette) -> Picture:
+    import netpbmfile
+
+    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
+        if file.axes not in ("YX", "YXS"):
+            raise ImageError("several images in one file; L3 holds single images")
+        pixels = np.asarray(file.asarray())
+        if pixels.dtype == bool:  # PBM counts ink, its PAM variant light.
+            pixels = np.where(pixels == (file.magicnumber == "P7"), np.uint8(255), np.uint8(0))
+        return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
+
+
+def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    pixels = imagecodecs.jpegxl_decode(data)
+    if pixels.ndim > 3 or pixels.shape[2:] > (4,):  # The first axis counts frames.
+        raise ImageError("an animation; L3 holds single images")
+    return Picture(pixels)
+
+
+def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    return Picture(imagecodecs.jpeg2k_decode(data))
+
+
+_READERS: tuple[tuple[bytes, Callable[[bytes, Palette], Picture]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", _read_png),
+    (b"\xff\xd8\xff", _read_with_pillow),
+    (b"BM", _read_with_pillow),
+    *((signature, _read_tiff) for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    *((b"P%d" % number, _read_netpbm) for number in range(1, 8)),
+    (b"\xff\x0a", _read_jpegxl),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", _read_jpegxl),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", _read_jpeg2000),
+    (b"\xff\x4f\xff\x51", _read_jpeg2000),
+)
+
+
+# Writing.
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A lossless format: what it holds and the function that writes it."""
+
+    channels: tuple[int, ...]
+    bits: tuple[int, ...]
+    write: Callable[[Picture], bytes]
+
+
+def _write_png(picture: Picture) -> bytes:
+    import imagecodecs
+    from PIL import Image
+
+    if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
+        png = bytes(imagecodecs.png_encode(picture.pixels, level=PNG_LEVEL))
+    else:
+        entries = _entries(picture)
+        image = Image.fromarray(picture.pixels)
+        image.putpalette(entries[:, :3].tobytes())
+        alpha = entries[:, 3].tobytes()
+        file = io.BytesIO()
+        options = {} if set(alpha) == {255} else {"transparency": alpha}
+        image.save(file, "PNG", compress_level=PNG_LEVEL, **options)
+        png = file.getvalue()
+    extra = b""
+    if picture.icc is not None:
+        extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
+    if picture.exif is not None:
+        extra += _png_chunk(b"eXIf", picture.exif)
+    return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
+
+
+def _write_tiff(picture: Picture) -> bytes:
+    import tifffile
+
+    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file,
+        picture.pixels,
+        photometric="rgb" if channels >= 3 else "minisblack",
+        planarconfig=None if channels == 1 else "contig",
+        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        compression="zlib",
+        predictor=True,
+        iccprofile=picture.icc,
+        metadata=None,
+    )
+    return file.getvalue()
+
+
+def _write_webp(picture: Picture) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    metadata = {"icc_profile": picture.icc, "exif": picture.exif}
+    options = {name: value for name, value in metadata.items() if value is not None}
+    Image.fromarray(picture.pixels).save(file, "WEBP", lossless=True, exact=True, **options)
+    return file.getvalue()
+
+
+def _write_bmp(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.bmp_encode(picture.pixels))
+
+
+def _write_netpbm(picture: Picture) -> bytes:
+    import netpbmfile
+
+    plain = picture.pixels.ndim == 2 or picture.pixels.shape[2] == 3
+    file = io.BytesIO()
+    netpbmfile.imwrite(file, picture.pixels, magicnumber=None if plain else "P7")
+    return file.getvalue()
+
+
+def _write_jpegxl(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.jpegxl_encode(picture.pixels, lossless=True))
+
+
+def _write_jpeg2000(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True))
+
+
+_ALL_CHANNELS = (1, 2, 3, 4)
+
+WRITERS = {
+    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
+    ".tif": Writer(_ALL_CHANNELS, (8, 16), _write_tiff),
+    ".tiff": Writer(_ALL_CHANNELS, (8, 16), _write_tiff),
+    ".webp": Writer((3, 4), (8,), _write_webp),
+    ".bmp": Writer((1, 3), (8,), _write_bmp),
+    ".pgm": Writer((1,), (8, 16), _write_netpbm),
+    ".ppm": Writer((3,), (8, 16), _write_netpbm),
+    ".pam": Writer(_ALL_CHANNELS, (8, 16), _write_netpbm),
+    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
+    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
+}
+
+
+# Parts of files.
+
+_PNG_SIGNATURE_BYTES = 8
+_PNG_HEADER_END = _PNG_SIGNATURE_BYTES + 25
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Types and bodies of the chunks of a PNG that libpng has accepted."""
+    at = _PNG_SIGNATURE_BYTES
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        yield kind, data[at + 8 : at + 8 + size]
+        at += 12 + size
+
+
+def _png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _png_icc(body: bytes | None) -> bytes | None:
+    """The profile in an iCCP chunk; None if it is damaged, as libpng has it."""
+    if body is None:
+        return None
+    try:
+        return zlib.decompressobj().decompress(body[body.index(b"\0") + 2 :], MAX_ICC_BYTES)
+    except (ValueError, zlib.error):
+        return None
+
+
+def _rgba(colors: bytes, alpha: bytes) -> bytes:
+    """Palette entries from R, G, B triples and the alphas of the first of them."""
+    entries = np.full((len(colors) // 3, 4), 255, np.uint8)
+    entries[:, :3] = np.frombuffer(colors, np.uint8).reshape(-1, 3)
+    entries[: len(alpha), 3] = np.frombuffer(alpha, np.uint8)
+    return entries.tobytes()
+
+
+_OPAQUE_BLACK = np.array([0, 0, 0, 255], np.uint8)
+
+
+def _entries(picture: Picture) -> Image:
+    """The palette, with black entries added for numbers past its end."""
+    entries = np.frombuffer(picture.palette or b"", np.uint8).reshape(-1, 4)
+    missing = max(0, int(picture.pixels.max()) + 1 - len(entries))
+    return np.concatenate([entries, np.tile(_OPAQUE_BLACK, (missing, 1))])
+
+
+def _open_with_pillow(data: bytes) -> PIL.Image.Image:
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
+    return Image.open(io.BytesIO(data))
+
+
+_EXIF_PREFIX = b"Exif\0\0"
+_ORIENTATION = 0x0112
+# Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
+# artist, copyright, and the EXIF and GPS directories.
+_DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+
+
+def _strip_exif_prefix(exif: bytes | None) -> bytes | None:
+    return None if exif is None else exif.removeprefix(_EXIF_PREFIX)
+
+
+def _tiff_exif(data: bytes) -> bytes | None:
+    """The descriptive tags of a TIFF as an EXIF block."""
+    from PIL import Image
+
+    if data[2:4] not in (b"*\0", b"\0*"):  # Pillow reads no EXIF from BigTIFF.
+        return None
+    exif = Image.Exif()
+    exif.load(data)
+    for tag in set(exif) - set(_DESCRIPTIVE_TAGS):
+        del exif[tag]
+    return _strip_exif_prefix(exif.tobytes()) if len(exif) else None
+
+
+_ORIENTERS: dict[int, Callable[[Any], Any]] = {
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: pixels.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda pixels: np.rot90(pixels),
+}
+
+
+def _oriented(picture: Picture) -> Picture:
+    if picture.exif is None:
+        return picture
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif.load(picture.exif)
+    turn = _ORIENTERS.get(exif.get(_ORIENTATION, 1))
+    if turn is None:
+        return picture
+    del exif[_ORIENTATION]
+    return replace(
+        picture,
+        pixels=turn(picture.pixels),
+        exif=_strip_exif_prefix(exif.tobytes()) if len(exif) else None,
+    )

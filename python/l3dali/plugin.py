@@ -1,0 +1,68 @@
+"""Importing this module loads the `fn.l3` operators into DALI, once."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+from l3dali import _build_info
+
+_DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
+
+
+def library_path() -> Path:
+    """The shared library that holds the operators."""
+    return Path(__file__).with_name("libl3_dali.so")
+
+
+def installed_dali() -> str | None:
+    """Version of the installed DALI; None if there is none."""
+    try:
+        import nvidia.dali as dali
+    except ModuleNotFoundError as error:
+        if error.name in ("nvidia", "nvidia.dali"):
+            return None
+        raise  # DALI is there, and a requirement of its own is not.
+    return str(dali.__version__)
+
+
+def check_dali(built_with: str, installed: str | None) -> None:
+    """Raises ImportError, with the remedy, unless the operators fit the installed DALI.
+
+    Args:
+        built_with: version of the DALI the operators were built with; empty if they were not built.
+        installed: version of the installed DALI; None if there is none.
+    """
+    if not built_with:
+        raise ImportError(
+            "this l3dali was built without the DALI operators (L3_DALI=OFF): "
+            "reinstall it from source without that option"
+        )
+    if installed is None:
+        raise ImportError("l3dali.plugin needs NVIDIA DALI: pip install 'l3dali[dali]'")
+    if installed != built_with:
+        raise ImportError(
+            f"the L3 operators were built with DALI {built_with}, but DALI {installed} is "
+            f"installed, and a DALI plugin works with its own version alone: install "
+            f"DALI {built_with}, or rebuild in the source tree with "
+            f"L3_DALI_PACKAGE=nvidia-dali-cuda120=={installed} pip install ."
+        )
+
+
+def load() -> None:
+    """Loads the operators into DALI; DALI itself ignores a second load."""
+    check_dali(_build_info.DALI_VERSION, installed_dali())
+    if _DYNAMIC_MODE in sys.modules:
+        warnings.warn(
+            f"{_DYNAMIC_MODE} lists DALI's operators when it is imported, and now lacks `l3`: "
+            f"import l3dali.plugin before it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    from nvidia.dali import plugin_manager
+
+    plugin_manager.load_library(str(library_path()))
+
+
+load()

@@ -1,0 +1,464 @@
+"""The command `l3`: what it writes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l3dali
+from l3dali import codec
+from l3dali.cli import main
+from l3dali.image_io import read_picture
+
+imagecodecs = pytest.importorskip("imagecodecs")
+PIL_Image = pytest.importorskip("PIL.Image")
+for library in ("netpbmfile", "rich", "tifffile"):
+    pytest.importorskip(library)
+
+Image = NDArray[Any]
+L3 = [sys.executable, "-m", "l3dali.cli"]
+
+
+def image(seed: int = 0, channels: int = 3) -> Image:
+    """A small smooth image, unlike those of other seeds."""
+    shape = (40, 50) if channels == 1 else (40, 50, channels)
+    steps = np.random.default_rng(seed).integers(0, 4, shape)
+    return np.cumsum(steps, axis=1, dtype=np.uint8)
+
+
+def write_png(path: Path, pixels: Image | None = None) -> Path:
+    """Writes a PNG, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(imagecodecs.png_encode(image() if pixels is None else pixels))
+    return path
+
+
+def files_below(folder: Path) -> set[str]:
+    """All files of a folder tree, temporary ones too."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Three images in a tree, and two files that are none."""
+    root = tmp_path / "tree"
+    write_png(root / "one.png", image(1))
+    write_png(root / "a" / "two.PNG", image(2))
+    write_png(root / "a" / "b" / "three.png", image(3, channels=1))
+    (root / "notes.txt").write_text("no image")
+    (root / "a" / "README").write_text("no image")
+    (root / "empty").mkdir()
+    return root
+
+
+# Encode and decode.
+
+
+def test_file_goes_beside_its_source(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path)]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
+
+
+def test_file_goes_where_output_says(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path), "-o", str(tmp_path / "other.l3")]) == 0
+    assert main(["encode", str(path), "-o", str(tmp_path / "new" / "folder")]) == 0
+    assert files_below(tmp_path) == {"photo.png", "other.l3", "new/folder/photo.l3"}
+
+
+def test_tree_is_mirrored(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), "-o", str(out), "--verify"]) == 0
+    assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
+    assert np.array_equal(l3dali.imread(out / "a" / "two.l3"), image(2))
+    output = capsys.readouterr()
+    assert "other files passed over: 2" in output.err
+    assert output.out.split()[:7] == ["files", "raw", "source", "L3", "ratio", "time", "MB/s"]
+    assert output.out.split()[8] == "3"
+
+
+def test_tree_in_place_and_again(tree: Path) -> None:
+    before = files_below(tree)
+    assert main(["encode", str(tree)]) == 0
+    assert files_below(tree) == before | {"one.l3", "a/two.l3", "a/b/three.l3"}
+    assert main(["encode", str(tree), "--skip-existing"]) == 0
+
+
+def test_output_inside_the_input(tree: Path) -> None:
+    for _ in range(2):
+        assert main(["encode", str(tree), "-o", str(tree / "out"), "--overwrite"]) == 0
+    assert files_below(tree / "out") == {"one.l3", "a/two.l3", "a/b/three.l3"}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".jxl", ".pam"])
+def test_decode_to(suffix: str, tree: Path) -> None:
+    assert main(["encode", str(tree), "-o", str(tree.parent / "l3")]) == 0
+    back = tree.parent / "back"
+    assert main(["decode", str(tree.parent / "l3"), "-o", str(back), "--format", suffix[1:]]) == 0
+    assert files_below(back) == {f"one{suffix}", f"a/two{suffix}", f"a/b/three{suffix}"}
+    pixels = read_picture((back / f"a/b/three{suffix}").read_bytes()).pixels
+    assert np.array_equal(pixels, image(3, channels=1))
+
+
+def test_decode_takes_the_format_from_the_output(tmp_path: Path) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image())
+    assert main(["decode", str(tmp_path / "photo.l3"), "-o", str(tmp_path / "photo.tif")]) == 0
+    assert (tmp_path / "photo.tif").read_bytes()[:2] == b"II"
+
+
+def test_sixteen_bits_come_back(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 65536, (20, 30, 4)).astype(np.uint16)
+    path = write_png(tmp_path / "deep.png", pixels)
+    assert main(["encode", str(path)]) == 0
+    assert main(["decode", str(tmp_path / "deep.l3"), "--overwrite"]) == 0
+    assert np.array_equal(imagecodecs.png_decode(path.read_bytes()), pixels)
+
+
+@pytest.mark.parametrize("palette", ["rgb", "index"])
+def test_palette(palette: str, tmp_path: Path) -> None:
+    picture = PIL_Image.fromarray(image()).quantize(9)
+    picture.save(tmp_path / "labels.png")
+    arguments = ["encode", str(tmp_path / "labels.png"), "--palette", palette]
+    assert main([*arguments, "-o", str(tmp_path / "labels.l3")]) == 0
+    info = l3dali.info((tmp_path / "labels.l3").read_bytes())
+    expected = picture if palette == "index" else picture.convert("RGB")
+    assert np.array_equal(l3dali.imread(tmp_path / "labels.l3"), np.asarray(expected))
+    assert info.labels == (palette == "index")
+    assert main(["decode", str(tmp_path / "labels.l3"), "-o", str(tmp_path / "back")]) == 0
+    back = PIL_Image.open(tmp_path / "back" / "labels.png")
+    assert back.mode == expected.mode
+    assert np.array_equal(np.asarray(back.convert("RGB")), np.asarray(picture.convert("RGB")))
+    folders = ["verify", str(tmp_path / "labels.l3"), "--source", str(tmp_path / "labels.png")]
+    assert main(folders) == 0
+
+
+def test_orientation_stays_unless_asked(tmp_path: Path) -> None:
+    exif = PIL_Image.Exif()
+    exif[0x0112] = 6
+    PIL_Image.fromarray(image()).save(tmp_path / "photo.jpg", exif=exif, quality=95)
+    for flags, size in (([], (50, 40)), (["--orient"], (40, 50))):
+        assert main(["encode", str(tmp_path / "photo.jpg"), "--overwrite", *flags]) == 0
+        info = l3dali.info((tmp_path / "photo.l3").read_bytes())
+        assert (info.width, info.height) == size
+        source = ["--source", str(tmp_path / "photo.jpg"), *flags]
+        assert main(["verify", str(tmp_path / "photo.l3"), *source]) == 0
+
+
+def test_options_reach_the_encoder(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    options = ["--tile", "32x16", "--mode", "packed", "--effort", "1"]
+    assert main(["encode", str(path), *options]) == 0
+    info = l3dali.info((tmp_path / "photo.l3").read_bytes())
+    assert (info.tile_width, info.tile_height) == (32, 16)
+
+
+def test_jobs_do_not_change_the_bytes(tree: Path) -> None:
+    for jobs in ("1", "3", "8"):
+        assert main(["encode", str(tree), "-o", str(tree.parent / jobs), "--jobs", jobs]) == 0
+    for name in files_below(tree.parent / "1"):
+        assert len({(tree.parent / jobs / name).read_bytes() for jobs in ("1", "3", "8")}) == 1
+
+
+# Existing targets, collisions and odd files.
+
+
+def test_existing_result_fails_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    target = tmp_path / "photo.l3"
+    target.write_bytes(b"old")
+    assert main(["encode", str(path)]) == 2
+    assert f"{path}: {target} exists" in capsys.readouterr().err
+    assert main(["encode", str(path), "--skip-existing"]) == 0
+    assert "existing results kept: 1" in capsys.readouterr().err
+    assert target.read_bytes() == b"old"
+    assert main(["encode", str(path), "--overwrite"]) == 0
+    assert np.array_equal(l3dali.imread(target), image())
+
+
+def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
+    (tree / "one.tif").write_bytes(b"")
+    result = subprocess.run([*L3, "encode", tree], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3\n"
+    )
+    assert not list(tree.rglob("*.l3"))
+
+
+def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    l3dali.imwrite(tmp_path / "photo.png", image())
+    arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
+    assert main(["decode", *arguments, "--overwrite"]) == 2
+    assert "both a source and a target" in capsys.readouterr().err
+
+
+def test_one_source_named_twice_is_one(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path), f"{tmp_path}/./photo.png", str(tmp_path)]) == 0
+
+
+def test_failed_files_are_listed_and_the_rest_is_done(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    (tree / "many\nlines [red].png").write_text("no image")
+    assert main(["encode", str(tree), str(tree / "missing.png")]) == 2
+    assert len(list(tree.rglob("*.l3"))) == 3
+    errors = capsys.readouterr().err.splitlines()
+    assert "l3: 3 failed" in errors
+    failures = errors[errors.index("l3: 3 failed") + 1 :]
+    assert len(failures) == 3
+    assert failures[0].startswith(f"{tree}/bad.png: cannot be read: ")
+    assert failures[1] == f"{tree}/many\\nlines [red].png: not an image of a known format"
+    assert failures[2] == f"{tree}/missing.png: No such file or directory"
+
+
+@pytest.mark.parametrize("name", ["two words", "Straße 写真", "new\nline", "[bold]", "-o", "a.b."])
+def test_names(name: str, tmp_path: Path) -> None:
+    write_png(tmp_path / name / f"{name}.png")
+    assert main(["encode", "-o", str(tmp_path / "out"), "--", str(tmp_path / name)]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "out" / f"{name}.l3"), image())
+    assert main(["info", str(tmp_path / "out")]) == 0
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path)
+    path = Path(os.fsdecode(folder + b"/\xff.png"))
+    path.write_bytes(b"no image")
+    result = subprocess.run([*L3, "encode", path], capture_output=True, check=False)
+    assert result.returncode == 2
+    assert folder + b"/\\udcff.png: not an image" in result.stderr
+
+
+def test_links(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "link.png").symlink_to(tree / "one.png")
+    (tree / "broken.png").symlink_to(tree / "nothing.png")
+    (tree / "loop").symlink_to(tree)
+    assert main(["encode", str(tree), "-o", str(tree.parent / "out")]) == 2
+    assert len(files_below(tree.parent / "out")) == 4
+    errors = capsys.readouterr().err
+    assert "links to folders not followed: 1" in errors
+    assert f"{tree}/broken.png: No such file or directory" in errors
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert main(["encode", str(tmp_path)]) == 2
+    assert "pipe.png: not a file" in capsys.readouterr().err
+
+
+def test_folder_that_cannot_be_read(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert main(["encode", str(tree), "-o", str(tree.parent / "out")]) == 2
+    assert f"{tree}/a/b: Permission denied" in capsys.readouterr().err
+    assert files_below(tree.parent / "out") == {"one.l3", "a/two.l3"}
+
+
+def test_verify_option_keeps_wrong_pixels_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    monkeypatch.setattr(codec, "decode", lambda data, threads: image(9))
+    assert main(["encode", str(path), "--verify"]) == 2
+    assert "pixels differ" in capsys.readouterr().err
+    assert files_below(tmp_path) == {"photo.png"}
+
+
+def test_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(pytest.importorskip("skimage").__file__).parent / "data"
+    out = tmp_path / "out"
+    assert main(["encode", str(folder), "-o", str(out), "--verify"]) == 2
+    failures = capsys.readouterr().err.partition("failed\n")[2].splitlines()
+    assert all("several images in one file" in failure for failure in failures)
+    assert main(["decode", str(out), "-o", str(tmp_path / "back")]) == 0
+    for path in sorted(folder.glob("*.png")):
+        back = (tmp_path / "back" / path.name).read_bytes()
+        pixels = read_picture(path.read_bytes()).pixels
+        assert np.array_equal(read_picture(back).pixels, pixels), path
+
+
+# Info, verify and bench.
+
+
+def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image(), icc=b"profile")
+    assert main(["info", str(tmp_path / "photo.l3")]) == 0
+    output = capsys.readouterr().out
+    assert "50 x 40, channels: 3, 8 bits" in output
+    assert "raw 6000 bytes" in output
+    assert "ICC of 7 bytes" in output
+
+
+def test_info_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.l3", "b.l3"):
+        l3dali.imwrite(tmp_path / name, image())
+    (tmp_path / "c.l3").write_bytes(b"damaged")
+    assert main(["info", "--json", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    entries = json.loads(output.out)
+    assert [Path(entry["path"]).name for entry in entries] == ["a.l3", "b.l3"]
+    assert entries[0]["encoded_bytes"] == (tmp_path / "a.l3").stat().st_size
+    assert entries[0]["codings"]["packed"] + entries[0]["codings"]["stored"] == 1
+    assert "c.l3: " in output.err
+
+
+def test_verify_finds_damage(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), "-o", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
+    damaged = bytearray((out / "one.l3").read_bytes())
+    damaged[-20] ^= 4
+    (out / "one.l3").write_bytes(damaged)
+    assert main(["verify", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"{out}/one.l3: " in error
+    assert "kChecksumMismatch" in error
+
+
+def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    against_tree = ["verify", str(out), "--source", str(tree)]
+    assert main(["encode", str(tree), "-o", str(out)]) == 0
+    assert main(against_tree) == 0
+    l3dali.imwrite(out / "one.l3", image(8))
+    (out / "a" / "two.l3").rename(out / "more.l3")
+    capsys.readouterr()
+    assert main(against_tree) == 2
+    error = capsys.readouterr().err
+    assert f"{out}/one.l3: the pixels differ from the source's\n" in error
+    assert f"{out}/more.l3: no source in {tree}\n" in error
+    assert f"{tree}/a/two.PNG: no {out}/a/two.l3\n" in error
+
+
+def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "bad.png").write_bytes(b"no image")
+    assert main(["bench", str(tree), "--repeat", "1"]) == 2
+    output = capsys.readouterr()
+    rows = [line.split() for line in output.out.splitlines() if line.strip()]
+    assert rows[0][0] == "codec"
+    assert [row[0] for row in rows[2:]] == ["L3"] * len(codec.MODES) + ["PNG"]
+    assert "bad.png: not an image" in output.err
+    assert len(files_below(tree)) == 6
+
+
+# How it ends.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["encode"],
+        ["mix", "a.png"],
+        ["encode", "a.png", "--mode", "rans"],
+        ["encode", "a.png", "--tile", "100x100"],
+        ["encode", "a.png", "--jobs", "0"],
+        ["encode", "a.png", "--overwrite", "--skip-existing"],
+        ["encode", "a.png", "b.png", "-o", "c.l3"],
+        ["encode", "a.png", "-o", "file"],
+        ["encode", "empty"],
+        ["decode", "a.l3", "-o", "b.png", "--format", "tif"],
+        ["decode", "a.l3", "--format", "jpg"],
+        ["verify", "a.l3", "b.l3", "--source", "a.png"],
+        ["verify", "a.l3", "--source", "empty"],
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_are_one_line(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("empty").mkdir()
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("l3: ")
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+
+
+def test_mode_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", "a.png", "--mode", "rans"]) == 2
+    assert "choose from" in capsys.readouterr().err
+
+
+def test_version_and_exit_code() -> None:
+    version = subprocess.run([*L3, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == f"l3 {l3dali.__version__}\n"
+    failure = subprocess.run([*L3, "info", "missing.l3"], capture_output=True, check=False)
+    assert failure.returncode == 2
+
+
+def test_interrupt_leaves_whole_files_only(tmp_path: Path) -> None:
+    source = write_png(tmp_path / "source.png", np.tile(image(), (20, 20, 1)))
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for i in range(400):
+        (tree / f"{i:03}.png").hardlink_to(source)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*L3, "encode", tree, "-o", out, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob("*.l3")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, b"", b"l3: interrupted\n")
+    written = sorted(out.iterdir())
+    assert 0 < len(written) < 400
+    for path in written:
+        assert path.suffix == ".l3"
+        l3dali.verify(path.read_bytes())
+
+
+def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image())
+    process = subprocess.Popen(
+        [*L3, "info", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_progress_is_for_terminals(tree: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["encode", str(tree / "one.png"), str(tree / "a" / "two.PNG")]
+    subprocess.run([*L3, *arguments], stderr=theirs, stdout=subprocess.PIPE, check=True)
+    os.close(theirs)
+    assert b"2/2" in os.read(ours, 100_000)
+    os.close(ours)
+    quiet = subprocess.run([*L3, *arguments, "--overwrite"], capture_output=True, check=True)
+    assert quiet.stderr == b""
