@@ -92,7 +92,7 @@ def main() -> None:
     args = parser.parse_args()
 
     codecs = [*L3, *PEERS]
-    results = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     text = f"{machine()}. One thread; best of {args.rounds} rounds an image, codecs in turn.\n"
     for name in args.sets:
         totals = measure(args.data, name, codecs, args.rounds)
@@ -112,7 +112,14 @@ def main() -> None:
                     f"{png / total['decode']:.2f}",
                 ]
             )
-        head = ["codec", "ratio", "encode MB/s", "x libpng decode", "decode MB/s", "x libpng decode"]
+        head = [
+            "codec",
+            "ratio",
+            "encode MB/s",
+            "x libpng decode",
+            "decode MB/s",
+            "x libpng decode",
+        ]
         text += f"\n## {name}\n\n" + markdown_table(head, rows)
     write_results("cpu", "Speed on one core", text, results, args.out)
     draw(results, next(iter(results)), args.out)

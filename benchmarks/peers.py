@@ -46,9 +46,7 @@ class Codec:
 def _jpegxl(effort: int) -> Codec:
     return Codec(
         f"JXL e{effort}",
-        lambda image: imagecodecs.jpegxl_encode(
-            image, lossless=True, effort=effort, numthreads=1
-        ),
+        lambda image: imagecodecs.jpegxl_encode(image, lossless=True, effort=effort, numthreads=1),
         lambda data: imagecodecs.jpegxl_decode(data, numthreads=1),
     )
 

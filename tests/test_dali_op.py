@@ -53,9 +53,7 @@ def _write(folder: Path, images: Sequence[Image]) -> list[str]:
     return paths
 
 
-def _pipeline(
-    define: Callable[[], Any], device: str, batch_size: int, **options: Any
-) -> Any:
+def _pipeline(define: Callable[[], Any], device: str, batch_size: int, **options: Any) -> Any:
     device_id = None if device == "cpu" else 0
     pipe = dali.Pipeline(batch_size, 2, device_id, **options)
     with pipe:
@@ -112,7 +110,9 @@ def test_batch_of_mixed_shapes(tmp_path: Path, device: str, dtype: type) -> None
 
 def test_large_image_is_cut_into_tasks(tmp_path: Path, device: str) -> None:
     rng = np.random.default_rng(3)
-    image = (np.add.outer(np.arange(2100), np.arange(1500)) + rng.integers(0, 4, (2100, 1500))) % 256
+    image = (
+        np.add.outer(np.arange(2100), np.arange(1500)) + rng.integers(0, 4, (2100, 1500))
+    ) % 256
     images = [image.astype(np.uint8)[..., None]]
     (output,) = _files_pipeline(_write(tmp_path, images), device, 1).run()
     _assert_same(output, images)
@@ -235,9 +235,7 @@ def test_damaged_sample_is_named(tmp_path: Path, device: str) -> None:
     ("content", "status"),
     [(b"", "kTruncated"), (b"\x89PNG\r\n\x1a\n" + bytes(60), "kBadMagic")],
 )
-def test_other_files_are_refused(
-    tmp_path: Path, device: str, content: bytes, status: str
-) -> None:
+def test_other_files_are_refused(tmp_path: Path, device: str, content: bytes, status: str) -> None:
     if not content:  # DALI's reader does not read empty files
         content = l3dali.encode(_images()[1])[:20]
     path = tmp_path / "other.l3"
@@ -248,7 +246,7 @@ def test_other_files_are_refused(
 
 def test_mixed_types_in_a_batch_are_refused(device: str) -> None:
     batch = [_encoded(_images(np.uint8)[1]), _encoded(_images(np.uint16)[1])]
-    with pytest.raises(RuntimeError, match="a batch has one type.*sample 1"):
+    with pytest.raises(RuntimeError, match=r"a batch has one type.*sample 1"):
         _feed_pipeline([batch], device, 2).run()
 
 

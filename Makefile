@@ -1,0 +1,98 @@
+# Each target sets up what it needs, in .venv and build/; a repeat is quick.
+#
+#   PYTHON=python3.12   Python to build the venv from
+#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
+#   DATA=folder         images of the benchmarks
+#   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
+
+PYTHON ?= python3
+DATA ?= ../shared/data
+export L3_CUDA_ARCHS ?= 90
+
+comma := ,
+VENV := .venv
+PY := $(VENV)/bin/python
+RELEASE := build/release
+SANITIZE := build/sanitize
+
+ifdef L3_WHEELS
+  VENV_FLAGS := --without-pip
+  PIP_INSTALL := $(PY) -m pip install -q --no-index --no-deps
+  # Not --system-site-packages: where the host's Python is a venv itself, that misses its packages.
+  SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
+  PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
+  BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
+  EXTRAS :=
+else
+  PIP_INSTALL := $(PY) -m pip install -q
+  PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
+  BUILD_TOOLS = $$($(PY) build_backend/l3_build_backend.py)
+  EXTRAS := [demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+endif
+# The venv holds the build requirements, so that DALI and CUDA are downloaded once.
+PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
+
+SOURCES := CMakeLists.txt pyproject.toml \
+  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
+
+.PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+build: $(VENV)/installed  ## build and install the package into .venv
+
+demo: build  ## encode photographs, decode them through DALI, compare, draw demo/
+	$(PY) examples/demo.py
+
+test: build sanitize  ## run all tests, the sanitizer builds included
+	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so $(PY) -m pytest
+
+sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
+	$(SANITIZE)/l3_replay --mutate 3000 tests/golden tests/invalid
+	$(SANITIZE)/l3_replay --encode 300
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZE)/site \
+	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
+	$(PY) -m pytest --capture=sys -m "not dali and not cuda and not slow"
+
+bench: build  ## size, CPU speed and memory beside PNG and others
+	$(PY) benchmarks/size.py --data $(DATA)
+	$(PY) benchmarks/cpu.py --data $(DATA)
+	$(PY) benchmarks/memory.py
+
+gpu gpu-bench: L3_CUDA_ARCHS = native
+
+gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, one table
+	$(PY) tools/gpu.py
+
+gpu-bench: build  ## on a GPU host: the benchmarks alone
+	$(PY) tools/gpu.py --only benchmarks
+
+# Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
+wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
+	L3_CUDA_ARCHS= $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+lint: $(VENV)/installed  ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+clean:  ## remove everything that make wrote
+	rm -rf $(VENV) build dist demo
+
+$(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	$(PREPARE_VENV)
+	$(PIP_INSTALL) $(BUILD_TOOLS)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/tools $(SOURCES)
+	$(PIP_BUILD) -C build-dir=$(RELEASE) -C cmake.define.L3_BUILD_TESTS=ON '.$(EXTRAS)'
+	@touch $@
+
+$(SANITIZE)/installed: $(VENV)/installed
+	L3_DALI=OFF $(PIP_BUILD) --no-deps --upgrade --target $(SANITIZE)/site \
+	  -C build-dir=$(SANITIZE) -C cmake.build-type=RelWithDebInfo \
+	  -C cmake.define.L3_SANITIZE=address,undefined -C cmake.define.L3_BUILD_TESTS=ON .
+	@touch $@

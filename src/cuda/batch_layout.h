@@ -1,0 +1,68 @@
+// Plans the one buffer that a batch is uploaded in, and writes it in pieces.
+// Layer: cuda; plain C++, knows nothing of streams or allocators.
+//
+//   results | descriptors | tile tasks | value tables | payloads | padding
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/tile.h"
+#include "cuda/tile_batch.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// A validated file in host memory and where the kernel writes its samples.
+struct BatchSample {
+  ImageView view;
+  ImageOutput output;
+};
+
+class BatchLayout {
+ public:
+  // Plans a batch. `samples` and the encoded bytes must outlive the calls of
+  // WritePiece. Storage of the plan before is reused.
+  void Plan(const std::vector<BatchSample>& samples);
+
+  // Size of the buffer. It must be 16-byte aligned.
+  uint64_t total_bytes() const { return total_bytes_; }
+  // The results come first: one uint64_t for each sample.
+  uint64_t results_bytes() const { return 8 * uint64_t{samples_->size()}; }
+
+  // Pieces can be written in any order and in parallel. `staging` is the
+  // buffer to fill, `device` the address at which kernels will see it.
+  size_t piece_count() const { return pieces_.size(); }
+  void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
+
+  // The batch as kernels see it, in a buffer at `device`.
+  TileBatch Batch(uint8_t* device) const;
+
+ private:
+  struct Place {
+    uint64_t first_task;
+    uint64_t table_offset;
+    uint64_t payloads_offset;
+  };
+  // A run of a sample's payload bytes; its first piece brings the rest of the sample.
+  struct Piece {
+    size_t sample;
+    uint64_t begin;
+    uint64_t bytes;
+  };
+
+  void WriteTasks(size_t sample, uint8_t* staging) const;
+  void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
+
+  const std::vector<BatchSample>* samples_ = nullptr;
+  std::vector<Place> places_;
+  std::vector<Piece> pieces_;
+  std::vector<size_t> order_;
+  uint64_t samples_offset_ = 0;
+  uint64_t tasks_offset_ = 0;
+  uint64_t task_count_ = 0;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace l3

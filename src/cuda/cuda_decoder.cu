@@ -1,0 +1,196 @@
+#include "cuda/cuda_decoder.h"
+
+#include <array>
+#include <climits>
+#include <stdexcept>
+#include <utility>
+
+#include "cuda/batch_layout.h"
+#include "cuda/launch.h"
+#include "cuda/resources.h"
+#include "cuda/tile_kernels.cuh"
+
+namespace l3 {
+namespace {
+
+// Warps that an SM shall hold at once: as many as need no register spilled,
+// or as many blocks as it takes.
+#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
+constexpr int kWarpsPerSm = 16;
+#elif __CUDA_ARCH__ < 900
+constexpr int kWarpsPerSm = 20;
+#else
+constexpr int kWarpsPerSm = 22;
+#endif
+
+// Block -> tile: a block is one warp, so that the compiler knows the task to be
+// the same on all lanes, and a finished warp makes room at once.
+__global__ void __launch_bounds__(kWarpLanes, kWarpsPerSm) DecodeTiles(TileBatch batch) {
+  __shared__ WarpScratch scratch;
+  DeviceWarp warp;
+  const TileTask task = batch.tasks[blockIdx.x];
+  const DecodeSample sample = batch.samples[task.sample];
+  const Status status = DecodeTileWarp(warp, sample, task, &scratch);
+  if (status != Status::kOk && warp.lane() == 0) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
+              BadTile(task.tile, status));
+  }
+}
+
+class DefaultCudaAllocator : public CudaAllocator {
+ public:
+  std::shared_ptr<void> AllocatePinned(size_t bytes) override {
+    void* memory = nullptr;
+    L3_CUDA_CHECK(cudaMallocHost(&memory, bytes));
+    return {memory, [](void* p) { cudaFreeHost(p); }};
+  }
+  std::shared_ptr<void> AllocateDevice(size_t bytes, CUstream_st* stream) override {
+    void* memory = nullptr;
+    L3_CUDA_CHECK(cudaMallocAsync(&memory, bytes, stream));
+    return {memory, [](void* p) { cudaFree(p); }};
+  }
+};
+
+// Memory that grows and stays.
+struct Buffer {
+  std::shared_ptr<void> memory;
+  size_t bytes = 0;
+
+  uint8_t* data() const { return static_cast<uint8_t*>(memory.get()); }
+};
+
+// What to allocate when `bytes` do not fit: some more, as batches vary.
+size_t Roomy(size_t bytes) { return bytes + bytes / 4; }
+
+// A pinned buffer and the end of the last upload from it.
+struct Staging {
+  Buffer pinned;
+  CudaEvent uploaded;
+};
+
+}  // namespace
+
+void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
+  if (batch.task_count == 0) return;
+  if (batch.task_count > INT_MAX) {
+    throw std::runtime_error("A batch has more than 2^31 - 1 tiles. Use smaller batches.");
+  }
+  TileBatch argument = batch;
+  void* arguments[] = {&argument};
+  L3_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&DecodeTiles),
+                                 dim3(static_cast<unsigned>(batch.task_count)), dim3(kWarpLanes),
+                                 arguments, 0, stream));
+}
+
+std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator() {
+  return std::make_unique<DefaultCudaAllocator>();
+}
+
+struct CudaBatchDecoder::Impl {
+  explicit Impl(std::unique_ptr<CudaAllocator> a) : allocator(std::move(a)) {}
+
+  // Nothing may be in use by the device when the buffers are released.
+  ~Impl() {
+    for (const Staging& s : staging) cudaEventSynchronize(s.uploaded.get());
+    cudaEventSynchronize(done.get());
+  }
+
+  void Launch(const std::vector<CudaSample>& samples, cudaStream_t stream, const ForEach& for_each);
+  void Stage(Staging* target, const ForEach& for_each);
+
+  std::unique_ptr<CudaAllocator> allocator;
+  // Two, so that a batch can be staged while the one before is uploaded.
+  std::array<Staging, 2> staging;
+  size_t next_staging = 0;
+  Buffer device;
+  Buffer pinned_results;
+  CudaEvent done;  // with the batch last launched
+  cudaStream_t last_stream = nullptr;
+  bool pending = false;  // launched, and not waited for
+
+  std::vector<BatchSample> batch;
+  BatchLayout layout;
+  std::vector<DecodeResult> results;
+};
+
+void CudaBatchDecoder::Impl::Stage(Staging* target, const ForEach& for_each) {
+  target->uploaded.Synchronize();
+  if (target->pinned.bytes < layout.total_bytes()) {
+    target->pinned = {};
+    const size_t bytes = Roomy(layout.total_bytes());
+    target->pinned = {allocator->AllocatePinned(bytes), bytes};
+  }
+  const auto write = [&](size_t piece) {
+    layout.WritePiece(piece, target->pinned.data(), device.data());
+  };
+  if (for_each) {
+    for_each(layout.piece_count(), write);
+  } else {
+    for (size_t piece = 0; piece < layout.piece_count(); ++piece) write(piece);
+  }
+}
+
+void CudaBatchDecoder::Impl::Launch(const std::vector<CudaSample>& samples, cudaStream_t stream,
+                                    const ForEach& for_each) {
+  pending = false;
+  results.assign(samples.size(), DecodeResult{Status::kOk, 0});
+  if (samples.empty()) return;
+
+  batch.clear();
+  for (const CudaSample& sample : samples) {
+    batch.push_back({sample.view, {sample.output_dev, sample.view.info.row_bytes()}});
+  }
+  layout.Plan(batch);
+  if (device.bytes < layout.total_bytes()) {
+    done.Synchronize();
+    device = {};
+    const size_t bytes = Roomy(layout.total_bytes());
+    device = {allocator->AllocateDevice(bytes, stream), bytes};
+  }
+  if (pinned_results.bytes < layout.results_bytes()) {
+    done.Synchronize();
+    const size_t bytes = Roomy(layout.results_bytes());
+    pinned_results = {allocator->AllocatePinned(bytes), bytes};
+  }
+  Staging& target = staging[next_staging++ % staging.size()];
+  Stage(&target, for_each);
+
+  // Batches share the device buffer.
+  if (stream != last_stream) done.Wait(stream);
+  last_stream = stream;
+  L3_CUDA_CHECK(cudaMemcpyAsync(device.data(), target.pinned.data(), layout.total_bytes(),
+                                cudaMemcpyHostToDevice, stream));
+  target.uploaded.Record(stream);
+  LaunchDecodeTiles(layout.Batch(device.data()), stream);
+  L3_CUDA_CHECK(cudaMemcpyAsync(pinned_results.data(), device.data(), layout.results_bytes(),
+                                cudaMemcpyDeviceToHost, stream));
+  done.Record(stream);
+  pending = true;
+}
+
+CudaBatchDecoder::CudaBatchDecoder(std::unique_ptr<CudaAllocator> allocator)
+    : impl_(std::make_unique<Impl>(std::move(allocator))) {}
+CudaBatchDecoder::~CudaBatchDecoder() = default;
+CudaBatchDecoder::CudaBatchDecoder(CudaBatchDecoder&&) noexcept = default;
+CudaBatchDecoder& CudaBatchDecoder::operator=(CudaBatchDecoder&&) noexcept = default;
+
+void CudaBatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
+                              const ForEach& for_each) {
+  impl_->Launch(samples, stream, for_each);
+}
+
+const std::vector<DecodeResult>& CudaBatchDecoder::Wait() {
+  if (impl_->pending) {
+    impl_->done.Synchronize();
+    impl_->pending = false;
+    for (size_t i = 0; i < impl_->results.size(); ++i) {
+      uint64_t result;
+      std::memcpy(&result, impl_->pinned_results.data() + i * sizeof(result), sizeof(result));
+      impl_->results[i] = UnpackResult(result);
+    }
+  }
+  return impl_->results;
+}
+
+}  // namespace l3

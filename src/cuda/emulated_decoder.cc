@@ -1,0 +1,44 @@
+#include "cuda/emulated_decoder.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "cuda/emulated_warp.h"
+#include "cuda/tile_kernels.cuh"
+
+namespace l3 {
+
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& samples) {
+  BatchLayout layout;
+  layout.Plan(samples);
+  // Of exactly this size, so that a sanitizer sees what reads or writes past it.
+  const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
+  for (size_t piece = 0; piece < layout.piece_count(); ++piece) {
+    layout.WritePiece(piece, buffer.get(), buffer.get());
+  }
+
+  const TileBatch batch = layout.Batch(buffer.get());
+  WarpEmulator emulator;
+  for (uint64_t i = 0; i < batch.task_count; ++i) {
+    const TileTask task = batch.tasks[i];
+    WarpScratch scratch;
+    emulator.Run([&](EmulatedWarp& warp) {
+      const Status status = DecodeTileWarp(warp, batch.samples[task.sample], task, &scratch);
+      if (status == Status::kOk || warp.lane() != 0) return;
+      uint64_t& result = batch.results[task.sample];
+      result = std::min(result, BadTile(task.tile, status));
+    });
+  }
+
+  std::vector<DecodeResult> results;
+  for (size_t i = 0; i < samples.size(); ++i) results.push_back(UnpackResult(batch.results[i]));
+  return results;
+}
+
+Status DecodeImageEmulated(const ImageView& view, const ImageOutput& output, uint32_t* bad_tile) {
+  const DecodeResult result = DecodeBatchEmulated({BatchSample{view, output}})[0];
+  *bad_tile = result.tile;
+  return result.status;
+}
+
+}  // namespace l3

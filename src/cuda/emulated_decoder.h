@@ -1,0 +1,21 @@
+// Decodes images with the kernels of the CUDA engine on 32 emulated lanes, for
+// tests and sanitizers. Layer: cuda; plain C++.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/tile.h"
+#include "cuda/batch_layout.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// Lays the batch out and decodes it as the GPU would. The outputs of the
+// samples are in host memory.
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& samples);
+
+// A batch of one. If the Status is not kOk, *bad_tile is the first bad tile.
+Status DecodeImageEmulated(const ImageView& view, const ImageOutput& output, uint32_t* bad_tile);
+
+}  // namespace l3

@@ -1,0 +1,54 @@
+// A batch as kernels see it: plain data that the host writes and uploads.
+// Layer: cuda. batch_layout.h lays it out.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/color.h"
+#include "core/tile.h"
+#include "format/image_view.h"
+#include "format/status.h"
+
+namespace l3 {
+
+// One image. Pointers are the kernel's.
+struct DecodeSample {
+  ImageInfo info;
+  uint32_t padding;
+  SampleMap map;
+  ImageOutput output;
+  const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
+};
+static_assert(sizeof(DecodeSample) == 64 && std::is_trivially_copyable_v<DecodeSample>);
+
+// One tile: the work of a warp.
+struct TileTask {
+  uint32_t sample;
+  uint32_t tile;
+  uint32_t payload_begin;  // in units of 16 bytes, from the sample's payloads
+  uint32_t payload_units;
+};
+static_assert(sizeof(TileTask) == 16 && std::is_trivially_copyable_v<TileTask>);
+
+struct TileBatch {
+  const DecodeSample* samples;
+  const TileTask* tasks;
+  uint64_t* results;  // one for each sample, kNoBadTile before the launch
+  uint64_t task_count;
+};
+
+// Kernels read whole words, and so up to this many bytes past a payload.
+constexpr uint32_t kPayloadPaddingBytes = 16;
+
+// The result of a sample is the least of its bad tiles' numbers, or kNoBadTile.
+constexpr uint64_t kNoBadTile = ~uint64_t{0};
+L3_HOST_DEVICE constexpr uint64_t BadTile(uint32_t tile, Status status) {
+  return uint64_t{tile} << 32 | static_cast<uint32_t>(status);
+}
+inline DecodeResult UnpackResult(uint64_t result) {
+  if (result == kNoBadTile) return {Status::kOk, 0};
+  return {static_cast<Status>(result), static_cast<uint32_t>(result >> 32)};
+}
+
+}  // namespace l3

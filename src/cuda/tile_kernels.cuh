@@ -1,0 +1,338 @@
+// Kernels: one warp decodes one tile, by the rules of core/tile.h, to the same
+// samples and the same Status. Layer: cuda. Written against a warp (warp.h)
+// and a store policy (hwc_store.cuh).
+//
+//   grid -> tiles, warp -> tile, row by row from the top, lane -> group
+//
+//   lane      0          1         2      ...    31
+//   row y   s0..s7    s8..s15   s16..s23  ...  s248..s255
+//
+// The row above stays in registers. A finished row passes through shared
+// memory to the store policy.
+#pragma once
+
+#include "core/color.h"
+#include "core/packed.h"
+#include "core/tile.h"
+#include "cuda/device_memory.h"
+#include "cuda/hwc_store.cuh"
+#include "cuda/packed_reader.cuh"
+#include "cuda/sample_group.cuh"
+#include "cuda/tile_batch.h"
+#include "cuda/warp.h"
+
+namespace l3 {
+
+// Shared memory of one warp. What all lanes know of their tile is here, as
+// registers are dear.
+struct WarpScratch {
+  PackedBody body;
+  ValueRange range;
+  WordTaps taps[kNumPredictors];
+  // A span of pixels at their largest, and the word to spare that stores ask for.
+  alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
+};
+
+// How far the check stays ahead: a row or two of an RGB8 image.
+constexpr uint32_t kReadAheadBytes = 1024;
+
+// Rows whose predictors and width codes are read at a time: 8 predictors fill a
+// word, and 8 rows of 32 codes of 4 bits fill a word in each lane.
+constexpr uint32_t kRowsPerRead = 8;
+// Set in a word of 4-bit predictors where one is not below kNumPredictors.
+constexpr uint32_t kBadPredictors = 0x88888888;
+
+template <class Warp>
+L3_DEVICE bool OnAllLanes(Warp& warp, bool condition) {
+  return warp.Ballot(condition) == 0xFFFFFFFF;
+}
+
+// How many of this lane's samples lie in a row of `width` pixels.
+L3_DEVICE uint32_t LaneSamples(uint32_t lane, uint32_t width) {
+  const uint32_t begin = kGroupSize * lane;
+  if (begin >= width) return 0;
+  return width - begin < kGroupSize ? width - begin : kGroupSize;
+}
+
+// Turns `count` of a lane's values, as they lie in memory, into samples by the
+// value table. Returns false if one of them is no rank of it.
+template <uint32_t kSampleBytes>
+L3_DEVICE bool LookUp(const SampleMap& map, uint32_t count, uint8_t* values) {
+  const uint16_t* table = GlobalPointer(map.table);
+  bool valid = true;
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t value = kSampleBytes == 1 ? values[i] : LoadU16(values + 2 * i);
+    const bool in_table = value < map.value_count;
+    StoreSample(values, i, in_table ? table[value] : 0, 8 * kSampleBytes);
+    valid = valid && in_table;
+  }
+  return valid;
+}
+
+// Turns values into samples and puts them into scratch->row. `words` are the
+// values of the lane's 8 pixels, channels interleaved. Sets *valid to false if
+// a value of the first `count` pixels is no rank of the value table; values of
+// the others may be anything.
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, uint32_t kWords>
+L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& map,
+                        uint32_t count, WarpScratch* scratch, bool* valid) {
+  uint8_t* place = scratch->row + warp.lane() * 4 * kWords;
+  if (map.shift != 0) {
+    L3_UNROLL
+    for (uint32_t& word : words) word <<= map.shift;
+  }
+  warp.Sync();  // the row before has been stored
+  L3_UNROLL
+  for (uint32_t i = 0; i < kWords; ++i) StoreWord(place + 4 * i, words[i]);
+  if (map.table != nullptr && !LookUp<kSampleBytes>(map, count * kChannels, place)) {
+    *valid = false;
+  }
+  warp.Sync();
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
+                                        const TilePayload& tile, const Store& store,
+                                        WarpScratch* scratch) {
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + 2 * kMaxChannels);
+  if (status != Status::kOk) return status;
+  SampleGroup values[kChannels];
+  L3_UNROLL
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    const uint32_t value = LoadU16(tile.data + kTileHeaderBytes + 2 * c);
+    if (value >= (c < kChannels ? map.value_count : 1)) return Status::kCorruptTile;
+    if (c < kChannels) values[c].Fill(value);
+  }
+  bool valid = true;
+  uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+  Interleave<kChannels, kSampleBytes>(values, words);
+  StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+  }
+  return Status::kOk;
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
+                                      const TilePayload& tile, const Store& store,
+                                      RunningCheck<Warp>* check, WarpScratch* scratch) {
+  constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
+  const uint64_t row_bytes = uint64_t{rect.width_px} * kPixelBytes;
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
+  if (status != Status::kOk) return status;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    for (uint32_t x = 0; x < rect.width_px; x += kRowSpan) {
+      const uint32_t width = rect.width_px - x < kRowSpan ? rect.width_px - x : kRowSpan;
+      const uint32_t count = LaneSamples(warp.lane(), width);
+      const uint64_t begin = kTileHeaderBytes + row_bytes * y + x * kPixelBytes;
+      uint64_t in = begin + warp.lane() * kGroupSize * kPixelBytes;
+      check->ReadTo(begin + kReadAheadBytes);
+      SampleGroup values[kChannels];
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) values[c].Fill(0);
+      bool valid = true;
+      L3_UNROLL
+      for (uint32_t i = 0; i < kGroupSize; ++i) {
+        if (i >= count) break;
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          const uint32_t value =
+              kSampleBytes == 1 ? tile.data[in] : LoadU16(tile.data + in);
+          in += kSampleBytes;
+          valid = valid && value < map.value_count;
+          values[c].Set(i, value);
+        }
+      }
+      if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
+      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+      Interleave<kChannels, kSampleBytes>(values, words);
+      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+      store.StoreRow(warp, scratch->row, x, y, width);
+    }
+  }
+  return Status::kOk;
+}
+
+// The rows of a packed tile whose plan is in `scratch`. kAllDelta says that
+// every channel has the delta layout, as nearly all tiles of photographs do.
+template <uint32_t kChannels, uint32_t kSampleBytes, bool kAllDelta, class Warp, class Store>
+L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                  const TileRect& rect, const TilePayload& tile,
+                                  const Store& store, RunningCheck<Warp>* check,
+                                  WarpScratch* scratch) {
+  const PackedBody& body = scratch->body;
+  const auto layout = [&body](uint32_t c) {
+    return kAllDelta ? ChannelLayout::kDelta : body.channel[c].layout;
+  };
+  const uint32_t lane = warp.lane();
+  const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
+  const uint32_t count = LaneSamples(lane, rect.width_px);
+  const uint32_t max_width = lane < groups ? info.used_bits : 0;
+  const SampleGroup row_end = RowEnd(lane, rect.width_px);
+  SampleGroup rows[kChannels];
+  uint32_t width[kChannels];
+  uint32_t predictors[kChannels] = {};  // of the rows to come, 4 bits each
+  uint32_t codes[kChannels] = {};       // of some rows, spread over the lanes
+  uint32_t code_bit[kChannels] = {};    // where this lane's next code is in them
+  L3_UNROLL
+  for (uint32_t c = 0; c < kChannels; ++c) {
+    rows[c].Fill(body.channel[c].base);
+    width[c] = body.channel[c].start_width;
+  }
+
+  uint32_t pos = body.residuals_offset;
+  bool valid = true;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const GroupMath<kSampleBytes> math{scratch->range};
+    check->ReadTo(pos + kReadAheadBytes);
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      const uint32_t row_bytes = body.channel[c].width_row_bytes;
+      if (y % kRowsPerRead == 0) {
+        predictors[c] =
+            ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
+        codes[c] = ReadWord(tile.data, tile.size,
+                            body.channel[c].widths_offset + y * row_bytes + 4 * lane);
+        code_bit[c] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
+        const uint32_t rows_left = rect.height_px - y;
+        const uint32_t unused = rows_left < kRowsPerRead ? 4 * (kRowsPerRead - rows_left) : 0;
+        if (layout(c) != ChannelLayout::kConstant &&
+            (predictors[c] & (kBadPredictors >> unused)) != 0) {
+          return Status::kCorruptTile;
+        }
+      }
+      const uint32_t code = warp.Shuffle(codes[c], code_bit[c] / 32) >> (code_bit[c] % 32);
+      code_bit[c] += 8 * row_bytes;
+      if (layout(c) == ChannelLayout::kAbsolute) {
+        width[c] = WidthOfCode(code & 15, max_width);
+      } else if (layout(c) == ChannelLayout::kDelta) {
+        width[c] = NextDeltaWidth(width[c], code & 3, max_width);
+      }
+    }
+    const GroupPlaces<kChannels> places(warp, width);
+    uint32_t dense_bytes = places.Total();  // still to come in this row
+    if (tile.size - pos < dense_bytes) return Status::kCorruptTile;
+
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      if (layout(c) == ChannelLayout::kConstant) continue;
+      SampleGroup folded;
+      if (layout(c) == ChannelLayout::kSparse) {
+        folded.Fill(0);
+        if (ReadBit(tile.data + body.channel[c].widths_offset, y) != 0 &&
+            !ReadSparseGroups(warp, tile.data, tile.size - dense_bytes, groups, info.used_bits,
+                              &pos, &folded)) {
+          return Status::kCorruptTile;
+        }
+      } else {
+        folded = ReadDenseGroup<kSampleBytes>(tile.data, pos + places.End(c) - width[c], width[c]);
+        pos += places.Total(c);
+        dense_bytes -= places.Total(c);
+      }
+      ReconstructGroup(warp, math, scratch->taps[predictors[c] % kNumPredictors], row_end, folded,
+                       &rows[c]);
+      predictors[c] >>= 4;
+    }
+
+    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+    if (kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen) {
+      SampleGroup values[kChannels];
+      AddGreen(math, rows, values);
+      Interleave<kChannels, kSampleBytes>(values, words);
+    } else {
+      Interleave<kChannels, kSampleBytes>(rows, words);
+    }
+    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+    store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+  }
+  if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
+  return CheckBodyEnd(tile, pos);
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                      const TileRect& rect, const TilePayload& tile,
+                                      const Store& store, RunningCheck<Warp>* check,
+                                      WarpScratch* scratch) {
+  Status status = Status::kOk;
+  if (warp.lane() == 0) {
+    status = ParsePackedBody(tile.data, tile.size, kChannels, info.used_bits, rect.width_px,
+                             rect.height_px, &scratch->body);
+    scratch->range = ValueRange(info.used_bits);
+    const GroupMath<kSampleBytes> math{scratch->range};
+    L3_UNROLL
+    for (uint32_t p = 0; p < kNumPredictors; ++p) {
+      scratch->taps[p] = math.Widen(GetPredictorTaps(p));
+    }
+  }
+  warp.Sync();
+  status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
+  if (status != Status::kOk) return status;
+
+  bool all_delta = true;
+  L3_UNROLL
+  for (uint32_t c = 0; c < kChannels; ++c) {
+    all_delta = all_delta && scratch->body.channel[c].layout == ChannelLayout::kDelta;
+  }
+  return all_delta ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile,
+                                                                     store, check, scratch)
+                   : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
+                                                                      store, check, scratch);
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp>
+L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
+                              const TilePayload& tile, RunningCheck<Warp>* check,
+                              WarpScratch* scratch) {
+  const HwcStore<kChannels * kSampleBytes> store(
+      GlobalPointer(TileRow(sample.info, sample.output, rect, 0)), sample.output.row_stride_bytes);
+  switch (tile.coding) {
+    case TileCoding::kConstant:
+      return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                             scratch);
+    case TileCoding::kStored:
+      return DecodeStoredTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                           check, scratch);
+    case TileCoding::kPacked:
+      return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
+                                                           tile, store, check, scratch);
+  }
+  return Status::kUnsupportedFeature;
+}
+
+template <uint32_t kSampleBytes, class Warp>
+L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
+                              const TilePayload& tile, RunningCheck<Warp>* check,
+                              WarpScratch* scratch) {
+  switch (sample.info.channels) {
+    case 1: return DecodeTileAs<1, kSampleBytes>(warp, sample, rect, tile, check, scratch);
+    case 2: return DecodeTileAs<2, kSampleBytes>(warp, sample, rect, tile, check, scratch);
+    case 3: return DecodeTileAs<3, kSampleBytes>(warp, sample, rect, tile, check, scratch);
+    default: return DecodeTileAs<4, kSampleBytes>(warp, sample, rect, tile, check, scratch);
+  }
+}
+
+// Decodes one tile; the Status is the same on every lane. On an error the
+// tile's part of the output holds unspecified samples; none is written outside.
+template <class Warp>
+L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const TileTask& task,
+                                WarpScratch* scratch) {
+  const uint8_t* payload =
+      GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
+  const uint32_t size = task.payload_units * kPayloadAlignment;
+  RunningCheck<Warp> check(warp, payload, size);
+  TilePayload tile;
+  Status status = ParseTilePayload(sample.info, payload, size, &tile);
+  if (status == Status::kOk) {
+    const TileRect rect = GetTileRect(sample.info, task.tile);
+    status = sample.info.sample_bits == 8
+                 ? DecodeTileAs<1>(warp, sample, rect, tile, &check, scratch)
+                 : DecodeTileAs<2>(warp, sample, rect, tile, &check, scratch);
+  }
+  // A damaged payload is one whatever else it breaks (format.md 5).
+  return check.Matches(warp) ? status : Status::kChecksumMismatch;
+}
+
+}  // namespace l3

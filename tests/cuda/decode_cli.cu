@@ -1,0 +1,128 @@
+// Decodes the given .l3 files on the GPU, in one batch, and compares with the
+// CPU engine: for compute-sanitizer, without Python.
+//
+//   decode_cli FILE.l3...
+//
+// Prints a line for each file. Ends with 0 if both engines agree on all of
+// them, with 1 if not, with 2 if a file cannot be read or CUDA fails.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu_decoder.h"
+#include "cuda/cuda_decoder.h"
+#include "cuda/resources.h"
+#include "format/image_view.h"
+
+namespace l3 {
+namespace {
+
+constexpr uint8_t kUntouched = 0xA5;
+// Between outputs: odd, so that they have all alignments; seen if written to.
+constexpr size_t kGapBytes = 7;
+
+struct File {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  Status parsed;
+  ImageView view;
+  size_t output_offset;
+};
+
+std::vector<uint8_t> ReadFile(const std::string& name) {
+  std::ifstream stream(name, std::ios::binary);
+  if (!stream) throw std::runtime_error("cannot read " + name);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+std::string Describe(const DecodeResult& result) {
+  if (result.status == Status::kOk) return "kOk";
+  return std::string(StatusName(result.status)) + " in tile " + std::to_string(result.tile);
+}
+
+// Whether the GPU's outcome is the CPU's. `samples` has the GPU's samples.
+bool Agrees(const File& file, const DecodeResult& result, const uint8_t* samples) {
+  const uint64_t bytes = file.view.info.image_bytes();
+  std::vector<uint16_t> expected(CeilDiv(bytes, 2));
+  const ImageOutput output = {reinterpret_cast<uint8_t*>(expected.data()),
+                              file.view.info.row_bytes()};
+  const DecodeResult cpu = CpuDecoder(file.view, CpuEngine::kScalar).DecodeImage(output, 1);
+  if (cpu.status != result.status) return false;
+  if (cpu.status != Status::kOk) return cpu.tile == result.tile;
+  return std::memcmp(output.data, samples, bytes) == 0;
+}
+
+int Run(const std::vector<std::string>& names) {
+  std::vector<File> files;
+  size_t output_bytes = kGapBytes;
+  for (const std::string& name : names) {
+    files.push_back({name, ReadFile(name), Status::kOk, {}, 0});
+    File& file = files.back();
+    file.parsed = ParseImage(file.bytes.data(), file.bytes.size(), &file.view);
+    if (file.parsed != Status::kOk) continue;
+    output_bytes += output_bytes % file.view.info.sample_bytes();
+    file.output_offset = output_bytes;
+    output_bytes += file.view.info.image_bytes() + kGapBytes;
+  }
+
+  const DeviceMemory output_dev(output_bytes);
+  L3_CUDA_CHECK(cudaMemset(output_dev.data(), kUntouched, output_bytes));
+  std::vector<CudaSample> samples;
+  for (const File& file : files) {
+    if (file.parsed != Status::kOk) continue;
+    samples.push_back({file.view, output_dev.data() + file.output_offset});
+  }
+  const CudaStream stream;
+  L3_CUDA_CHECK(cudaDeviceSynchronize());
+  CudaBatchDecoder decoder(MakeDefaultCudaAllocator());
+  decoder.Launch(samples, stream.get());
+  const std::vector<DecodeResult> results = decoder.Wait();
+  std::vector<uint8_t> output(output_bytes);
+  L3_CUDA_CHECK(
+      cudaMemcpy(output.data(), output_dev.data(), output_bytes, cudaMemcpyDeviceToHost));
+
+  bool all_agree = true;
+  size_t gap_begin = 0;
+  size_t next_result = 0;
+  for (const File& file : files) {
+    std::string outcome = StatusName(file.parsed);
+    bool agrees = true;
+    if (file.parsed == Status::kOk) {
+      const DecodeResult& result = results[next_result++];
+      outcome = Describe(result);
+      agrees = Agrees(file, result, output.data() + file.output_offset);
+      for (size_t i = gap_begin; i < file.output_offset; ++i) {
+        agrees = agrees && output[i] == kUntouched;
+      }
+      gap_begin = file.output_offset + file.view.info.image_bytes();
+    }
+    std::printf("%s: %s%s\n", file.name.c_str(), outcome.c_str(), agrees ? "" : ", CPU DIFFERS");
+    all_agree = all_agree && agrees;
+  }
+  for (size_t i = gap_begin; i < output_bytes; ++i) {
+    all_agree = all_agree && output[i] == kUntouched;
+  }
+  std::printf("%s\n", all_agree ? "GPU and CPU agree" : "GPU and CPU DIFFER");
+  return all_agree ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace l3
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: decode_cli FILE.l3...\n");
+    return 2;
+  }
+  try {
+    return l3::Run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "decode_cli: %s\n", error.what());
+    return 2;
+  }
+}

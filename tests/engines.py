@@ -1,0 +1,205 @@
+"""Every decoder behind one interface: the reference and, through ctypes, the C++ engines."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from ctypes import POINTER, Structure, byref, c_size_t, c_uint8, c_uint32, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import reference_decoder
+from numpy.typing import NDArray
+from reference_decoder import STATUS_NAMES, FormatError
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512")
+GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
+
+Samples = NDArray[Any]
+
+
+@dataclass
+class Outcome:
+    """What a decoder made of a stream: samples, or a Status and the tile to blame."""
+
+    status: str
+    tile: int | None = None
+    samples: Samples | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Same Status, tile, and samples with their shape and type."""
+        if not isinstance(other, Outcome):
+            return NotImplemented
+        if (self.status, self.tile) != (other.status, other.tile):
+            return False
+        if self.samples is None or other.samples is None:
+            return self.samples is other.samples
+        same_type = self.samples.dtype == other.samples.dtype
+        return same_type and np.array_equal(self.samples, other.samples)
+
+
+def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int = 0) -> Outcome:
+    """Decodes with `engine`, one of ENGINES or "reference"."""
+    if engine == "reference":
+        return _decode_with_reference(data)
+    info = _Info()
+    status = _status(_library().l3_test_parse(data, len(data), byref(info)))
+    if status != "kOk":
+        return Outcome(status)
+    row_bytes = info.image_bytes // info.height_px
+    stride = row_bytes + row_padding_bytes
+    buffer = np.full(stride * (info.height_px - 1) + row_bytes + row_padding_bytes, GAP, np.uint8)
+    tile = c_uint32(0xFFFFFFFF)
+    status = _status(
+        _library().l3_test_decode(
+            ENGINES.index(engine),
+            data,
+            len(data),
+            buffer.ctypes.data_as(POINTER(c_uint8)),
+            buffer.size - row_padding_bytes,
+            stride,
+            threads,
+            byref(tile),
+        )
+    )
+    rows = buffer.reshape(info.height_px, stride)
+    if not (rows[:, row_bytes:] == GAP).all():
+        raise AssertionError(f"{engine} wrote between the rows of its output")
+    if status != "kOk":
+        return Outcome(status, tile.value)
+    samples = np.ascontiguousarray(rows[:, :row_bytes]).view(f"<u{info.sample_bits // 8}")
+    return Outcome(status, None, samples.reshape(info.height_px, info.width_px, info.channels))
+
+
+def is_available(engine: str) -> bool:
+    """Whether this build and this machine have the engine."""
+    return bool(_library().l3_test_engine_available(ENGINES.index(engine)))
+
+
+def status_name(status: int) -> str:
+    """The name that the C++ sources give a Status."""
+    name: bytes = _library().l3_test_status_name(status)
+    return name.decode()
+
+
+def encode(
+    samples: Samples,
+    *,
+    threads: int = 1,
+    tile_log2: tuple[int, int] = (0, 0),
+    meaning: int = 0,
+    icc: bytes = b"",
+    exif: bytes = b"",
+    palette: bytes = b"",
+) -> bytes:
+    """Encodes (height, width, channels); rows may lie apart. Raises FormatError."""
+    height, width, channels = samples.shape
+    item = samples.itemsize
+    if samples.size and samples.strides[1:] != (channels * item, item):
+        raise AssertionError("the samples of a row must be contiguous")
+    options = _EncodeOptions(
+        threads, *tile_log2, meaning, *(_Bytes(b, len(b)) for b in (icc, exif, palette))
+    )
+    row_bytes = width * channels * item
+    stride = samples.strides[0] if height > 1 else row_bytes
+    encoded, encoded_bytes = POINTER(c_uint8)(), c_size_t()
+    status = _status(
+        _library().l3_test_encode(
+            samples.ctypes.data_as(POINTER(c_uint8)),
+            stride * (height - 1) + row_bytes if samples.size else 0,
+            width,
+            height,
+            channels,
+            8 * item,
+            stride,
+            byref(options),
+            byref(encoded),
+            byref(encoded_bytes),
+        )
+    )
+    if status != "kOk":
+        raise FormatError(status, "encode")
+    try:
+        return ctypes.string_at(encoded, encoded_bytes.value)
+    finally:
+        _library().l3_test_free(encoded)
+
+
+def _decode_with_reference(data: bytes) -> Outcome:
+    try:
+        samples, _ = reference_decoder.decode(data)
+    except FormatError as error:
+        return Outcome(error.status, error.tile)
+    return Outcome("kOk", None, samples)
+
+
+class _Info(Structure):
+    _fields_ = [
+        ("width_px", c_uint32),
+        ("height_px", c_uint32),
+        ("channels", c_uint32),
+        ("sample_bits", c_uint32),
+        ("used_bits", c_uint32),
+        ("shift", c_uint32),
+        ("tile_width_log2", c_uint32),
+        ("tile_height_log2", c_uint32),
+        ("meaning", c_uint32),
+        ("value_count", c_uint32),
+        ("tile_count", c_uint32),
+        ("image_bytes", c_uint64),
+    ]
+
+
+class _Bytes(Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", c_size_t)]
+
+
+class _EncodeOptions(Structure):
+    _fields_ = [
+        ("threads", c_uint32),
+        ("tile_width_log2", c_uint32),
+        ("tile_height_log2", c_uint32),
+        ("meaning", c_uint32),
+        ("icc", _Bytes),
+        ("exif", _Bytes),
+        ("palette", _Bytes),
+    ]
+
+
+def _status(number: int) -> str:
+    if number >= len(STATUS_NAMES):
+        raise AssertionError("an exception crossed an engine")
+    return STATUS_NAMES[number]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    named = os.environ.get("L3_TESTING_LIBRARY")
+    built = sorted(ROOT.glob("build/*/libl3_testing.so"), key=lambda path: path.stat().st_mtime)
+    if not named and not built:
+        raise RuntimeError(
+            "libl3_testing.so is not built: run `make build`, or configure CMake with "
+            "-DL3_BUILD_TESTS=ON and set L3_TESTING_LIBRARY to the library's path"
+        )
+    library = ctypes.CDLL(named or str(built[-1]))
+    data: list[Any] = [ctypes.c_char_p, c_size_t]
+    pixels: list[Any] = [POINTER(c_uint8), c_size_t]
+    encoded: list[Any] = [POINTER(POINTER(c_uint8)), POINTER(c_size_t)]
+    library.l3_test_status_name.restype = ctypes.c_char_p
+    signatures: dict[str, list[Any]] = {
+        "engine_available": [c_uint32],
+        "parse": [*data, POINTER(_Info)],
+        "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
+        "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],
+        "free": [POINTER(c_uint8)],
+    }
+    for name, argument_types in signatures.items():
+        function = library[f"l3_test_{name}"]
+        function.argtypes = argument_types
+        function.restype = None if name == "free" else c_uint32
+        setattr(library, f"l3_test_{name}", function)
+    return library

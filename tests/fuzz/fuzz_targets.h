@@ -1,0 +1,158 @@
+// What fuzzing and replay check: all engines agree on any bytes, and any image
+// survives encoding. A check returns what went wrong, or "".
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "format/constants.h"
+#include "format/crc32c.h"
+#include "format/image_view.h"
+#include "native/testing.h"
+
+namespace l3::fuzz {
+
+// Larger images only cost time: no path depends on more pixels than a few tiles.
+constexpr uint64_t kMaxImageBytes = uint64_t{1} << 24;
+
+constexpr const char* kEngineNames[kL3TestEngineCount] = {"scalar", "avx2", "emulated_cuda",
+                                                          "avx512"};
+constexpr uint32_t kOk = 0;
+constexpr uint32_t kNoTile = 0xFFFFFFFFu;
+
+struct Decoded {
+  uint32_t status = kOk;
+  uint32_t bad_tile = kNoTile;  // if status is not kOk
+  std::vector<uint8_t> pixels;  // empty unless status is kOk
+};
+
+inline Decoded Decode(uint32_t engine, const uint8_t* data, size_t size, size_t image_bytes,
+                      uint64_t row_bytes) {
+  Decoded decoded;
+  decoded.pixels.resize(image_bytes);
+  decoded.status = l3_test_decode(engine, data, size, decoded.pixels.data(), image_bytes,
+                                  row_bytes, 1, &decoded.bad_tile);
+  if (decoded.status == kOk) {
+    decoded.bad_tile = kNoTile;
+  } else {
+    decoded.pixels.clear();
+  }
+  return decoded;
+}
+
+inline std::string Describe(const Decoded& decoded) {
+  if (decoded.status == kOk) return "kOk";
+  return std::string(l3_test_status_name(decoded.status)) + " in tile " +
+         std::to_string(decoded.bad_tile);
+}
+
+// Decodes with every engine. `status` receives what they agree on.
+inline std::string CheckDecode(const uint8_t* data, size_t size, uint32_t* status) {
+  L3TestInfo info;
+  *status = l3_test_parse(data, size, &info);
+  if (*status != kOk || info.image_bytes > kMaxImageBytes) return "";
+  const uint64_t row_bytes = info.image_bytes / info.height_px;
+  const Decoded expected = Decode(kL3TestScalar, data, size, info.image_bytes, row_bytes);
+  *status = expected.status;
+  for (uint32_t engine = kL3TestScalar + 1; engine < kL3TestEngineCount; ++engine) {
+    if (!l3_test_engine_available(engine)) continue;
+    const Decoded decoded = Decode(engine, data, size, info.image_bytes, row_bytes);
+    const std::string name = kEngineNames[engine];
+    if (decoded.status != expected.status || decoded.bad_tile != expected.bad_tile) {
+      return name + " says " + Describe(decoded) + ", scalar says " + Describe(expected);
+    }
+    if (decoded.pixels != expected.pixels) return name + " gives other pixels than scalar";
+  }
+  return "";
+}
+
+// Takes numbers from fuzz data; zeros once it is used up.
+class Choices {
+ public:
+  Choices(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  uint32_t Below(uint32_t limit) {
+    uint32_t number = 0;
+    for (int i = 0; i < 2; ++i) number = number << 8 | NextByte();
+    return number % limit;
+  }
+  uint8_t NextByte() {
+    if (size_ == 0) return 0;
+    --size_;
+    return *data_++;
+  }
+  // What was not taken, over and over.
+  void Fill(std::vector<uint8_t>* bytes) const {
+    for (size_t i = 0; i < bytes->size() && size_ != 0; ++i) (*bytes)[i] = data_[i % size_];
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+};
+
+// Makes an image out of `data`, encodes it and decodes it with every engine.
+inline std::string CheckEncode(const uint8_t* data, size_t size) {
+  Choices choices(data, size);
+  const uint32_t width = 1 + choices.Below(600);
+  const uint32_t height = 1 + choices.Below(300);
+  const uint32_t channels = 1 + choices.Below(4);
+  const uint32_t sample_bits = choices.Below(2) == 0 ? 8 : 16;
+  L3TestEncodeOptions options{};
+  options.threads = 1 + choices.Below(2);
+  if (choices.Below(2) == 1) {
+    options.tile_width_log2 = 5 + choices.Below(4);
+    options.tile_height_log2 = 3 + choices.Below(6);
+  }
+  // Keeps some bits of each sample, and some samples: few values, flat areas.
+  const uint8_t mask[2] = {choices.NextByte(), choices.NextByte()};
+  const uint32_t repeats = 1 + choices.Below(40);
+
+  const uint64_t row_bytes = uint64_t{width} * channels * sample_bits / 8;
+  std::vector<uint8_t> pixels(row_bytes * height);
+  choices.Fill(&pixels);
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = i % repeats == 0 ? pixels[i] & mask[i % 2] : pixels[i - 1];
+  }
+
+  uint8_t* encoded = nullptr;
+  size_t encoded_bytes = 0;
+  uint32_t status =
+      l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_bits, row_bytes,
+                     &options, &encoded, &encoded_bytes);
+  if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
+  const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
+  l3_test_free(encoded);
+  const std::string error = CheckDecode(file.data(), file.size(), &status);
+  if (!error.empty()) return error;
+  const Decoded decoded = Decode(kL3TestScalar, file.data(), file.size(), pixels.size(), row_bytes);
+  if (decoded.status != kOk) return "an encoded image decodes to " + Describe(decoded);
+  return decoded.pixels == pixels ? "" : "an encoded image decodes to other pixels";
+}
+
+// Makes the CRCs and tile checks right again where header and index still say
+// where they are, so that damage reaches the code behind them.
+inline void Repair(uint8_t* data, size_t size) {
+  if (size < kHeaderBytes) return;
+  StoreU32(data + 28, Crc32c(data, 28));
+  ImageInfo info;
+  if (ParseHeader(data, size, &info) != Status::kOk) return;
+  const uint64_t checked_bytes = info.chunks_bytes + 4 * uint64_t{info.tile_count()};
+  const uint64_t index_end = kHeaderBytes + checked_bytes;
+  if (size < index_end + 4) return;
+  StoreU32(data + index_end, Crc32c(data + kHeaderBytes, checked_bytes));
+  const uint64_t payloads = CeilDiv(index_end + 4, kPayloadAlignment) * kPayloadAlignment;
+  uint64_t begin = payloads;
+  for (uint64_t entry = kHeaderBytes + info.chunks_bytes; entry < index_end; entry += 4) {
+    const uint64_t end = payloads + uint64_t{LoadU32(data + entry)} * kPayloadAlignment;
+    if (begin < end && end <= size) StoreU32(data + begin, PayloadCheck(data + begin, end - begin));
+    begin = end;
+  }
+}
+
+}  // namespace l3::fuzz

@@ -1,0 +1,519 @@
+"""Writes tests/golden/v1 and tests/invalid; with --check, fails if a file there differs.
+
+Golden files are frozen with the format: a change here that changes their bytes is a change
+of the format. Their digests are of the pixels they were built from, so no decoder is its own
+judge. An invalid file is named <status>__<reason>.l3, and the name is the assertion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from reference_decoder import (
+    CONSTANT,
+    LAYOUT_ABSOLUTE,
+    LAYOUT_CONSTANT,
+    LAYOUT_DELTA,
+    LAYOUT_SPARSE,
+    PACKED,
+    STORED,
+    mix,
+)
+from stream_builder import (
+    ChannelChoice,
+    PackedChannel,
+    Stream,
+    base128,
+    chunk,
+    constant_tile,
+    packed_body,
+    packed_tile,
+    payload,
+    stored_tile,
+    value_table_chunk,
+)
+
+TESTS = Path(__file__).resolve().parent
+Samples = NDArray[Any]
+
+
+def texture(shape: tuple[int, int, int], limit: int, noise: int = 8, flat: int = 1) -> Samples:
+    """A picture of values below `limit`: a slope and noise; one pixel in `flat` is not flat."""
+    h, w, c = shape
+    y, x, channel = np.ogrid[:h, :w, :c]
+    places = np.arange(h * w * c, dtype=np.uint32).reshape(shape)
+    slope = (x + 2 * y + 40 * channel) * limit // 512
+    grain = np.where(mix(places + np.uint32(7)) % flat == 0, mix(places) % noise, 0)
+    values: Samples = (slope // flat + grain) % limit
+    return values
+
+
+def packed(
+    stream: Stream, values: Samples, choices: Sequence[ChannelChoice], transform: int = 0
+) -> tuple[bytes, Samples]:
+    """A file with all tiles packed in one way, and its samples without a value table."""
+    channels = list(choices) * (stream.channels // len(choices))
+    stream.payloads = [
+        packed_tile(tile, stream.used_bits, channels, transform) for tile in stream.tiles_of(values)
+    ]
+    return stream.to_bytes(), values << stream.shift
+
+
+ALL_PREDICTORS = tuple(range(8))
+ABSOLUTE = ChannelChoice(LAYOUT_ABSOLUTE, ALL_PREDICTORS)
+DELTA = ChannelChoice(LAYOUT_DELTA, ALL_PREDICTORS)
+SPARSE = ChannelChoice(LAYOUT_SPARSE, ALL_PREDICTORS)
+FLAT = ChannelChoice(LAYOUT_CONSTANT)
+CODED = {"absolute": ABSOLUTE, "delta": DELTA, "sparse": SPARSE}
+
+
+def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
+    """Yields names, files and the samples they must decode to."""
+    small = Stream(45, 19)  # 2 by 3 tiles, those at the edges cut short
+    gray = texture((19, 45, 1), 256)
+    speckled = texture((19, 45, 1), 256, noise=200, flat=30)
+
+    tiles = small.tiles_of(gray)
+    yield "stored", (replace(small, payloads=[stored_tile(t, 8) for t in tiles]).to_bytes(), gray)
+    steps = np.zeros_like(gray)
+    for i, tile in enumerate(small.tiles_of(steps)):
+        tile[:] = 40 * i + 1
+        small.payloads.append(constant_tile([40 * i + 1]))
+    yield "constant", (small.to_bytes(), steps)
+
+    for name, choice in CODED.items():
+        yield f"layout_{name}", packed(small, gray, [choice])
+        yield f"layout_{name}_speckled", packed(small, speckled, [choice])
+        spare = replace(choice, spare_bits=3)
+        yield f"layout_{name}_wide", packed(small, gray, [spare])
+        extreme = replace(choice, spare_bits=8, extreme_codes=True, unused_bit=1)
+        yield f"layout_{name}_extreme_codes", packed(small, gray, [extreme])
+    loose = replace(SPARSE, loose_masks=True, unused_bit=1)
+    yield "layout_sparse_loose_masks", packed(small, speckled, [loose])
+    yield "layout_delta_clamped", packed(small, steps, [replace(DELTA, start_width=8, base=1)])
+    for predictor in ALL_PREDICTORS:
+        choice = ChannelChoice(LAYOUT_DELTA, [predictor], base=100)
+        yield f"predictor_{predictor}", packed(small, gray, [choice])
+
+    for sample_bits, used_bits, shift in [
+        (8, 1, 0), (8, 3, 2), (8, 7, 1), (16, 1, 15), (16, 8, 0), (16, 9, 0), (16, 12, 4),
+        (16, 15, 0), (16, 16, 0),
+    ]:  # fmt: skip
+        limit = 1 << used_bits
+        values = texture((19, 45, 1), limit, noise=limit)
+        stream = Stream(45, 19, 1, sample_bits, used_bits, shift)
+        for name, choice in CODED.items():
+            yield f"bits_{used_bits}_of_{sample_bits}_{name}", packed(stream, values, [choice])
+        stream.payloads = [stored_tile(tile, sample_bits) for tile in stream.tiles_of(values)]
+        yield f"bits_{used_bits}_of_{sample_bits}_stored", (stream.to_bytes(), values << shift)
+
+    for channels in (2, 3, 4):
+        colour = texture((19, 45, channels), 256)
+        yield f"channels_{channels}", packed(Stream(45, 19, channels), colour, [DELTA])
+        if channels >= 3:
+            vivid = texture((19, 45, channels), 256, noise=256)  # differences wrap
+            stream = Stream(45, 19, channels)
+            yield f"subtract_green_{channels}", packed(stream, vivid, [DELTA], 1)
+            stream = Stream(45, 19, channels, used_bits=7)
+            yield f"subtract_green_{channels}_7_bits", packed(stream, vivid % 128, [SPARSE], 1)
+            vivid = texture((19, 45, channels), 1 << 16, noise=1 << 16)
+            stream = Stream(45, 19, channels, 16, 16)
+            yield f"subtract_green_{channels}_16_bits", packed(stream, vivid, [ABSOLUTE], 1)
+    colour = texture((19, 45, 3), 256)
+    colour[..., [0, 2]] = 9
+    yield "layout_constant", packed(Stream(45, 19, 3), colour, [FLAT, DELTA, FLAT])
+
+    for width, height in [(1, 1), (1, 40), (70, 1), (32, 8), (33, 9), (31, 7)]:
+        values = texture((height, width, 3), 256)
+        stream = Stream(width, height, 3)
+        yield f"size_{width}x{height}", packed(stream, values, [DELTA, SPARSE, ABSOLUTE], 1)
+    for width_log2, height_log2 in [(8, 3), (5, 8), (8, 8)]:
+        values = texture((260, 261, 1), 256, noise=2)
+        stream = Stream(261, 260, tile_width_log2=width_log2, tile_height_log2=height_log2)
+        name = f"tile_{1 << width_log2}x{1 << height_log2}"
+        yield name, packed(stream, values, [ChannelChoice(LAYOUT_DELTA, [2])])
+    for width_log2, height_log2 in [(9, 3), (5, 9), (15, 15)]:
+        stream = Stream(45, 19, tile_width_log2=width_log2, tile_height_log2=height_log2)
+        stream.payloads = [stored_tile(tile, 8) for tile in stream.tiles_of(gray)]
+        yield f"tile_{1 << width_log2}x{1 << height_log2}_stored", (stream.to_bytes(), gray)
+
+    for sample_bits, count in [(8, 1), (8, 5), (8, 256), (16, 2), (16, 300)]:
+        table = _table(sample_bits, count)
+        used_bits = max(1, (count - 1).bit_length())
+        ranks = texture((19, 45, 1), count)
+        stream = Stream(45, 19, 1, sample_bits, used_bits, chunks=[value_table_chunk(table)])
+        data, _ = packed(stream, ranks, [SPARSE])
+        yield f"value_table_{count}_of_{sample_bits}_bits", (data, np.array(table)[ranks])
+    padded_gaps = struct.pack("<I", 2) + base128(3, 3) + base128(0, 2)
+    stream = Stream(45, 19, used_bits=1, chunks=[chunk(b"VTAB", padded_gaps)])
+    ranks = texture((19, 45, 1), 2)
+    data, _ = packed(stream, ranks, [DELTA])
+    yield "value_table_long_gaps", (data, 3 + ranks)
+
+    labels = steps // 40
+    stream = Stream(45, 19, meaning=1, chunks=[chunk(b"plte", bytes(range(24)))])
+    yield "labels_palette", packed(stream, labels, [SPARSE])
+    stream = Stream(45, 19, chunks=[
+        chunk(b"icc ", b"profile"), chunk(b"zzz1", b""), chunk(b"exif", b"II*\0"),
+        chunk(b"zzz1", b"twice"), chunk(b" 2Zz", b"x"),
+    ])  # fmt: skip
+    yield "chunks", packed(stream, gray, [DELTA])
+    yield "all_features", _all_features()
+
+
+def _table(sample_bits: int, count: int) -> list[int]:
+    """Distinct samples in rising order: squares, as far as they leave room."""
+    return [min(i * i, (1 << sample_bits) - 1 - count + i) for i in range(1, count + 1)]
+
+
+def _all_features() -> tuple[bytes, Samples]:
+    """What one image can hold at once: every coding, layout, predictor and kind of chunk."""
+    table = _table(16, 300)
+    stream = Stream(150, 70, 4, 16, 9, 0, 6, 4, 1, chunks=[
+        chunk(b"exif", b"MM\0*"), value_table_chunk(table), chunk(b"none", b"abcde"),
+        chunk(b"icc ", b"icc"), chunk(b"plte", b"\1\2\3\4"),
+    ])  # fmt: skip
+    ranks = texture((70, 150, 4), 300, noise=90, flat=3)
+    mixed = [
+        ABSOLUTE,
+        replace(DELTA, base=255, spare_bits=1),
+        SPARSE,
+        replace(SPARSE, loose_masks=True, unused_bit=1, predictors=(3, 6, 1)),
+        replace(ABSOLUTE, spare_bits=9, extreme_codes=True, unused_bit=1, base=511),
+        replace(DELTA, extreme_codes=True, unused_bit=1, spare_bits=7),
+    ]
+    for i, tile in enumerate(stream.tiles_of(ranks)):
+        if i % 5 == 0:
+            tile[:] = [i, 299, 0, 2 * i]
+            stream.payloads.append(constant_tile(tile[0, 0].tolist()))
+        elif i % 5 == 1:
+            stream.payloads.append(stored_tile(tile, 16))
+        else:
+            choices = [mixed[(i + c) % len(mixed)] for c in range(4)]
+            if i % 5 == 2:
+                tile[..., 3] = 299
+                choices[3] = FLAT
+            stream.payloads.append(packed_tile(tile, 9, choices, transform=i % 2))
+    return stream.to_bytes(), np.array(table)[ranks]
+
+
+def invalid_files() -> Iterator[tuple[str, bytes]]:
+    """Yields names and files, in the order of format.md."""
+    yield from _bad_files()
+    yield from _bad_headers()
+    yield from _bad_chunks()
+    yield from _bad_value_tables()
+    yield from _bad_indexes()
+    yield from _bad_payloads()
+    yield from _bad_packed_bodies()
+
+
+Fields = dict[str, Any]
+
+
+def _gray(**fields: object) -> Stream:
+    """A stream of 2 by 2 tiles, with its fields replaced."""
+    stream = Stream(40, 10, payloads=[constant_tile([i]) for i in range(4)])
+    return replace(stream, **fields)  # type: ignore[arg-type]
+
+
+def _one_tile(tile: bytes, **fields: object) -> bytes:
+    return replace(Stream(20, 8, payloads=[tile]), **fields).to_bytes()  # type: ignore[arg-type]
+
+
+def _patched(data: bytes, offset: int, patch: bytes) -> bytes:
+    return data[:offset] + patch + data[offset + len(patch) :]
+
+
+def _bad_files() -> Iterator[tuple[str, bytes]]:
+    chunks = [chunk(b"icc ", b"1234")]
+    data = _gray(chunks=chunks).to_bytes()  # index 44 to 60, CRC to 64
+    yield "kTruncated__empty_file", b""
+    yield "kTruncated__ends_in_signature", data[:5]
+    yield "kTruncated__ends_in_header", data[:31]
+    yield "kTruncated__ends_in_chunks", data[:40]
+    yield "kTruncated__ends_in_index", data[:50]
+    yield "kTruncated__ends_in_index_crc", data[:63]
+    yield "kTruncated__ends_before_payloads", data[:64]
+    yield "kTruncated__ends_in_last_payload", data[:-1]
+    yield "kTruncated__claims_2_to_the_31_pixels", Stream(1 << 16, 1 << 15).to_bytes()[:40]
+    padded = _gray().to_bytes()  # index 32 to 48, CRC to 52, padding to 64
+    yield "kTruncated__ends_in_padding", padded[:60]
+    yield "kTruncated__before_padding_is_judged", _patched(padded, 55, b"\1")[:-1]
+    yield "kCorruptHeader__padding_not_zero", _patched(padded, 63, b"\1")
+    yield "kCorruptHeader__bytes_after_last_payload", data + bytes(16)
+    yield "kBadMagic__text_mode_transfer", data.replace(b"\r\n", b"\n")
+    yield "kBadMagic__top_bit_stripped", _patched(data, 0, b"\x0b")
+    yield "kBadMagic__short_and_different", b"\x89PNG"
+    yield "kUnsupportedVersion__2", _gray(version=2).to_bytes()
+    yield "kUnsupportedVersion__before_header_crc", _patched(data, 8, b"\2")
+    yield "kChecksumMismatch__header_crc", _patched(data, 28, bytes(4))
+    yield "kChecksumMismatch__before_header_fields", _patched(data, 9, b"\0")
+    yield "kChecksumMismatch__index_crc", _patched(data, 60, bytes(4))
+    yield "kChecksumMismatch__before_chunks", _patched(data, 32, b"\0")
+    yield "kChecksumMismatch__tile", _patched(data, 64, bytes(4))
+    yield "kChecksumMismatch__before_coding", _patched(data, 68, b"\7")
+
+
+def _bad_headers() -> Iterator[tuple[str, bytes]]:
+    for reason, fields in {
+        "channels_0": {"channels": 0},
+        "channels_5": {"channels": 5},
+        "sample_bits_12": {"sample_bits": 12},
+        "sample_bits_0": {"sample_bits": 0, "used_bits": 0},
+        "used_bits_0": {"used_bits": 0},
+        "used_bits_above_sample_bits": {"used_bits": 9},
+        "shift_too_large": {"used_bits": 6, "shift": 3},
+        "tile_width_log2_4": {"tile_width_log2": 4},
+        "tile_width_log2_16": {"tile_width_log2": 16},
+        "tile_height_log2_2": {"tile_height_log2": 2},
+        "tile_height_log2_16": {"tile_height_log2": 16},
+        "meaning_2": {"meaning": 2},
+        "width_0": {"width": 0},
+        "height_0": {"height": 0},
+        "pixels_above_2_to_the_31": {"width": 1 << 16, "height": (1 << 15) + 1},
+        "chunks_bytes_not_multiple_of_4": {"chunks_bytes": 2},
+        "chunks_bytes_above_2_to_the_28": {"chunks_bytes": (1 << 28) + 4},
+    }.items():
+        yield f"kCorruptHeader__{reason}", _gray(**fields).to_bytes()
+
+
+def _bad_chunks() -> Iterator[tuple[str, bytes]]:
+    icc = chunk(b"icc ", b"1")
+    for reason, chunks in {
+        "chunk_header_passes_area": [icc, b"exif"],
+        "chunk_data_passes_area": [chunk(b"exif", bytes(8))[:-4]],
+        "chunk_length_2_to_the_32": [b"exif" + b"\xff" * 4],
+        "chunk_type_not_ascii": [chunk(b"ic\xe9 ", b"")],
+        "chunk_type_punctuation": [chunk(b"icc_", b"")],
+        "chunk_type_before_required": [chunk(b"ABC\0", b"")],
+        "chunk_padding_not_zero": [icc[:-1] + b"\1"],
+        "chunk_icc_twice": [icc, icc],
+        "chunk_exif_twice": [chunk(b"exif", b"")] * 2,
+        "chunk_plte_twice": [chunk(b"plte", bytes(4))] * 2,
+        "chunk_vtab_twice": [value_table_chunk(range(256))] * 2,
+        "first_bad_chunk_decides": [icc, icc, chunk(b"NEED", b"")],
+    }.items():
+        yield f"kCorruptHeader__{reason}", _gray(chunks=chunks).to_bytes()
+    required = chunk(b"NEED", b"")
+    yield "kUnsupportedFeature__required_chunk", _gray(chunks=[icc, required]).to_bytes()
+    late = _gray(chunks=[required, icc, icc], index=[0, 0, 0, 0])
+    yield "kUnsupportedFeature__before_later_chunks_and_index", late.to_bytes()
+
+
+def _bad_value_tables() -> Iterator[tuple[str, bytes]]:
+    def count(number: int) -> bytes:
+        return struct.pack("<I", number)
+
+    for reason, used_bits, data in [
+        ("count_0", 1, count(0)),
+        ("count_above_2_to_the_sample_bits", 8, count(257) + bytes(257)),
+        ("count_2_to_the_32_minus_1", 8, b"\xff" * 4 + bytes(252)),
+        ("used_bits_too_large", 4, count(8) + bytes(8)),
+        ("used_bits_too_small", 2, count(5) + bytes(5)),
+        ("used_bits_of_one_value", 2, count(1) + bytes(1)),
+        ("gaps_end_early", 2, count(4) + bytes(3)),
+        ("gaps_end_within_a_gap", 2, count(4) + bytes(3) + b"\x80"),
+        ("gaps_end_late", 2, count(4) + bytes(5)),
+        ("gap_of_4_bytes", 2, count(4) + base128(0, 4) + bytes(3)),
+        ("value_256", 2, count(4) + base128(253) + bytes(3)),
+        ("gap_of_2_to_the_21_minus_1", 2, count(4) + bytes(3) + base128((1 << 21) - 1)),
+    ]:
+        stream = _gray(used_bits=used_bits, chunks=[chunk(b"VTAB", data)])
+        yield f"kCorruptHeader__value_table_{reason}", stream.to_bytes()
+    shifted = _gray(used_bits=2, shift=1, chunks=[value_table_chunk([1, 2, 3])])
+    yield "kCorruptHeader__value_table_with_shift", shifted.to_bytes()
+    for reason, used_bits, data in [
+        ("length_3", 16, count(1 << 16)[:3]),
+        ("gaps_missing", 16, count(1 << 16)),
+        ("value_65536", 2, count(3) + base128(65534) + bytes(2)),
+    ]:
+        deep = _gray(sample_bits=16, used_bits=used_bits, chunks=[chunk(b"VTAB", data)])
+        yield f"kCorruptHeader__value_table_{reason}", deep.to_bytes()
+
+
+def _bad_indexes() -> Iterator[tuple[str, bytes]]:
+    three = [constant_tile([i]) for i in range(3)]
+    for reason, index in {"first_payload": [0, 1, 2, 3], "payload": [1, 1, 2, 3]}.items():
+        stream = _gray(index=index, payloads=three)
+        yield f"kCorruptHeader__index_{reason}_empty", stream.to_bytes()
+    for name, index in {
+        "kCorruptHeader__index_falls": [2, 1, 3, 4],
+        "kCorruptHeader__index_payload_of_2_to_the_31_bytes": [1, 2, 3, 3 + (1 << 27)],
+        "kTruncated__index_payload_below_2_to_the_31_bytes": [1, 2, 3, 2 + (1 << 27)],
+        "kTruncated__index_beyond_file": [1, 2, 3, 5],
+    }.items():
+        yield name, _gray(index=index).to_bytes()
+
+
+def _bad_payloads() -> Iterator[tuple[str, bytes]]:
+    flat = bytes(8)
+    for name, tile in {
+        "kUnsupportedFeature__coding_3": payload(3, flat),
+        "kUnsupportedFeature__transform_2": payload(CONSTANT, flat, transform=2),
+        "kUnsupportedFeature__before_reserved": payload(255, flat, reserved=1),
+        "kCorruptTile__reserved_not_zero": payload(CONSTANT, flat, reserved=256),
+        "kCorruptTile__subtract_green_gray": payload(PACKED, bytes(4), transform=1),
+        "kCorruptTile__constant_body_ends_early": payload(CONSTANT, flat + bytes(16)),
+        "kCorruptTile__constant_missing_channel": constant_tile([1, 1]),
+        "kCorruptTile__stored_passes_payload": payload(STORED, bytes(152)),
+        "kCorruptTile__stored_body_ends_early": payload(STORED, bytes(168 + 16)),
+        "kCorruptTile__stored_byte_after_body": payload(STORED, bytes(167) + b"\1"),
+    }.items():
+        yield name, _one_tile(tile)
+    for coding, name in [(CONSTANT, "constant"), (STORED, "stored")]:
+        tile = payload(coding, bytes(8 if coding == CONSTANT else 480), transform=1)
+        yield f"kCorruptTile__subtract_green_{name}", _one_tile(tile, channels=3)
+    two = payload(PACKED, bytes(8), transform=1)
+    yield "kCorruptTile__subtract_green_gray_alpha", _one_tile(two, channels=2)
+    for side in ("width", "height"):
+        large: Fields = {f"tile_{side}_log2": 9}
+        yield f"kCorruptTile__large_{side}_constant", _one_tile(constant_tile([1]), **large)
+        packed_flat = payload(PACKED, bytes(4))
+        yield f"kCorruptTile__large_{side}_packed", _one_tile(packed_flat, **large)
+
+    values = np.zeros((8, 20, 1), np.int64)
+    values[7, 19] = 32
+    yield "kCorruptTile__constant_above_used_bits", _one_tile(constant_tile([32]), used_bits=5)
+    yield "kCorruptTile__stored_above_used_bits", _one_tile(stored_tile(values, 8), used_bits=5)
+    deep: Fields = {"sample_bits": 16, "used_bits": 5}
+    yield "kCorruptTile__stored_above_used_bits_16", _one_tile(stored_tile(values, 16), **deep)
+    table: Fields = {"used_bits": 6, "chunks": [value_table_chunk(range(5, 38))]}
+    values[7, 19] = 33
+    yield "kCorruptTile__constant_outside_value_table", _one_tile(constant_tile([33]), **table)
+    yield "kCorruptTile__stored_outside_value_table", _one_tile(stored_tile(values, 8), **table)
+    for name, choice in CODED.items():
+        tile = packed_tile(values, 6, [choice])
+        yield f"kCorruptTile__{name}_outside_value_table", _one_tile(tile, **table)
+    tile = payload(PACKED, struct.pack("<BBH", LAYOUT_CONSTANT, 0, 33))
+    yield "kCorruptTile__packed_constant_outside_value_table", _one_tile(tile, **table)
+
+    good, unchecked = constant_tile([1]), bytes(4) + constant_tile([1])[4:]
+    bad = constant_tile([1, 1])
+    first = _gray(payloads=[good, bad, unchecked, good])
+    yield "kCorruptTile__first_bad_tile_decides", first.to_bytes()
+    first = _gray(payloads=[good, good, unchecked, bad])
+    yield "kChecksumMismatch__first_bad_tile_decides", first.to_bytes()
+
+
+def _bad_packed_bodies() -> Iterator[tuple[str, bytes]]:
+    plain = PackedChannel(
+        LAYOUT_ABSOLUTE,
+        predictors=[0] * 8,
+        codes=[[0] * 3] * 8,
+        folded=[[0] * 24] * 8,
+        masks=[[0] * 24] * 8,
+        flags=[[0] * 3] * 8,
+        row_flags=[0] * 8,
+    )
+    delta = replace(plain, layout=LAYOUT_DELTA)
+    sparse = replace(plain, layout=LAYOUT_SPARSE)
+    constant = replace(plain, layout=LAYOUT_CONSTANT)
+    above_7 = [0] * 7 + [8]
+    for reason, channel in {
+        "base_above_used_bits": replace(plain, base=64),
+        "base_above_used_bits_constant": replace(constant, base=64),
+        "start_width_absolute": replace(plain, start_width=1),
+        "start_width_constant": replace(constant, start_width=1),
+        "start_width_sparse": replace(sparse, start_width=1),
+        "start_width_above_used_bits": replace(delta, start_width=7),
+        "predictor_above_7": replace(plain, predictors=above_7),
+        "predictor_above_7_delta": replace(delta, predictors=above_7),
+        "predictor_above_7_sparse": replace(sparse, predictors=above_7),
+    }.items():
+        tile = payload(PACKED, packed_body([channel], 6))
+        yield f"kCorruptTile__{reason}", _one_tile(tile, used_bits=6)
+    for channel in (constant, plain, delta, sparse):  # valid but for the layout's third bit
+        body = packed_body([channel], 6)
+        layout = channel.layout + 4
+        tile = payload(PACKED, bytes([layout]) + body[1:])
+        yield f"kCorruptTile__layout_{layout}", _one_tile(tile, used_bits=6)
+    body = packed_body([constant, constant, replace(plain, predictors=above_7)], 6)
+    yield "kCorruptTile__last_channel", _one_tile(payload(PACKED, body), used_bits=6, channels=3)
+
+    body = packed_body([delta], 8)  # 4 + 4 + 8 bytes
+    yield "kCorruptTile__packed_body_ends_early", _one_tile(payload(PACKED, body + bytes(24)))
+    rest = bytes(7) + b"\1"
+    yield "kCorruptTile__packed_byte_after_body", _one_tile(payload(PACKED, body + rest))
+
+    # One row of 256 pixels: each part of a body passes the end of a payload cut at 16 * n bytes.
+    wide: Fields = {"width": 256, "height": 1, "tile_width_log2": 8}
+    values = texture((1, 256, 4), 256, noise=256)
+    values[values == 0] = 1
+    for part, channels, choice, payload_bytes in [
+        ("channel_headers", 4, ABSOLUTE, 16),
+        ("absolute_widths", 1, ABSOLUTE, 16),
+        ("absolute_residuals", 1, ABSOLUTE, 128),
+        ("delta_widths", 1, DELTA, 16),
+        ("delta_residuals", 1, DELTA, 128),
+        ("sparse_flags", 1, SPARSE, 16),
+        ("sparse_widths", 1, SPARSE, 32),
+        ("sparse_masks", 1, SPARSE, 64),
+        ("sparse_residuals", 1, SPARSE, 128),
+    ]:
+        whole = packed_tile(values[..., :channels], 8, [choice] * channels)
+        cut = payload(PACKED, whole[8:payload_bytes])
+        name = f"kCorruptTile__{part}_pass_payload"
+        yield name, _one_tile(cut, channels=channels, **wide)
+    tall: Fields = {"width": 1, "height": 256, "tile_height_log2": 8}
+    for part, choice, payload_bytes in [
+        ("predictors", ABSOLUTE, 128),
+        ("sparse_row_flags", SPARSE, 144),
+    ]:
+        whole = packed_tile(texture((256, 1, 1), 256), 8, [choice])
+        cut = payload(PACKED, whole[8:payload_bytes])
+        yield f"kCorruptTile__{part}_pass_payload", _one_tile(cut, **tall)
+
+
+def all_files() -> dict[Path, bytes]:
+    """Every file, by its path."""
+    files: dict[Path, bytes] = {}
+    digests = {}
+    for name, (data, samples) in golden_files():
+        sample_bytes = data[10] // 8
+        files[TESTS / "golden/v1" / f"{name}.l3"] = data
+        digests[name] = {
+            "shape": samples.shape,
+            "dtype": f"uint{8 * sample_bytes}",
+            "sha256": hashlib.sha256(samples.astype(f"<u{sample_bytes}").tobytes()).hexdigest(),
+        }
+    files[TESTS / "golden/v1/golden.json"] = (json.dumps(digests, indent=1) + "\n").encode()
+    for name, data in invalid_files():
+        files[TESTS / "invalid" / f"{name}.l3"] = data
+    return files
+
+
+def main() -> int:
+    """Writes or checks the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    check = parser.parse_args().check
+    files = all_files()
+    present = {p for folder in ("golden/v1", "invalid") for p in (TESTS / folder).glob("*.*")}
+    stale = present - files.keys()
+    differing = {p for p, data in files.items() if p not in present or p.read_bytes() != data}
+    if check:
+        for path in sorted(stale | differing):
+            print(f"{path.relative_to(TESTS)} is not what make_golden.py makes")
+        return 1 if stale or differing else 0
+    for path in stale:
+        path.unlink()
+    for path in differing:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[path])
+    print(f"{len(files)} files, {len(differing)} changed, {len(stale)} removed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+// Runs streams through all engines without Python, so that it can be built
+// with sanitizers: files, mutants of files, and random images through the
+// encoder. Exits with 1 if engines differ or damage goes unnoticed.
+//
+//   l3_replay PATH...                        decode each file
+//   l3_replay --mutate N [--seed S] PATH...  decode N mutants of the files
+//   l3_replay --encode N [--seed S]          encode and decode N random images
+//
+// Case k of a run with seed S is case 0 of a run with seed S + k.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzz_targets.h"
+
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using l3::fuzz::CheckDecode;
+using l3::fuzz::CheckEncode;
+using l3::fuzz::Repair;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  size_t Below(size_t limit) { return engine_() % limit; }
+  uint8_t Byte() { return static_cast<uint8_t>(engine_()); }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Tally {
+  uint64_t cases = 0;
+  uint64_t failures = 0;
+  std::map<uint32_t, uint64_t> statuses;
+
+  void Add(const std::string& name, const std::string& error) {
+    ++cases;
+    if (error.empty()) return;
+    ++failures;
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.c_str());
+  }
+
+  int Report(const char* what) const {
+    std::printf("%llu %s, %llu failures", static_cast<unsigned long long>(cases), what,
+                static_cast<unsigned long long>(failures));
+    for (const auto& [status, count] : statuses) {
+      std::printf(", %s %llu", l3_test_status_name(status),
+                  static_cast<unsigned long long>(count));
+    }
+    std::printf("; engines:");
+    for (uint32_t engine = 0; engine < kL3TestEngineCount; ++engine) {
+      if (l3_test_engine_available(engine)) std::printf(" %s", l3::fuzz::kEngineNames[engine]);
+    }
+    std::printf("\n");
+    return failures == 0 ? 0 : 1;
+  }
+};
+
+Bytes ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  return Bytes(std::istreambuf_iterator<char>(file), {});
+}
+
+std::vector<std::filesystem::path> FindFiles(const std::vector<std::string>& paths) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.emplace_back(path);
+      continue;
+    }
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      if (entry.path().extension() == ".l3") files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  if (files.empty()) throw std::runtime_error("no .l3 files to run");
+  return files;
+}
+
+int Replay(const std::vector<std::string>& paths) {
+  Tally tally;
+  for (const std::filesystem::path& path : FindFiles(paths)) {
+    const Bytes data = ReadFile(path);
+    uint32_t status;
+    tally.Add(path.string(), CheckDecode(data.data(), data.size(), &status));
+    ++tally.statuses[status];
+  }
+  return tally.Report("files");
+}
+
+// Damages `data` in one of the ways that files are damaged, more often behind
+// the header than in it.
+void Damage(const std::vector<Bytes>& seeds, Random* random, Bytes* data) {
+  if (data->empty()) return;
+  const size_t first = random->Below(4) == 0 ? 0 : std::min<size_t>(32, data->size() - 1);
+  const size_t place = first + random->Below(data->size() - first);
+  const size_t rest = data->size() - place;
+  uint8_t* const bytes = data->data() + place;
+  switch (random->Below(8)) {
+    case 0:
+      data->resize(place);
+      break;
+    case 1:  // a run of one byte
+      std::fill_n(bytes, std::min(rest, 1 + random->Below(40)), random->Byte());
+      break;
+    case 2:
+    case 3: {  // a part of another file
+      const Bytes& other = seeds[random->Below(seeds.size())];
+      const size_t begin = random->Below(other.size() + 1);
+      const size_t count = std::min({rest, other.size() - begin, random->Below(200)});
+      std::copy_n(other.data() + begin, count, bytes);
+      break;
+    }
+    case 4:
+    case 5:
+      *bytes = random->Byte();
+      break;
+    default:
+      *bytes ^= static_cast<uint8_t>(1 << random->Below(8));
+  }
+}
+
+int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed) {
+  std::vector<Bytes> seeds;
+  for (const std::filesystem::path& path : FindFiles(paths)) seeds.push_back(ReadFile(path));
+  Tally tally;
+  for (uint64_t i = 0; i < count; ++i) {
+    Random random(seed + i);
+    const Bytes& original = seeds[random.Below(seeds.size())];
+    Bytes data = original;
+    for (size_t n = random.Below(4) + 1; n > 0; --n) Damage(seeds, &random, &data);
+    const bool repaired = random.Below(8) != 0;
+    if (repaired) Repair(data.data(), data.size());
+    uint32_t status;
+    std::string error = CheckDecode(data.data(), data.size(), &status);
+    if (error.empty() && status == l3::fuzz::kOk && !repaired && data != original) {
+      error = "damage went unnoticed";
+    }
+    tally.Add("--mutate 1 --seed " + std::to_string(seed + i), error);
+    ++tally.statuses[status];
+  }
+  return tally.Report("mutants");
+}
+
+int Encode(uint64_t count, uint64_t seed) {
+  Tally tally;
+  for (uint64_t i = 0; i < count; ++i) {
+    Random random(seed + i);
+    Bytes data(16 + random.Below(4000));
+    for (uint8_t& byte : data) byte = random.Byte();
+    tally.Add("--encode 1 --seed " + std::to_string(seed + i),
+              CheckEncode(data.data(), data.size()));
+  }
+  return tally.Report("images");
+}
+
+int Run(const std::vector<std::string>& args) {
+  uint64_t mutants = 0;
+  uint64_t images = 0;
+  uint64_t seed = 0;
+  std::vector<std::string> paths;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto number = [&] { return std::stoull(args.at(++i)); };
+    if (args[i] == "--mutate") {
+      mutants = number();
+    } else if (args[i] == "--encode") {
+      images = number();
+    } else if (args[i] == "--seed") {
+      seed = number();
+    } else {
+      paths.push_back(args[i]);
+    }
+  }
+  if (images != 0) return Encode(images, seed);
+  return mutants != 0 ? Mutate(paths, mutants, seed) : Replay(paths);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "l3_replay: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,75 @@
+// A C interface to every engine and to the encoder, for the tests: ctypes, the
+// fuzz targets and the replay tool sit on it. It copies what it reads and
+// writes through heap buffers of the exact size, so that a sanitizer sees
+// every byte too far. Nothing throws out of it.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Returned in place of a Status when a call threw an exception.
+#define L3_TEST_EXCEPTION 0xFFFFFFFFu
+
+enum L3TestEngine {
+  kL3TestScalar = 0,
+  kL3TestAvx2 = 1,
+  kL3TestEmulatedCuda = 2,
+  kL3TestAvx512 = 3,
+  kL3TestEngineCount = 4,
+};
+
+struct L3TestInfo {
+  uint32_t width_px;
+  uint32_t height_px;
+  uint32_t channels;
+  uint32_t sample_bits;
+  uint32_t used_bits;
+  uint32_t shift;
+  uint32_t tile_width_log2;
+  uint32_t tile_height_log2;
+  uint32_t meaning;
+  uint32_t value_count;  // 0 without a value table
+  uint32_t tile_count;
+  uint64_t image_bytes;
+};
+
+struct L3TestBytes {
+  const uint8_t* data;
+  size_t size;
+};
+
+struct L3TestEncodeOptions {
+  uint32_t threads;
+  uint32_t tile_width_log2;   // 0: the encoder chooses
+  uint32_t tile_height_log2;  // 0: the encoder chooses
+  uint32_t meaning;
+  struct L3TestBytes icc, exif, palette;  // none when empty
+};
+
+const char* l3_test_status_name(uint32_t status);
+int l3_test_engine_available(uint32_t engine);
+
+// Validates header, chunks and index, and fills `info` if they are sound.
+uint32_t l3_test_parse(const uint8_t* data, size_t size, struct L3TestInfo* info);
+
+// Decodes to rows `row_stride_bytes` apart. `output_bytes` must be exactly what
+// they span; bytes between rows stay. `bad_tile` is set if the Status is a tile's.
+uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8_t* output,
+                        size_t output_bytes, uint64_t row_stride_bytes, uint32_t threads,
+                        uint32_t* bad_tile);
+
+// Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
+// l3_test_free.
+uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
+                        uint32_t height_px, uint32_t channels, uint32_t sample_bits,
+                        uint64_t row_stride_bytes, const struct L3TestEncodeOptions* options,
+                        uint8_t** encoded, size_t* encoded_bytes);
+void l3_test_free(uint8_t* encoded);
+
+#ifdef __cplusplus
+}
+#endif

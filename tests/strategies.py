@@ -1,0 +1,151 @@
+"""Hypothesis strategies: streams that the format allows, images, and damage.
+
+Choices that explain a failure are drawn; bulk numbers come from a drawn seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import stream_builder as build
+from hypothesis import strategies as st
+from numpy.random import Generator
+from numpy.typing import NDArray
+from reference_decoder import (
+    CONSTANT,
+    LAYOUT_ABSOLUTE,
+    LAYOUT_CONSTANT,
+    LAYOUT_DELTA,
+    LAYOUT_SPARSE,
+    PACKED,
+    STORED,
+)
+
+Samples = NDArray[Any]
+
+SEEDS = st.integers(0, 2**32 - 1)
+# One pixel, a tile and its neighbours, primes.
+SIDES = st.sampled_from([1, 2, 7, 8, 9, 13, 31, 32, 33, 63, 64, 65, 97])
+LAYOUTS = (LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE)
+
+
+def some_of(items: tuple[int, ...]) -> st.SearchStrategy[list[int]]:
+    """Some of the items, at least one."""
+    return st.lists(st.sampled_from(items), min_size=1, unique=True)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """A stream of random fields: nearly always valid, seldom like our encoder's."""
+    rng = np.random.default_rng(draw(SEEDS))
+    sample_bits = draw(st.sampled_from([8, 16]))
+    used_bits = draw(st.integers(1, sample_bits))
+    stream = build.Stream(
+        width=draw(SIDES),
+        height=draw(SIDES),
+        channels=draw(st.integers(1, 4)),
+        sample_bits=sample_bits,
+        used_bits=used_bits,
+        tile_width_log2=draw(st.sampled_from([5, 6, 7, 8, 9, 15])),
+        tile_height_log2=draw(st.sampled_from([3, 4, 5, 6, 8, 10])),
+        meaning=draw(st.integers(0, 1)),
+    )
+    value_limit = 1 << used_bits
+    if draw(st.booleans()):
+        fewest = 1 if used_bits == 1 else value_limit // 2 + 1
+        value_limit = draw(st.just(value_limit) | st.integers(fewest, value_limit))
+        values = rng.choice(1 << sample_bits, value_limit, replace=False)
+        stream.chunks.append(build.value_table_chunk(np.sort(values).tolist()))
+    else:
+        stream.shift = draw(st.integers(0, sample_bits - used_bits))
+    for kind in draw(st.permutations([b"icc ", b"exif", b"plte", b"zzZ9", b"0 aA"])):
+        if draw(st.booleans()):
+            stream.chunks.insert(0, build.chunk(kind, rng.bytes(draw(st.integers(0, 9)))))
+
+    is_large = max(stream.tile_width_log2, stream.tile_height_log2) > 8
+    codings = [STORED] if is_large else draw(some_of((CONSTANT, STORED, PACKED)))
+    layouts = draw(some_of(LAYOUTS))
+    density = draw(st.sampled_from([0.02, 0.5, 1.0]))
+    image = np.empty((stream.height, stream.width, stream.channels), np.uint8)
+    for tile in stream.tiles_of(image):
+        coding = rng.choice(codings)
+        if coding == CONSTANT:
+            values = rng.integers(0, value_limit, stream.channels)
+            stream.payloads.append(build.constant_tile(values.tolist()))
+        elif coding == STORED:
+            values = rng.integers(0, value_limit, tile.shape)
+            stream.payloads.append(build.stored_tile(values, sample_bits))
+        else:
+            transform = int(rng.integers(0, 2)) if stream.channels >= 3 else 0
+            h, w, _ = tile.shape
+            channels = [
+                _channel(rng, rng.choice(layouts), h, w, used_bits, density)
+                for _ in range(stream.channels)
+            ]
+            stream.payloads.append(build.packed_payload(channels, used_bits, transform))
+    return stream.to_bytes()
+
+
+def _channel(
+    rng: Generator, layout: int, h: int, w: int, used_bits: int, density: float
+) -> build.PackedChannel:
+    groups = -(-w // 8)
+
+    def bits(*shape: int) -> Samples:
+        return (rng.random(shape) < density).astype(int)
+
+    return build.PackedChannel(
+        layout=layout,
+        base=int(rng.integers(0, 1 << used_bits)),
+        start_width=int(rng.integers(0, used_bits + 1)) if layout == LAYOUT_DELTA else 0,
+        predictors=rng.integers(0, 8, h).tolist(),
+        codes=rng.integers(0, 4 if layout == LAYOUT_DELTA else 16, (h, groups)),
+        folded=rng.integers(0, 1 << 16, (h, 8 * groups)),
+        masks=bits(h, 8 * groups),
+        flags=bits(h, groups),
+        row_flags=bits(h),
+        unused_bit=int(rng.integers(0, 2)),
+    )
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Samples:
+    """An image of shape (height, width, channels) and of one of the kinds that occur."""
+    rng = np.random.default_rng(draw(SEEDS))
+    sample_bits = draw(st.sampled_from([8, 16]))
+    h, w = draw(SIDES), draw(SIDES)
+    c = draw(st.integers(1, 4))
+    limit = 1 << sample_bits
+    y, x, channel = np.ogrid[:h, :w, :c]
+    content = draw(
+        st.sampled_from(["noise", "constant", "ramp", "texture", "labels", "few values", "shifted"])
+    )
+    if content == "noise":
+        image = rng.integers(0, limit, (h, w, c))
+    elif content == "constant":
+        image = np.broadcast_to(rng.integers(0, limit, c), (h, w, c))
+    elif content == "ramp":
+        image = x * 3 + y * 5 + channel * 17
+    elif content == "texture":
+        image = limit // 2 + x * 2 - y + rng.normal(0, limit / 64, (h, w, c)).astype(int)
+    elif content == "labels":
+        image = (x // 11 + y // 7 * 3) % 19 + 0 * channel
+    elif content == "few values":
+        image = rng.choice(rng.integers(0, limit, draw(st.integers(1, 40))), (h, w, c))
+    else:
+        image = rng.integers(0, limit, (h, w, c)) >> (s := draw(st.integers(1, 7))) << s
+    return np.ascontiguousarray(image % limit).astype(f"u{sample_bits // 8}")
+
+
+@st.composite
+def damaged(draw: st.DrawFn, originals: st.SearchStrategy[bytes]) -> bytes:
+    """A stream with some bytes changed or cut off behind the version, checksums made right."""
+    rng = np.random.default_rng(draw(SEEDS))
+    data = np.frombuffer(draw(originals), np.uint8).copy()
+    begin = rng.choice([9, 32, len(data) // 2])  # header, the rest, payloads
+    places = rng.integers(begin, 32 if begin == 9 else len(data), draw(st.integers(1, 4)))
+    data[places] = rng.integers(0, 256, len(places))
+    if rng.random() < 0.1:
+        data = data[: rng.integers(9, len(data))]
+    return build.repair(data.tobytes())

@@ -1,0 +1,365 @@
+"""Builds L3 streams from explicit choices, those our encoder would never make included.
+
+A `Stream` is a file as its parts. Payloads come from pixels (`packed_tile` and the other
+`*_tile` functions) or from raw fields (`packed_payload`). Invalid streams come from wrong
+choices, or from `repair` on damaged bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from reference_decoder import (
+    CONSTANT,
+    HEADER_BYTES,
+    LAYOUT_ABSOLUTE,
+    LAYOUT_CONSTANT,
+    LAYOUT_DELTA,
+    LAYOUT_SPARSE,
+    PACKED,
+    SIGNATURE,
+    STORED,
+    Header,
+    Values,
+    crc32c,
+    tile_check,
+)
+
+Integers = NDArray[Any]
+
+
+@dataclass
+class Stream:
+    """A file as its parts (format.md 2). `to_bytes` adds all that follows from them."""
+
+    width: int
+    height: int
+    channels: int = 1
+    sample_bits: int = 8
+    used_bits: int = 8
+    shift: int = 0
+    tile_width_log2: int = 5
+    tile_height_log2: int = 3
+    meaning: int = 0
+    version: int = 1
+    chunks: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    chunks_bytes: int | None = None
+    index: list[int] | None = None
+
+    def to_bytes(self) -> bytes:
+        """Returns the file. Its CRCs are right for whatever the fields say."""
+        chunks = b"".join(self.chunks)
+        header = SIGNATURE + struct.pack(
+            "<8B3I",
+            self.version,
+            self.channels,
+            self.sample_bits,
+            self.used_bits,
+            self.shift,
+            self.tile_width_log2,
+            self.tile_height_log2,
+            self.meaning,
+            self.width,
+            self.height,
+            len(chunks) if self.chunks_bytes is None else self.chunks_bytes,
+        )
+        ends = np.cumsum([len(payload) // 16 for payload in self.payloads])
+        index = np.asarray(ends if self.index is None else self.index, "<u4").tobytes()
+        data = header + _u32(crc32c(header)) + chunks + index + _u32(crc32c(chunks + index))
+        return data + bytes(-len(data) % 16) + b"".join(self.payloads)
+
+    def tiles_of(self, image: Integers) -> list[Integers]:
+        """Cuts an image of shape (height, width, channels) into views of its tiles."""
+        tile_width, tile_height = 1 << self.tile_width_log2, 1 << self.tile_height_log2
+        return [
+            image[y : y + tile_height, x : x + tile_width]
+            for y in range(0, self.height, tile_height)
+            for x in range(0, self.width, tile_width)
+        ]
+
+
+def _u32(number: int) -> bytes:
+    return struct.pack("<I", number)
+
+
+# format.md 4
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """A chunk, padded to a multiple of 4 bytes."""
+    return kind + _u32(len(data)) + data + bytes(-len(data) % 4)
+
+
+def value_table_chunk(samples: Sequence[int]) -> bytes:
+    """The `VTAB` chunk of distinct samples in rising order."""
+    gaps = np.diff(samples, prepend=-1) - 1
+    return chunk(b"VTAB", _u32(len(samples)) + b"".join(map(base128, gaps.tolist())))
+
+
+def base128(gap: int, min_bytes: int = 1) -> bytes:
+    """A gap of a value table, in at least `min_bytes` bytes."""
+    out = bytearray()
+    while gap >= 128 or len(out) + 1 < min_bytes:
+        out.append(gap & 127 | 128)
+        gap >>= 7
+    return bytes([*out, gap])
+
+
+# format.md 5
+
+
+def payload(coding: int, body: bytes, transform: int = 0, reserved: int = 0) -> bytes:
+    """A payload: check, tile header, body and its padding."""
+    unchecked = struct.pack("<IBBH", 0, coding, transform, reserved) + body
+    unchecked += bytes(-len(unchecked) % 16)
+    return _u32(tile_check(unchecked)) + unchecked[4:]
+
+
+def constant_tile(values: Sequence[int]) -> bytes:
+    """A tile with the same values in each pixel."""
+    return payload(CONSTANT, struct.pack("<4H", *values, *[0] * (4 - len(values))))
+
+
+def stored_tile(values: Integers, sample_bits: int) -> bytes:
+    """A tile with its values as they are."""
+    return payload(STORED, values.astype(f"<u{sample_bits // 8}").tobytes())
+
+
+# format.md 5.3
+
+
+@dataclass
+class PackedChannel:
+    """The fields of one channel of a packed tile of h rows and G groups a row.
+
+    The writer takes them as they are and only cuts residuals to the widths that the
+    codes give.
+    """
+
+    layout: int = LAYOUT_CONSTANT
+    base: int = 0
+    start_width: int = 0
+    predictors: Sequence[int] = ()  # h
+    codes: ArrayLike = ()  # (h, G): of widths; for sparse layouts the width minus 1
+    folded: ArrayLike = ()  # (h, 8 * G): residuals
+    masks: ArrayLike = ()  # (h, 8 * G): for sparse layouts, 1 where a residual is coded
+    flags: ArrayLike = ()  # (h, G): for sparse layouts, 1 where a group is coded
+    row_flags: ArrayLike = ()  # h: for sparse layouts, 1 where a row is coded
+    unused_bit: int = 0  # what the bits that fill up a last byte are
+
+
+def pack_fields(values: ArrayLike, widths: ArrayLike, unused_bit: int = 0) -> bytes:
+    """Writes the fields, least significant bit first, and fills up the last byte."""
+    values, widths = np.broadcast_arrays(values, widths)
+    bits = values.reshape(-1, 1) >> np.arange(16) & 1
+    bits = bits[np.arange(16) < widths.reshape(-1, 1)]
+    filled = np.append(bits, [unused_bit] * (-len(bits) % 8))
+    return np.packbits(filled.astype(np.uint8), bitorder="little").tobytes()
+
+
+def pack_rows(table: ArrayLike, width: int, unused_bit: int = 0) -> bytes:
+    """Writes a table of fields; each row begins at a whole byte."""
+    rows = np.atleast_2d(np.asarray(table, np.int64))
+    return b"".join(pack_fields(row, width, unused_bit) for row in rows)
+
+
+def packed_body(channels: Sequence[PackedChannel], used_bits: int) -> bytes:
+    """The body of a packed tile."""
+    coded = [channel for channel in channels if channel.layout != LAYOUT_CONSTANT]
+    code_bits = {LAYOUT_ABSOLUTE: 4, LAYOUT_DELTA: 2}
+    parts = [struct.pack("<BBH", c.layout, c.start_width, c.base) for c in channels]
+    parts += [pack_rows(channel.predictors, 4, channel.unused_bit) for channel in coded]
+    for channel in coded:
+        codes = channel.row_flags if channel.layout == LAYOUT_SPARSE else channel.codes
+        parts.append(pack_rows(codes, code_bits.get(channel.layout, 1), channel.unused_bit))
+    rows = [list(_packed_rows(channel, used_bits)) for channel in coded]
+    return b"".join(parts + [row for line in zip(*rows, strict=True) for row in line])
+
+
+def packed_payload(channels: Sequence[PackedChannel], used_bits: int, transform: int = 0) -> bytes:
+    """A packed tile from its fields."""
+    return payload(PACKED, packed_body(channels, used_bits), transform)
+
+
+def _packed_rows(channel: PackedChannel, used_bits: int) -> Iterable[bytes]:
+    folded, codes = np.asarray(channel.folded), np.asarray(channel.codes)
+    if channel.layout != LAYOUT_SPARSE:
+        for row, widths in zip(folded, widths_of(channel, used_bits), strict=True):
+            yield pack_fields(row, widths.repeat(8))
+        return
+    rows = zip(folded, codes, np.asarray(channel.masks), np.asarray(channel.flags), strict=True)
+    for (row, row_codes, masks, flags), is_coded in zip(
+        rows, np.asarray(channel.row_flags), strict=True
+    ):
+        if is_coded:
+            coded = flags == 1
+            masks = masks.reshape(-1, 8)[coded].reshape(-1)
+            fields = row.reshape(-1, 8)[coded].reshape(-1)
+            widths = np.minimum(row_codes[coded] + 1, used_bits).repeat(8) * masks
+            parts = ((flags, 1), (row_codes[coded], 4), (masks, 1), (fields, widths))
+            yield b"".join(
+                pack_fields(numbers, bits, channel.unused_bit) for numbers, bits in parts
+            )
+        else:
+            yield b""
+
+
+def widths_of(channel: PackedChannel, used_bits: int) -> Values:
+    """The widths that the codes of an absolute or delta layout mean."""
+    codes = np.asarray(channel.codes, np.int64)
+    if channel.layout == LAYOUT_ABSOLUTE:
+        return np.minimum(np.where(codes == 15, 16, codes), used_bits)
+    widths = np.empty_like(codes)
+    width = np.full(codes.shape[1], channel.start_width)
+    for y, row in enumerate(codes):
+        widths[y] = width = np.clip(width + row - 1, 0, used_bits)
+    return widths
+
+
+# From pixels to packed tiles.
+
+
+@dataclass(frozen=True)
+class ChannelChoice:
+    """How to code one channel of a packed tile. Predictors repeat down the rows.
+
+    `spare_bits` widens each group, `extreme_codes` takes the highest code among those that
+    mean the width wanted, `loose_masks` codes sparse residuals that are 0 and those past
+    the right edge as well, and says of each row that it is coded.
+    """
+
+    layout: int = LAYOUT_ABSOLUTE
+    predictors: Sequence[int] = (1,)
+    base: int = 0
+    start_width: int | None = None
+    spare_bits: int = 0
+    extreme_codes: bool = False
+    loose_masks: bool = False
+    unused_bit: int = 0
+
+
+def packed_tile(
+    values: Integers, used_bits: int, choices: Sequence[ChannelChoice], transform: int = 0
+) -> bytes:
+    """A packed tile that holds the values of shape (h, w, channels)."""
+    planes = values.astype(np.int64)
+    if transform == 1:
+        half = 1 << (used_bits - 1)
+        planes[..., [0, 2]] = (planes[..., [0, 2]] - planes[..., [1]] + half) % (2 * half)
+    channels = [
+        _channel_of_plane(planes[..., c], used_bits, choice) for c, choice in enumerate(choices)
+    ]
+    return packed_payload(channels, used_bits, transform)
+
+
+def _channel_of_plane(plane: Values, used_bits: int, choice: ChannelChoice) -> PackedChannel:
+    if choice.layout == LAYOUT_CONSTANT:
+        return PackedChannel(base=int(plane[0, 0]))
+    h, w = plane.shape
+    groups = -(-w // 8)
+    predictors = np.resize(choice.predictors, h)
+    folded = np.zeros((h, 8 * groups), np.int64)
+    folded[:, :w] = fold_residuals(plane, predictors, choice.base, used_bits)
+    channel = PackedChannel(
+        choice.layout,
+        choice.base,
+        predictors=predictors.tolist(),
+        folded=folded,
+        unused_bit=choice.unused_bit,
+    )
+    by_group = folded.reshape(h, groups, 8)
+    needed = _bit_length(by_group.max(axis=2))
+    wanted = np.minimum(needed + choice.spare_bits, used_bits)
+    if choice.layout == LAYOUT_ABSOLUTE:
+        is_widest = (wanted >= 15) | ((wanted == used_bits) & choice.extreme_codes)
+        channel.codes = np.where(is_widest, 15, wanted)
+    elif choice.layout == LAYOUT_DELTA:
+        _choose_delta_codes(channel, wanted, used_bits, choice)
+    else:
+        masks = (by_group != 0) | ((needed > 0)[..., None] & choice.loose_masks)
+        channel.masks = masks.reshape(h, -1).astype(int)
+        channel.flags = (needed > 0).astype(int)
+        channel.row_flags = ((needed > 0).any(axis=1) | choice.loose_masks).astype(int)
+        is_widest = (wanted == used_bits) & choice.extreme_codes
+        channel.codes = np.where(is_widest, 15, np.maximum(wanted, 1) - 1)
+    return channel
+
+
+def fold_residuals(plane: Values, predictors: Integers, base: int, used_bits: int) -> Values:
+    """The folded residuals of a plane, with a predictor for each row (format.md 5.3)."""
+    above = np.vstack([np.full((1, plane.shape[1]), base), plane[:-1]])
+    n = above
+    nw = np.hstack([above[:, :1], above[:, :-1]])
+    ne = np.hstack([above[:, 1:], above[:, -1:]])
+    w = np.hstack([above[:, :1], plane[:, :-1]])
+    predictions: Values = np.array(
+        [
+            w,
+            n,
+            (nw + 2 * n + ne + 2) // 4,
+            w + n - nw,
+            w + (n - 2 * nw + ne + 2) // 4,
+            (n + ne + 1) // 2,
+            (nw + n + 1) // 2,
+            w + (ne - nw + 1) // 2,
+        ]
+    )
+    half = 1 << (used_bits - 1)
+    prediction = predictions[predictors, np.arange(len(plane))]
+    residuals: Values = (plane - prediction + half) % (2 * half) - half
+    residuals[:] = np.where(residuals < 0, -2 * residuals - 1, 2 * residuals)
+    return residuals
+
+
+def _bit_length(numbers: Values) -> Values:
+    lengths: Values = (numbers[..., None] >> np.arange(16) > 0).sum(axis=-1)
+    return lengths
+
+
+def _choose_delta_codes(
+    channel: PackedChannel, wanted: Values, used_bits: int, choice: ChannelChoice
+) -> None:
+    least = wanted.copy()  # a width can rise by 2 a row only, so it must rise early
+    for y in range(len(least) - 1, 0, -1):
+        least[y - 1] = np.maximum(least[y - 1], least[y] - 2)
+    start = max(0, int(least[0].max()) - 2)
+    channel.start_width = start if choice.start_width is None else choice.start_width
+    codes = np.empty_like(least)
+    width = np.full(least.shape[1], channel.start_width)
+    for y, row in enumerate(least):
+        codes[y] = np.clip(row - width + 1, 0, 3)
+        width = np.clip(width + codes[y] - 1, 0, used_bits)
+        if choice.extreme_codes:
+            codes[y][width == used_bits] = 3
+            codes[y][(width == 0) & (codes[y] == 1)] = 0
+    channel.codes = codes
+
+
+# Damaged bytes.
+
+
+def repair(data: bytes) -> bytes:
+    """Makes the CRCs and tile checks of damaged bytes right again, as far as they lie inside."""
+    if len(data) < HEADER_BYTES:
+        return data
+    out = bytearray(data)
+    out[28:32] = _u32(crc32c(data[:28]))
+    header = Header(*struct.unpack_from("<7B3I", out, 9))
+    index_begin = HEADER_BYTES + header.chunks_bytes
+    index_end = index_begin + 4 * header.tile_count
+    if len(out) < index_end + 4:
+        return bytes(out)
+    out[index_end : index_end + 4] = _u32(crc32c(data[HEADER_BYTES:index_end]))
+    begin = payloads = -(-(index_end + 4) // 16) * 16
+    for (end,) in struct.iter_unpack("<I", out[index_begin:index_end]):
+        end = payloads + 16 * end
+        if begin < end <= len(out):
+            out[begin : begin + 4] = _u32(tile_check(bytes(out[begin:end])))
+        begin = end
+    return bytes(out)

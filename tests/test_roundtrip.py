@@ -1,0 +1,153 @@
+"""What goes into the encoder comes out of every decoder, and in no more bytes than promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import engines
+import imagecodecs
+import numpy as np
+import pytest
+import reference_decoder
+import skimage
+import strategies
+from engines import ENGINES, ROOT, Outcome, Samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_decoder import FormatError
+
+SHARED_DATA = ROOT.parent / "shared" / "data"
+PHOTOGRAPHS = sorted(
+    path
+    for path in (Path(skimage.__file__).parent / "data").iterdir()
+    if path.suffix in {".png", ".jpg"}
+)
+
+
+def noise(h: int, w: int, c: int, dtype: type) -> Samples:
+    rng = np.random.default_rng([h, w, c])
+    return rng.integers(0, np.iinfo(dtype).max, (h, w, c), dtype, endpoint=True)
+
+
+def check_round_trip(image: Samples, data: bytes) -> None:
+    """All engines give the image back; the emulated one is too slow for large images."""
+    for engine in ENGINES:
+        is_slow = engine == "emulated_cuda" and image.size > 40_000
+        if engines.is_available(engine) and not is_slow:
+            assert engines.decode(engine, data, threads=2) == Outcome("kOk", None, image), engine
+    assert len(data) <= 1.001 * image.nbytes + 256
+
+
+@settings(max_examples=300)
+@given(
+    image=strategies.images(),
+    tile_log2=st.just((0, 0)) | st.tuples(st.integers(5, 8), st.integers(3, 8)),
+)
+def test_any_image_any_tile(image: Samples, tile_log2: tuple[int, int]) -> None:
+    data = engines.encode(image, tile_log2=tile_log2)
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == Outcome("kOk", None, image)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("height", "width"),
+    [(1, 1), (1, 257), (257, 1), (127, 129), (128, 128), (255, 64), (256, 256), (131, 269)],
+)
+def test_shapes(height: int, width: int, channels: int, dtype: type) -> None:
+    ramp = np.add.outer(np.arange(height), 2 * np.arange(width))[..., None]
+    image = (ramp * 3 + noise(height, width, channels, np.uint8) % 16).astype(dtype)
+    check_round_trip(image, engines.encode(image))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("height", "width"),
+    [(1, 100_000), (100_000, 1), (260, 1000), (65, 257), (257, 65), (9, 3000), (1, 33), (2, 2)],
+)
+def test_noise_grows_by_no_more_than_promised(
+    height: int, width: int, channels: int, dtype: type
+) -> None:
+    image = noise(height, width, channels, dtype)
+    check_round_trip(image, engines.encode(image))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_half_noise_grows_by_no_more_than_promised(dtype: type) -> None:
+    image = noise(261, 1031, 3, dtype)
+    image[:, :500] = 7
+    check_round_trip(image, engines.encode(image))
+
+
+@pytest.mark.parametrize("path", PHOTOGRAPHS, ids=lambda path: path.stem)
+def test_photographs_of_scikit_image(path: Path) -> None:
+    image = as_samples(imagecodecs.imread(path))
+    check_round_trip(image, engines.encode(image, threads=2))
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["edge", "gray16", "mask", "photo", "rgb16", "rgba8", "screen"],
+)
+def test_shared_data(folder: str) -> None:
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"{SHARED_DATA} is absent")
+    paths = sorted((SHARED_DATA / folder).rglob("*.png"))
+    assert paths
+    for path in paths:
+        try:
+            image = as_samples(imagecodecs.png_decode(path.read_bytes()))
+        except (imagecodecs.PngError, ValueError):
+            assert folder == "edge", path  # some there are broken on purpose
+        else:
+            check_round_trip(image, engines.encode(image, threads=2))
+
+
+def as_samples(image: Samples) -> Samples:
+    """Gives grey images the channel axis that others have."""
+    return image.reshape(*image.shape[:2], -1)
+
+
+def test_rows_may_lie_apart() -> None:
+    wide = noise(70, 90, 3, np.uint16)
+    assert engines.encode(wide[3:60, 10:77]) == engines.encode(wide[3:60, 10:77].copy())
+
+
+@settings(max_examples=100)
+@given(image=strategies.images())
+def test_threads_do_not_change_the_bytes(image: Samples) -> None:
+    data = engines.encode(image, tile_log2=(5, 3))
+    assert engines.encode(image, tile_log2=(5, 3), threads=3) == data
+
+
+def test_chunks_and_meaning_are_kept() -> None:
+    image = noise(20, 30, 1, np.uint8) % 3
+    data = engines.encode(image, meaning=1, icc=b"profile", exif=b"II*\0", palette=bytes(12))
+    parsed = reference_decoder.parse(data)
+    kept = {kind: chunk for kind, chunk in parsed.chunks if kind != b"VTAB"}
+    assert kept == {b"icc ": b"profile", b"exif": b"II*\0", b"plte": bytes(12)}
+    assert parsed.header.meaning == 1
+    check_round_trip(image, data)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((0, 5, 1), {}),
+        ((5, 0, 1), {}),
+        ((5, 5, 5), {}),
+        ((5, 5, 1), {"tile_log2": (4, 3)}),
+        ((5, 5, 1), {"tile_log2": (9, 3)}),
+        ((5, 5, 1), {"tile_log2": (5, 2)}),
+        ((5, 5, 1), {"tile_log2": (5, 9)}),
+        ((5, 5, 1), {"palette": bytes(5)}),
+        ((5, 5, 1), {"palette": bytes(1028)}),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(
+    shape: tuple[int, int, int], options: dict[str, object]
+) -> None:
+    with pytest.raises(FormatError, match="kInvalidArgument"):
+        engines.encode(np.zeros(shape, np.uint8), **options)  # type: ignore[arg-type]
