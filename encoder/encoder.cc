@@ -242,6 +242,8 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
          pixels.channels <= kMaxChannels &&
          (pixels.sample_bits == 8 || pixels.sample_bits == 16) &&
+         pixels.row_stride_bytes >=
+             uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits / 8 &&
          metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
          options.palette.size <= 1024 && tile_width_ok && tile_height_ok;
 }

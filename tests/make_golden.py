@@ -376,8 +376,14 @@ def _bad_payloads() -> Iterator[tuple[str, bytes]]:
         yield f"kCorruptTile__subtract_green_{name}", _one_tile(tile, channels=3)
     two = payload(PACKED, bytes(8), transform=1)
     yield "kCorruptTile__subtract_green_gray_alpha", _one_tile(two, channels=2)
+    large_tiles: Fields = {"tile_width_log2": 15, "tile_height_log2": 15}
+    claim = Stream(1 << 16, 1 << 15, payloads=[constant_tile([0])] * 2, **large_tiles)
+    yield "kCorruptHeader__large_tiles_claim_2_to_the_31_pixels", claim.to_bytes()
+    stored = stored_tile(np.zeros((8, 20, 1), np.int64), 8)
+    for reason, tile in {"short": stored[:-16], "long": stored + bytes(16)}.items():
+        yield f"kCorruptHeader__large_tile_{reason}", _one_tile(tile, **large_tiles)
     for side in ("width", "height"):
-        large: Fields = {f"tile_{side}_log2": 9}
+        large: Fields = {f"tile_{side}_log2": 9, "width": 8, "height": 1}
         yield f"kCorruptTile__large_{side}_constant", _one_tile(constant_tile([1]), **large)
         packed_flat = payload(PACKED, bytes(4))
         yield f"kCorruptTile__large_{side}_packed", _one_tile(packed_flat, **large)

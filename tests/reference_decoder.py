@@ -78,6 +78,19 @@ class Header:
         """How many tiles cover the image."""
         return self.tile_columns * -(-self.height >> self.tile_height_log2)
 
+    @property
+    def has_large_tiles(self) -> bool:
+        """Whether every tile must be stored."""
+        return max(self.tile_width_log2, self.tile_height_log2) > 8
+
+    def tile_area(self, tile: int) -> tuple[int, int, int, int]:
+        """Returns y, x, height and width of a tile, cut at the edges (format.md 5)."""
+        x = tile % self.tile_columns << self.tile_width_log2
+        y = tile // self.tile_columns << self.tile_height_log2
+        height = min(1 << self.tile_height_log2, self.height - y)
+        width = min(1 << self.tile_width_log2, self.width - x)
+        return y, x, height, width
+
 
 @dataclass(frozen=True)
 class ParsedImage:
@@ -98,13 +111,10 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
         np.uint8 if header.sample_bits == 8 else np.uint16,
     )
     for tile, payload in enumerate(image.payloads):
-        tile_width, tile_height = 1 << header.tile_width_log2, 1 << header.tile_height_log2
-        x = tile % header.tile_columns * tile_width
-        y = tile // header.tile_columns * tile_height
-        area = samples[y : y + tile_height, x : x + tile_width]
+        y, x, h, w = header.tile_area(tile)
         try:
-            values = _decode_tile(payload, header, *area.shape[:2])
-            area[:] = _samples_of_values(values, image)
+            values = _decode_tile(payload, header, h, w)
+            samples[y : y + h, x : x + w] = _samples_of_values(values, image)
         except FormatError as error:
             error.tile = tile
             raise
@@ -133,6 +143,11 @@ def parse(data: bytes) -> ParsedImage:
     sizes = ends - begins
     _require(bool((sizes >= 16).all()), "kCorruptHeader", "a payload is shorter than 16 bytes")
     _require(bool((sizes < 1 << 31).all()), "kCorruptHeader", "a payload has 2^31 bytes or more")
+    if header.has_large_tiles:
+        areas = [header.tile_area(tile) for tile in range(header.tile_count)]
+        stored = [8 + h * w * header.channels * header.sample_bits // 8 for _, _, h, w in areas]
+        is_stored = bool((sizes == [-(-size // 16) * 16 for size in stored]).all())
+        _require(is_stored, "kCorruptHeader", "a large tile is not as long as it is when stored")
 
     # format.md 2
     payloads_begin = -(-(index_end + 4) // 16) * 16
@@ -325,7 +340,7 @@ def _decode_tile(payload: bytes, header: Header, h: int, w: int) -> Values:
     if transform == 1:
         _require(header.channels >= 3, "kCorruptTile", "subtract green without colour")
         _require(coding == PACKED, "kCorruptTile", "subtract green in a tile that is not packed")
-    if max(header.tile_width_log2, header.tile_height_log2) > 8:
+    if header.has_large_tiles:
         _require(coding == STORED, "kCorruptTile", "a large tile that is not stored")
 
     body = _Body(payload)

@@ -106,6 +106,13 @@ Status ParseChunks(ImageView* view) {
   return Status::kOk;
 }
 
+// Bytes of the payload that stores a tile.
+uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile) {
+  const TileRect rect = GetTileRect(info, tile);
+  const uint64_t samples_bytes = uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
+  return CeilDiv(kTileHeaderBytes + samples_bytes, kPayloadAlignment) * kPayloadAlignment;
+}
+
 }  // namespace
 
 Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
@@ -159,10 +166,17 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   status = ParseChunks(view);
   if (status != Status::kOk) return status;
 
+  // Large tiles earn the memory they claim: each is as long as it is when stored.
+  const bool only_stored = info.tile_width_log2 > kMaxPackedTileLog2 ||
+                           info.tile_height_log2 > kMaxPackedTileLog2;
   uint32_t begin = 0;
   for (uint64_t tile = 0; tile < tile_count; ++tile) {
     const uint32_t end = LoadU32(view->tile_index + 4 * tile);
     if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
+      return Status::kCorruptHeader;
+    }
+    const uint64_t payload_bytes = uint64_t{end - begin} * kPayloadAlignment;
+    if (only_stored && payload_bytes != StoredPayloadBytes(info, static_cast<uint32_t>(tile))) {
       return Status::kCorruptHeader;
     }
     begin = end;
