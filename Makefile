@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12   Python to build the venv from
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
-#   DATA=folder         images of the benchmarks
+#   DATA=folder         images of the benchmarks; `make gpu` also takes .l3 files there
 #   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
 
 PYTHON ?= python3
@@ -32,7 +32,7 @@ endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-SOURCES := CMakeLists.txt pyproject.toml \
+SOURCES := CMakeLists.txt pyproject.toml benchmarks/kernels.cu \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
@@ -46,7 +46,8 @@ demo: build  ## encode photographs, decode them through DALI, compare, draw demo
 	$(PY) examples/demo.py
 
 test: build sanitize  ## run all tests, the sanitizer builds included
-	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so $(PY) -m pytest
+	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
+	$(PY) -m pytest $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 3000 tests/golden tests/invalid
@@ -64,10 +65,10 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 gpu gpu-bench: L3_CUDA_ARCHS = native
 
 gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, one table
-	$(PY) tools/gpu.py
+	$(PY) tools/gpu.py --data $(DATA)
 
 gpu-bench: build  ## on a GPU host: the benchmarks alone
-	$(PY) tools/gpu.py --only benchmarks
+	$(PY) tools/gpu.py --data $(DATA) --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/

@@ -1,8 +1,12 @@
-"""`make gpu`: tests, compute-sanitizer and benchmarks on a GPU host; one table last."""
+"""`make gpu`: tests, compute-sanitizer and benchmarks on a GPU host; one table last.
+
+Runs in the root of the repository, after `make build`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,9 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+import l3dali
+
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
-_TESTING_LIBRARY = "build/release/libl3_testing.so"
+_BUILD = Path("build/release")
 
 
 @dataclass(frozen=True)
@@ -23,7 +31,15 @@ class Step:
 
     name: str
     group: str
-    command: Sequence[str]
+    command: Sequence[str | Path]
+    modules: Sequence[str] = ()  # that the command imports and a GPU host may lack
+
+    def missing(self) -> str:
+        """What the step needs and the host lacks; empty if it has all."""
+        if shutil.which(self.command[0]) is None:
+            return f"{self.command[0]} is not on PATH"
+        lacking = [name for name in self.modules if importlib.util.find_spec(name) is None]
+        return f"Python lacks {', '.join(lacking)}" if lacking else ""
 
 
 @dataclass(frozen=True)
@@ -36,23 +52,41 @@ class Result:
     last_line: str
 
 
-def _steps() -> list[Step]:
+def _benchmark_files(data: Path) -> list[Path]:
+    """The .l3 files in `data`; without any, one of a noisy gradient."""
+    files = sorted(data.rglob("*.l3"))
+    if files:
+        return files
+    rows, columns = np.mgrid[:1024, :2048] >> 4
+    noise = np.random.default_rng(1).integers(0, 8, (1024, 2048, 3))
+    pixels = (np.stack([rows, columns, rows + columns], axis=-1) + noise).astype(np.uint8)
+    file = _BUILD / "noisy_gradient.l3"
+    file.write_bytes(l3dali.encode(pixels))
+    return [file]
+
+
+def _steps(data: Path) -> list[Step]:
     pytest = [sys.executable, "-m", "pytest", "-q"]
     kernels = [*pytest, "-m", "cuda and not slow"]
     sanitizer = ["compute-sanitizer", "--error-exitcode=1", "--target-processes=all"]
+    pipeline = [sys.executable, "benchmarks/pipeline.py", "--device=mixed", f"--data={data}"]
+    drawing = ("imagecodecs", "matplotlib", "rich")
     return [
         Step("tests", "tests", pytest),
         Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *kernels]),
         Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *kernels]),
-        Step("pipeline", "benchmarks", [sys.executable, "benchmarks/pipeline.py"]),
+        Step("demo", "tests", [sys.executable, "examples/demo.py"], (*drawing, "skimage")),
+        Step("kernels", "benchmarks", [_BUILD / "l3_bench_kernels", *_benchmark_files(data)]),
+        Step("pipeline", "benchmarks", pipeline, drawing),
     ]
 
 
 def _run(step: Step) -> Result:
-    print(f"\n== {step.name}: {' '.join(step.command)}", flush=True)
-    if shutil.which(step.command[0]) is None:
-        return Result(step.name, "NOT RUN", 0.0, f"{step.command[0]} is not on PATH")
-    environment = os.environ | {"L3_REQUIRE_CUDA": "1", "L3_TESTING_LIBRARY": _TESTING_LIBRARY}
+    print(f"\n== {step.name}: {' '.join(map(str, step.command))}", flush=True)
+    if missing := step.missing():
+        return Result(step.name, "NOT RUN", 0.0, missing)
+    library = str(_BUILD / "libl3_testing.so")
+    environment = os.environ | {"L3_REQUIRE_CUDA": "1", "L3_TESTING_LIBRARY": library}
     start = time.monotonic()
     process = subprocess.Popen(
         step.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -72,9 +106,10 @@ def main() -> int:
     """Runs the steps; returns 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["tests", "benchmarks"])
-    only = parser.parse_args().only
-    os.chdir(Path(__file__).parents[1])
-    results = [_run(step) for step in _steps() if only in (None, step.group)]
+    parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
+    arguments = parser.parse_args()
+    steps = [s for s in _steps(arguments.data) if arguments.only in (None, s.group)]
+    results = [_run(step) for step in steps]
     print(f"\n{'step':<12}{'outcome':<10}{'seconds':>8}  last line")
     for r in results:
         print(f"{r.name:<12}{r.outcome:<10}{r.seconds:>8.1f}  {r.last_line}")

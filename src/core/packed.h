@@ -18,7 +18,7 @@ L3_HOST_DEVICE inline uint32_t WidthOfCode(uint32_t code, uint32_t used_bits) {
 
 L3_HOST_DEVICE inline uint32_t NextDeltaWidth(uint32_t width, uint32_t code, uint32_t used_bits) {
   const uint32_t raised = width + code;  // one too many
-  const uint32_t next = raised == 0 ? 0 : raised - 1;
+  const uint32_t next = (raised > 1 ? raised : 1) - 1;
   return next < used_bits ? next : used_bits;
 }
 

@@ -23,7 +23,7 @@ inline const char* CudaRemedy(cudaError_t error) {
     case cudaErrorUnsupportedPtxVersion:
       return "Build L3 for this GPU: set L3_CUDA_ARCHS=native.";
     case cudaErrorInsufficientDriver:
-      return "Update the NVIDIA driver, or build L3 with an older CUDA.";
+      return "Install a newer NVIDIA driver, or decode on the CPU.";
     case cudaErrorNoDevice:
       return "Decode on the CPU where there is no GPU.";
     default:

@@ -187,8 +187,9 @@ struct GroupMath {
 // Undoes subtract green (AddGreen of core/color.h). To subtract half of the
 // range is to add it.
 template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE void AddGreen(const GroupMath<kSampleBytes>& math, const SampleGroup (&planes)[kChannels],
-                        SampleGroup (&values)[kChannels]) {
+L3_DEVICE void AddGreenToPlanes(const GroupMath<kSampleBytes>& math,
+                                const SampleGroup (&planes)[kChannels],
+                                SampleGroup (&values)[kChannels]) {
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) values[c] = planes[c];
   if constexpr (kChannels >= 3) {

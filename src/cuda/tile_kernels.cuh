@@ -239,7 +239,7 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
     if (kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen) {
       SampleGroup values[kChannels];
-      AddGreen(math, rows, values);
+      AddGreenToPlanes(math, rows, values);
       Interleave<kChannels, kSampleBytes>(values, words);
     } else {
       Interleave<kChannels, kSampleBytes>(rows, words);
@@ -303,9 +303,9 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
 }
 
 template <uint32_t kSampleBytes, class Warp>
-L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
-                              const TilePayload& tile, RunningCheck<Warp>* check,
-                              WarpScratch* scratch) {
+L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const TileRect& rect,
+                                   const TilePayload& tile, RunningCheck<Warp>* check,
+                                   WarpScratch* scratch) {
   switch (sample.info.channels) {
     case 1: return DecodeTileAs<1, kSampleBytes>(warp, sample, rect, tile, check, scratch);
     case 2: return DecodeTileAs<2, kSampleBytes>(warp, sample, rect, tile, check, scratch);
@@ -328,8 +328,8 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ti
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status = sample.info.sample_bits == 8
-                 ? DecodeTileAs<1>(warp, sample, rect, tile, &check, scratch)
-                 : DecodeTileAs<2>(warp, sample, rect, tile, &check, scratch);
+                 ? DecodeTileOfDepth<1>(warp, sample, rect, tile, &check, scratch)
+                 : DecodeTileOfDepth<2>(warp, sample, rect, tile, &check, scratch);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;
