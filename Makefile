@@ -15,6 +15,7 @@ PY := $(VENV)/bin/python
 RELEASE := build/release
 SANITIZE := build/sanitize
 
+# BUILD_TOOLS begin with pip, so that they are never an empty list.
 ifdef L3_WHEELS
   VENV_FLAGS := --without-pip
   PIP_INSTALL := $(PY) -m pip install -q --no-index --no-deps
@@ -26,7 +27,7 @@ ifdef L3_WHEELS
 else
   PIP_INSTALL := $(PY) -m pip install -q
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
-  BUILD_TOOLS = $$($(PY) build_backend/l3_build_backend.py)
+  BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
   EXTRAS := [demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.

@@ -10,7 +10,6 @@ those of the whole process.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,20 +28,11 @@ from rich.progress import track
 
 import l3dali
 import l3dali.plugin
+from l3dali._gpu import has_gpu
 
 BATCH = 32
 WARM_UP = 3  # batches
 SECONDS = 3.0
-
-
-def has_gpu() -> bool:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    initialised = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return initialised and count.value > 0
 
 
 def write_files(data: Path, name: str, out: Path) -> tuple[dict[str, list[str]], float]:

@@ -3,16 +3,24 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "cpu/parallel.h"
 #include "encoder/container_writer.h"
 #include "encoder/packed_encoder.h"
+#include "encoder/rans_image.h"
+#include "encoder/tile_planes.h"
 
 namespace l3 {
 namespace {
 
-constexpr uint32_t kDefaultTileWidthLog2 = 8;
-constexpr uint32_t kDefaultTileHeightLog2 = 6;
+constexpr uint32_t kPackedTileWidthLog2 = 8;
+constexpr uint32_t kPackedTileHeightLog2 = 6;
+// Sides of rans tiles: so many samples pay for a tile's states and coefficients.
+constexpr uint32_t kRansTileLog2 = 7;
+constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
+// Tiles of up to so many pixels may be smaller as packed, which has no states.
+constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Of stored tiles in images that do not shrink: big enough that tile headers
 // cost less than 0.1 %.
 constexpr uint64_t kMinLargeTileBytes = 32768;
@@ -121,50 +129,76 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   }
 }
 
-// True, and the payload appended, if every pixel of the tile is the same.
-bool AppendConstantPayload(const TilePlanes& planes, std::vector<uint8_t>* out) {
-  for (uint32_t c = 0; c < planes.channels; ++c) {
-    const uint16_t first = planes.plane[c][0];
-    for (uint32_t y = 0; y < planes.height_px; ++y) {
-      const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
-      if (!std::all_of(row, row + planes.width_px, [first](uint16_t v) { return v == first; })) {
-        return false;
-      }
-    }
-  }
+void AppendConstantPayload(const TilePlanes& planes, std::vector<uint8_t>* out) {
   AppendTileHeader(TileCoding::kConstant, out);
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
     const uint32_t value = c < planes.channels ? planes.plane[c][0] : 0;
     out->push_back(static_cast<uint8_t>(value));
     out->push_back(static_cast<uint8_t>(value >> 8));
   }
-  return true;
 }
 
 // Working memory of one thread.
 struct TileWorkspace {
   TilePlanes planes;
   PackedWorkspacePtr packed = MakePackedWorkspace();
+  std::unique_ptr<RansSamples> samples;  // null without rans
+  std::vector<uint8_t> other;            // another coding of the same tile
 };
 
-template <typename Sample>
+void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+              TilePlanes* planes) {
+  if (pixels.sample_bits == 8) {
+    LoadTile<uint8_t>(pixels, coding, rect, planes);
+  } else {
+    LoadTile<uint16_t>(pixels, coding, rect, planes);
+  }
+}
+
+void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                         std::vector<uint8_t>* out) {
+  if (pixels.sample_bits == 8) {
+    AppendStoredPayload<uint8_t>(pixels, coding, rect, out);
+  } else {
+    AppendStoredPayload<uint16_t>(pixels, coding, rect, out);
+  }
+}
+
+// The smaller of rans, if there is one, and packed.
+void AppendPredictedPayload(const RansImage* rans, uint32_t tile, uint64_t stored_bytes,
+                            TileWorkspace* work, std::vector<uint8_t>* out) {
+  if (rans == nullptr) return AppendPackedPayload(&work->planes, work->packed.get(), out);
+  const size_t begin = out->size();
+  rans->AppendPayload(tile, work->planes, work->samples.get(), out);
+  const size_t rans_bytes = out->size() - begin;
+  const bool tiny = work->planes.width_px * work->planes.height_px <= kTinyTilePixels;
+  // Packed wins only where there is next to nothing to code.
+  if (!tiny && rans_bytes >= stored_bytes / 16) return;
+  work->other.clear();
+  AppendPackedPayload(&work->planes, work->packed.get(), &work->other);
+  if (work->other.size() >= rans_bytes) return;
+  out->resize(begin);
+  out->insert(out->end(), work->other.begin(), work->other.end());
+}
+
 void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
-                uint32_t tile, TileWorkspace* work, std::vector<uint8_t>* out) {
+                const RansImage* rans, uint32_t tile, TileWorkspace* work,
+                std::vector<uint8_t>* out) {
   const size_t begin = out->size();
   const TileRect rect = GetTileRect(info, tile);
-  if (work == nullptr) {
-    AppendStoredPayload<Sample>(pixels, coding, rect, out);
-  } else {
-    LoadTile<Sample>(pixels, coding, rect, &work->planes);
-    if (!AppendConstantPayload(work->planes, out)) {
-      AppendPackedPayload(&work->planes, work->packed.get(), out);
-      const uint64_t stored_bytes =
-          kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
-      if (out->size() - begin > stored_bytes) {
-        out->resize(begin);
-        AppendStoredPayload<Sample>(pixels, coding, rect, out);
-      }
+  const uint64_t stored_bytes =
+      kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
+  if (work != nullptr) {
+    LoadTile(pixels, coding, rect, &work->planes);
+    if (IsConstant(work->planes)) {
+      AppendConstantPayload(work->planes, out);
+    } else {
+      AppendPredictedPayload(rans, tile, stored_bytes, work, out);
     }
+  }
+  if (work == nullptr || out->size() - begin > stored_bytes) {
+    out->resize(begin);
+    AppendStoredPayload(pixels, coding, rect, out);
   }
   FinishPayload(begin, out);
 }
@@ -175,10 +209,19 @@ std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info,
                                  bool only_stored) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
+  std::optional<RansImage> rans;
+  if (options.mode == EncodeMode::kRans && !only_stored) {
+    rans.emplace(info, options.effort, options.threads, [&](uint32_t tile, TilePlanes* planes) {
+      LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+    });
+  }
   std::vector<uint8_t> chunks;
   if (!coding.table.empty()) {
     const std::vector<uint8_t> table = SerializeValueTable(coding.table);
     AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
+  }
+  if (rans && !rans->chunk().empty()) {
+    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
   }
   if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
   if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
@@ -191,19 +234,17 @@ std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info,
   const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
   std::vector<uint32_t> payload_sizes(tiles);
   std::vector<std::vector<uint8_t>> payload_runs(tasks);
-  const auto make_workspace = [only_stored] {
-    return std::unique_ptr<TileWorkspace>(only_stored ? nullptr : new TileWorkspace);
+  const auto make_workspace = [&] {
+    std::unique_ptr<TileWorkspace> work(only_stored ? nullptr : new TileWorkspace);
+    if (rans) work->samples = std::make_unique<RansSamples>();
+    return work;
   };
   const auto encode = [&](const std::unique_ptr<TileWorkspace>& work, uint64_t task) {
     std::vector<uint8_t>& run = payload_runs[task];
     const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
     for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
       const size_t before = run.size();
-      if (info.sample_bits == 8) {
-        AppendTile<uint8_t>(pixels, info, coding, tile, work.get(), &run);
-      } else {
-        AppendTile<uint16_t>(pixels, info, coding, tile, work.get(), &run);
-      }
+      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, tile, work.get(), &run);
       payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
     }
   };
@@ -245,10 +286,24 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits / 8 &&
          metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
-         options.palette.size <= 1024 && tile_width_ok && tile_height_ok;
+         options.palette.size <= 1024 && tile_width_ok && tile_height_ok &&
+         options.effort >= 1 && options.effort <= 9;
 }
 
 }  // namespace
+
+bool IsConstant(const TilePlanes& planes) {
+  for (uint32_t c = 0; c < planes.channels; ++c) {
+    const uint16_t first = planes.plane[c][0];
+    for (uint32_t y = 0; y < planes.height_px; ++y) {
+      const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
+      if (!std::all_of(row, row + planes.width_px, [first](uint16_t v) { return v == first; })) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    std::vector<uint8_t>* encoded) {
@@ -258,10 +313,14 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.height_px = pixels.height_px;
   info.channels = static_cast<uint8_t>(pixels.channels);
   info.sample_bits = static_cast<uint8_t>(pixels.sample_bits);
+  const bool packed = options.mode == EncodeMode::kPacked;
+  const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
+  const uint32_t width_log2 = packed ? kPackedTileWidthLog2 : rans_log2;
+  const uint32_t height_log2 = packed ? kPackedTileHeightLog2 : rans_log2;
   info.tile_width_log2 = static_cast<uint8_t>(
-      options.tile_width_log2 != 0 ? options.tile_width_log2 : kDefaultTileWidthLog2);
+      options.tile_width_log2 != 0 ? options.tile_width_log2 : width_log2);
   info.tile_height_log2 = static_cast<uint8_t>(
-      options.tile_height_log2 != 0 ? options.tile_height_log2 : kDefaultTileHeightLog2);
+      options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
   info.meaning = options.meaning;
 
   const std::vector<uint8_t> used = pixels.sample_bits == 8 ? FindUsedSamples<uint8_t>(pixels)

@@ -27,7 +27,14 @@ struct Bytes {
   size_t size = 0;
 };
 
+enum class EncodeMode {
+  kPacked,  // fast to decode
+  kRans,    // small
+};
+
 struct EncodeOptions {
+  EncodeMode mode = EncodeMode::kRans;
+  uint32_t effort = 5;              // 1 to 9; packed knows only one
   unsigned threads = 1;             // 0: all the machine has
   uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8
   uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,9 +83,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
       ThrowL3Error(Status::kInvalidArgument, "image size: ");
     }
   }
-  if (mode != "packed" || effort < 1 || effort > 9) {
-    ThrowL3Error(Status::kInvalidArgument, "mode or effort: ");
-  }
+  if (mode != "packed" && mode != "rans") ThrowL3Error(Status::kInvalidArgument, "mode: ");
+  if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort: ");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
   pixels.height_px = static_cast<uint32_t>(image.shape(0));
@@ -94,6 +94,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   pixels.row_stride_bytes =
       static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
   EncodeOptions options;
+  options.mode = mode == "rans" ? EncodeMode::kRans : EncodeMode::kPacked;
+  options.effort = static_cast<uint32_t>(effort);
   options.threads = threads;
   if (tile) {
     options.tile_width_log2 = TileSideLog2(tile->first);
@@ -138,16 +140,17 @@ void Verify(const py::buffer& data, unsigned threads) { Decode(data, threads); }
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
-  constexpr const char* kNames[] = {"constant", "stored", "packed"};
-  size_t counts[3] = {};
+  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans"};
+  constexpr size_t kCodings = std::size(kNames);
+  size_t counts[kCodings] = {};
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
     const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
-    Require(coding < 3 ? Status::kOk : Status::kUnsupportedFeature,
+    Require(coding < kCodings ? Status::kOk : Status::kUnsupportedFeature,
             "tile " + std::to_string(tile) + ": ");
     ++counts[coding];
   }
   py::dict codings;
-  for (int i = 0; i < 3; ++i) codings[kNames[i]] = counts[i];
+  for (size_t i = 0; i < kCodings; ++i) codings[kNames[i]] = counts[i];
   return codings;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/color.h"
 #include "core/residual.h"
 #include "encoder/packed_search.h"
 

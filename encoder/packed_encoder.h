@@ -6,22 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "core/color.h"
-#include "format/constants.h"
+#include "encoder/tile_planes.h"
 
 namespace l3 {
 
-// The values of one tile, plane by plane, before the colour transform.
-// Row y of channel c starts at plane[c] + y * kMaxPackedTileSide.
-struct TilePlanes {
-  uint16_t plane[kMaxChannels][kMaxPackedTileSide * kMaxPackedTileSide];
-  uint32_t width_px;
-  uint32_t height_px;
-  uint32_t channels;
-  uint32_t used_bits;
-};
-
-// Working memory of EncodePackedTile, one per thread.
+// Working memory of AppendPackedPayload, one per thread.
 struct PackedWorkspace;
 struct PackedWorkspaceDeleter {
   void operator()(PackedWorkspace* workspace) const;

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import imagecodecs
@@ -22,6 +22,7 @@ from nvidia.dali import fn, types
 import l3dali
 import l3dali.plugin
 from l3dali import _build_info
+from l3dali._gpu import has_gpu
 from l3dali.codec import Image
 from l3dali.console import megabytes, print_table, ratio, speed
 from l3dali.image_io import read_picture
@@ -38,7 +39,7 @@ COPIES = 4  # of each photograph in a batch
 
 @dataclass(frozen=True)
 class Format:
-    """One of the two formats compared, and the functions that decode it."""
+    """One of the formats compared, and the functions that decode it."""
 
     name: str
     suffix: str
@@ -57,14 +58,19 @@ class Measured:
     pipeline_seconds: float  # of the same in the pipeline
 
 
-FORMATS = (
-    Format(
-        "L3",
+def l3_format(mode: str) -> Format:
+    """L3 in one of its modes."""
+    return Format(
+        f"L3 {mode}",
         ".l3",
-        l3dali.encode,
+        partial(l3dali.encode, mode=mode),
         l3dali.decode,
         lambda data, device: fn.l3.decode(data, device=device),
-    ),
+    )
+
+
+FORMATS = (
+    *(l3_format(mode) for mode in l3dali.MODES),
     Format(
         "PNG",
         ".png",
@@ -95,7 +101,7 @@ def main() -> int:
             if not np.array_equal(copy.squeeze(), pixels)
         ]
         if wrong:
-            print(f"pixels differ in {image_format.suffix} files: {', '.join(wrong)}")
+            print(f"pixels differ in {image_format.name} files: {', '.join(wrong)}")
             return 1
         measured.append(
             Measured(
@@ -105,7 +111,7 @@ def main() -> int:
                 time_pipeline(files, image_format, device, threads),
             )
         )
-        if image_format.suffix == ".l3":
+        if image_format is FORMATS[0]:
             draw_contact_sheet(dict(zip(photographs, decoded, strict=True)), output, device)
 
     print(f"{len(photographs)} photographs, {megabytes(raw_bytes)}: every pixel came back.")
@@ -136,20 +142,9 @@ def load_photographs() -> dict[str, Image]:
     }
 
 
-def has_gpu() -> bool:
-    """Whether CUDA finds a GPU."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return found and count.value > 0
-
-
 def write_files(photographs: dict[str, Image], image_format: Format, output: Path) -> list[Path]:
     """Encodes the photographs into a folder of their own."""
-    folder = output / image_format.suffix[1:]
+    folder = output / image_format.name.lower().replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, pixels in photographs.items():
@@ -229,7 +224,7 @@ def draw_bars(measured: list[Measured], raw_bytes: int, output: Path, pipeline: 
     }
     figure, row = plt.subplots(1, len(panels), figsize=(11, 3.6), layout="constrained")
     for axes, (title, values) in zip(row, panels.items(), strict=True):
-        bars = axes.bar(names, values, width=0.6, color=["#2a6fbb", "#b9bec6"])
+        bars = axes.bar(names, values, width=0.6, color=["#2a6fbb", "#7fb0e6", "#b9bec6"])
         axes.bar_label(bars, fmt="%.0f", padding=2)
         axes.set_title(title, fontsize=10)
         axes.margins(y=0.15)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 import engines
 import pytest
 from hypothesis import settings
+
+from l3dali._gpu import has_gpu
 
 settings.register_profile("l3", deadline=None)
 settings.load_profile("l3")
@@ -15,20 +16,10 @@ settings.load_profile("l3")
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips tests marked `cuda` without a GPU; fails them under L3_REQUIRE_CUDA=1."""
-    if item.get_closest_marker("cuda") and not _has_gpu():
+    if item.get_closest_marker("cuda") and not has_gpu():
         if os.environ.get("L3_REQUIRE_CUDA") == "1":
             pytest.fail("L3_REQUIRE_CUDA=1, but there is no GPU")
         pytest.skip("no GPU")
-
-
-def _has_gpu() -> bool:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    succeeded = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return succeeded and count.value > 0
 
 
 @pytest.fixture

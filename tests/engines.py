@@ -17,6 +17,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512")
+MODES = ("packed", "rans")
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
 Samples = NDArray[Any]
@@ -89,6 +90,8 @@ def status_name(status: int) -> str:
 def encode(
     samples: Samples,
     *,
+    mode: str = "packed",
+    effort: int = 5,
     threads: int = 1,
     tile_log2: tuple[int, int] = (0, 0),
     meaning: int = 0,
@@ -102,7 +105,12 @@ def encode(
     if samples.size and samples.strides[1:] != (channels * item, item):
         raise AssertionError("the samples of a row must be contiguous")
     options = _EncodeOptions(
-        threads, *tile_log2, meaning, *(_Bytes(b, len(b)) for b in (icc, exif, palette))
+        MODES.index(mode),
+        effort,
+        threads,
+        *tile_log2,
+        meaning,
+        *(_Bytes(b, len(b)) for b in (icc, exif, palette)),
     )
     row_bytes = width * channels * item
     stride = samples.strides[0] if height > 1 else row_bytes
@@ -160,6 +168,8 @@ class _Bytes(Structure):
 
 class _EncodeOptions(Structure):
     _fields_ = [
+        ("mode", c_uint32),
+        ("effort", c_uint32),
         ("threads", c_uint32),
         ("tile_width_log2", c_uint32),
         ("tile_height_log2", c_uint32),

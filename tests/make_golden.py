@@ -2,7 +2,8 @@
 
 Golden files are frozen with the format: a change here that changes their bytes is a change
 of the format. Their digests are of the pixels they were built from, so no decoder is its own
-judge. An invalid file is named <status>__<reason>.l3, and the name is the assertion.
+judge; rans tiles are built on the reference's walk, so there the engines judge it. An invalid
+file is named <status>__<reason>.l3, and the name is the assertion.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from reference_decoder import (
     LAYOUT_DELTA,
     LAYOUT_SPARSE,
     PACKED,
+    RANS,
     STORED,
+    TAP_COUNTS,
+    RansModel,
+    built_in_rans_model,
     mix,
+    rans_roles,
 )
 from stream_builder import (
     ChannelChoice,
     PackedChannel,
+    RansBody,
     Stream,
     base128,
     chunk,
@@ -39,6 +46,10 @@ from stream_builder import (
     packed_body,
     packed_tile,
     payload,
+    rans_body,
+    rans_model,
+    rans_model_chunk,
+    rans_table,
     stored_tile,
     value_table_chunk,
 )
@@ -69,6 +80,50 @@ def packed(
     return stream.to_bytes(), values << stream.shift
 
 
+def rans(
+    stream: Stream,
+    values: Samples,
+    model: RansModel | None,
+    coefficients: Sequence[Samples] | None = None,
+    base: int = 0,
+) -> tuple[bytes, Samples]:
+    """A file with all tiles in rans, and its samples without a value table.
+
+    Without a model of its own it has the built-in one, without coefficients the gradient.
+    """
+    if model is None:
+        model = built_in_rans_model(stream.channels, stream.used_bits)
+    else:
+        stream.chunks.append(rans_model_chunk(model))
+    if coefficients is None:
+        coefficients = smooth([0] * stream.channels)
+    bases = [base] * stream.channels
+    stream.payloads = [
+        rans_body(tile, stream.used_bits, model, coefficients, bases).to_payload()
+        for tile in stream.tiles_of(values)
+    ]
+    return stream.to_bytes(), values << stream.shift
+
+
+def smooth(sets: Sequence[int]) -> list[Samples]:
+    """Coefficients of a few 64ths, but for that of W, which makes their sum 1; by position."""
+    coefficients = []
+    for role, count in zip(rans_roles(len(sets)), sets, strict=True):
+        places = np.arange(count * TAP_COUNTS[role], dtype=np.uint32)
+        numbers = mix(places).astype(np.int64).reshape(count, TAP_COUNTS[role]) % 9 - 4
+        numbers[:, 3] += 64 - numbers.sum(axis=1)
+        coefficients.append(numbers)
+    return coefficients
+
+
+def spread_model(used_bits: int, channels: int, tables: int = 6) -> RansModel:
+    """A model with every token in every table, the first tables for small residuals."""
+    tokens = 24 if used_bits <= 8 else 40
+    return rans_model([rans_table(tokens, 2 + t) for t in range(tables)], channels)
+
+
+ONE_TOKEN = rans_model([[1024]])
+FOUR_BITS = rans_model([[64] * 16])
 ALL_PREDICTORS = tuple(range(8))
 ABSOLUTE = ChannelChoice(LAYOUT_ABSOLUTE, ALL_PREDICTORS)
 DELTA = ChannelChoice(LAYOUT_DELTA, ALL_PREDICTORS)
@@ -168,7 +223,85 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         chunk(b"zzz1", b"twice"), chunk(b" 2Zz", b"x"),
     ])  # fmt: skip
     yield "chunks", packed(stream, gray, [DELTA])
+    yield from _golden_rans_files()
     yield "all_features", _all_features()
+
+
+def _golden_rans_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
+    def stream(
+        width: int,
+        height: int,
+        channels: int = 1,
+        bits: int = 8,
+        used_bits: int = 8,
+        shift: int = 0,
+    ) -> Stream:
+        return Stream(width, height, channels, bits, used_bits, shift, 6, 6)
+
+    # Tiles of 64 columns, 32 lanes and up to two rows each, and of 6 columns and 2 lanes.
+    for channels in (1, 2, 3, 4):
+        for bits in (8, 16):
+            values = texture((66, 70, channels), 1 << bits, noise=bits * bits, flat=2)
+            name = f"rans_{channels}_channels_{bits}_bits"
+            one = stream(70, 66, channels, bits, bits)
+            yield name, rans(one, values, spread_model(bits, channels), smooth([3] * channels), 200)
+            one = stream(70, 66, channels, bits, bits)
+            yield f"{name}_built_in", rans(one, values, None, smooth([1] * channels))
+
+    for width, height in [
+        (1, 1), (1, 40), (2, 9), (3, 5), (4, 4), (7, 9), (8, 3), (16, 16), (31, 20), (33, 9),
+        (63, 40), (64, 33), (40, 1),
+    ]:  # fmt: skip
+        values = texture((height, width, 3), 256)
+        file = rans(stream(width, height, 3), values, spread_model(8, 3), smooth([2] * 3))
+        yield f"rans_size_{width}x{height}", file
+    one = Stream(261, 260, tile_width_log2=8, tile_height_log2=8)
+    values = texture((260, 261, 1), 256, noise=2)
+    yield "rans_tile_256x256", rans(one, values, spread_model(8, 1), smooth([2]))
+
+    colour = texture((19, 45, 3), 256)
+    for sets in range(4):
+        file = rans(stream(45, 19, 3), colour, spread_model(8, 3), smooth([sets] * 3), 99)
+        yield f"rans_sets_{sets}", file
+    mixed = texture((19, 45, 4), 256)
+    file = rans(stream(45, 19, 4), mixed, spread_model(8, 4), smooth([0, 3, 1, 2]))
+    yield "rans_sets_by_position", file
+    extreme = [np.resize([-128, 127, 127, -128, 127], (3, taps)) for taps in TAP_COUNTS]
+    yield "rans_extreme_coefficients", rans(stream(45, 19, 3), colour, None, extreme)
+    gray = texture((19, 45, 1), 256)
+    model = replace(spread_model(8, 1), set_begin=np.array([[0, 64]]))
+    yield "rans_set_begin_0_and_64", rans(stream(45, 19), gray, model, smooth([3]))
+
+    for used_bits, shift in [(1, 15), (7, 0), (8, 8), (9, 0), (12, 4)]:
+        values = texture((19, 45, 3), 1 << used_bits, noise=1 << used_bits, flat=2)
+        one = stream(45, 19, 3, 16, used_bits, shift)
+        yield f"rans_bits_{used_bits}_of_16", rans(one, values, spread_model(used_bits, 3))
+    noise = texture((40, 70, 3), 1 << 16, noise=1 << 16)
+    yield "rans_noise_16_bits", rans(stream(70, 40, 3, 16, 16), noise, spread_model(16, 3))
+
+    for weight in (0, 63):
+        model = replace(spread_model(8, 1), gradient_weight=weight)
+        yield f"rans_gradient_weight_{weight}", rans(stream(45, 19), gray, model)
+    yield "rans_32_tables", rans(stream(45, 19), gray, spread_model(8, 1, 32))
+    flat = np.full((19, 45, 1), 7)  # no word is read: the only token there is takes no bits
+    yield "rans_one_token", rans(stream(45, 19), flat, rans_model([[1024]]), base=7)
+    step = np.where(np.arange(45) < 20, 0, 18) * np.ones((19, 1), np.int64)
+    model = rans_model([[1000, *[0] * 17, 24, *[0] * 5]])  # residuals of 0, and of 18 in row 0
+    yield "rans_zero_frequencies", rans(stream(45, 19), step[..., None], model)
+
+    model = spread_model(5, 1)
+    one = stream(45, 19, 1, 8, 5, 3)
+    one.chunks = [rans_model_chunk(model)]
+    values = gray % 32
+    one.payloads = [rans_body(values, 5, model, smooth([0]), [0], laps=1).to_payload()]
+    yield "rans_residuals_beyond_used_bits", (one.to_bytes(), values << 3)
+    for sample_bits, count in [(8, 5), (16, 300)]:
+        table = _table(sample_bits, count)
+        ranks = texture((19, 45, 3), count)
+        one = stream(45, 19, 3, sample_bits, (count - 1).bit_length())
+        one.chunks = [value_table_chunk(table)]
+        data, _ = rans(one, ranks, spread_model(one.used_bits, 3), smooth([1] * 3))
+        yield f"rans_value_table_{count}_of_{sample_bits}_bits", (data, np.array(table)[ranks])
 
 
 def _table(sample_bits: int, count: int) -> list[int]:
@@ -179,9 +312,10 @@ def _table(sample_bits: int, count: int) -> list[int]:
 def _all_features() -> tuple[bytes, Samples]:
     """What one image can hold at once: every coding, layout, predictor and kind of chunk."""
     table = _table(16, 300)
+    model = rans_model([rans_table(36, 2 + t) for t in range(9)], 4)
     stream = Stream(150, 70, 4, 16, 9, 0, 6, 4, 1, chunks=[
         chunk(b"exif", b"MM\0*"), value_table_chunk(table), chunk(b"none", b"abcde"),
-        chunk(b"icc ", b"icc"), chunk(b"plte", b"\1\2\3\4"),
+        chunk(b"icc ", b"icc"), chunk(b"plte", b"\1\2\3\4"), rans_model_chunk(model, 2),
     ])  # fmt: skip
     ranks = texture((70, 150, 4), 300, noise=90, flat=3)
     mixed = [
@@ -193,14 +327,17 @@ def _all_features() -> tuple[bytes, Samples]:
         replace(DELTA, extreme_codes=True, unused_bit=1, spare_bits=7),
     ]
     for i, tile in enumerate(stream.tiles_of(ranks)):
-        if i % 5 == 0:
+        if i % 6 == 0:
             tile[:] = [i, 299, 0, 2 * i]
             stream.payloads.append(constant_tile(tile[0, 0].tolist()))
-        elif i % 5 == 1:
+        elif i % 6 == 1:
             stream.payloads.append(stored_tile(tile, 16))
+        elif i % 6 == 2:
+            body = rans_body(tile, 9, model, smooth([i // 6 % 4] * 4), [511, 0, 1, 255])
+            stream.payloads.append(body.to_payload())
         else:
             choices = [mixed[(i + c) % len(mixed)] for c in range(4)]
-            if i % 5 == 2:
+            if i % 6 == 4:
                 tile[..., 3] = 299
                 choices[3] = FLAT
             stream.payloads.append(packed_tile(tile, 9, choices, transform=i % 2))
@@ -216,6 +353,8 @@ def invalid_files() -> Iterator[tuple[str, bytes]]:
     yield from _bad_indexes()
     yield from _bad_payloads()
     yield from _bad_packed_bodies()
+    yield from _bad_rans_models()
+    yield from _bad_rans_bodies()
 
 
 Fields = dict[str, Any]
@@ -302,6 +441,7 @@ def _bad_chunks() -> Iterator[tuple[str, bytes]]:
         "chunk_exif_twice": [chunk(b"exif", b"")] * 2,
         "chunk_plte_twice": [chunk(b"plte", bytes(4))] * 2,
         "chunk_vtab_twice": [value_table_chunk(range(256))] * 2,
+        "chunk_rans_twice": [rans_model_chunk(ONE_TOKEN)] * 2,
         "first_bad_chunk_decides": [icc, icc, chunk(b"NEED", b"")],
     }.items():
         yield f"kCorruptHeader__{reason}", _gray(chunks=chunks).to_bytes()
@@ -359,7 +499,7 @@ def _bad_indexes() -> Iterator[tuple[str, bytes]]:
 def _bad_payloads() -> Iterator[tuple[str, bytes]]:
     flat = bytes(8)
     for name, tile in {
-        "kUnsupportedFeature__coding_3": payload(3, flat),
+        "kUnsupportedFeature__coding_4": payload(4, flat),
         "kUnsupportedFeature__transform_2": payload(CONSTANT, flat, transform=2),
         "kUnsupportedFeature__before_reserved": payload(255, flat, reserved=1),
         "kCorruptTile__reserved_not_zero": payload(CONSTANT, flat, reserved=256),
@@ -387,6 +527,10 @@ def _bad_payloads() -> Iterator[tuple[str, bytes]]:
         yield f"kCorruptTile__large_{side}_constant", _one_tile(constant_tile([1]), **large)
         packed_flat = payload(PACKED, bytes(4))
         yield f"kCorruptTile__large_{side}_packed", _one_tile(packed_flat, **large)
+        large |= {"width": 32, "chunks": [rans_model_chunk(FOUR_BITS)]}
+        nibbles = texture((1, 32, 1), 256, noise=9)
+        tile = rans_body(nibbles, 8, FOUR_BITS, smooth([0]), [0]).to_payload()
+        yield f"kCorruptTile__large_{side}_rans", _one_tile(tile, **large)
 
     values = np.zeros((8, 20, 1), np.int64)
     values[7, 19] = 32
@@ -479,6 +623,113 @@ def _bad_packed_bodies() -> Iterator[tuple[str, bytes]]:
         whole = packed_tile(texture((256, 1, 1), 256), 8, [choice])
         cut = payload(PACKED, whole[8:payload_bytes])
         yield f"kCorruptTile__{part}_pass_payload", _one_tile(cut, **tall)
+
+
+def _bad_rans_models() -> Iterator[tuple[str, bytes]]:
+    good = rans_model([rans_table(5, 2), rans_table(24, 3)])
+    late = good.table_of_level.copy()
+    late[0, 63] = 2
+    falls = np.array([[21, 20]])
+    for reason, model in {
+        "table_count_0": replace(good, frequency=good.frequency[:0]),
+        "table_count_33": replace(good, frequency=good.frequency.repeat(17, axis=0)[:33]),
+        "gradient_weight_64": replace(good, gradient_weight=64),
+        "set_begin_65": replace(good, set_begin=np.array([[20, 65]])),
+        "set_begin_falls": replace(good, set_begin=falls),
+        "table_of_run_not_below_table_count": replace(good, table_of_level=late),
+        "run_passes_level_63": replace(good, table_of_level=np.array([[1] + [0] * 64])),
+        "frequencies_add_up_to_0": rans_model([[0] * 24]),
+        "frequencies_add_up_to_1023": rans_model([rans_table(24, 2, total=1023)]),
+        "frequencies_add_up_to_1025": rans_model([rans_table(24, 2, total=1025)]),
+        "frequencies_add_up_to_66560": rans_model([[16383] * 4 + [1028]]),
+        "second_table": rans_model([rans_table(24, 2), rans_table(24, 2, total=1023)]),
+        "25_frequencies": rans_model([rans_table(25, 2)]),
+    }.items():
+        yield f"kCorruptHeader__rans_{reason}", _gray(chunks=[rans_model_chunk(model)]).to_bytes()
+    third = rans_model(good.frequency, channels=3)
+    third.set_begin[2] = falls
+    colour = [constant_tile([i, i, i]) for i in range(4)]
+    stream = _gray(chunks=[rans_model_chunk(third)], channels=3, payloads=colour)
+    yield "kCorruptHeader__rans_third_position", stream.to_bytes()
+    spare = rans_model_chunk(rans_model([rans_table(24, 2)]), spare_tokens=1)
+    yield "kCorruptHeader__rans_25_frequencies_the_last_0", _gray(chunks=[spare]).to_bytes()
+    spare = rans_model_chunk(rans_model([rans_table(40, 2)]), spare_tokens=1)
+    deep: Fields = {"sample_bits": 16, "used_bits": 9}
+    yield "kCorruptHeader__rans_41_frequencies", _gray(chunks=[spare], **deep).to_bytes()
+
+    levels_only = bytes([1, 0, 20, 40, *[7 << 5] * 8])
+    for reason, data in {
+        "ends_in_limits": bytes([1]),
+        "ends_in_set_begin": bytes([1, 0, 20]),
+        "ends_in_runs": levels_only[:-1],
+        "ends_before_tables": levels_only,
+        "ends_in_table": levels_only + bytes([2]) + base128(1024),
+        "ends_in_frequency": levels_only + bytes([2]) + base128(1024) + b"\x80",
+        "ends_late": levels_only + bytes([1]) + base128(1024) + bytes(1),
+        "frequency_of_3_bytes": levels_only + bytes([1]) + base128(1024, 3),
+    }.items():
+        yield f"kCorruptHeader__rans_{reason}", _gray(chunks=[chunk(b"RANS", data)]).to_bytes()
+
+
+def _one_token_body(channels: int = 1) -> RansBody:
+    """For 20 by 8 pixels of 0, with 8 lanes; no lane needs a word."""
+    states = np.full(8, 1 << 16)
+    return RansBody([0] * channels, smooth([0] * channels), states, np.empty(0, np.int64))
+
+
+def _bad_rans_bodies() -> Iterator[tuple[str, bytes]]:
+    one_token: Fields = {"chunks": [rans_model_chunk(ONE_TOKEN)]}
+    good = _one_token_body()
+    first = (np.arange(8) == 0).astype(np.int64)
+    word = np.zeros(1, np.int64)  # after 1 it makes the state that a lane must end in
+    for reason, body in {
+        "sets_4": replace(good, coefficients=smooth([4])),
+        "sets_of_missing_position": replace(good, sets=[0, 0, 0, 1]),
+        "base_of_missing_position": replace(good, base=[0, 0, 0, 1]),
+        "first_state_1": replace(good, states=good.states - 65535 * first, words=word),
+        "last_state_1": replace(good, states=good.states - 65535 * first[::-1], words=word),
+        "first_end_state": replace(good, states=good.states + first),
+        "last_end_state": replace(good, states=good.states + first[::-1]),
+        "end_state_2_to_the_31": replace(good, states=good.states << 15 * first),
+    }.items():
+        yield f"kCorruptTile__rans_{reason}", _one_tile(body.to_payload(), **one_token)
+    tile = replace(good, base=[32]).to_payload()
+    yield "kCorruptTile__rans_base_above_used_bits", _one_tile(tile, used_bits=5, **one_token)
+    colour = rans_model_chunk(rans_model([[1024]], channels=3))
+    for reason, body in {
+        "third_sets_4": replace(_one_token_body(3), coefficients=smooth([0, 0, 4])),
+        "third_base_above_used_bits": replace(_one_token_body(3), base=[0, 0, 32]),
+    }.items():
+        data = _one_tile(body.to_payload(), channels=3, used_bits=5, chunks=[colour])
+        yield f"kCorruptTile__rans_{reason}", data
+    tile = payload(RANS, _one_token_body(3).to_bytes(), transform=1)
+    yield "kCorruptTile__subtract_green_rans", _one_tile(tile, channels=3, chunks=[colour])
+    for reason, rest in {  # behind a body of 44 bytes and a header of 8
+        "byte_after_body": bytes(11) + b"\1",
+        "body_ends_early": bytes(28),
+    }.items():
+        tile = payload(RANS, good.to_bytes() + rest)
+        yield f"kCorruptTile__rans_{reason}", _one_tile(tile, **one_token)
+    values = np.zeros((8, 20, 1), np.int64)
+    values[7, 19] = 33
+    model = spread_model(6, 1)
+    chunks = [value_table_chunk(range(5, 38)), rans_model_chunk(model)]
+    tile = rans_body(values, 6, model, smooth([0]), [0]).to_payload()
+    yield "kCorruptTile__rans_outside_value_table", _one_tile(tile, used_bits=6, chunks=chunks)
+
+    whole = replace(good, coefficients=smooth([3])).to_payload()  # 8, 12, 24 and 32 bytes
+    for part, payload_bytes in {"header": 16, "coefficients": 32, "states": 64}.items():
+        cut = payload(RANS, whole[8:payload_bytes])
+        yield f"kCorruptTile__rans_{part}_pass_payload", _one_tile(cut, **one_token)
+    for bits, reason in [(8, "words"), (16, "words_of_16_bits")]:
+        model = spread_model(bits, 1)
+        images = (texture((8, 20, 1), 1 << bits, noise) for noise in range(8, 40))
+        bodies = (rans_body(v, bits, model, smooth([0]), [0]).to_bytes() for v in images)
+        body_bytes = next(body for body in bodies if len(body) % 16 == 10)
+        tile = payload(RANS, body_bytes[:-2])  # just the last word lies outside
+        deep: Fields = {"sample_bits": bits, "used_bits": bits}
+        data = _one_tile(tile, chunks=[rans_model_chunk(model)], **deep)
+        yield f"kCorruptTile__rans_{reason}_pass_payload", data
 
 
 def all_files() -> dict[Path, bytes]:

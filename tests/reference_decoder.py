@@ -6,8 +6,11 @@ judge of every engine. It must not import or mirror the C++ sources.
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +34,18 @@ STATUS_NAMES = (
 
 SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 HEADER_BYTES = 32
-KNOWN_CHUNKS = (b"VTAB", b"icc ", b"exif", b"plte")
-CONSTANT, STORED, PACKED = range(3)
+KNOWN_CHUNKS = (b"VTAB", b"RANS", b"icc ", b"exif", b"plte")
+CONSTANT, STORED, PACKED, RANS = range(4)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
 GROUP = np.arange(8)
+# format.md 5.4
+FIRST, SECOND, THIRD = range(3)
+TAP_COUNTS = (8, 12, 16)  # of each role
+LEVELS = 64
+TOKENS = np.arange(40)
+RAW_BITS = np.where(TOKENS < 16, 0, 3 + (TOKENS - 16 >> 1))
+TOKEN_BEGINS = np.where(TOKENS < 16, TOKENS, 2 + (TOKENS - 16 & 1) << RAW_BITS)
 
 
 class FormatError(ValueError):
@@ -93,12 +103,23 @@ class Header:
 
 
 @dataclass(frozen=True)
+class RansModel:
+    """What the rans tiles of an image share (format.md 5.4)."""
+
+    gradient_weight: int
+    set_begin: Values  # (positions, 2)
+    table_of_level: Values  # (positions, LEVELS)
+    frequency: Values  # (tables, len(TOKENS))
+
+
+@dataclass(frozen=True)
 class ParsedImage:
     """A file whose header, chunks and index are valid."""
 
     header: Header
     chunks: list[tuple[bytes, bytes]]
     value_table: NDArray[np.int64] | None
+    rans_model: RansModel
     payloads: list[bytes]
 
 
@@ -113,7 +134,7 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
     for tile, payload in enumerate(image.payloads):
         y, x, h, w = header.tile_area(tile)
         try:
-            values = _decode_tile(payload, header, h, w)
+            values = _decode_tile(payload, image, h, w)
             samples[y : y + h, x : x + w] = _samples_of_values(values, image)
         except FormatError as error:
             error.tile = tile
@@ -135,7 +156,7 @@ def parse(data: bytes) -> ParsedImage:
     )
 
     # format.md 4, stage 3
-    chunks, value_table = _parse_chunks(data[HEADER_BYTES:index_begin], header)
+    chunks, value_table, rans_model = _parse_chunks(data[HEADER_BYTES:index_begin], header)
 
     # format.md 4, stage 4, and 5
     ends = np.frombuffer(data, "<u4", header.tile_count, index_begin).astype(np.int64) * 16
@@ -161,7 +182,7 @@ def parse(data: bytes) -> ParsedImage:
         data[payloads_begin + begin : payloads_begin + end]
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return ParsedImage(header, chunks, value_table, payloads)
+    return ParsedImage(header, chunks, value_table, rans_model, payloads)
 
 
 def parse_header(data: bytes) -> Header:
@@ -212,11 +233,40 @@ _CRC_TABLE = [_crc_of_byte(byte) for byte in range(256)]
 # format.md 4
 
 
+class _ChunkReader:
+    """Reads the fields of a chunk in turn."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def byte(self) -> int:
+        """Takes a u8."""
+        _require(self.position < len(self.data), "kCorruptHeader", "a chunk ends too early")
+        self.position += 1
+        return self.data[self.position - 1]
+
+    def base128(self, max_bytes: int) -> int:
+        """Takes a number in base 128."""
+        number = 0
+        for place in range(max_bytes):
+            byte = self.byte()
+            number |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                return number
+        raise FormatError("kCorruptHeader", f"a number has more than {max_bytes} bytes")
+
+    def require_end(self) -> None:
+        """Judges that nothing is left."""
+        _require(self.position == len(self.data), "kCorruptHeader", "bytes follow a chunk's data")
+
+
 def _parse_chunks(
     area: bytes, header: Header
-) -> tuple[list[tuple[bytes, bytes]], NDArray[np.int64] | None]:
+) -> tuple[list[tuple[bytes, bytes]], NDArray[np.int64] | None, RansModel]:
     chunks: list[tuple[bytes, bytes]] = []
     value_table = None
+    rans_model = built_in_rans_model(header.channels, header.used_bits)
     while area:
         _require(len(area) >= 8, "kCorruptHeader", "a chunk's header passes the chunk area")
         kind, length = struct.unpack_from("<4sI", area)
@@ -234,9 +284,11 @@ def _parse_chunks(
             _require(not required, "kUnsupportedFeature", f"required chunk {kind!r}")
         if kind == b"VTAB":
             value_table = _parse_value_table(data, header)
+        if kind == b"RANS":
+            rans_model = parse_rans_model(data, header.channels, header.used_bits)
         chunks.append((kind, data))
         area = area[8 + padded :]
-    return chunks, value_table
+    return chunks, value_table, rans_model
 
 
 def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
@@ -246,21 +298,9 @@ def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
     _require(1 <= count <= 1 << header.sample_bits, status, f"{count} values")
     _require(header.used_bits == max(1, (count - 1).bit_length()), status, "used_bits differs")
     _require(header.shift == 0, status, "a shift beside a value table")
-    gaps = []
-    position = 4
-    for _ in range(count):
-        gap = 0
-        for place in range(3):
-            _require(position < len(data), status, "the value table ends too early")
-            byte = data[position]
-            position += 1
-            gap |= (byte & 0x7F) << 7 * place
-            if byte < 0x80:
-                break
-        else:
-            raise FormatError(status, "a gap has more than 3 bytes")
-        gaps.append(gap)
-    _require(position == len(data), status, "bytes follow the last gap")
+    reader = _ChunkReader(data[4:])
+    gaps = [reader.base128(3) for _ in range(count)]
+    reader.require_end()
     table = np.cumsum(np.array(gaps) + 1) - 1
     _require(int(table[-1]) < 1 << header.sample_bits, status, "a value reaches 2^sample_bits")
     return table
@@ -330,11 +370,12 @@ class _Body:
         return self.fields(row_bits[:, None] + width * np.arange(columns), width)
 
 
-def _decode_tile(payload: bytes, header: Header, h: int, w: int) -> Values:
+def _decode_tile(payload: bytes, image: ParsedImage, h: int, w: int) -> Values:
     """Returns the values of a tile of h rows and w columns, shape (h, w, channels)."""
+    header = image.header
     check, coding, transform, zero = struct.unpack_from("<IBBH", payload)
     _require(tile_check(payload) == check, "kChecksumMismatch", "a tile's check differs")
-    _require(coding <= PACKED, "kUnsupportedFeature", f"coding {coding}")
+    _require(coding <= RANS, "kUnsupportedFeature", f"coding {coding}")
     _require(transform <= 1, "kUnsupportedFeature", f"transform {transform}")
     _require(zero == 0, "kCorruptTile", "the u16 at 6 is not 0")
     if transform == 1:
@@ -344,8 +385,11 @@ def _decode_tile(payload: bytes, header: Header, h: int, w: int) -> Values:
         _require(coding == STORED, "kCorruptTile", "a large tile that is not stored")
 
     body = _Body(payload)
-    read = (_read_constant, _read_stored, _read_packed)[coding]
-    values = read(body, header, h, w)
+    if coding == RANS:
+        values = _read_rans(body, header, image.rans_model, h, w)
+    else:
+        read = (_read_constant, _read_stored, _read_packed)[coding]
+        values = read(body, header, h, w)
     rest = payload[body.position :]
     _require(len(rest) < 16, "kCorruptTile", "the body ends before the last 16 bytes")
     _require(not any(rest), "kCorruptTile", "a byte after the body is not 0")
@@ -420,7 +464,7 @@ def _read_packed(body: _Body, header: Header, h: int, w: int) -> Values:
                 folded = _read_sparse_row(body, bool(widths[channel][y]), groups, used_bits)
             else:
                 folded = _read_dense_row(body, widths[channel][y])
-            residuals = np.where(folded & 1, -(folded >> 1) - 1, folded >> 1)[:w]
+            residuals = _unfold(folded)[:w]
             row_above = planes[channel, y]
             row = _add_prediction(predictors[channel][y], row_above, residuals)
             planes[channel, y + 1] = row & ((1 << used_bits) - 1)
@@ -450,6 +494,10 @@ def _read_sparse_row(body: _Body, has_bytes: bool, groups: int, used_bits: int) 
     return folded.reshape(-1)
 
 
+def _unfold(folded: Values) -> Values:
+    return np.where(folded & 1, -(folded >> 1) - 1, folded >> 1)
+
+
 def _add_prediction(predictor: int, above: Values, residuals: Values) -> Values:
     """The values of a row, not yet taken modulo 2^used_bits."""
     n = above
@@ -468,6 +516,256 @@ def _add_prediction(predictor: int, above: Values, residuals: Values) -> Values:
     if predictor in ADDS_W:  # W is the sum so far, and above[0] at first
         np.cumsum(values, out=values)
         values += above[0]
+    return values
+
+
+# format.md 5.4
+
+
+def parse_rans_model(data: bytes, positions: int, used_bits: int) -> RansModel:
+    """Reads the data of a RANS chunk."""
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data)
+    table_count, gradient_weight = reader.byte(), reader.byte()
+    _require(1 <= table_count <= 32, status, f"{table_count} tables")
+    _require(gradient_weight <= 63, status, f"gradient_weight {gradient_weight}")
+    set_begin = np.empty((positions, 2), np.int64)
+    table_of_level = np.empty((positions, LEVELS), np.int64)
+    for position in range(positions):
+        begins = reader.byte(), reader.byte()
+        _require(begins[0] <= begins[1] <= LEVELS, status, f"set_begin {begins}")
+        set_begin[position] = begins
+        tables: list[int] = []
+        while len(tables) < LEVELS:
+            run = reader.byte()
+            _require(run & 31 < table_count, status, f"table {run & 31} of a run")
+            tables += [run & 31] * ((run >> 5) + 1)
+        _require(len(tables) == LEVELS, status, "a run passes level 63")
+        table_of_level[position] = tables
+    frequency = np.zeros((table_count, len(TOKENS)), np.int64)
+    for table in frequency:
+        n = reader.byte()
+        _require(n <= (24 if used_bits <= 8 else 40), status, f"{n} frequencies")
+        table[:n] = [reader.base128(2) for _ in range(n)]
+        _require(int(table.sum()) == 1024, status, "frequencies do not add up to 1024")
+    reader.require_end()
+    return RansModel(gradient_weight, set_begin, table_of_level, frequency)
+
+
+def built_in_rans_model(channels: int, used_bits: int) -> RansModel:
+    """The model of images without a RANS chunk, as appendix A prints it."""
+    model = parse_rans_model(_BUILT_IN[used_bits > 8], 3, used_bits)
+    like = [0, 1, 2, 0][:channels] if channels >= 3 else [0] * channels
+    return replace(
+        model, set_begin=model.set_begin[like], table_of_level=model.table_of_level[like]
+    )
+
+
+def _read_appendix() -> tuple[bytes, bytes]:
+    text = (Path(__file__).parent.parent / "docs" / "format.md").read_text()
+    models = text[text.index("## Appendix A") :].split("Where ")[1:]
+    short, long = (re.findall("^    ([0-9A-F ]+)$", model, re.MULTILINE) for model in models)
+    return bytes.fromhex("".join(short)), bytes.fromhex("".join(long))
+
+
+_BUILT_IN = _read_appendix()
+
+
+def rans_roles(channels: int) -> list[int]:
+    """The role of each position."""
+    return [FIRST, SECOND, THIRD, FIRST][:channels] if channels >= 3 else [FIRST] * channels
+
+
+def rans_channels(channels: int) -> list[int]:
+    """The channel of each position."""
+    return [1, 0, 2, 3][:channels] if channels >= 3 else list(range(channels))
+
+
+def rans_lanes(width: int) -> int:
+    """How many lanes share the rows of a tile."""
+    lanes = 1
+    while lanes < 32 and 4 * lanes <= width:
+        lanes *= 2
+    return lanes
+
+
+# Given position, pixels (y * w + x), lanes, tables and predictions: the folded residuals.
+RansSource = Callable[[int, Values, Values, Values, Values], Values]
+
+
+def walk_rans(
+    shape: tuple[int, int],
+    used_bits: int,
+    model: RansModel,
+    base: Sequence[int],
+    coefficients: Sequence[Values],
+    read: RansSource,
+) -> Values:
+    """Gives the values of a tile of h rows and w columns, shape (h, w, positions).
+
+    The coefficients of a position have one row for each of its sets. Each call of `read`
+    gets one position of one step, the lanes rising.
+    """
+    h, w = shape
+    lane_count = rans_lanes(w)
+    y, x = np.divmod(np.arange(h * w), w)
+    lane = y % lane_count
+    step = y // lane_count * max(w, 2) + 2 * lane + x
+    by_step = np.split(np.lexsort((lane, step)), np.cumsum(np.bincount(step))[:-1])
+    # NE N NW W NN WW NNE NWW
+    dx, dy = (1, 0, -1, -1, 0, -2, 1, -2), (-1, -1, -1, 0, -2, 0, -2, -1)
+    neighbours = np.array([_rans_place(x + i, y + j, w) for i, j in zip(dx, dy, strict=True)])
+    roles = rans_roles(len(base))
+
+    # The last place of each stands for what lies outside.
+    values = np.zeros((len(base), h * w + 1), np.int64)
+    values[:, -1] = base
+    energies = np.zeros_like(values)
+    for places in filter(len, by_step):
+        here = neighbours[:, places]
+        around: list[Values] = []
+        new: list[Values] = []
+        magnitudes: list[Values] = []
+        for position, role in enumerate(roles):
+            around.append(values[position][here])
+            ne, n, nw, west = around[position][:4]
+            energy = 3 * energies[position][here[3]] + 2 * energies[position][here[0]]
+            if role == FIRST:
+                gradient = np.abs(west - nw) + np.abs(n - nw) + np.abs(n - ne)
+                activity = energy + model.gradient_weight * np.minimum(2047, gradient)
+            elif role == SECOND:
+                activity = energy + 4 * magnitudes[0]
+            else:
+                activity = energy + 4 * magnitudes[0] + 8 * magnitudes[1]
+            level = _rans_level(activity)
+            tables = model.table_of_level[position][level]
+
+            sets = coefficients[position]
+            begins = model.set_begin[position][: max(0, len(sets) - 1)]
+            chosen = sets[(level >= begins[:, None]).sum(axis=0)] if len(sets) else None
+            prediction = _predict_rans(role, around, new, chosen)
+            prediction = np.clip(prediction, 0, (1 << used_bits) - 1)
+
+            folded = read(position, places, lane[places], tables, prediction)
+            new.append(prediction + _unfold(folded) & (1 << used_bits) - 1)
+            magnitudes.append(np.minimum(2047, folded + 1 >> 1))
+            values[position][places] = new[position]
+            energies[position][places] = 48 * magnitudes[position] + energy >> 3
+    planes: Values = values[:, :-1].T.reshape(h, w, len(base))
+    return planes
+
+
+def _rans_place(x: Values, y: Values, w: int) -> Values:
+    """The pixels that stand for (x, y), those outside included; -1 where base does."""
+    x = np.minimum(x, w - 1) - 2 * np.maximum(-y, 0)
+    y = np.maximum(y, 0)
+    left = x < 0
+    return np.where(left, np.where(y > 0, (y - 1) * w, -1), y * w + x)
+
+
+def _rans_level(activity: Values) -> Values:
+    v = activity + 8
+    n = np.frexp(v)[1] - 1
+    level: Values = 4 * (n - 3) + (v >> n - 2 & 3)
+    return level
+
+
+def _predict_rans(
+    role: int, around: list[Values], new: list[Values], coefficients: Values | None
+) -> Values:
+    """The prediction before it is clamped, given the coefficients of each pixel or none."""
+    own = around[-1]
+    if coefficients is None:
+        if role == FIRST:
+            return _rans_gradient(own)
+        return new[0] + _rans_gradient(own - around[0])
+    taps = own
+    if role == SECOND:
+        taps = np.concatenate([own[:7], new, around[0][:4]])
+    elif role == THIRD:
+        taps = np.concatenate([own[:6], new, around[0][:4], around[1][:4]])
+    prediction: Values = 32 + (coefficients.T * taps).sum(axis=0) >> 6
+    return prediction
+
+
+def _rans_gradient(around: Values) -> Values:
+    _, n, nw, west = around[:4]
+    gradient: Values = np.clip(west + n - nw, np.minimum(west, n), np.maximum(west, n))
+    return gradient
+
+
+class _RansStates:
+    """The states of a tile's lanes, refilled from the body's words."""
+
+    def __init__(self, body: _Body, states: Values, frequency: Values, used_bits: int) -> None:
+        self.body = body
+        self.states = states
+        self.frequency = frequency
+        self.starts = np.cumsum(frequency, axis=1) - frequency
+        self.token_of_slot = np.array([TOKENS.repeat(table) for table in frequency])
+        self.refills_twice = used_bits > 8
+
+    def read(self, lanes: Values, tables: Values) -> Values:
+        """Takes one folded residual from each of the lanes."""
+        states = self.states[lanes]
+        slots = states & 1023
+        tokens = self.token_of_slot[tables, slots]
+        states = self.frequency[tables, tokens] * (states >> 10)
+        states += slots - self.starts[tables, tokens]
+        if self.refills_twice:
+            self._refill(states)
+        bits = RAW_BITS[tokens]
+        folded: Values = TOKEN_BEGINS[tokens] + (states & (1 << bits) - 1)
+        states >>= bits
+        self._refill(states)
+        self.states[lanes] = states
+        return folded
+
+    def _refill(self, states: Values) -> None:
+        low = states < 1 << 16
+        count = int(low.sum())
+        words = np.frombuffer(self.body.payload, "<u2", count, self.body.take(2 * count))
+        states[low] = states[low] << 16 | words
+
+
+def _read_rans(body: _Body, header: Header, model: RansModel, h: int, w: int) -> Values:
+    status = "kCorruptTile"
+    channels = header.channels
+
+    # Parts 1 and 2
+    sets = struct.unpack_from("<4B", body.payload, body.take(4))
+    base = struct.unpack_from("<4H", body.payload, body.take(8))
+    missing = sets[channels:] + base[channels:]
+    _require(max(sets) <= 3, status, f"sets {sets}")
+    _require(max(base) < 1 << header.used_bits, status, f"base {base}")
+    _require(not any(missing), status, "sets or base of a missing position")
+
+    # Part 3
+    coefficients = []
+    for role, count in zip(rans_roles(channels), sets, strict=False):
+        shape = (count, TAP_COUNTS[role])
+        begin = body.take(shape[0] * shape[1])
+        numbers = np.frombuffer(body.payload, "i1", shape[0] * shape[1], begin)
+        coefficients.append(numbers.astype(np.int64).reshape(shape))
+
+    # Part 4
+    lanes = min(rans_lanes(w), h)
+    states = np.frombuffer(body.payload, "<u4", lanes, body.take(4 * lanes)).astype(np.int64)
+    _require(int(states.min()) >= 1 << 16, status, "a state under 2^16")
+
+    # Part 5
+    source = _RansStates(body, states, model.frequency, header.used_bits)
+    planes = walk_rans(
+        (h, w),
+        header.used_bits,
+        model,
+        base[:channels],
+        coefficients,
+        lambda position, places, lanes, tables, predictions: source.read(lanes, tables),
+    )
+    _require(bool((states == 1 << 16).all()), status, "a lane does not end in 2^16")
+    values: Values = np.empty_like(planes)
+    values[..., rans_channels(channels)] = planes
     return values
 
 

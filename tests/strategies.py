@@ -20,6 +20,11 @@ from reference_decoder import (
     LAYOUT_SPARSE,
     PACKED,
     STORED,
+    TAP_COUNTS,
+    TOKENS,
+    RansModel,
+    built_in_rans_model,
+    rans_roles,
 )
 
 Samples = NDArray[Any]
@@ -27,7 +32,41 @@ Samples = NDArray[Any]
 SEEDS = st.integers(0, 2**32 - 1)
 # One pixel, a tile and its neighbours, primes.
 SIDES = st.sampled_from([1, 2, 7, 8, 9, 13, 31, 32, 33, 63, 64, 65, 97])
+# So narrow that a tile has few lanes, and the sides of a tile.
+RANS_SIDES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 70])
 LAYOUTS = (LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE)
+
+
+@st.composite
+def _empty_streams(
+    draw: st.DrawFn,
+    rng: Generator,
+    sides: st.SearchStrategy[int],
+    tile_width_log2: list[int],
+    tile_height_log2: list[int],
+) -> tuple[build.Stream, int]:
+    """A stream without tiles, and what its values must stay below."""
+    sample_bits = draw(st.sampled_from([8, 16]))
+    used_bits = draw(st.integers(1, sample_bits))
+    stream = build.Stream(
+        width=draw(sides),
+        height=draw(sides),
+        channels=draw(st.integers(1, 4)),
+        sample_bits=sample_bits,
+        used_bits=used_bits,
+        tile_width_log2=draw(st.sampled_from(tile_width_log2)),
+        tile_height_log2=draw(st.sampled_from(tile_height_log2)),
+        meaning=draw(st.integers(0, 1)),
+    )
+    value_limit = 1 << used_bits
+    if draw(st.booleans()):
+        fewest = 1 if used_bits == 1 else value_limit // 2 + 1
+        value_limit = draw(st.just(value_limit) | st.integers(fewest, value_limit))
+        values = rng.choice(1 << sample_bits, value_limit, replace=False)
+        stream.chunks.append(build.value_table_chunk(np.sort(values).tolist()))
+    else:
+        stream.shift = draw(st.integers(0, sample_bits - used_bits))
+    return stream, value_limit
 
 
 def some_of(items: tuple[int, ...]) -> st.SearchStrategy[list[int]]:
@@ -39,26 +78,8 @@ def some_of(items: tuple[int, ...]) -> st.SearchStrategy[list[int]]:
 def streams(draw: st.DrawFn) -> bytes:
     """A stream of random fields: nearly always valid, seldom like our encoder's."""
     rng = np.random.default_rng(draw(SEEDS))
-    sample_bits = draw(st.sampled_from([8, 16]))
-    used_bits = draw(st.integers(1, sample_bits))
-    stream = build.Stream(
-        width=draw(SIDES),
-        height=draw(SIDES),
-        channels=draw(st.integers(1, 4)),
-        sample_bits=sample_bits,
-        used_bits=used_bits,
-        tile_width_log2=draw(st.sampled_from([5, 6, 7, 8, 9, 15])),
-        tile_height_log2=draw(st.sampled_from([3, 4, 5, 6, 8, 10])),
-        meaning=draw(st.integers(0, 1)),
-    )
-    value_limit = 1 << used_bits
-    if draw(st.booleans()):
-        fewest = 1 if used_bits == 1 else value_limit // 2 + 1
-        value_limit = draw(st.just(value_limit) | st.integers(fewest, value_limit))
-        values = rng.choice(1 << sample_bits, value_limit, replace=False)
-        stream.chunks.append(build.value_table_chunk(np.sort(values).tolist()))
-    else:
-        stream.shift = draw(st.integers(0, sample_bits - used_bits))
+    stream, value_limit = draw(_empty_streams(rng, SIDES, [5, 6, 7, 8, 9, 15], [3, 4, 5, 6, 8, 10]))
+    sample_bits, used_bits = stream.sample_bits, stream.used_bits
     for kind in draw(st.permutations([b"icc ", b"exif", b"plte", b"zzZ9", b"0 aA"])):
         if draw(st.booleans()):
             stream.chunks.insert(0, build.chunk(kind, rng.bytes(draw(st.integers(0, 9)))))
@@ -106,6 +127,56 @@ def _channel(
         flags=bits(h, groups),
         row_flags=bits(h),
         unused_bit=int(rng.integers(0, 2)),
+    )
+
+
+@st.composite
+def rans_streams(draw: st.DrawFn) -> bytes:
+    """A valid stream of rans tiles, seldom like our encoder's."""
+    rng = np.random.default_rng(draw(SEEDS))
+    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7]))
+    channels, used_bits = stream.channels, stream.used_bits
+    # Pixels choose the tokens where not all values are valid, the tables elsewhere.
+    from_pixels = value_limit < 1 << used_bits or draw(st.booleans())
+    if draw(st.booleans()):
+        model = built_in_rans_model(channels, used_bits)
+    else:
+        model = _rans_model(draw, rng, channels, used_bits, has_all_tokens=from_pixels)
+        place = draw(st.integers(0, len(stream.chunks)))
+        stream.chunks.insert(place, build.rans_model_chunk(model))
+    sets = draw(st.lists(st.integers(0, 3), min_size=channels, max_size=channels))
+    spread = draw(st.sampled_from([8, 127]))
+    noise = draw(st.sampled_from([1, 9, value_limit]))
+    y, x, channel = np.ogrid[: stream.height, : stream.width, :channels]
+    image = 3 * x + 2 * y + 40 * channel + rng.integers(0, noise, (len(y), x.size, channels))
+    for tile in stream.tiles_of(image % value_limit):
+        coefficients = [
+            rng.integers(-spread - 1, spread + 1, (count, TAP_COUNTS[role]))
+            for role, count in zip(rans_roles(channels), sets, strict=True)
+        ]
+        base = rng.integers(0, 1 << used_bits, channels).tolist()
+        if from_pixels:
+            body = build.rans_body(tile, used_bits, model, coefficients, base)
+        else:
+            body = build.random_rans_body(rng, tile.shape, used_bits, model, coefficients, base)
+        stream.payloads.append(body.to_payload())
+    return stream.to_bytes()
+
+
+def _rans_model(
+    draw: st.DrawFn, rng: Generator, channels: int, used_bits: int, *, has_all_tokens: bool
+) -> RansModel:
+    most_tokens = 24 if used_bits <= 8 else 40
+    frequency = np.zeros((draw(st.integers(1, 32)), len(TOKENS)), np.int64)
+    for table in frequency:
+        tokens = most_tokens if has_all_tokens else int(rng.integers(1, most_tokens + 1))
+        used = rng.choice(most_tokens, tokens, replace=False)
+        table[used] = build.rans_table(tokens, int(rng.integers(2, 30)))[:tokens]
+    return RansModel(
+        draw(st.integers(0, 63)),
+        np.sort(rng.integers(0, 65, (channels, 2))),
+        rng.integers(0, len(frequency), (channels, 64)) // rng.integers(1, 9),
+        frequency,
     )
 
 

@@ -1,18 +1,19 @@
 """Builds L3 streams from explicit choices, those our encoder would never make included.
 
 A `Stream` is a file as its parts. Payloads come from pixels (`packed_tile` and the other
-`*_tile` functions) or from raw fields (`packed_payload`). Invalid streams come from wrong
-choices, or from `repair` on damaged bytes.
+`*_tile` functions, `rans_body`) or from raw fields (`packed_payload`, `RansBody`). Invalid
+streams come from wrong choices, or from `repair` on damaged bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from reference_decoder import (
     CONSTANT,
@@ -21,13 +22,22 @@ from reference_decoder import (
     LAYOUT_CONSTANT,
     LAYOUT_DELTA,
     LAYOUT_SPARSE,
+    LEVELS,
     PACKED,
+    RANS,
+    RAW_BITS,
     SIGNATURE,
     STORED,
+    TOKEN_BEGINS,
+    TOKENS,
     Header,
+    RansModel,
     Values,
     crc32c,
+    rans_channels,
+    rans_lanes,
     tile_check,
+    walk_rans,
 )
 
 Integers = NDArray[Any]
@@ -102,13 +112,13 @@ def value_table_chunk(samples: Sequence[int]) -> bytes:
     return chunk(b"VTAB", _u32(len(samples)) + b"".join(map(base128, gaps.tolist())))
 
 
-def base128(gap: int, min_bytes: int = 1) -> bytes:
-    """A gap of a value table, in at least `min_bytes` bytes."""
+def base128(number: int, min_bytes: int = 1) -> bytes:
+    """A number in base 128, in at least `min_bytes` bytes."""
     out = bytearray()
-    while gap >= 128 or len(out) + 1 < min_bytes:
-        out.append(gap & 127 | 128)
-        gap >>= 7
-    return bytes([*out, gap])
+    while number >= 128 or len(out) + 1 < min_bytes:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
 
 
 # format.md 5
@@ -311,10 +321,12 @@ def fold_residuals(plane: Values, predictors: Integers, base: int, used_bits: in
         ]
     )
     half = 1 << (used_bits - 1)
-    prediction = predictions[predictors, np.arange(len(plane))]
-    residuals: Values = (plane - prediction + half) % (2 * half) - half
-    residuals[:] = np.where(residuals < 0, -2 * residuals - 1, 2 * residuals)
-    return residuals
+    return _fold(plane - predictions[predictors, np.arange(len(plane))], half)
+
+
+def _fold(residuals: Values, half: int) -> Values:
+    residuals = (residuals + half) % (2 * half) - half
+    return np.where(residuals < 0, -2 * residuals - 1, 2 * residuals)
 
 
 def _bit_length(numbers: Values) -> Values:
@@ -339,6 +351,165 @@ def _choose_delta_codes(
             codes[y][width == used_bits] = 3
             codes[y][(width == 0) & (codes[y] == 1)] = 0
     channel.codes = codes
+
+
+# format.md 5.4
+
+
+def rans_model(frequency: ArrayLike, channels: int = 1, gradient_weight: int = 6) -> RansModel:
+    """A model whose tables share the levels alike, rising, and so do its sets."""
+    frequency = np.asarray(frequency, np.int64)
+    levels = np.arange(LEVELS) * len(frequency) // LEVELS
+    return RansModel(
+        gradient_weight, np.tile([20, 40], (channels, 1)), np.tile(levels, (channels, 1)), frequency
+    )
+
+
+def rans_table(tokens: int, decay: int, total: int = 1024) -> list[int]:
+    """Frequencies of at least 1, each of which takes one in `decay` of what is left."""
+    frequency = np.zeros(len(TOKENS), np.int64)
+    frequency[:tokens] = 1
+    rest = total - tokens
+    for token in range(tokens):
+        share = rest // decay
+        frequency[token] += share
+        rest -= share
+    frequency[0] += rest
+    numbers: list[int] = frequency.tolist()
+    return numbers
+
+
+def rans_model_chunk(model: RansModel, spare_tokens: int = 0) -> bytes:
+    """The `RANS` chunk. Each table lists that many tokens past its last, with frequency 0."""
+    data = bytearray([len(model.frequency), model.gradient_weight])
+    for set_begin, table_of_level in zip(model.set_begin, model.table_of_level, strict=True):
+        data += bytes(set_begin.tolist())
+        run_begins = [0]
+        for level, table in enumerate(table_of_level):
+            begin = run_begins[-1]
+            if table != table_of_level[begin] or level - begin == 8:
+                run_begins.append(level)
+        ends = [*run_begins[1:], len(table_of_level)]
+        data += bytes(
+            int(table_of_level[begin]) | (end - begin - 1) << 5
+            for begin, end in zip(run_begins, ends, strict=True)
+        )
+    for frequency in model.frequency:
+        numbers = np.trim_zeros(frequency, "b").tolist() + [0] * spare_tokens
+        data += bytes([len(numbers)]) + b"".join(map(base128, numbers))
+    return chunk(b"RANS", bytes(data))
+
+
+@dataclass
+class RansBody:
+    """The fields of a rans body, written as they are. Missing positions are filled up with 0."""
+
+    base: Sequence[int]
+    coefficients: Sequence[Values]  # by position: (sets, taps)
+    states: Values
+    words: Values
+    sets: Sequence[int] | None = None  # else as many as there are coefficients for
+
+    def to_bytes(self) -> bytes:
+        """Returns the body."""
+        sets = [len(c) for c in self.coefficients] if self.sets is None else self.sets
+        parts = [
+            struct.pack("<4B", *sets, *[0] * (4 - len(sets))),
+            struct.pack("<4H", *self.base, *[0] * (4 - len(self.base))),
+            *(c.astype("i1").tobytes() for c in self.coefficients),
+            self.states.astype("<u4").tobytes(),
+            self.words.astype("<u2").tobytes(),
+        ]
+        return b"".join(parts)
+
+    def to_payload(self) -> bytes:
+        """Returns a payload with this body."""
+        return payload(RANS, self.to_bytes())
+
+
+def rans_body(
+    values: Integers,
+    used_bits: int,
+    model: RansModel,
+    coefficients: Sequence[Values],
+    base: Sequence[int],
+    laps: int = 0,
+) -> RansBody:
+    """A rans body that holds the values of shape (h, w, channels).
+
+    Coefficients and base are by position. A residual goes round 2^used_bits `laps` times more
+    than needed.
+    """
+    h, w, channels = values.shape
+    planes = values.astype(np.int64)[..., rans_channels(channels)].reshape(h * w, channels)
+
+    def choose(position: int, places: Values, tables: Values, predictions: Values) -> Values:
+        folded = _fold(planes[places, position] - predictions, 1 << (used_bits - 1))
+        return folded + (laps << used_bits + 1)
+
+    return _rans_body((h, w), used_bits, model, coefficients, base, choose)
+
+
+def random_rans_body(
+    rng: Generator,
+    shape: tuple[int, int, int],
+    used_bits: int,
+    model: RansModel,
+    coefficients: Sequence[Values],
+    base: Sequence[int],
+) -> RansBody:
+    """A rans body of any residuals that the model's tables allow."""
+
+    def choose(position: int, places: Values, tables: Values, predictions: Values) -> Values:
+        weights = rng.random((len(tables), len(TOKENS))) * (model.frequency[tables] > 0)
+        tokens = weights.argmax(axis=1)
+        folded: Values = TOKEN_BEGINS[tokens] + rng.integers(0, 1 << RAW_BITS[tokens])
+        return folded
+
+    return _rans_body(shape[:2], used_bits, model, coefficients, base, choose)
+
+
+def _rans_body(
+    shape: tuple[int, int],
+    used_bits: int,
+    model: RansModel,
+    coefficients: Sequence[Values],
+    base: Sequence[int],
+    choose: Callable[[int, Values, Values, Values], Values],
+) -> RansBody:
+    symbols: list[tuple[Values, Values, Values]] = []
+
+    def read(p: int, places: Values, lanes: Values, tables: Values, predictions: Values) -> Values:
+        folded = choose(p, places, tables, predictions)
+        symbols.append((lanes, tables, folded))
+        return folded
+
+    walk_rans(shape, used_bits, model, base, coefficients, read)
+
+    states = np.full(min(rans_lanes(shape[1]), shape[0]), 1 << 16, np.int64)
+    words: list[Values] = []
+
+    def drain(lanes: Values, limits: Values) -> None:
+        full = lanes[states[lanes] >= limits]
+        words.append(states[full] & 0xFFFF)
+        states[full] >>= 16
+
+    starts = np.cumsum(model.frequency, axis=1) - model.frequency
+    for lanes, tables, folded in reversed(symbols):
+        tokens = np.searchsorted(TOKEN_BEGINS, folded, "right") - 1
+        bits = RAW_BITS[tokens]
+        frequency = model.frequency[tables, tokens]
+        if not frequency.all():
+            raise AssertionError("the model has no frequency for a token")
+        raw = folded - TOKEN_BEGINS[tokens]
+        if used_bits > 8:  # a refill between token and raw bits
+            drain(lanes, 1 << 32 - bits)
+            states[lanes] = states[lanes] << bits | raw
+            bits = raw = np.zeros_like(bits)
+        drain(lanes, frequency << 22 - bits)
+        whole, part = np.divmod(states[lanes] << bits | raw, frequency)
+        states[lanes] = (whole << 10) + part + starts[tables, tokens]
+    return RansBody(base, coefficients, states, np.concatenate(words[::-1]))
 
 
 # Damaged bytes.

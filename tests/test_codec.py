@@ -74,6 +74,11 @@ def test_refused_samples(image: Any) -> None:
         l3dali.encode(image)
 
 
+def test_refused_mask() -> None:
+    with pytest.raises(TypeError, match="masked"):
+        l3dali.encode(np.ma.masked_array(PHOTO, mask=PHOTO > 9))
+
+
 @pytest.mark.parametrize(
     "shape", [(), (9,), (4, 4, 5), (4, 4, 0), (0, 4), (4, 0, 3), (2, 4, 4, 3)], ids=str
 )
@@ -85,11 +90,12 @@ def test_refused_shape(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "rans"}, "modes: packed"),
+        ({"mode": "zip"}, "modes: packed, rans"),
         ({"effort": 0}, "1 to 9"),
         ({"tile": (16, 16)}, "widths"),
         ({"tile": (64, 512)}, "heights"),
-        ({"threads": -1}, "threads"),
+        ({"threads": -1}, "threads is 0 to 1024"),
+        ({"threads": 2**40}, "threads is 0 to 1024"),
         ({"palette": b"\0\0\0\0"}, "labels=True"),
         ({"palette": b"\0\0\0", "labels": True}, "4 bytes"),
     ],
@@ -97,6 +103,55 @@ def test_refused_shape(shape: tuple[int, ...]) -> None:
 def test_refused_option(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         l3dali.encode(PHOTO, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": 5.0}, "effort is an integer, not 5.0"),
+        ({"threads": 1.5}, "threads is an integer, not 1.5"),
+        ({"threads": None}, "threads is an integer, not None"),
+        ({"tile": 64}, "tile is two integers, width and height, not 64"),
+        ({"tile": (64,)}, "tile is two integers"),
+        ({"tile": (64.0, 32.0)}, "tile is two integers"),
+        ({"labels": "no"}, "labels is True or False, not 'no'"),
+        ({"icc": "profile"}, "icc is bytes-like, not str"),
+        ({"exif": 5}, "exif is bytes-like, not int"),
+        ({"palette": [1, 2, 3, 4], "labels": True}, "palette is bytes-like, not list"),
+    ],
+)
+def test_option_of_a_wrong_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        l3dali.encode(PHOTO, **options)
+
+
+@pytest.mark.parametrize("threads", [2**40, 1.5, None])
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
+def test_refused_threads(function: Any, threads: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^threads is "):
+        function(ENCODED, threads=threads)
+
+
+def test_options_of_other_types_that_say_the_same() -> None:
+    labels = np.eye(3, dtype=np.uint8)
+    palette = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    odd: dict[str, Any] = {
+        "effort": np.int64(4),
+        "tile": np.array([32, 16]),
+        "labels": np.True_,
+        "icc": bytearray(b"profile"),
+        "exif": memoryview(b"II*\0")[::-1],
+        "palette": palette,
+    }
+    plain: dict[str, Any] = {
+        "effort": 4,
+        "tile": (32, 16),
+        "labels": True,
+        "icc": b"profile",
+        "exif": b"\0*II",
+        "palette": palette.tobytes(),
+    }
+    assert l3dali.encode(labels, **odd) == l3dali.encode(labels, **plain)
 
 
 def test_threads_and_repeats_give_the_same_bytes() -> None:
@@ -165,6 +220,10 @@ def test_info() -> None:
     assert not info.labels
 
 
+def test_equal_infos_have_one_hash() -> None:
+    assert len({l3dali.info(ENCODED), l3dali.info(bytearray(ENCODED))}) == 1
+
+
 def test_labels_keep_their_palette() -> None:
     palette = bytes(range(12))
     data = l3dali.encode(np.eye(3, dtype=np.uint8), labels=True, palette=palette)
@@ -202,6 +261,30 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
         l3dali.imwrite(path, PHOTO)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_names_the_target(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, error_type, reason in (
+        (tmp_path / "missing" / "photo.l3", FileNotFoundError, "No such file or directory"),
+        (tmp_path / "file" / "photo.l3", NotADirectoryError, "Not a directory"),
+        (tmp_path, IsADirectoryError, "Is a directory"),
+    ):
+        with pytest.raises(error_type) as raised:
+            l3dali.imwrite(path, PHOTO)
+        assert str(raised.value) == f"[Errno {raised.value.errno}] {reason}: {str(path)!r}"
+
+
+def test_a_write_to_a_read_only_disk_names_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *arguments: Any, **options: Any) -> None:
+        raise OSError(30, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match=r"Read-only file system.*photo\.l3'$"):
+        l3dali.imwrite(tmp_path / "photo.l3", PHOTO)
 
 
 def test_import_needs_no_other_image_library() -> None:

@@ -11,7 +11,7 @@ from engines import ENGINES, ROOT
 from reference_decoder import STATUS_NAMES
 
 TEXT = (ROOT / "docs" / "format.md").read_text()
-EXAMPLE = TEXT[TEXT.index("## 8.") :]
+EXAMPLE = TEXT[TEXT.index("## 8.") : TEXT.index("## Appendix A")]
 
 
 @pytest.mark.parametrize("engine", ["reference", *ENGINES])

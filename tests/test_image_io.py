@@ -123,7 +123,9 @@ def test_png_palette_as_numbers_and_back() -> None:
 def test_png_numbers_past_the_palette_stay() -> None:
     pixels = np.array([[0, 1, 255]], np.uint8)
     data = write_picture(Picture(pixels, palette=bytes([1, 2, 3, 255])), ".png")
-    assert np.array_equal(read_picture(data, palette="index").pixels, pixels)
+    again = read_picture(data, palette="index")
+    assert np.array_equal(again.pixels, pixels)
+    assert again.palette == bytes([1, 2, 3, 255]) + 255 * bytes([0, 0, 0, 255])
 
 
 def test_png_of_all_kinds_equals_pillow() -> None:
@@ -204,6 +206,38 @@ def test_tiff_palette() -> None:
     assert numbers.palette is not None
 
 
+def _palette_tiff(colormap: Image) -> bytes:
+    return tiff(np.array([[0, 1, 2]], np.uint8), photometric="palette", colormap=colormap)
+
+
+_COLORS = np.random.default_rng(5).integers(0, 256, (3, 256)).astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    "colormap", [_COLORS * 256, _COLORS * 257, _COLORS], ids=["high_byte", "repeated", "low_byte"]
+)
+def test_tiff_palette_of_8_bit_colours(colormap: Image) -> None:
+    picture = read_picture(_palette_tiff(colormap))
+    assert picture.pixels.dtype == np.uint8
+    assert np.array_equal(picture.pixels[0], _COLORS.T[:3])
+    entries = read_picture(_palette_tiff(colormap), palette="index").palette
+    assert entries is not None
+    assert np.array_equal(np.frombuffer(entries, np.uint8).reshape(256, 4)[:, :3], _COLORS.T)
+
+
+@pytest.mark.parametrize(
+    "colormap",
+    [_COLORS * 256 + 1, np.where(_COLORS > 99, _COLORS * 257, _COLORS * 256)],
+    ids=["all_bits", "mixed"],
+)
+def test_tiff_palette_of_16_bit_colours(colormap: Image) -> None:
+    picture = read_picture(_palette_tiff(colormap))
+    assert picture.pixels.dtype == np.uint16
+    assert np.array_equal(picture.pixels[0], colormap.T[:3])
+    with pytest.raises(ImageError, match="16-bit colours"):
+        read_picture(_palette_tiff(colormap), palette="index")
+
+
 def test_tiff_reduced_copies_are_no_frames() -> None:
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as writer:
@@ -230,6 +264,27 @@ def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type
             write_picture(picture, suffix)
 
 
+@pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_written_files_do_not_depend_on_the_maximum(suffix: str, dtype: type, maximum: int) -> None:
+    maximum = min(maximum, np.iinfo(dtype).max)
+    for channels in WRITERS[suffix].channels:
+        if 8 * np.dtype(dtype).itemsize in WRITERS[suffix].bits:
+            pixels = np.minimum(noise(channels, dtype), dtype(maximum))
+            again = read_picture(write_picture(Picture(pixels), suffix)).pixels
+            assert again.dtype == dtype
+            assert np.array_equal(again, pixels)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic_number"), [(".pgm", b"P5"), (".ppm", b"P6"), (".pam", b"P7")]
+)
+def test_netpbm_is_written_as_the_suffix_says(suffix: str, magic_number: bytes) -> None:
+    pixels = noise(WRITERS[suffix].channels[0])
+    assert write_picture(Picture(pixels), suffix)[:2] == magic_number
+
+
 @pytest.mark.parametrize("data", [b"P2 2 1 9 3 4", b"P5 2 1 9 \3\4", b"P5 2 1 999 \0\3\0\4"])
 def test_netpbm_gray_keeps_its_numbers(data: bytes) -> None:
     assert read_picture(data).pixels.tolist() == [[3, 4]]
@@ -245,6 +300,23 @@ def test_bmp_palette() -> None:
     data = saved(image, "BMP")
     assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
     assert np.array_equal(read_picture(data, palette="index").pixels, np.asarray(image))
+
+
+def test_first_image_of_an_mpo() -> None:
+    first = PIL.Image.fromarray(noise(3))
+    data = saved(first, "MPO", save_all=True, append_images=[first.rotate(90)])
+    assert data[:2] == b"\xff\xd8"
+    assert PIL.Image.open(io.BytesIO(data)).n_frames == 2
+    expected = PIL.Image.open(io.BytesIO(saved(first, "JPEG")))
+    assert np.array_equal(read_picture(data).pixels, np.asarray(expected))
+
+
+@pytest.mark.parametrize("width", [3, 4])
+def test_narrow_gray_jpegxl_animation_is_no_image_in_colours(width: int) -> None:
+    frames = np.stack([noise(1, width=width)] * 2)
+    data = bytes(imagecodecs.jpegxl_encode(frames, lossless=True, photometric="gray"))
+    with pytest.raises(ImageError, match="animation"):
+        read_picture(data)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".webp", ".png", ".tif"])

@@ -9,12 +9,13 @@ from engines import ENGINES, Samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.usefixtures("require_engine")
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
+present = pytest.mark.usefixtures("require_engine")
 many = settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @engine_matrix
+@present
 @many
 @given(data=strategies.streams(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6]))
 def test_streams_beyond_our_encoder(
@@ -26,6 +27,7 @@ def test_streams_beyond_our_encoder(
 
 
 @engine_matrix
+@present
 @many
 @given(data=strategies.damaged(strategies.streams()))
 def test_damaged_streams(engine: str, data: bytes) -> None:
@@ -33,8 +35,40 @@ def test_damaged_streams(engine: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("engine", ["reference", *ENGINES])
+@present
 @many
 @given(image=strategies.images())
 def test_encoder_output(engine: str, image: Samples) -> None:
     outcome = engines.decode(engine, engines.encode(image))
     assert outcome == engines.Outcome("kOk", None, image)
+
+
+# The reference decodes each stream once for all engines: rans takes it longer.
+
+
+@settings(max_examples=150)
+@given(
+    data=strategies.rans_streams(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6])
+)
+def test_rans_streams_beyond_our_encoder(data: bytes, threads: int, row_padding: int) -> None:
+    expected = engines.decode("reference", data)
+    assert expected.status == "kOk"
+    for engine in filter(engines.is_available, ENGINES):
+        outcome = engines.decode(engine, data, threads=threads, row_padding_bytes=row_padding)
+        assert outcome == expected, engine
+
+
+@settings(max_examples=150)
+@given(data=strategies.damaged(strategies.rans_streams()))
+def test_damaged_rans_streams(data: bytes) -> None:
+    expected = engines.decode("reference", data)
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == expected, engine
+
+
+@settings(max_examples=80)
+@given(image=strategies.images(), effort=st.integers(1, 9))
+def test_rans_encoder_output(image: Samples, effort: int) -> None:
+    data = engines.encode(image, mode="rans", effort=effort)
+    for engine in ("reference", *filter(engines.is_available, ENGINES)):
+        assert engines.decode(engine, data) == engines.Outcome("kOk", None, image), engine

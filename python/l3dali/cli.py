@@ -33,6 +33,8 @@ EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
+_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
+
 Result = TypeVar("Result")
 
 
@@ -74,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 if all went well, 2 if a file failed or the command makes no sense,
         130 if interrupted.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # The caller has closed it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -112,20 +117,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     def add(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> _Parser:
         command: _Parser = commands.add_parser(name, help=summary, description=summary)
-        command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file or folder")
+        command.add_argument("paths", nargs="+", type=_path, metavar="PATH", help="file or folder")
         command.set_defaults(run=run)
         return command
 
     encode = add("encode", _encode, "Encode images; folders are mirrored.")
     _add_output_options(encode)
-    encode.add_argument("--mode", choices=codec.MODES, default=codec.DEFAULT_MODE)
+    encode.add_argument(
+        "--mode",
+        choices=codec.MODES,
+        default=codec.DEFAULT_MODE,
+        help="packed is faster, rans is smaller; default: %(default)s",
+    )
     encode.add_argument(
         "--effort",
         type=int,
         choices=codec.EFFORTS,
         default=codec.DEFAULT_EFFORT,
         metavar="N",
-        help="1 (fast) to 9 (small); the packed mode has one effort",
+        help="of the rans mode, 1 (fast) to 9 (small); packed has one; default: %(default)s",
     )
     encode.add_argument("--tile", type=_tile, metavar="WxH", help="pixels of a tile, as 64x32")
     encode.add_argument("--verify", action="store_true", help="decode and compare before writing")
@@ -149,7 +159,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     info.add_argument("--json", action="store_true", help="as a JSON list")
 
     verify = add("verify", _verify, "Check L3 files; compare them with their sources.")
-    verify.add_argument("--source", type=Path, help="the file or folder that PATH was encoded from")
+    verify.add_argument(
+        "--source", type=_path, help="the file or folder that PATH was encoded from"
+    )
     _add_orient_option(verify)
     _add_jobs_option(verify)
 
@@ -162,7 +174,7 @@ def _add_output_options(parser: _Parser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=_path,
         metavar="OUT",
         help="folder for the results, or the result itself if its suffix says so and PATH is one "
         "file; default: beside each PATH",
@@ -182,14 +194,27 @@ def _add_orient_option(parser: _Parser) -> None:
 def _add_jobs_option(parser: _Parser) -> None:
     cores = len(os.sched_getaffinity(0))
     parser.add_argument(
-        "-j", "--jobs", type=_positive, default=cores, help=f"threads; default here: {cores}"
+        "-j", "--jobs", type=_jobs, default=cores, help=f"threads; default here: {cores}"
     )
+
+
+def _path(text: str) -> Path:
+    if not text:  # Path("") is the current folder.
+        raise argparse.ArgumentTypeError("an empty name")
+    return Path(text)
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def _jobs(text: str) -> int:
+    jobs = _positive(text)
+    if jobs not in codec.THREADS:
+        raise argparse.ArgumentTypeError(f"{jobs} is more than {codec.THREADS[-1]}")
+    return jobs
 
 
 def _tile(text: str) -> tuple[int, int]:
@@ -207,7 +232,7 @@ def _tile(text: str) -> tuple[int, int]:
 
 def _encode(options: argparse.Namespace) -> int:
     found = _find(options.paths, READ_SUFFIXES)
-    targets = plan_targets(found, options.output, L3_SUFFIX)
+    targets = _plan(found, options.output, L3_SUFFIX)
     threads = _threads_per_file(options.jobs, len(targets))
 
     def work(path: Path) -> Done | None:
@@ -239,7 +264,7 @@ def _encode(options: argparse.Namespace) -> int:
 def _decode(options: argparse.Namespace) -> int:
     found = _find(options.paths, {L3_SUFFIX})
     suffix = _output_suffix(options)
-    targets = plan_targets(found, options.output, suffix)
+    targets = _plan(found, options.output, suffix)
     threads = _threads_per_file(options.jobs, len(targets))
 
     def work(path: Path) -> Done | None:
@@ -438,6 +463,13 @@ def _find(paths: Iterable[Path], suffixes: Collection[str]) -> Found:
     if not found.files and not found.failures:
         raise UsageError(f"no {' '.join(sorted(suffixes))} files in the folders named")
     return found
+
+
+def _plan(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
+    named = "" if output is None else output.suffix.lower()
+    if output is not None and named in _KNOWN_SUFFIXES - {suffix} and not output.exists():
+        raise UsageError(f"{output} is to hold {suffix} files; make it first if it is a folder")
+    return plan_targets(found, output, suffix)
 
 
 def _threads_per_file(jobs: int, files: int) -> int:

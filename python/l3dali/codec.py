@@ -5,9 +5,11 @@ Knows L3 files alone; `image_io` knows the other formats.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer, Unpack
 
-MODES = ("packed",)
-DEFAULT_MODE = MODES[-1]
+MODES = ("packed", "rans")
+DEFAULT_MODE = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
+THREADS = range(1025)  # 0: all of the machine
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
@@ -39,9 +42,9 @@ class EncodeOptions(TypedDict, total=False):
     threads: int
     tile: tuple[int, int] | None
     labels: bool
-    icc: bytes | None
-    exif: bytes | None
-    palette: bytes | None
+    icc: Buffer | None
+    exif: Buffer | None
+    palette: Buffer | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Info:
     tile_width: int
     tile_height: int
     tile_count: int
-    codings: Mapping[str, int]  # tiles of each coding
+    codings: Mapping[str, int] = field(hash=False)  # tiles of each coding
     encoded_bytes: int
     raw_bytes: int
     icc: bytes | None
@@ -75,18 +78,19 @@ def encode(
     threads: int = 1,
     tile: tuple[int, int] | None = None,
     labels: bool = False,
-    icc: bytes | None = None,
-    exif: bytes | None = None,
-    palette: bytes | None = None,
+    icc: Buffer | None = None,
+    exif: Buffer | None = None,
+    palette: Buffer | None = None,
 ) -> bytes:
     """Encodes an image without loss.
 
     Args:
         image: uint8 or uint16 of shape (H, W) or (H, W, C) with 1 to 4 channels: gray; gray, alpha;
-            red, green, blue; red, green, blue, alpha. Any strides and byte order.
+            red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask.
         mode: how tiles are coded; one of `MODES`.
         effort: 1 (fast) to 9 (small). The packed mode has one effort: all give the same bytes.
-        threads: how many to use; 0 for all of the machine. The bytes do not depend on it.
+        threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
+            on it.
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
@@ -94,29 +98,26 @@ def encode(
         palette: R, G, B, A of each label, up to 256; needs `labels`.
 
     Raises:
-        TypeError: the samples are neither uint8 nor uint16.
+        TypeError: the samples are neither uint8 nor uint16, or an option is of a wrong type.
         ValueError: the shape or an option is not supported.
     """
     if mode not in MODES:
         raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(MODES)}")
-    if effort not in EFFORTS:
-        raise ValueError(f"effort is {EFFORTS[0]} to {EFFORTS[-1]}, not {effort!r}")
-    if tile is not None and (tile[0] not in TILE_WIDTHS or tile[1] not in TILE_HEIGHTS):
-        raise ValueError(
-            f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
-        )
-    if palette is not None and (not labels or len(palette) % 4 or not 4 <= len(palette) <= 1024):
+    if not isinstance(labels, (bool, np.bool_)):
+        raise TypeError(f"labels is True or False, not {labels!r}")
+    entries = _checked_bytes("palette", palette)
+    if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
     return _native.encode(
         _as_hwc(image),
         mode=mode,
-        effort=effort,
-        threads=_checked_threads(threads),
-        tile=tile,
-        labels=labels,
-        icc=icc,
-        exif=exif,
-        palette=palette,
+        effort=_checked_number("effort", effort, EFFORTS),
+        threads=_checked_number("threads", threads, THREADS),
+        tile=_checked_tile(tile),
+        labels=bool(labels),
+        icc=_checked_bytes("icc", icc),
+        exif=_checked_bytes("exif", exif),
+        palette=entries,
     )
 
 
@@ -124,18 +125,20 @@ def decode(data: Buffer, *, threads: int = 1) -> Image:
     """Decodes an L3 image: (H, W) for one channel, else (H, W, C); uint8 or uint16.
 
     Args:
-        data: the bytes of an L3 file.
-        threads: how many to use; 0 for all of the machine.
+        data: the bytes of an L3 file; they must not change during the call.
+        threads: how many to use, up to 1024; 0 for all of the machine.
 
     Raises:
         L3Error: the data is damaged or not an L3 file; `.status` says how.
     """
-    image = _native.decode(_contiguous(data), threads=_checked_threads(threads))
+    image = _native.decode(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
     return image[:, :, 0] if image.shape[2] == 1 else image
 
 
 def info(data: Buffer) -> Info:
     """Reads what an L3 file says about itself, without decoding tiles.
+
+    The data must not change during the call.
 
     Raises:
         L3Error: header, chunks or index are damaged, or the data is not an L3 file.
@@ -166,10 +169,12 @@ def info(data: Buffer) -> Info:
 def verify(data: Buffer, *, threads: int = 1) -> None:
     """Checks every part of an L3 file, tiles included.
 
+    The data must not change during the call.
+
     Raises:
         L3Error: the first problem found.
     """
-    _native.verify(_contiguous(data), threads=_checked_threads(threads))
+    _native.verify(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
 
 
 def imread(path: str | os.PathLike[str], *, threads: int = 1) -> Image:
@@ -195,14 +200,17 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.write(data)
         temporary.replace(path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         if isinstance(error, OSError):
-            error.filename, error.filename2 = os.fspath(path), None
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
 
 
 def _as_hwc(image: npt.ArrayLike) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
+    if isinstance(image, np.ma.MaskedArray):
+        raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
     if array.dtype.kind != "u" or array.dtype.itemsize > 2:
         raise TypeError(
@@ -223,7 +231,32 @@ def _contiguous(data: Buffer) -> Buffer:
     return view if view.c_contiguous else view.tobytes()
 
 
-def _checked_threads(threads: int) -> int:
-    if threads < 0:
-        raise ValueError(f"threads is 0 (all of the machine) or more, not {threads}")
-    return threads
+def _checked_number(name: str, value: int, allowed: range) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not {value!r}") from None
+    if number not in allowed:
+        raise ValueError(f"{name} is {allowed[0]} to {allowed[-1]}, not {number}")
+    return number
+
+
+def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
+    if tile is None:
+        return None
+    try:
+        width, height = map(operator.index, tile)
+    except (TypeError, ValueError):
+        raise TypeError(f"tile is two integers, width and height, not {tile!r}") from None
+    if width not in TILE_WIDTHS or height not in TILE_HEIGHTS:
+        raise ValueError(
+            f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
+        )
+    return width, height
+
+
+def _checked_bytes(name: str, value: Buffer | None) -> bytes | None:
+    try:
+        return None if value is None else memoryview(value).tobytes()
+    except TypeError:
+        raise TypeError(f"{name} is bytes-like, not {type(value).__name__}") from None

@@ -10,6 +10,7 @@ import io
 import struct
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -131,7 +132,8 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
 
 def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
     with _open_with_pillow(data) as image:
-        if getattr(image, "n_frames", 1) > 1:
+        # Of an MPO, readers of JPEG know the first image alone, which Pillow opens at.
+        if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
             raise ImageError("several images in one file; L3 holds single images")
         picture = Picture(
             np.array(image),
@@ -177,9 +179,11 @@ def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, byte
     if page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
     if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
-        colors = (page.colormap >> 8).astype(np.uint8).T
+        colors = _tiff_colors(page.colormap)
         if palette == "rgb":
             return colors[pixels], None
+        if colors.dtype != np.uint8:
+            raise ImageError("a palette of 16-bit colours cannot be kept; make colours of it")
         return pixels, _rgba(colors.tobytes(), b"")
     if page.photometric not in (
         PHOTOMETRIC.MINISBLACK,
@@ -193,6 +197,15 @@ def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, byte
     if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
         pixels = np.iinfo(pixels.dtype).max - pixels
     return pixels, None
+
+
+def _tiff_colors(colormap: Image) -> Image:
+    """The palette's colours as rows R, G, B: in 8 bits if these tell all, else in 16."""
+    colors: Image = colormap.T
+    if colors.max() <= 255:  # Some writers put 8-bit numbers here; libtiff takes them as such.
+        return colors.astype(np.uint8)
+    high, low = colors >> 8, colors & 255
+    return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
 
 
 def _read_netpbm(data: bytes, palette: Palette) -> Picture:
@@ -211,7 +224,8 @@ def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
     pixels = imagecodecs.jpegxl_decode(data)
-    if pixels.ndim > 3 or pixels.shape[2:] > (4,):  # The first axis counts frames.
+    # A narrow gray animation has the shape of an image in colours, but for its first frame.
+    if pixels.ndim > 2 and imagecodecs.jpegxl_decode(data, index=0).shape != pixels.shape:
         raise ImageError("an animation; L3 holds single images")
     return Picture(pixels)
 
@@ -305,12 +319,13 @@ def _write_bmp(picture: Picture) -> bytes:
     return bytes(imagecodecs.bmp_encode(picture.pixels))
 
 
-def _write_netpbm(picture: Picture) -> bytes:
+def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
     import netpbmfile
 
-    plain = picture.pixels.ndim == 2 or picture.pixels.shape[2] == 3
+    pixels = picture.pixels
+    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
     file = io.BytesIO()
-    netpbmfile.imwrite(file, picture.pixels, magicnumber=None if plain else "P7")
+    netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
     return file.getvalue()
 
 
@@ -334,9 +349,9 @@ WRITERS = {
     ".tiff": Writer(_ALL_CHANNELS, (8, 16), _write_tiff),
     ".webp": Writer((3, 4), (8,), _write_webp),
     ".bmp": Writer((1, 3), (8,), _write_bmp),
-    ".pgm": Writer((1,), (8, 16), _write_netpbm),
-    ".ppm": Writer((3,), (8, 16), _write_netpbm),
-    ".pam": Writer(_ALL_CHANNELS, (8, 16), _write_netpbm),
+    ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),
+    ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
+    ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
     ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
     ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
 }

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/color.h"
 #include "core/packed.h"
+#include "core/rans.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -33,7 +34,7 @@ struct TilePayload {
 // that work between lanes (PayloadCheck).
 L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8_t* data,
                                               uint32_t size, TilePayload* tile) {
-  if (data[4] > static_cast<uint8_t>(TileCoding::kPacked)) return Status::kUnsupportedFeature;
+  if (data[4] > static_cast<uint8_t>(TileCoding::kRans)) return Status::kUnsupportedFeature;
   if (data[5] > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
     return Status::kUnsupportedFeature;
   }
@@ -184,11 +185,32 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
   return CheckBodyEnd(tile, pos);
 }
 
-// Decodes tile `tile` of the image from its payload of `size` bytes.
-// On an error the tile's part of the output holds unspecified samples.
-L3_HOST_DEVICE inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, uint32_t tile,
-                                        const uint8_t* payload, uint32_t size,
-                                        const ImageOutput& output) {
+inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const RansTables& tables,
+                             const TileRect& rect, const TilePayload& tile,
+                             const ImageOutput& output) {
+  uint32_t end = 0;
+  const auto store = [&](uint32_t x, uint32_t y, const int32_t* values) {
+    uint8_t* row = TileRow(info, output, rect, y);
+    for (uint32_t p = 0; p < info.channels; ++p) {
+      const uint32_t value = static_cast<uint32_t>(values[p]);
+      if (value >= map.value_count) return false;
+      StoreSample(row, x * info.channels + RansChannel(info.channels, p), map(value),
+                  info.sample_bits);
+    }
+    return true;
+  };
+  const Status status =
+      DecodeRansPixels(tile.data, tile.size, info.channels, info.used_bits, tables,
+                       rect.width_px, rect.height_px, &end, store);
+  return status == Status::kOk ? CheckBodyEnd(tile, end) : status;
+}
+
+// Decodes tile `tile` of the image from its payload of `size` bytes. `rans` may be
+// null if the payload's coding is another. On an error the tile's part of the
+// output holds unspecified samples.
+inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                         uint32_t tile, const uint8_t* payload, uint32_t size,
+                         const ImageOutput& output) {
   if (PayloadCheck(payload, size) != LoadU32(payload)) return Status::kChecksumMismatch;
   TilePayload parsed;
   const Status status = ParseTilePayload(info, payload, size, &parsed);
@@ -198,6 +220,7 @@ L3_HOST_DEVICE inline Status DecodeTile(const ImageInfo& info, const SampleMap& 
     case TileCoding::kConstant: return DecodeConstantTile(info, map, rect, parsed, output);
     case TileCoding::kStored: return DecodeStoredTile(info, map, rect, parsed, output);
     case TileCoding::kPacked: return DecodePackedTile(info, map, rect, parsed, output);
+    case TileCoding::kRans: return DecodeRansTile(info, map, *rans, rect, parsed, output);
   }
   return Status::kUnsupportedFeature;
 }

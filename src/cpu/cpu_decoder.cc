@@ -16,7 +16,9 @@ decltype(&DecodeTile) FindEngine(CpuEngine engine) {
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vbmi");
+                          __builtin_cpu_supports("avx512vbmi") &&
+                          __builtin_cpu_supports("avx512vbmi2") &&
+                          __builtin_cpu_supports("avx512vnni");
   if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTileAvx512;
   if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTileAvx2;
 #endif
@@ -36,6 +38,10 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     map_.table = value_table_.get();
     map_.value_count = view.value_count;
   }
+  if (HasRansTile(view)) {
+    rans_ = std::make_unique<RansTables>();
+    BuildRansTables(GetRansModel(view), view.info.used_bits, rans_.get());
+  }
 }
 
 DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
@@ -43,9 +49,13 @@ DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
   DecodeResult result{Status::kOk, 0};
   for (uint32_t tile = begin; tile < end; ++tile) {
     const uint64_t payload = view_.PayloadBegin(tile);
-    const uint32_t size = static_cast<uint32_t>(view_.PayloadEnd(tile) - payload);
+    const uint64_t payload_end = view_.PayloadEnd(tile);
+    // False only if somebody changed the index since ParseImage() judged it.
+    const bool sound = payload < payload_end && payload_end <= view_.payloads_bytes;
     const Status status =
-        decode_tile_(view_.info, map_, tile, view_.payloads + payload, size, output);
+        sound ? decode_tile_(view_.info, map_, rans_.get(), tile, view_.payloads + payload,
+                             static_cast<uint32_t>(payload_end - payload), output)
+              : Status::kCorruptHeader;
     if (result.status == Status::kOk) result = {status, tile};
   }
   return result;

@@ -16,7 +16,7 @@ enum class CpuEngine {
   kAuto,    // the fastest this machine has
   kScalar,  // the core itself
   kAvx2,
-  kAvx512,  // with VBMI
+  kAvx512,  // with VBMI, VBMI2 and VNNI
 };
 
 // Whether this build and this machine can run `engine`.
@@ -26,7 +26,8 @@ bool IsAvailable(CpuEngine engine);
 // The encoded bytes must outlive it. Immutable, so threads may share it.
 class CpuDecoder {
  public:
-  // Allocates the value table if the file has one (at most 128 KiB). Where
+  // Allocates the value table if the file has one, and the tables of rans if a
+  // tile needs them (at most 128 KiB each, and little more). Where
   // `engine` is not available, kScalar takes its place.
   explicit CpuDecoder(const ImageView& view, CpuEngine engine = CpuEngine::kAuto);
 
@@ -44,6 +45,7 @@ class CpuDecoder {
   decltype(&DecodeTile) decode_tile_;
   std::unique_ptr<uint16_t[]> value_table_;
   SampleMap map_;
+  std::unique_ptr<RansTables> rans_;  // null if no tile needs it
 };
 
 }  // namespace l3

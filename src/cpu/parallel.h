@@ -34,6 +34,7 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
     }
   };
   std::vector<std::thread> workers;
+  workers.reserve(threads);  // so that only a new thread can fail below
   try {
     for (unsigned t = 1; t < threads; ++t) workers.emplace_back(work);
   } catch (const std::system_error&) {

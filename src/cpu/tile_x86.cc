@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "cpu/rans_x86.h"
 #include "cpu/x86_lanes.h"
 #include "cpu/x86_store.h"
 #include "cpu/x86_unpack.h"
@@ -377,8 +378,14 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
   return CheckBodyEnd(tile, pos);
 }
 
-L3_AVX2 Status DecodeTileWith(UnpackRow<uint8_t>* unpack_bytes, const ImageInfo& info,
-                          const SampleMap& map, uint32_t tile, const uint8_t* payload,
+// The two codings that have more to them than AVX2.
+struct Variant {
+  UnpackRow<uint8_t>* unpack_bytes;
+  decltype(&DecodeRansTile) decode_rans;
+};
+
+L3_AVX2 Status DecodeTileWith(Variant variant, const ImageInfo& info, const SampleMap& map,
+                          const RansTables* rans, uint32_t tile, const uint8_t* payload,
                           uint32_t size, const ImageOutput& output) {
   if (PayloadCheck(payload, size) != LoadU32(payload)) return Status::kChecksumMismatch;
   TilePayload parsed;
@@ -393,8 +400,9 @@ L3_AVX2 Status DecodeTileWith(UnpackRow<uint8_t>* unpack_bytes, const ImageInfo&
                    : DecodeStored<WordLanes>(info, map, rect, parsed, output);
     case TileCoding::kPacked:
       return bytes
-                 ? DecodePacked<ByteLanes>(info, map, rect, parsed, unpack_bytes, output)
+                 ? DecodePacked<ByteLanes>(info, map, rect, parsed, variant.unpack_bytes, output)
                  : DecodePacked<WordLanes>(info, map, rect, parsed, UnpackWordsAvx2, output);
+    case TileCoding::kRans: return variant.decode_rans(info, map, *rans, rect, parsed, output);
   }
   return Status::kUnsupportedFeature;
 }
@@ -402,14 +410,18 @@ L3_AVX2 Status DecodeTileWith(UnpackRow<uint8_t>* unpack_bytes, const ImageInfo&
 }  // namespace
 }  // namespace x86
 
-Status DecodeTileAvx2(const ImageInfo& info, const SampleMap& map, uint32_t tile,
-                      const uint8_t* payload, uint32_t size, const ImageOutput& output) {
-  return x86::DecodeTileWith(x86::UnpackBytesAvx2, info, map, tile, payload, size, output);
+Status DecodeTileAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                      uint32_t tile, const uint8_t* payload, uint32_t size,
+                      const ImageOutput& output) {
+  return x86::DecodeTileWith({x86::UnpackBytesAvx2, DecodeRansTileAvx2}, info, map, rans, tile,
+                             payload, size, output);
 }
 
-Status DecodeTileAvx512(const ImageInfo& info, const SampleMap& map, uint32_t tile,
-                        const uint8_t* payload, uint32_t size, const ImageOutput& output) {
-  return x86::DecodeTileWith(x86::UnpackBytesAvx512, info, map, tile, payload, size, output);
+Status DecodeTileAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                        uint32_t tile, const uint8_t* payload, uint32_t size,
+                        const ImageOutput& output) {
+  return x86::DecodeTileWith({x86::UnpackBytesAvx512, DecodeRansTileAvx512}, info, map, rans, tile,
+                             payload, size, output);
 }
 
 }  // namespace l3

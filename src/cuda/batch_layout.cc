@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/warp_scratch.cuh"
+
 namespace l3 {
 namespace {
 
@@ -43,6 +45,18 @@ void BatchLayout::Plan(const std::vector<BatchSample>& samples) {
     places_[i].table_offset = offset;
     offset = Align16(offset + 2 * uint64_t{samples[i].view.value_count});
   }
+  scratch_bytes_ = sizeof(WarpScratch);
+  has_rans_ = false;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const ImageView& view = samples[i].view;
+    places_[i].rans_offset = 0;
+    if (!HasRansTile(view)) continue;
+    has_rans_ = true;
+    places_[i].rans_offset = offset;
+    offset = Align16(offset + sizeof(RansModel));
+    const uint32_t tables = GetRansModel(view).table_count;
+    scratch_bytes_ = std::max(scratch_bytes_, RansScratch().Place(view.info, tables, nullptr));
+  }
   for (size_t i = 0; i < samples.size(); ++i) {
     const uint64_t bytes = samples[i].view.payloads_bytes;
     places_[i].payloads_offset = offset;
@@ -65,6 +79,10 @@ void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) co
   if (sample.view.value_count != 0) {
     ReadValueTable(sample.view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
+  if (place.rans_offset != 0) {
+    const RansModel model = GetRansModel(sample.view);
+    std::memcpy(staging + place.rans_offset, &model, sizeof(model));
+  }
   WriteDescriptor(p.sample, staging, device);
   WriteTasks(p.sample, staging);
   if (p.sample + 1 == samples_->size()) {
@@ -81,6 +99,9 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   if (view.value_count != 0) {
     descriptor.map.table = reinterpret_cast<const uint16_t*>(device + place.table_offset);
     descriptor.map.value_count = view.value_count;
+  }
+  if (place.rans_offset != 0) {
+    descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
   descriptor.output = (*samples_)[sample].output;
   descriptor.payloads = device + place.payloads_offset;
@@ -104,7 +125,7 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
 TileBatch BatchLayout::Batch(uint8_t* device) const {
   return {reinterpret_cast<const DecodeSample*>(device + samples_offset_),
           reinterpret_cast<const TileTask*>(device + tasks_offset_),
-          reinterpret_cast<uint64_t*>(device), task_count_};
+          reinterpret_cast<uint64_t*>(device), task_count_, scratch_bytes_, has_rans_};
 }
 
 }  // namespace l3

@@ -1,7 +1,7 @@
 // Plans the one buffer that a batch is uploaded in, and writes it in pieces.
 // Layer: cuda; plain C++, knows nothing of streams or allocators.
 //
-//   results | descriptors | tile tasks | value tables | payloads | padding
+//   results | descriptors | tile tasks | value tables, rans models | payloads | padding
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,7 @@ class BatchLayout {
   struct Place {
     uint64_t first_task;
     uint64_t table_offset;
+    uint64_t rans_offset;  // 0 without a rans tile
     uint64_t payloads_offset;
   };
   // A run of a sample's payload bytes; its first piece brings the rest of the sample.
@@ -62,6 +63,8 @@ class BatchLayout {
   uint64_t samples_offset_ = 0;
   uint64_t tasks_offset_ = 0;
   uint64_t task_count_ = 0;
+  uint32_t scratch_bytes_ = 0;
+  bool has_rans_ = false;
   uint64_t total_bytes_ = 0;
 };
 

@@ -23,14 +23,19 @@ constexpr int kWarpsPerSm = 20;
 constexpr int kWarpsPerSm = 22;
 #endif
 
+// Where a batch has rans tiles, whose tables take shared memory too.
+constexpr int kRansWarpsPerSm = kWarpsPerSm < 20 ? kWarpsPerSm : 20;
+
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once.
-__global__ void __launch_bounds__(kWarpLanes, kWarpsPerSm) DecodeTiles(TileBatch batch) {
-  __shared__ WarpScratch scratch;
+template <bool kRans>
+__global__ void __launch_bounds__(kWarpLanes, kRans ? kRansWarpsPerSm : kWarpsPerSm)
+    DecodeTiles(TileBatch batch) {
+  extern __shared__ uint4 scratch[];
   DeviceWarp warp;
   const TileTask task = batch.tasks[blockIdx.x];
   const DecodeSample sample = batch.samples[task.sample];
-  const Status status = DecodeTileWarp(warp, sample, task, &scratch);
+  const Status status = DecodeTileWarp<kRans>(warp, sample, task, reinterpret_cast<uint8_t*>(scratch));
   if (status != Status::kOk && warp.lane() == 0) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
     atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
@@ -78,9 +83,10 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   }
   TileBatch argument = batch;
   void* arguments[] = {&argument};
-  L3_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&DecodeTiles),
+  const auto kernel = batch.has_rans ? &DecodeTiles<true> : &DecodeTiles<false>;
+  L3_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
                                  dim3(static_cast<unsigned>(batch.task_count)), dim3(kWarpLanes),
-                                 arguments, 0, stream));
+                                 arguments, batch.scratch_bytes, stream));
 }
 
 std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator() {

@@ -34,6 +34,13 @@ L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {
   return LoadU32(p);
 #endif
 }
+L3_DEVICE uint32_t LoadConstantHalf(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(reinterpret_cast<const uint16_t*>(p));
+#else
+  return LoadU16(p);
+#endif
+}
 L3_DEVICE Chunk LoadConstantChunk(const uint8_t* p) {
 #if defined(__CUDA_ARCH__)
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));

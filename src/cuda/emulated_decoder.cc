@@ -21,9 +21,9 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& sa
   WarpEmulator emulator;
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
-    WarpScratch scratch;
+    const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status = DecodeTileWarp(warp, batch.samples[task.sample], task, &scratch);
+      const Status status = DecodeTileWarp<true>(warp, batch.samples[task.sample], task, scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
       uint64_t& result = batch.results[task.sample];
       result = std::min(result, BadTile(task.tile, status));

@@ -7,6 +7,7 @@
 
 #include "core/color.h"
 #include "core/tile.h"
+#include "format/rans_model.h"
 #include "format/image_view.h"
 #include "format/status.h"
 
@@ -18,9 +19,10 @@ struct DecodeSample {
   uint32_t padding;
   SampleMap map;
   ImageOutput output;
+  const RansModel* rans;    // null if no tile needs it
   const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
-static_assert(sizeof(DecodeSample) == 64 && std::is_trivially_copyable_v<DecodeSample>);
+static_assert(sizeof(DecodeSample) == 72 && std::is_trivially_copyable_v<DecodeSample>);
 
 // One tile: the work of a warp.
 struct TileTask {
@@ -36,6 +38,8 @@ struct TileBatch {
   const TileTask* tasks;
   uint64_t* results;  // one for each sample, kNoBadTile before the launch
   uint64_t task_count;
+  uint32_t scratch_bytes;  // of shared memory that a warp needs
+  bool has_rans;
 };
 
 // Kernels read whole words, and so up to this many bytes past a payload.

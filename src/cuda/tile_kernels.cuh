@@ -17,24 +17,14 @@
 #include "cuda/device_memory.h"
 #include "cuda/hwc_store.cuh"
 #include "cuda/packed_reader.cuh"
+#include "cuda/rans_kernel.cuh"
 #include "cuda/sample_group.cuh"
 #include "cuda/tile_batch.h"
+#include "cuda/tile_tools.cuh"
 #include "cuda/warp.h"
+#include "cuda/warp_scratch.cuh"
 
 namespace l3 {
-
-// Shared memory of one warp. What all lanes know of their tile is here, as
-// registers are dear.
-struct WarpScratch {
-  PackedBody body;
-  ValueRange range;
-  WordTaps taps[kNumPredictors];
-  // A span of pixels at their largest, and the word to spare that stores ask for.
-  alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
-};
-
-// How far the check stays ahead: a row or two of an RGB8 image.
-constexpr uint32_t kReadAheadBytes = 1024;
 
 // Rows whose predictors and width codes are read at a time: 8 predictors fill a
 // word, and 8 rows of 32 codes of 4 bits fill a word in each lane.
@@ -42,32 +32,11 @@ constexpr uint32_t kRowsPerRead = 8;
 // Set in a word of 4-bit predictors where one is not below kNumPredictors.
 constexpr uint32_t kBadPredictors = 0x88888888;
 
-template <class Warp>
-L3_DEVICE bool OnAllLanes(Warp& warp, bool condition) {
-  return warp.Ballot(condition) == 0xFFFFFFFF;
-}
-
 // How many of this lane's samples lie in a row of `width` pixels.
 L3_DEVICE uint32_t LaneSamples(uint32_t lane, uint32_t width) {
   const uint32_t begin = kGroupSize * lane;
   if (begin >= width) return 0;
   return width - begin < kGroupSize ? width - begin : kGroupSize;
-}
-
-// Turns `count` of a lane's values, as they lie in memory, into samples by the
-// value table. Returns false if one of them is no rank of it.
-template <uint32_t kSampleBytes>
-L3_DEVICE bool LookUp(const SampleMap& map, uint32_t count, uint8_t* values) {
-  const uint16_t* table = GlobalPointer(map.table);
-  bool valid = true;
-  L3_NO_UNROLL
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t value = kSampleBytes == 1 ? values[i] : LoadU16(values + 2 * i);
-    const bool in_table = value < map.value_count;
-    StoreSample(values, i, in_table ? table[value] : 0, 8 * kSampleBytes);
-    valid = valid && in_table;
-  }
-  return valid;
 }
 
 // Turns values into samples and puts them into scratch->row. `words` are the
@@ -282,10 +251,11 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
                                                                       store, check, scratch);
 }
 
-template <uint32_t kChannels, uint32_t kSampleBytes, class Warp>
+template <bool kRans, uint32_t kChannels, uint32_t kSampleBytes, class Warp>
 L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
                               const TilePayload& tile, RunningCheck<Warp>* check,
-                              WarpScratch* scratch) {
+                              uint8_t* memory) {
+  WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
   const HwcStore<kChannels * kSampleBytes> store(
       GlobalPointer(TileRow(sample.info, sample.output, rect, 0)), sample.output.row_stride_bytes);
   switch (tile.coding) {
@@ -298,27 +268,36 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
     case TileCoding::kPacked:
       return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
                                                            tile, store, check, scratch);
+    case TileCoding::kRans:
+      if constexpr (kRans) {
+        return DecodeRansTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map,
+                                                           *GlobalPointer(sample.rans), rect, tile,
+                                                           store, check, memory);
+      }
+      break;
   }
   return Status::kUnsupportedFeature;
 }
 
-template <uint32_t kSampleBytes, class Warp>
+template <bool kRans, uint32_t kSampleBytes, class Warp>
 L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const TileRect& rect,
                                    const TilePayload& tile, RunningCheck<Warp>* check,
-                                   WarpScratch* scratch) {
+                                   uint8_t* memory) {
   switch (sample.info.channels) {
-    case 1: return DecodeTileAs<1, kSampleBytes>(warp, sample, rect, tile, check, scratch);
-    case 2: return DecodeTileAs<2, kSampleBytes>(warp, sample, rect, tile, check, scratch);
-    case 3: return DecodeTileAs<3, kSampleBytes>(warp, sample, rect, tile, check, scratch);
-    default: return DecodeTileAs<4, kSampleBytes>(warp, sample, rect, tile, check, scratch);
+    case 1: return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, rect, tile, check, memory);
+    case 2: return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, rect, tile, check, memory);
+    case 3: return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, rect, tile, check, memory);
+    default: return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, rect, tile, check, memory);
   }
 }
 
-// Decodes one tile; the Status is the same on every lane. On an error the
+// Decodes one tile, which is a rans tile only if kRans says that there are such: they
+// need more registers. The Status is the same on every lane. On an error the
 // tile's part of the output holds unspecified samples; none is written outside.
-template <class Warp>
+// `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+template <bool kRans, class Warp>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const TileTask& task,
-                                WarpScratch* scratch) {
+                                uint8_t* memory) {
   const uint8_t* payload =
       GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
@@ -328,8 +307,8 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ti
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status = sample.info.sample_bits == 8
-                 ? DecodeTileOfDepth<1>(warp, sample, rect, tile, &check, scratch)
-                 : DecodeTileOfDepth<2>(warp, sample, rect, tile, &check, scratch);
+                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, rect, tile, &check, memory)
+                 : DecodeTileOfDepth<kRans, 2>(warp, sample, rect, tile, &check, memory);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

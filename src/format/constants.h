@@ -24,6 +24,7 @@ constexpr uint32_t FourCc(char a, char b, char c, char d) {
          static_cast<uint32_t>(static_cast<uint8_t>(d)) << 24;
 }
 constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
+constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
 constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
 constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
 constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
@@ -33,7 +34,7 @@ constexpr uint32_t kPayloadAlignment = 16;
 constexpr uint32_t kMaxPayloadBytes = (1u << 31) - kPayloadAlignment;
 constexpr uint32_t kTileHeaderBytes = 8;
 
-enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2 };
+enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2, kRans = 3 };
 enum class ColorTransform : uint8_t { kNone = 0, kSubtractGreen = 1 };
 enum class Meaning : uint8_t { kColor = 0, kLabels = 1 };
 
@@ -46,5 +47,20 @@ constexpr uint32_t kNumPredictors = 8;
 constexpr uint32_t kChannelHeaderBytes = 4;
 
 enum class ChannelLayout : uint8_t { kConstant = 0, kAbsolute = 1, kDelta = 2, kSparse = 3 };
+
+// format.md 5.4
+constexpr uint32_t kRansLanes = 32;
+constexpr uint32_t kRansScaleBits = 10;  // the frequencies of a table add up to 2^10
+constexpr uint32_t kRansScale = 1u << kRansScaleBits;
+constexpr uint32_t kRansStateBegin = 1u << 16;  // states below are refilled
+constexpr uint32_t kRansDirectTokens = 16;
+constexpr uint32_t kRansShortTokens = 24;  // where used_bits is at most 8
+constexpr uint32_t kRansTokens = 40;
+constexpr uint32_t kRansLevels = 64;
+constexpr uint32_t kMaxRansTables = 32;
+constexpr uint32_t kMaxRansGradientWeight = 63;
+constexpr uint32_t kMaxRansSets = 3;
+constexpr uint32_t kRansBodyHeaderBytes = 12;
+constexpr uint32_t kMaxRansTaps = 16;
 
 }  // namespace l3

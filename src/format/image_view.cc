@@ -1,5 +1,6 @@
 #include "format/image_view.h"
 
+#include "format/byte_reader.h"
 #include "format/crc32c.h"
 
 namespace l3 {
@@ -37,10 +38,13 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
+constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkIcc, kChunkExif,
+                               kChunkPalette};
+constexpr int kKnownChunks = 5;
+
 // Index of a chunk type this decoder knows, or -1.
 int KnownChunk(uint32_t type) {
-  constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkIcc, kChunkExif, kChunkPalette};
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kKnownChunks; ++i) {
     if (kKnown[i] == type) return i;
   }
   return -1;
@@ -50,22 +54,15 @@ int KnownChunk(uint32_t type) {
 // Returns false if they are not `count` numbers that fill `gaps` exactly.
 template <typename Visit>
 bool WalkValueTable(ChunkView gaps, uint32_t count, uint32_t sample_bits, Visit visit) {
-  uint32_t pos = 0;
+  ByteReader reader(gaps.data, gaps.size);
   uint32_t next = 0;  // smallest value the entry can have
   for (uint32_t i = 0; i < count; ++i) {
-    uint32_t gap = 0;
-    for (uint32_t byte_number = 0;; ++byte_number) {
-      if (pos >= gaps.size || byte_number == 3) return false;
-      const uint32_t byte = gaps.data[pos++];
-      gap |= (byte & 0x7F) << (7 * byte_number);
-      if (byte < 0x80) break;
-    }
-    const uint32_t value = next + gap;
-    if (value >> sample_bits) return false;
+    const uint32_t value = next + reader.ReadBase128(3);
+    if (!reader.ok() || value >> sample_bits) return false;
     visit(value);
     next = value + 1;
   }
-  return pos == gaps.size;
+  return reader.at_end();
 }
 
 Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* view) {
@@ -84,7 +81,7 @@ Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* vie
 }
 
 Status ParseChunks(ImageView* view) {
-  bool seen[4] = {};
+  bool seen[kKnownChunks] = {};
   uint64_t pos = 0;
   while (pos < view->info.chunks_bytes) {
     Chunk chunk;
@@ -100,6 +97,14 @@ Status ParseChunks(ImageView* view) {
     if (chunk.type == kChunkValueTable) {
       status = ParseValueTable(chunk, view->info, view);
       if (status != Status::kOk) return status;
+    }
+    if (chunk.type == kChunkRansModel) {
+      RansModel model;
+      if (!ReadRansModel(chunk.data, chunk.size, view->info.channels, view->info.used_bits,
+                         &model)) {
+        return Status::kCorruptHeader;
+      }
+      view->rans_model = {chunk.data, chunk.size};
     }
     pos += chunk.total_bytes;
   }
@@ -197,6 +202,24 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
 void ReadValueTable(const ImageView& view, uint16_t* table) {
   WalkValueTable(view.value_table, view.value_count, view.info.sample_bits,
                  [&table](uint32_t value) { *table++ = static_cast<uint16_t>(value); });
+}
+
+RansModel GetRansModel(const ImageView& view) {
+  const uint32_t channels = view.info.channels;
+  const uint32_t used_bits = view.info.used_bits;
+  if (view.rans_model.data == nullptr) return BuiltInRansModel(channels, used_bits);
+  RansModel model;
+  ReadRansModel(view.rans_model.data, view.rans_model.size, channels, used_bits, &model);
+  return model;
+}
+
+bool HasRansTile(const ImageView& view) {
+  const uint32_t tiles = view.info.tile_count();
+  for (uint32_t tile = 0; tile < tiles; ++tile) {
+    const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
+    if (coding == static_cast<uint8_t>(TileCoding::kRans)) return true;
+  }
+  return false;
 }
 
 ChunkView FindChunk(const ImageView& view, uint32_t type) {

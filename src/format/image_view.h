@@ -9,6 +9,7 @@
 
 #include "format/constants.h"
 #include "format/portable.h"
+#include "format/rans_model.h"
 #include "format/status.h"
 
 namespace l3 {
@@ -76,12 +77,14 @@ struct ImageView {
   uint64_t payloads_bytes;     // of all tiles
   uint32_t value_count;        // of the value table; 0 without one
   ChunkView value_table;       // gaps only, behind the count
+  ChunkView rans_model;        // null where the built-in model holds
 
   uint64_t PayloadBegin(uint32_t tile) const {
-    return tile == 0 ? 0 : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} * 16;
+    return tile == 0 ? 0 : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} *
+                               kPayloadAlignment;
   }
   uint64_t PayloadEnd(uint32_t tile) const {
-    return uint64_t{LoadU32(tile_index + 4 * size_t{tile})} * 16;
+    return uint64_t{LoadU32(tile_index + 4 * size_t{tile})} * kPayloadAlignment;
   }
 };
 
@@ -95,6 +98,12 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 // Writes the value_count samples of the value table to `table`.
 // The view must have come from ParseImage.
 void ReadValueTable(const ImageView& view, uint16_t* table);
+
+// The rans model of a view from ParseImage: the file's own, or the built-in one.
+RansModel GetRansModel(const ImageView& view);
+
+// Whether a payload's header names the rans coding.
+bool HasRansTile(const ImageView& view);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
 ChunkView FindChunk(const ImageView& view, uint32_t type);

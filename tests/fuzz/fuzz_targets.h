@@ -104,6 +104,8 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   const uint32_t channels = 1 + choices.Below(4);
   const uint32_t sample_bits = choices.Below(2) == 0 ? 8 : 16;
   L3TestEncodeOptions options{};
+  options.mode = choices.Below(2);
+  options.effort = 1 + choices.Below(9);
   options.threads = 1 + choices.Below(2);
   if (choices.Below(2) == 1) {
     options.tile_width_log2 = 5 + choices.Below(4);

@@ -43,6 +43,8 @@ struct L3TestBytes {
 };
 
 struct L3TestEncodeOptions {
+  uint32_t mode;    // 0 packed, 1 rans
+  uint32_t effort;  // 1 to 9
   uint32_t threads;
   uint32_t tile_width_log2;   // 0: the encoder chooses
   uint32_t tile_height_log2;  // 0: the encoder chooses

@@ -1,0 +1,226 @@
+#include "encoder/rans_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+namespace l3 {
+namespace {
+
+// The unknowns of a role. A coefficient scales the difference between its tap
+// and a reference tap: N for the channel's own taps, the sample at the same place for
+// another channel's. So predictions follow a change of brightness exactly.
+struct Unknowns {
+  uint32_t count = 0;
+  uint32_t tap[kMaxRansTaps];
+  uint32_t reference[kMaxRansTaps];
+
+  explicit Unknowns(RansRole role) {
+    for (uint32_t i = 0; i < RansTapCount(role); ++i) {
+      uint32_t base = kNorth;
+      if (role == RansRole::kSecond && i >= 7) base = 7;
+      if (role == RansRole::kThird && i >= 6) base = i == 7 || i >= 12 ? 7 : 6;
+      if (i == base) continue;
+      tap[count] = i;
+      reference[count] = base;
+      ++count;
+    }
+  }
+
+  static constexpr uint32_t kNorth = 1;
+};
+
+// Solves for `n` unknowns by Cholesky's method, with a small ridge. Column n of the
+// products is the target's.
+void SolveProducts(const int64_t (*product)[kMaxRansColumns], uint32_t n, double* solution) {
+  double ridge = 0;
+  for (uint32_t i = 0; i < n; ++i) ridge += static_cast<double>(product[i][i]);
+  ridge = ridge * 1e-4 / n + 1.0;
+  double lower[kMaxRansColumns][kMaxRansColumns];
+  for (uint32_t i = 0; i <= n; ++i) {
+    for (uint32_t j = 0; j <= std::min(i, n - 1); ++j) {
+      double sum = static_cast<double>(product[i][j]) + (i == j ? ridge : 0.0);
+      for (uint32_t k = 0; k < j; ++k) sum -= lower[i][k] * lower[j][k];
+      lower[i][j] = i == j ? std::sqrt(std::max(sum, 1e-3)) : sum / lower[j][j];
+    }
+  }
+  for (uint32_t i = n; i-- > 0;) {
+    double sum = lower[n][i];
+    for (uint32_t k = i + 1; k < n; ++k) sum -= lower[k][i] * solution[k];
+    solution[i] = sum / lower[i][i];
+  }
+}
+
+// Coefficients in 1/64, each group of which adds up to 64 or 0 as its
+// reference demands; N alone if one of them does not fit 8 bits.
+void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t* coefficients) {
+  int32_t rounded[kMaxRansTaps] = {};
+  rounded[Unknowns::kNorth] = 64;
+  for (uint32_t i = 0; i < unknowns.count; ++i) {
+    const double scaled = std::min(std::max(solution[i] * 64, -128.0), 127.0);
+    const int32_t k = static_cast<int32_t>(std::floor(scaled + 0.5));
+    rounded[unknowns.tap[i]] += k;
+    rounded[unknowns.reference[i]] -= k;
+  }
+  const bool fits = std::all_of(rounded, rounded + kMaxRansTaps,
+                                [](int32_t k) { return k >= -128 && k <= 127; });
+  for (uint32_t i = 0; i < kMaxRansTaps; ++i) {
+    const int32_t north_alone = i == Unknowns::kNorth ? 64 : 0;
+    coefficients[i] = static_cast<int8_t>(fits ? rounded[i] : north_alone);
+  }
+}
+
+// Bits to drop so that typical differences stay below kMaxRansDifference.
+uint32_t DifferenceShift(const RansSamples& samples, uint32_t position) {
+  if (samples.used_bits <= 8) return 0;
+  uint64_t sum = 0;
+  for (uint32_t y = 0; y < samples.height_px; ++y) {
+    const uint16_t* row = samples.value[position] + RansAt(0, y);
+    for (int32_t x = 0; x < static_cast<int32_t>(samples.width_px); ++x) {
+      sum += static_cast<uint64_t>(std::abs(row[x] - row[x - 1]));
+    }
+  }
+  const uint64_t mean = sum / (uint64_t{samples.width_px} * samples.height_px);
+  const uint32_t bits = BitLength(static_cast<uint32_t>(6 * mean));
+  return bits > 8 ? bits - 8 : 0;
+}
+
+// How far samples may lie from their predictions, in 1/16: by the model, or, if `blind`,
+// by the pixels alone.
+struct Deviations {
+  uint32_t of_level[kRansLevels];
+
+  Deviations() {
+    for (uint32_t level = 0; level < kRansLevels; ++level) {
+      // The least of the level's activities, a fifth of which is the energy.
+      of_level[level] = 16 + ((4u + (level & 3)) << (level >> 2) << 1) / 5;
+    }
+  }
+
+  void OfRow(const RansSamples& samples, uint32_t position, uint32_t y, bool blind,
+             int32_t* deviation) const {
+    const uint32_t width = samples.width_px;
+    if (blind) {
+      const uint16_t* v = samples.value[position] + RansAt(0, y);
+      const int32_t stride = static_cast<int32_t>(kRansStride);
+      for (int32_t x = 0; x < static_cast<int32_t>(width); ++x) {
+        deviation[x] = 16 + 8 * (std::abs(v[x - 1] - v[x - stride]) +
+                                 std::abs(v[x - stride] - v[x + 1 - stride]));
+      }
+      return;
+    }
+    const uint16_t* folded = samples.folded[position] + y * kMaxPackedTileSide;
+    const uint8_t* level = samples.level[position] + y * kMaxPackedTileSide;
+    for (uint32_t x = 0; x < width; ++x) {
+      deviation[x] = static_cast<int32_t>(of_level[level[x]] + 16 * RansMagnitude(folded[x]));
+    }
+  }
+};
+
+}  // namespace
+
+void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
+  const Deviations deviations;
+  const uint32_t width = samples.width_px;
+  const uint32_t row_step = settings_.effort >= 4 && !blind ? 1 : 2;
+  for (uint32_t p = 0; p < samples.channels; ++p) {
+    shift_ = DifferenceShift(samples, p);
+    int32_t mean = 0;  // of the deviations in the last rows
+    for (uint32_t y = 0; y < samples.height_px; y += row_step) {
+      int32_t deviation[kMaxPackedTileSide];
+      deviations.OfRow(samples, p, y, blind, deviation);
+      const int64_t sum = std::accumulate(deviation, deviation + width, int64_t{0});
+      const int32_t mean_of_row = static_cast<int32_t>(sum / width);
+      mean = mean == 0 ? mean_of_row : (7 * mean + mean_of_row) / 8;
+      // One part of the weight: it enters both factors of each product.
+      int16_t weight[kMaxPackedTileSide] = {};
+      const float scale = 32.0f * static_cast<float>(mean);
+      for (uint32_t x = 0; x < width; ++x) {
+        const int32_t w = static_cast<int32_t>(scale / static_cast<float>(deviation[x]));
+        weight[x] = static_cast<int16_t>(std::min(128, std::max(1, w)));
+      }
+      AddRow(samples, p, y, sets, weight);
+    }
+    const uint32_t columns = Unknowns(GetRansRole(samples.channels, p)).count + 1;
+    for (uint32_t set = 0; set < sets; ++set) Flush(p, set, columns);
+  }
+}
+
+void RansFitter::AddRow(const RansSamples& samples, uint32_t position, uint32_t y, uint32_t sets,
+                        const int16_t* weight) {
+  const uint32_t width = samples.width_px;
+  const RansRole role = GetRansRole(samples.channels, position);
+  const Unknowns unknowns(role);
+  const uint32_t columns = unknowns.count + 1;
+  RansTap taps[kMaxRansTaps];
+  GetRansTaps(role, position, taps);
+  const auto row_of = [&](RansTap tap) {
+    return samples.value[tap.position] + static_cast<int32_t>(RansAt(0, y)) + tap.offset;
+  };
+  const uint8_t* level = samples.level[position] + y * kMaxPackedTileSide;
+  const uint32_t places = static_cast<uint32_t>(CeilDiv(width, kRansRowBlock)) * kRansRowBlock;
+  for (uint32_t set = 0; set < sets; ++set) {
+    const uint32_t begin = set == 0 ? 0 : settings_.set_begin[position][set - 1];
+    const uint32_t end = set + 1 == sets ? kRansLevels : settings_.set_begin[position][set];
+    // Samples of other sets weigh nothing.
+    int16_t weight_in_set[kMaxPackedTileSide];
+    GetRansKernels().select(weight, level, width, begin, end, weight_in_set);
+    Columns& block = columns_[set];
+    if (block.filled + places > kRansProductBlock) Flush(position, set, columns);
+    for (uint32_t c = 0; c < columns; ++c) {
+      const bool target = c == unknowns.count;
+      const RansTap tap = target ? RansTap{position, 0} : taps[unknowns.tap[c]];
+      const RansTap reference = taps[target ? Unknowns::kNorth : unknowns.reference[c]];
+      GetRansKernels().weigh(row_of(tap), row_of(reference), weight_in_set, width, shift_,
+                             block.at[c] + block.filled);
+    }
+    block.filled += places;
+  }
+}
+
+void RansFitter::Flush(uint32_t position, uint32_t set, uint32_t columns) {
+  Columns& block = columns_[set];
+  for (uint32_t c = 0; c < columns; ++c) {
+    std::fill(block.at[c] + block.filled, block.at[c] + kRansProductBlock, int16_t{0});
+  }
+  GetRansKernels().add_products(block.at, columns, products_[position][set].sum);
+  block.filled = 0;
+}
+
+void RansFitter::Merge(const RansFitter& other) {
+  for (uint32_t p = 0; p < kMaxChannels; ++p) {
+    for (uint32_t set = 0; set < kMaxRansSets; ++set) {
+      for (uint32_t i = 0; i < kMaxRansColumns; ++i) {
+        for (uint32_t j = 0; j < kMaxRansColumns; ++j) {
+          products_[p][set].sum[i][j] += other.products_[p][set].sum[i][j];
+        }
+      }
+    }
+  }
+}
+
+RansPlan RansFitter::Solve(uint32_t channels, uint32_t sets) const {
+  RansPlan plan{};
+  for (uint32_t p = 0; p < channels; ++p) {
+    plan.sets[p] = static_cast<uint8_t>(sets);
+    const Unknowns unknowns(GetRansRole(channels, p));
+    for (uint32_t set = 0; set < sets; ++set) {
+      // Sets of few samples lean on the others.
+      Products products = products_[p][set];
+      for (uint32_t i = 0; i <= unknowns.count; ++i) {
+        for (uint32_t j = 0; j <= i; ++j) {
+          int64_t all = 0;
+          for (uint32_t other = 0; other < sets; ++other) all += products_[p][other].sum[i][j];
+          products.sum[i][j] += all / 64;
+        }
+      }
+      double solution[kMaxRansTaps];
+      SolveProducts(products.sum, unknowns.count, solution);
+      RoundCoefficients(unknowns, solution, plan.coefficients[p][set]);
+    }
+  }
+  return plan;
+}
+
+}  // namespace l3

@@ -1,0 +1,140 @@
+#include "encoder/rans_image.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "cpu/parallel.h"
+#include "encoder/fixed_log.h"
+#include "encoder/rans_fit.h"
+
+namespace l3 {
+namespace {
+
+constexpr uint8_t kGradientWeight = 6;
+// Images of up to so many samples may do with the built-in model.
+constexpr uint64_t kMaxSmallSamples = 1u << 17;
+// Images of up to so many bytes keep their tiles as modelled, at up to four times that.
+constexpr uint64_t kMaxKeptBytes = 1u << 26;
+
+bool IsSmall(const ImageInfo& info) {
+  return uint64_t{info.width_px} * info.height_px * info.channels <= kMaxSmallSamples;
+}
+
+// Working memory of one thread.
+struct Workspace {
+  TilePlanes planes;
+  RansSamples samples;
+};
+
+// Calls visit(tile, &samples) for some tiles, on several threads; not for constant ones.
+template <typename TileOf, typename Visit>
+void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& load,
+                const TileOf& tile_of, const Visit& visit) {
+  ParallelForWithState(
+      count, threads, [] { return std::make_unique<Workspace>(); },
+      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        const uint32_t tile = tile_of(i);
+        load(tile, &work->planes);
+        if (IsConstant(work->planes)) return;
+        LoadRansSamples(work->planes, &work->samples);
+        visit(tile, &work->samples);
+      });
+}
+
+}  // namespace
+
+RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads,
+                     const LoadTile& load)
+    : settings_{effort, kGradientWeight, {}}, start_{} {
+  RansCounts counts;
+  Probe(info, threads, load, &counts);
+  if (effort > 1) {
+    counts = RansCounts{};
+    Plan(info, threads, load, &counts);
+  }
+  ChooseModel(info, counts);
+}
+
+void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
+                      RansCounts* counts) {
+  const uint32_t tiles = info.tile_count();
+  const uint32_t probes = std::min(tiles, 4 + tiles / 16);
+  const auto tile_of = [&](uint64_t i) {
+    return static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes));
+  };
+  std::mutex mutex;
+  RansFitter fitter(settings_);
+  VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
+    RansFitter of_tile(settings_);
+    of_tile.AddBlind(*samples);
+    const std::lock_guard<std::mutex> lock(mutex);
+    fitter.Merge(of_tile);
+  });
+  start_ = fitter.Solve(info.channels, 1);
+  VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
+    ModelRansSamples(settings_, start_, samples);
+    RansCounts of_tile;
+    CountRansTokens(*samples, &of_tile);
+    const std::lock_guard<std::mutex> lock(mutex);
+    counts->Add(of_tile);
+  });
+  if (IsSmall(info)) {
+    const RansModel built_in = BuiltInRansModel(info.channels, info.used_bits);
+    std::memcpy(settings_.set_begin, built_in.set_begin, sizeof(built_in.set_begin));
+  } else {
+    ChooseRansSets(*counts, &settings_);
+  }
+}
+
+void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& load,
+                     RansCounts* counts) {
+  const uint32_t tiles = info.tile_count();
+  plans_.resize(tiles);
+  if (info.image_bytes() <= kMaxKeptBytes) tiles_.resize(tiles);
+  std::mutex mutex;
+  VisitTiles(
+      tiles, threads, load, [](uint64_t i) { return static_cast<uint32_t>(i); },
+      [&](uint32_t tile, RansSamples* samples) {
+        plans_[tile] = PlanRansTile(settings_, start_, samples);
+        if (!tiles_.empty()) tiles_[tile].Take(plans_[tile], *samples);
+        RansCounts of_tile;
+        CountRansTokens(*samples, &of_tile);
+        const std::lock_guard<std::mutex> lock(mutex);
+        counts->Add(of_tile);
+      });
+}
+
+void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
+  // Tokens of tiles that were not counted need a frequency too.
+  const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
+  const uint32_t spare_tokens = settings_.effort == 1 ? all_tokens : 0;
+  RansModel model = BuildRansModel(counts, info.channels, settings_, spare_tokens);
+  bool own = model.table_count > 0;
+  if (own) chunk_ = SerializeRansModel(model, info.channels);
+  if (own && IsSmall(info)) {
+    const RansModel built_in = BuiltInRansModel(info.channels, info.used_bits);
+    const uint64_t chunk_cost = uint64_t{chunk_.size() + 8} << (kCostBits + 3);
+    own = CostByModel(counts, info.channels, model) + chunk_cost <
+          CostByModel(counts, info.channels, built_in);
+  }
+  if (!own) {
+    model = BuiltInRansModel(info.channels, info.used_bits);
+    chunk_.clear();
+  }
+  symbols_.emplace(model);
+}
+
+void RansImage::AppendPayload(uint32_t tile, const TilePlanes& planes, RansSamples* work,
+                              std::vector<uint8_t>* out) const {
+  if (!tiles_.empty()) return AppendRansPayload(tiles_[tile], *symbols_, out);
+  LoadRansSamples(planes, work);
+  const RansPlan plan = plans_.empty() ? PickRansPlan(start_, *work) : plans_[tile];
+  ModelRansSamples(settings_, plan, work);
+  RansTile modelled;
+  modelled.Take(plan, *work);
+  AppendRansPayload(modelled, *symbols_, out);
+}
+
+}  // namespace l3

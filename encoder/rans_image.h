@@ -1,0 +1,48 @@
+// The rans tiles of an image: a first pass over its tiles finds their plans and
+// a model, with which their payloads are written. Layer: encoder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "encoder/rans_encoder.h"
+#include "encoder/rans_samples.h"
+#include "encoder/tile_planes.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+class RansImage {
+ public:
+  // Fills in the values of a tile. Called from several threads at once.
+  using LoadTile = std::function<void(uint32_t tile, TilePlanes* planes)>;
+
+  // The first pass. `info` has the image's used bits; effort is 1 to 9.
+  RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load);
+
+  // The data of the RANS chunk; empty where the built-in model serves.
+  const std::vector<uint8_t>& chunk() const { return chunk_; }
+
+  // Appends a tile's payload, but for its check and its alignment. `planes` are the
+  // tile's and not constant; `work` is for its use.
+  void AppendPayload(uint32_t tile, const TilePlanes& planes, RansSamples* work,
+                     std::vector<uint8_t>* out) const;
+
+ private:
+  // Fits start_, and chooses the settings, by some of the tiles.
+  void Probe(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  // Plans all tiles and counts their tokens.
+  void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  void ChooseModel(const ImageInfo& info, const RansCounts& counts);
+
+  RansSettings settings_;
+  RansPlan start_;               // one set, for the whole image
+  std::vector<RansPlan> plans_;  // of each tile; empty at effort 1
+  std::vector<RansTile> tiles_;  // as modelled; empty at effort 1 and for large images
+  std::optional<RansSymbols> symbols_;
+  std::vector<uint8_t> chunk_;
+};
+
+}  // namespace l3

@@ -1,0 +1,36 @@
+// From the tokens of an image to its rans model (format.md 5.4). Layer: encoder.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "encoder/rans_samples.h"
+#include "format/rans_model.h"
+
+namespace l3 {
+
+// How often each token occurred, by coding position and level.
+struct RansCounts {
+  uint32_t at[kMaxChannels][kRansLevels][kRansTokens] = {};
+
+  void Add(const RansCounts& other);
+};
+
+// Counts the tokens of modelled samples.
+void CountRansTokens(const RansSamples& samples, RansCounts* counts);
+
+// Sets the levels where sets of coefficients begin, so that each has its share.
+void ChooseRansSets(const RansCounts& counts, RansSettings* settings);
+
+// Clusters levels into tables. Every token that was counted gets a frequency;
+// with `spare_tokens`, the first so many do in every table, counted or not. No counts, no tables.
+RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
+                         const RansSettings& settings, uint32_t spare_tokens);
+
+// What the counted tokens cost by a model, in 1 / 2^kCostBits bit.
+uint64_t CostByModel(const RansCounts& counts, uint32_t channels, const RansModel& model);
+
+// The data of a RANS chunk.
+std::vector<uint8_t> SerializeRansModel(const RansModel& model, uint32_t channels);
+
+}  // namespace l3

@@ -1,0 +1,44 @@
+// Reads the fields of a chunk in turn (format.md 4). Layer: format.
+#pragma once
+
+#include <cstdint>
+
+namespace l3 {
+
+// A read past the end gives 0 and leaves ok() false.
+class ByteReader {
+ public:
+  ByteReader(const uint8_t* data, uint32_t size) : data_(data), size_(size) {}
+
+  bool ok() const { return ok_; }
+  bool at_end() const { return ok_ && pos_ == size_; }
+
+  uint32_t ReadByte() {
+    if (pos_ == size_) {
+      ok_ = false;
+      return 0;
+    }
+    return data_[pos_++];
+  }
+
+  // A number in base 128: seven bits a byte, the least significant first. More
+  // than `max_bytes` bytes leave ok() false.
+  uint32_t ReadBase128(uint32_t max_bytes) {
+    uint32_t value = 0;
+    for (uint32_t i = 0; i < max_bytes; ++i) {
+      const uint32_t byte = ReadByte();
+      value |= (byte & 0x7F) << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    ok_ = false;
+    return 0;
+  }
+
+ private:
+  const uint8_t* data_;
+  uint32_t size_;
+  uint32_t pos_ = 0;
+  bool ok_ = true;
+};
+
+}  // namespace l3

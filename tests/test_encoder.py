@@ -1,0 +1,63 @@
+"""What the encoder chooses, and that it chooses alike every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import skimage.data
+
+import l3dali
+
+
+def _photo() -> npt.NDArray[np.uint8]:
+    photograph: npt.NDArray[np.uint8] = skimage.data.astronaut()[100:400, :420]
+    return photograph
+
+
+def test_value_table_is_left_out_where_it_costs_more_than_it_saves() -> None:
+    noise = np.random.default_rng(1).integers(0, 1 << 16, (20, 20), dtype=np.uint16)
+    assert l3dali.info(l3dali.encode(noise, mode="packed")).value_count == 0
+
+
+def test_value_table_serves_few_values() -> None:
+    spread = np.random.default_rng(1).integers(0, 9, (200, 200)) * 7001
+    encoded = l3dali.encode(spread.astype(np.uint16), mode="packed")
+    assert l3dali.info(encoded).value_count == 9
+    np.testing.assert_array_equal(l3dali.decode(encoded), spread)
+
+
+def test_metadata_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(l3dali.L3Error) as error:
+        l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
+    assert error.value.status == "kInvalidArgument"
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "packed"}, {"effort": 1}, {"effort": 5}, {"effort": 9}]
+)
+def test_bytes_do_not_depend_on_threads(options: dict[str, Any]) -> None:
+    image = _photo()
+    encoded = l3dali.encode(image, threads=1, **options)
+    assert l3dali.encode(image, threads=2, **options) == encoded
+    assert l3dali.encode(image, threads=5, **options) == encoded
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+
+def test_more_effort_is_not_larger() -> None:
+    sizes = [len(l3dali.encode(_photo(), effort=effort)) for effort in (1, 5, 9)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_rans_is_smaller_than_packed_and_the_default() -> None:
+    image = _photo()
+    rans = l3dali.encode(image, mode="rans")
+    assert len(rans) < len(l3dali.encode(image, mode="packed"))
+    assert l3dali.encode(image) == rans
+
+
+def test_small_image_needs_no_model_of_its_own() -> None:
+    tiny = _photo()[:32, :32]
+    assert len(l3dali.encode(tiny)) < len(l3dali.encode(tiny, mode="packed"))
