@@ -34,7 +34,7 @@ endif
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
 SOURCES := CMakeLists.txt pyproject.toml benchmarks/kernels.cu \
-  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
 

@@ -1,6 +1,6 @@
 // Times the decoding kernel on batches that lie in GPU memory.
 //
-//   kernels [--batch 1,32,256] [--repeat 50] [--json FILE] FILE.l3...
+//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--json FILE] FILE.l3...
 //
 // A batch is one file, repeated, each copy with an output of its own. Times
 // are medians over launches, by CUDA events; before each launch the L2 cache is
@@ -85,7 +85,7 @@ Options ParseOptions(int argc, char** argv) {
       std::find(options.batches.begin(), options.batches.end(), 0) != options.batches.end();
   if (options.files.empty() || options.repeat < 1 || any_empty) {
     throw std::runtime_error(
-        "usage: kernels [--batch 1,32,256] [--repeat 50] [--json FILE] FILE.l3...");
+        "usage: l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--json FILE] FILE.l3...");
   }
   return options;
 }

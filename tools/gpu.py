@@ -23,6 +23,7 @@ import l3dali
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
 _BUILD = Path("build/release")
+_RESULTS = Path("benchmarks/results")
 
 
 @dataclass(frozen=True)
@@ -53,30 +54,38 @@ class Result:
 
 
 def _benchmark_files(data: Path) -> list[Path]:
-    """The .l3 files in `data`; without any, one of a noisy gradient."""
+    """The .l3 files in `data`; without any, one of a noisy gradient in each mode."""
     files = sorted(data.rglob("*.l3"))
     if files:
         return files
     rows, columns = np.mgrid[:1024, :2048] >> 4
     noise = np.random.default_rng(1).integers(0, 8, (1024, 2048, 3))
     pixels = (np.stack([rows, columns, rows + columns], axis=-1) + noise).astype(np.uint8)
-    file = _BUILD / "noisy_gradient.l3"
-    file.write_bytes(l3dali.encode(pixels))
-    return [file]
+    for mode in l3dali.MODES:
+        files.append(_BUILD / f"noisy_gradient_{mode}.l3")
+        files[-1].write_bytes(l3dali.encode(pixels, mode=mode))
+    return files
 
 
 def _steps(data: Path) -> list[Step]:
     pytest = [sys.executable, "-m", "pytest", "-q"]
-    kernels = [*pytest, "-m", "cuda and not slow"]
-    sanitizer = ["compute-sanitizer", "--error-exitcode=1", "--target-processes=all"]
+    # Without Python, so that compute-sanitizer sees our kernels and little else.
+    compare: list[str | Path] = [
+        _BUILD / "l3_compare_on_gpu",
+        *sorted(Path("tests").glob("*/**/*.l3")),
+    ]
+    sanitizer = ["compute-sanitizer", "--error-exitcode=1"]
+    kernels: list[str | Path] = [_BUILD / "l3_bench_kernels", "--json", _RESULTS / "kernels.json"]
     pipeline = [sys.executable, "benchmarks/pipeline.py", "--device=mixed", f"--data={data}"]
     drawing = ("imagecodecs", "matplotlib", "rich")
     return [
+        Step("compare", "tests", compare),
         Step("tests", "tests", pytest),
-        Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *kernels]),
-        Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *kernels]),
+        Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *compare]),
+        Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *compare]),
+        Step("initcheck", "tests", [*sanitizer, "--tool=initcheck", *compare]),
         Step("demo", "tests", [sys.executable, "examples/demo.py"], (*drawing, "skimage")),
-        Step("kernels", "benchmarks", [_BUILD / "l3_bench_kernels", *_benchmark_files(data)]),
+        Step("kernels", "benchmarks", [*kernels, *_benchmark_files(data)]),
         Step("pipeline", "benchmarks", pipeline, drawing),
     ]
 

@@ -1,7 +1,7 @@
 // Decodes the given .l3 files on the GPU, in one batch, and compares with the
 // CPU engine: for compute-sanitizer, without Python.
 //
-//   decode_cli FILE.l3...
+//   l3_compare_on_gpu FILE.l3...
 //
 // Prints a line for each file. Ends with 0 if both engines agree on all of
 // them, with 1 if not, with 2 if a file cannot be read or CUDA fails.
@@ -116,13 +116,13 @@ int Run(const std::vector<std::string>& names) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: decode_cli FILE.l3...\n");
+    std::fprintf(stderr, "usage: l3_compare_on_gpu FILE.l3...\n");
     return 2;
   }
   try {
     return l3::Run({argv + 1, argv + argc});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "decode_cli: %s\n", error.what());
+    std::fprintf(stderr, "l3_compare_on_gpu: %s\n", error.what());
     return 2;
   }
 }
