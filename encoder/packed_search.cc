@@ -18,6 +18,13 @@ constexpr uint32_t kLanes = kMaxGroupsPerRow;
 #undef L3_SEARCH_TARGET
 
 #if defined(__x86_64__)
+// GCC alone has to be told to use whole registers.
+#if defined(__clang__)
+#define L3_WIDE_VECTORS ""
+#else
+#define L3_WIDE_VECTORS ",prefer-vector-width=512"
+#endif
+
 #define L3_SEARCH_NAMESPACE avx2
 #define L3_SEARCH_TARGET __attribute__((target("avx2")))
 #include "encoder/packed_search.inc"
@@ -25,7 +32,7 @@ constexpr uint32_t kLanes = kMaxGroupsPerRow;
 #undef L3_SEARCH_TARGET
 
 #define L3_SEARCH_NAMESPACE avx512
-#define L3_SEARCH_TARGET __attribute__((target("avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define L3_SEARCH_TARGET __attribute__((target("avx512bw,avx512dq,avx512vl" L3_WIDE_VECTORS)))
 #include "encoder/packed_search.inc"
 #undef L3_SEARCH_NAMESPACE
 #undef L3_SEARCH_TARGET

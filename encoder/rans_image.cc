@@ -12,7 +12,9 @@
 namespace l3 {
 namespace {
 
-constexpr uint8_t kGradientWeight = 6;
+// The first is the usual one, and that of the built-in models; the other suits images
+// of one channel that are rough.
+constexpr uint8_t kGradientWeights[] = {6, 20};
 // Images of up to so many samples may do with the built-in model.
 constexpr uint64_t kMaxSmallSamples = 1u << 17;
 // Images of up to so many bytes keep their tiles as modelled, at up to four times that.
@@ -47,7 +49,7 @@ void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& loa
 
 RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads,
                      const LoadTile& load)
-    : settings_{effort, kGradientWeight, {}}, start_{} {
+    : settings_{effort, kGradientWeights[0], {}}, start_{} {
   RansCounts counts;
   Probe(info, threads, load, &counts);
   if (effort > 1) {
@@ -73,13 +75,26 @@ void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& l
     fitter.Merge(of_tile);
   });
   start_ = fitter.Solve(info.channels, 1);
-  VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
-    ModelRansSamples(settings_, start_, samples);
-    RansCounts of_tile;
-    CountRansTokens(*samples, &of_tile);
-    const std::lock_guard<std::mutex> lock(mutex);
-    counts->Add(of_tile);
-  });
+  const auto count = [&](uint8_t gradient_weight) {
+    settings_.gradient_weight = gradient_weight;
+    *counts = RansCounts{};
+    VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
+      ModelRansSamples(settings_, start_, samples);
+      RansCounts of_tile;
+      CountRansTokens(*samples, &of_tile);
+      const std::lock_guard<std::mutex> lock(mutex);
+      counts->Add(of_tile);
+    });
+    return EntropyOfLevels(*counts, info.channels);
+  };
+  const uint64_t usual_cost = count(kGradientWeights[0]);
+  if (info.channels == 1 && !IsSmall(info)) {
+    const RansCounts usual = *counts;
+    if (count(kGradientWeights[1]) >= usual_cost) {
+      settings_.gradient_weight = kGradientWeights[0];
+      *counts = usual;
+    }
+  }
   if (IsSmall(info)) {
     const RansModel built_in = BuiltInRansModel(info.channels, info.used_bits);
     std::memcpy(settings_.set_begin, built_in.set_begin, sizeof(built_in.set_begin));

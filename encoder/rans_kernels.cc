@@ -10,6 +10,13 @@ namespace {
 #undef L3_KERNEL_TARGET
 
 #if defined(__x86_64__)
+// GCC alone has to be told to use whole registers.
+#if defined(__clang__)
+#define L3_WIDE_VECTORS ""
+#else
+#define L3_WIDE_VECTORS ",prefer-vector-width=512"
+#endif
+
 #define L3_KERNEL_NAMESPACE avx2
 #define L3_KERNEL_TARGET __attribute__((target("avx2")))
 #include "encoder/rans_kernels.inc"
@@ -17,7 +24,7 @@ namespace {
 #undef L3_KERNEL_TARGET
 
 #define L3_KERNEL_NAMESPACE avx512
-#define L3_KERNEL_TARGET __attribute__((target("avx512bw,avx512vl,prefer-vector-width=512")))
+#define L3_KERNEL_TARGET __attribute__((target("avx512bw,avx512vl" L3_WIDE_VECTORS)))
 #include "encoder/rans_kernels.inc"
 #undef L3_KERNEL_NAMESPACE
 #undef L3_KERNEL_TARGET

@@ -193,6 +193,14 @@ RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
   return model;
 }
 
+uint64_t EntropyOfLevels(const RansCounts& counts, uint32_t channels) {
+  uint64_t cost = 0;
+  for (uint32_t p = 0; p < channels; ++p) {
+    for (const auto& tokens : counts.at[p]) cost += EntropyCost(tokens, kRansTokens);
+  }
+  return cost;
+}
+
 uint64_t CostByModel(const RansCounts& counts, uint32_t channels, const RansModel& model) {
   uint64_t cost = 0;
   for (uint32_t p = 0; p < channels; ++p) {
@@ -211,7 +219,7 @@ uint64_t CostByModel(const RansCounts& counts, uint32_t channels, const RansMode
 std::vector<uint8_t> SerializeRansModel(const RansModel& model, uint32_t channels) {
   std::vector<uint8_t> out = {model.table_count, model.gradient_weight};
   for (uint32_t p = 0; p < channels; ++p) {
-    out.insert(out.end(), model.set_begin[p], model.set_begin[p] + kMaxRansSets - 1);
+    out.insert(out.end(), model.set_begin[p], model.set_begin[p] + (kMaxRansSets - 1));
     const uint8_t* table = model.table_of_level[p];
     for (uint32_t level = 0; level < kRansLevels;) {
       uint32_t run = 1;

@@ -27,6 +27,9 @@ void ChooseRansSets(const RansCounts& counts, RansSettings* settings);
 RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
                          const RansSettings& settings, uint32_t spare_tokens);
 
+// What the counted tokens cost with a table for each level, in 1 / 2^kCostBits bit.
+uint64_t EntropyOfLevels(const RansCounts& counts, uint32_t channels);
+
 // What the counted tokens cost by a model, in 1 / 2^kCostBits bit.
 uint64_t CostByModel(const RansCounts& counts, uint32_t channels, const RansModel& model);
 

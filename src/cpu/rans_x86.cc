@@ -56,7 +56,7 @@ struct StepMasks {
 #define L3_RANS_AVX2 __attribute__((target("avx2,popcnt")))
 #define L3_RANS_AVX512                                                                  \
   __attribute__((target("avx2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2," \
-                        "avx512vnni,prefer-vector-width=512")))
+                        "avx512vnni")))
 
 namespace avx2 {
 

@@ -23,8 +23,9 @@ constexpr int kWarpsPerSm = 20;
 constexpr int kWarpsPerSm = 22;
 #endif
 
-// Where a batch has rans tiles, whose tables take shared memory too.
-constexpr int kRansWarpsPerSm = kWarpsPerSm < 20 ? kWarpsPerSm : 20;
+// Where a batch has rans tiles: their tables take shared memory, and leave room
+// for about so many.
+constexpr int kRansWarpsPerSm = 16;
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once.

@@ -55,6 +55,21 @@ L3_DEVICE int32_t DotHigh(int32_t sum, uint32_t a, uint32_t b) {
   return sum;
 }
 
+// Sum of the distances of the bytes of `a` and `b`
+L3_DEVICE uint32_t ByteDistances(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __vsadu4(a, b);
+#else
+  uint32_t sum = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const int32_t difference = static_cast<int32_t>(a >> (8 * i) & 0xFF) -
+                               static_cast<int32_t>(b >> (8 * i) & 0xFF);
+    sum += static_cast<uint32_t>(difference < 0 ? -difference : difference);
+  }
+  return sum;
+#endif
+}
+
 // Four samples, of 8 bits or of 16.
 template <uint32_t kSampleBytes>
 struct Quad;
@@ -73,11 +88,15 @@ struct Quad<1> {
   static L3_DEVICE Quad Pick(Quad a, Quad b) {
     return {PermuteBytes<kA | kB << 4 | kC << 8 | kD << 12>(a.word, b.word)};
   }
-  // Samples 0 and 1 of a quad as they pass between lanes.
+  // Samples 0 and 1 of a quad as they pass between lanes; the others may be anything.
   static L3_DEVICE Quad OfPair(uint32_t pair) { return {pair}; }
   static L3_DEVICE Quad OfValue(uint32_t value) { return {value}; }
   L3_DEVICE int32_t Dot(int32_t sum, uint32_t coefficients) const {
     return DotBytes(sum, word, coefficients);
+  }
+  // RansGradient of core/rans.h, of NE, N, NW, W.
+  L3_DEVICE uint32_t Gradient() const {
+    return ByteDistances(Pick<0, 1, 3, 3>(*this, *this).word, Pick<1, 2, 2, 3>(*this, *this).word);
   }
 };
 
@@ -100,6 +119,12 @@ struct Quad<2> {
   L3_DEVICE int32_t Dot(int32_t sum, uint32_t coefficients) const {
     return DotHigh(DotLow(sum, low, coefficients), high, coefficients);
   }
+  L3_DEVICE uint32_t Gradient() const {
+    const RansNeighbors around = {
+        static_cast<int32_t>(Get<0>()), static_cast<int32_t>(Get<1>()),
+        static_cast<int32_t>(Get<2>()), static_cast<int32_t>(Get<3>()), 0, 0, 0, 0};
+    return RansGradient(around);
+  }
 
  private:
   template <uint32_t kA, uint32_t kB>
@@ -112,12 +137,6 @@ struct Quad<2> {
     return PermuteBytes<kSelector>(from[kA / 2], from[kB / 2]);
   }
 };
-
-template <uint32_t kSampleBytes>
-L3_DEVICE Quad<kSampleBytes> Choose(bool condition, Quad<kSampleBytes> yes,
-                                    Quad<kSampleBytes> no) {
-  return condition ? yes : no;
-}
 
 // One channel of a lane between two steps.
 template <uint32_t kSampleBytes>
@@ -142,25 +161,34 @@ class RansWindow {
     return k == 0 ? PairOf(base, base) : 0;
   }
 
-  // Moves on by a pixel, with what the lane before passed.
-  L3_DEVICE void Advance(const uint32_t (&passed)[kPassed], bool first_column, bool last_column) {
-    const uint32_t passed_pair = kSampleBytes == 1 ? passed[0] & 0xFFFF : passed[0];
+  // Moves on by a pixel, with what the lane before passed. `any_edge` tells whether one of
+  // the warp's lanes is in the first or the last column.
+  L3_DEVICE void Advance(const uint32_t (&passed)[kPassed], bool any_edge, bool first_column,
+                         bool last_column) {
     const uint32_t passed_energy = kSampleBytes == 1 ? passed[0] >> 16 : passed[kPassed - 1];
-    const Samples from_above = Samples::OfPair(passed_pair);  // NE, NNE
+    const Samples from_above = Samples::OfPair(passed[0]);  // NE, NNE
     const Samples last = Samples::OfPair(pair_);              // W
     above_ = Samples::template Pick<4, 0, 1, 2>(above_, from_above);
     const Samples next = Samples::template Pick<0, 0, 5, 5>(last, from_above);  // W, W, NNE, NNE
     beside_ = Samples::template Pick<0, 4, 2, 6>(next, beside_);
     west_energy = energy_;
     northeast_energy = passed_energy;
-    const Samples at_left = Samples::template Pick<0, 1, 7, 7>(above_, beside_);
-    const Samples beside_left = Samples::template Pick<5, 5, 2, 3>(beside_, above_);
-    above_ = Choose(first_column, at_left, above_);
-    beside_ = Choose(first_column, beside_left, beside_);
-    if (first_column) west_energy = north_energy_;
-    above = Choose(last_column, Samples::template Pick<1, 1, 2, 3>(above_, above_), above_);
-    beside = Choose(last_column, Samples::template Pick<0, 1, 3, 3>(beside_, beside_), beside_);
-    if (last_column) northeast_energy = north_energy_;
+    above = above_;
+    beside = beside_;
+    if (any_edge) {
+      if (first_column) {
+        above = Samples::template Pick<0, 1, 7, 7>(above_, beside_);
+        beside = Samples::template Pick<5, 5, 2, 3>(beside_, above_);
+        above_ = above;
+        beside_ = beside;
+        west_energy = north_energy_;
+      }
+      if (last_column) {
+        above = Samples::template Pick<1, 1, 2, 3>(above, above);
+        beside = Samples::template Pick<0, 1, 3, 3>(beside, beside);
+        northeast_energy = north_energy_;
+      }
+    }
     cross = Samples::template Pick<0, 1, 2, 4>(above, beside);
     north_energy_ = passed_energy;
   }

@@ -42,8 +42,9 @@ struct TileBatch {
   bool has_rans;
 };
 
-// Kernels read whole words, and so up to this many bytes past a payload.
-constexpr uint32_t kPayloadPaddingBytes = 16;
+// Kernels read up to this many bytes past a payload: whole words, or the words of a
+// step of rans, which are counted only when they have been read.
+constexpr uint32_t kPayloadPaddingBytes = 16 + 2 * 2 * kRansLanes * kMaxChannels;
 
 // The result of a sample is the least of its bad tiles' numbers, or kNoBadTile.
 constexpr uint64_t kNoBadTile = ~uint64_t{0};

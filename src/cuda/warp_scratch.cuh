@@ -21,18 +21,41 @@ struct WarpScratch {
 // Pixels that a lane holds back, so that it writes whole chunks.
 constexpr uint32_t kHeldPixels = 16;
 
+struct alignas(8) RansScratchToken {
+  uint16_t start;
+  uint16_t frequency;
+  uint16_t base;
+  uint16_t raw_bits;
+};
+
+// The token of a slot, and how many slots from there on, of kSlotsPerEntry at most, are its own.
+struct alignas(2) RansFirstToken {
+  uint8_t token;
+  uint8_t slots;
+};
+
+// Where a level finds its tables and coefficients: numbers of entries.
+struct alignas(8) RansContext {
+  uint16_t token;
+  uint16_t first_token;
+  uint32_t taps;
+};
+
 // For rans tiles.
 struct RansScratch {
   static constexpr uint32_t kSlotsPerEntry = 8;
   static constexpr uint32_t kFirstTokens = kRansScale / kSlotsPerEntry;
+  static constexpr uint32_t kContextBytes = sizeof(RansContext);
+  static constexpr uint32_t kTokenBytes = sizeof(RansScratchToken);
+  static constexpr uint32_t kFirstTokenBytes = sizeof(RansFirstToken);
 
   uint8_t* held;         // pixels, by lane
   RansBody* body;
   uint32_t* taps;        // coefficients: 4 words for each set of each channel
-  uint32_t* token;       // start, and from bit 16 on frequency, by table
-  uint32_t* row_above;   // what the last lane passes to lane 0, by channel
-  uint8_t* first_token;  // token of every kSlotsPerEntry-th slot, by table
-  uint8_t* context;      // table, and from bit 5 on set, by channel and level
+  RansScratchToken* token;    // by table
+  RansFirstToken* first_token;  // of every kSlotsPerEntry-th slot, by table
+  uint32_t* row_above;   // what the last lane passes to lane 0, by column
+  RansContext* context;       // by channel and level
 
   // Places the parts from `memory` on, which is 16-byte aligned; returns their size.
   L3_HOST_DEVICE uint32_t Place(const ImageInfo& info, uint32_t table_count, uint8_t* memory) {
@@ -40,17 +63,17 @@ struct RansScratch {
     held = memory;
     bytes += kRansLanes * kHeldPixels * info.pixel_bytes();
     body = reinterpret_cast<RansBody*>(memory + bytes);
-    bytes += sizeof(RansBody);
+    bytes += static_cast<uint32_t>(CeilDiv(sizeof(RansBody), 16) * 16);
     taps = reinterpret_cast<uint32_t*>(memory + bytes);
     bytes += 16 * kMaxRansSets * info.channels;
-    token = reinterpret_cast<uint32_t*>(memory + bytes);
-    bytes += 4 * table_count * TokenCount(info);
+    context = reinterpret_cast<RansContext*>(memory + bytes);
+    bytes += kContextBytes * info.channels * kRansLevels;
+    token = reinterpret_cast<RansScratchToken*>(memory + bytes);
+    bytes += kTokenBytes * table_count * TokenCount(info);
     row_above = reinterpret_cast<uint32_t*>(memory + bytes);
     bytes += 4 * (info.sample_bytes() * info.channels << info.tile_width_log2);
-    first_token = memory + bytes;
-    bytes += table_count * kFirstTokens;
-    context = memory + bytes;
-    bytes += info.channels * kRansLevels;
+    first_token = reinterpret_cast<RansFirstToken*>(memory + bytes);
+    bytes += kFirstTokenBytes * table_count * kFirstTokens;
     return bytes;
   }
 
