@@ -161,7 +161,7 @@ Row TimeBatch(Timer* timer, const std::string& file, const ImageView& view, size
     samples.push_back({view, {output.data() + i * stride, view.info.row_bytes()}});
   }
   BatchLayout layout;
-  layout.Plan(samples);
+  layout.Plan(samples, GetGpuLimits());
   const DeviceMemory device(layout.total_bytes());
   {
     std::vector<uint8_t> staging(layout.total_bytes());

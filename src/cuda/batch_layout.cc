@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/rans_lookup.cuh"
 #include "cuda/warp_scratch.cuh"
 
 namespace l3 {
@@ -14,12 +15,55 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
+// The tasks of a sample, in whole blocks.
+uint64_t TaskCount(const BatchSample& sample, uint32_t warps_per_block) {
+  return CeilDiv(sample.view.info.tile_count(), warps_per_block) * warps_per_block;
+}
+
+// How many warps should share tables: as many as keep most warps at work, since
+// shared memory limits the blocks, and the last block of a sample has idle warps.
+uint32_t ChooseWarpsPerBlock(const std::vector<BatchSample>& samples, uint32_t scratch_bytes,
+                             const GpuLimits& limits) {
+  uint64_t tiles = 0;
+  for (const BatchSample& sample : samples) tiles += sample.view.info.tile_count();
+  uint32_t best = 1;
+  double best_busy = 0;
+  for (uint32_t warps = 1; warps <= kMaxWarpsPerBlock; ++warps) {
+    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + warps * scratch_bytes;
+    if (bytes > limits.shared_bytes_per_block) break;
+    const uint32_t blocks = std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
+                                     limits.rans_warps / warps);
+    uint64_t tasks = 0;
+    for (const BatchSample& sample : samples) tasks += TaskCount(sample, warps);
+    const double busy =
+        blocks * warps * (static_cast<double>(tiles) / static_cast<double>(tasks));
+    if (busy > best_busy) {
+      best = warps;
+      best_busy = busy;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
-void BatchLayout::Plan(const std::vector<BatchSample>& samples) {
+void BatchLayout::Plan(const std::vector<BatchSample>& samples, const GpuLimits& limits) {
   samples_ = &samples;
   places_.resize(samples.size());
   pieces_.clear();
+
+  scratch_bytes_ = sizeof(WarpScratch);
+  has_rans_ = false;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    places_[i].has_rans = HasRansTile(samples[i].view);
+    if (!places_[i].has_rans) continue;
+    has_rans_ = true;
+    const ImageInfo& info = samples[i].view.info;
+    const uint32_t bytes =
+        RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
+    scratch_bytes_ = std::max(scratch_bytes_, bytes);
+  }
+  warps_per_block_ = has_rans_ ? ChooseWarpsPerBlock(samples, scratch_bytes_, limits) : 1;
 
   // Images with the costliest tiles go first, so that small ones fill the end.
   order_.resize(samples.size());
@@ -35,7 +79,7 @@ void BatchLayout::Plan(const std::vector<BatchSample>& samples) {
   task_count_ = 0;
   for (size_t i : order_) {
     places_[i].first_task = task_count_;
-    task_count_ += samples[i].view.info.tile_count();
+    task_count_ += TaskCount(samples[i], warps_per_block_);
   }
 
   samples_offset_ = Align16(results_bytes());
@@ -45,17 +89,10 @@ void BatchLayout::Plan(const std::vector<BatchSample>& samples) {
     places_[i].table_offset = offset;
     offset = Align16(offset + 2 * uint64_t{samples[i].view.value_count});
   }
-  scratch_bytes_ = sizeof(WarpScratch);
-  has_rans_ = false;
   for (size_t i = 0; i < samples.size(); ++i) {
-    const ImageView& view = samples[i].view;
-    places_[i].rans_offset = 0;
-    if (!HasRansTile(view)) continue;
-    has_rans_ = true;
+    if (!places_[i].has_rans) continue;
     places_[i].rans_offset = offset;
     offset = Align16(offset + sizeof(RansModel));
-    const uint32_t tables = GetRansModel(view).table_count;
-    scratch_bytes_ = std::max(scratch_bytes_, RansScratch().Place(view.info, tables, nullptr));
   }
   for (size_t i = 0; i < samples.size(); ++i) {
     const uint64_t bytes = samples[i].view.payloads_bytes;
@@ -79,7 +116,7 @@ void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) co
   if (sample.view.value_count != 0) {
     ReadValueTable(sample.view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
-  if (place.rans_offset != 0) {
+  if (place.has_rans) {
     const RansModel model = GetRansModel(sample.view);
     std::memcpy(staging + place.rans_offset, &model, sizeof(model));
   }
@@ -100,7 +137,7 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
     descriptor.map.table = reinterpret_cast<const uint16_t*>(device + place.table_offset);
     descriptor.map.value_count = view.value_count;
   }
-  if (place.rans_offset != 0) {
+  if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
   descriptor.output = (*samples_)[sample].output;
@@ -120,12 +157,22 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
     out += sizeof(task);
     begin = end;
   }
+  const TileTask filler = {static_cast<uint32_t>(sample), 0, 0, 0};
+  const uint64_t task_count = TaskCount((*samples_)[sample], warps_per_block_);
+  for (uint64_t i = view.info.tile_count(); i < task_count; ++i) {
+    std::memcpy(out, &filler, sizeof(filler));
+    out += sizeof(filler);
+  }
 }
 
 TileBatch BatchLayout::Batch(uint8_t* device) const {
   return {reinterpret_cast<const DecodeSample*>(device + samples_offset_),
           reinterpret_cast<const TileTask*>(device + tasks_offset_),
-          reinterpret_cast<uint64_t*>(device), task_count_, scratch_bytes_, has_rans_};
+          reinterpret_cast<uint64_t*>(device),
+          task_count_,
+          warps_per_block_,
+          scratch_bytes_,
+          has_rans_};
 }
 
 }  // namespace l3

@@ -20,11 +20,19 @@ struct BatchSample {
   ImageOutput output;
 };
 
+// What a multiprocessor has room for.
+struct GpuLimits {
+  uint32_t shared_bytes;            // of shared memory
+  uint32_t shared_bytes_per_block;  // at most
+  uint32_t reserved_bytes;          // of it that a block takes besides its own
+  uint32_t rans_warps;              // as many as have registers
+};
+
 class BatchLayout {
  public:
   // Plans a batch. `samples` and the encoded bytes must outlive the calls of
   // WritePiece. Storage of the plan before is reused.
-  void Plan(const std::vector<BatchSample>& samples);
+  void Plan(const std::vector<BatchSample>& samples, const GpuLimits& limits);
 
   // Size of the buffer. It must be 16-byte aligned.
   uint64_t total_bytes() const { return total_bytes_; }
@@ -43,7 +51,8 @@ class BatchLayout {
   struct Place {
     uint64_t first_task;
     uint64_t table_offset;
-    uint64_t rans_offset;  // 0 without a rans tile
+    bool has_rans;
+    uint64_t rans_offset;
     uint64_t payloads_offset;
   };
   // A run of a sample's payload bytes; its first piece brings the rest of the sample.
@@ -63,6 +72,7 @@ class BatchLayout {
   uint64_t samples_offset_ = 0;
   uint64_t tasks_offset_ = 0;
   uint64_t task_count_ = 0;
+  uint32_t warps_per_block_ = 1;
   uint32_t scratch_bytes_ = 0;
   bool has_rans_ = false;
   uint64_t total_bytes_ = 0;

@@ -23,20 +23,34 @@ constexpr int kWarpsPerSm = 20;
 constexpr int kWarpsPerSm = 22;
 #endif
 
-// Where a batch has rans tiles: their tables take shared memory, and leave room
-// for about so many.
-constexpr int kRansWarpsPerSm = 16;
-
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
-// the same on all lanes, and a finished warp makes room at once.
+// the same on all lanes, and a finished warp makes room at once. With rans tiles,
+// block -> some tiles of an image, a row of threads -> tile; the shared memory has
+// the image's tables, then each warp's scratch.
 template <bool kRans>
-__global__ void __launch_bounds__(kWarpLanes, kRans ? kRansWarpsPerSm : kWarpsPerSm)
-    DecodeTiles(TileBatch batch) {
-  extern __shared__ uint4 scratch[];
+__global__ void __launch_bounds__(kRans ? kWarpLanes * kMaxWarpsPerBlock : kWarpLanes,
+                                  kRans ? 2 : kWarpsPerSm) DecodeTiles(TileBatch batch) {
+  extern __shared__ uint4 shared[];
+  uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
+  RansLookup* lookup = nullptr;
+  uint32_t task_number = blockIdx.x;
   DeviceWarp warp;
-  const TileTask task = batch.tasks[blockIdx.x];
+  if constexpr (kRans) {
+    lookup = reinterpret_cast<RansLookup*>(scratch);
+    const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
+    scratch += sizeof(RansLookup) + warp_index * batch.scratch_bytes;
+    task_number = blockIdx.x * batch.warps_per_block + warp_index;
+    const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
+    if (sample.rans != nullptr) {
+      BuildRansLookup(warp, warp_index, batch.warps_per_block, *sample.rans,
+                      sample.info.used_bits, lookup);
+    }
+    __syncthreads();
+  }
+  const TileTask task = batch.tasks[task_number];
+  if (kRans && task.payload_units == 0) return;
   const DecodeSample sample = batch.samples[task.sample];
-  const Status status = DecodeTileWarp<kRans>(warp, sample, task, reinterpret_cast<uint8_t*>(scratch));
+  const Status status = DecodeTileWarp<kRans>(warp, sample, task, lookup, scratch);
   if (status != Status::kOk && warp.lane() == 0) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
     atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
@@ -75,7 +89,28 @@ struct Staging {
   CudaEvent uploaded;
 };
 
+int DeviceAttribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  L3_CUDA_CHECK(cudaGetDevice(&device));
+  int value = 0;
+  L3_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
 }  // namespace
+
+GpuLimits GetGpuLimits() {
+  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
+  int blocks = 0;
+  L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &DecodeTiles<true>,
+                                                              kWarps * kWarpLanes, 0));
+  const auto bytes = [](cudaDeviceAttr attribute) {
+    return static_cast<uint32_t>(DeviceAttribute(attribute));
+  };
+  return {bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+          bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          bytes(cudaDevAttrReservedSharedMemoryPerBlock), static_cast<uint32_t>(blocks * kWarps)};
+}
 
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   if (batch.task_count == 0) return;
@@ -84,10 +119,17 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   }
   TileBatch argument = batch;
   void* arguments[] = {&argument};
-  const auto kernel = batch.has_rans ? &DecodeTiles<true> : &DecodeTiles<false>;
-  L3_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
-                                 dim3(static_cast<unsigned>(batch.task_count)), dim3(kWarpLanes),
-                                 arguments, batch.scratch_bytes, stream));
+  uint32_t shared_bytes = batch.warps_per_block * batch.scratch_bytes;
+  const void* kernel = reinterpret_cast<const void*>(&DecodeTiles<false>);
+  if (batch.has_rans) {
+    shared_bytes += static_cast<uint32_t>(sizeof(RansLookup));
+    kernel = reinterpret_cast<const void*>(&DecodeTiles<true>);
+    L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
+  }
+  L3_CUDA_CHECK(cudaLaunchKernel(
+      kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
+      dim3(kWarpLanes, batch.warps_per_block), arguments, shared_bytes, stream));
 }
 
 std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator() {
@@ -116,6 +158,7 @@ struct CudaBatchDecoder::Impl {
   cudaStream_t last_stream = nullptr;
   bool pending = false;  // launched, and not waited for
 
+  const GpuLimits limits = GetGpuLimits();
   std::vector<BatchSample> batch;
   BatchLayout layout;
   std::vector<DecodeResult> results;
@@ -148,7 +191,7 @@ void CudaBatchDecoder::Impl::Launch(const std::vector<CudaSample>& samples, cuda
   for (const CudaSample& sample : samples) {
     batch.push_back({sample.view, {sample.output_dev, sample.view.info.row_bytes()}});
   }
-  layout.Plan(batch);
+  layout.Plan(batch, limits);
   if (device.bytes < layout.total_bytes()) {
     done.Synchronize();
     device = {};

@@ -34,11 +34,11 @@ L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {
   return LoadU32(p);
 #endif
 }
-L3_DEVICE uint32_t LoadConstantHalf(const uint8_t* p) {
+L3_DEVICE uint32_t LoadConstantHalf(const uint16_t* p) {
 #if defined(__CUDA_ARCH__)
-  return __ldg(reinterpret_cast<const uint16_t*>(p));
+  return __ldg(p);
 #else
-  return LoadU16(p);
+  return *p;
 #endif
 }
 L3_DEVICE Chunk LoadConstantChunk(const uint8_t* p) {
@@ -63,6 +63,14 @@ L3_DEVICE void StoreWord(uint8_t* p, uint32_t v) {
   *reinterpret_cast<uint32_t*>(p) = v;
 #else
   StoreU32(p, v);
+#endif
+}
+L3_DEVICE void StoreTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint2*>(p) = make_uint2(first, second);
+#else
+  StoreU32(p, first);
+  StoreU32(p + 4, second);
 #endif
 }
 L3_DEVICE void CopyChunk(const uint8_t* from, uint8_t* to) {

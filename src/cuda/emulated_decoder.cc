@@ -4,13 +4,19 @@
 #include <memory>
 
 #include "cuda/emulated_warp.h"
+#include "cuda/rans_lookup.cuh"
 #include "cuda/tile_kernels.cuh"
 
 namespace l3 {
+namespace {
+
+constexpr GpuLimits kEmulatedGpu = {228 << 10, 227 << 10, 1 << 10, 20};
+
+}  // namespace
 
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& samples) {
   BatchLayout layout;
-  layout.Plan(samples);
+  layout.Plan(samples, kEmulatedGpu);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   for (size_t piece = 0; piece < layout.piece_count(); ++piece) {
@@ -19,11 +25,20 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& sa
 
   const TileBatch batch = layout.Batch(buffer.get());
   WarpEmulator emulator;
+  const auto lookup = std::make_unique<RansLookup>();
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
+    const DecodeSample& sample = batch.samples[task.sample];
+    if (i % batch.warps_per_block == 0 && sample.rans != nullptr) {
+      emulator.Run([&](EmulatedWarp& warp) {
+        BuildRansLookup(warp, 0, 1, *sample.rans, sample.info.used_bits, lookup.get());
+      });
+    }
+    if (task.payload_units == 0) continue;
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status = DecodeTileWarp<true>(warp, batch.samples[task.sample], task, scratch.get());
+      const Status status =
+          DecodeTileWarp<true>(warp, sample, task, lookup.get(), scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
       uint64_t& result = batch.results[task.sample];
       result = std::min(result, BadTile(task.tile, status));

@@ -23,6 +23,7 @@ class WarpEmulator;
 class EmulatedWarp {
  public:
   uint32_t lane() const { return lane_; }
+  uint32_t LanesBelow() const { return (1u << lane_) - 1; }
   uint32_t Shuffle(uint32_t v, uint32_t i) const;
   uint32_t ShuffleUp(uint32_t v, uint32_t first) const;
   uint32_t ShuffleDown(uint32_t v) const;

@@ -5,6 +5,7 @@
 // Windows, mirrors, other sample types and CHW are other policies.
 #pragma once
 
+#include "core/tile.h"
 #include "cuda/device_memory.h"
 #include "cuda/sample_group.cuh"
 #include "cuda/warp.h"
@@ -58,19 +59,37 @@ class HwcStore {
     if (tail < bytes) out[tail] = row[tail];
   }
 
-  // The same by one lane alone, for a few pixels that are 16-byte aligned.
-  L3_DEVICE void StorePixels(const uint8_t* pixels, uint32_t x, uint32_t y,
-                             uint32_t width) const {
+  // Stores whole pixels from (x, y) of the tile on, by this lane alone. `words`
+  // hold their samples, channels interleaved.
+  template <uint32_t kWords>
+  L3_DEVICE void StorePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
+    static_assert(kWords % 2 == 0);
     uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
-    const uint32_t bytes = width * kPixelBytes;
-    const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out));
-    uint32_t at = 0;
-    if (misaligned % 16 == 0) {
-      for (; at + 16 <= bytes; at += 16) CopyChunk(pixels + at, out + at);
-    } else if (misaligned % 4 == 0) {
-      for (; at + 4 <= bytes; at += 4) StoreWord(out + at, LoadWord(pixels + at));
+    const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 8);
+    if (misaligned == 0) {
+      L3_UNROLL
+      for (uint32_t i = 0; i < kWords; i += 2) StoreTwoWords(out + 4 * i, words[i], words[i + 1]);
+      return;
     }
-    for (; at < bytes; ++at) out[at] = pixels[at];
+    const uint32_t head = (0u - misaligned) & 3;  // bytes before the first whole word
+    L3_UNROLL
+    for (uint32_t i = 0; i + 1 < kWords; ++i) {
+      StoreWord(out + head + 4 * i, FunnelShift(words[i], words[i + 1], 8 * head));
+    }
+    L3_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      if (i < head) {
+        out[i] = static_cast<uint8_t>(words[0] >> (8 * i));
+      } else {
+        out[4 * (kWords - 1) + i] = static_cast<uint8_t>(words[kWords - 1] >> (8 * i));
+      }
+    }
+  }
+
+  // Stores one sample of pixel (x, y) of the tile, by this lane alone.
+  L3_DEVICE void StoreOne(uint32_t sample, uint32_t x, uint32_t y, uint32_t channel,
+                          uint32_t sample_bits) const {
+    StoreSample(tile_ + y * row_stride_bytes_ + x * kPixelBytes, channel, sample, sample_bits);
   }
 
  private:

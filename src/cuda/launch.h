@@ -2,11 +2,15 @@
 // Layer: cuda.
 #pragma once
 
+#include "cuda/batch_layout.h"
 #include "cuda/tile_batch.h"
 
 struct CUstream_st;
 
 namespace l3 {
+
+// Of the current device. Throws std::runtime_error if CUDA fails.
+GpuLimits GetGpuLimits();
 
 // Queues the decoding of a batch that lies in device memory. Throws
 // std::runtime_error if CUDA refuses the launch.

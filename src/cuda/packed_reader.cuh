@@ -24,7 +24,7 @@ class RunningCheck {
   }
 
   // Reads on until the bytes before `end` have been asked for.
-  L3_DEVICE void ReadTo(uint64_t end) {
+  L3_DEVICE void ReadTo(uint32_t end) {
     if (end > size_) end = size_;
     while (read_bytes_ < end) Step();
   }

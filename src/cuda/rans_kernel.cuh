@@ -1,321 +1,491 @@
-// The rans coding on a warp, by the rules of core/rans.h. Layer: cuda.
+// Decodes a rans tile with a warp, by the rules of core/rans.h. Layer: cuda.
+// Written against a warp (warp.h) and a store policy (hwc_store.cuh).
 //
-//   grid -> tiles, warp -> tile, lane -> every 32nd row, two pixels behind the
-//   lane before (fewer lanes in narrow tiles)
+//   warp -> tile, lane -> rows lane, lane + lanes, ..., step by step:
 //
-//   lane 0   . . . . . . x
-//   lane 1   . . . . x        what lane 0 decoded a step ago is lane 1's NE
-//   lane 2   . . x
+//   lane    0         1             2             3        ...
+//   step s  pixel s   pixel s - 2   pixel s - 4   pixel s - 6
 //
-// What a lane knows of the rows above comes by shuffles from the lane before; the
-// rows of the last lane pass through shared memory to lane 0.
+// Lanes pass their pixels on by shuffle; lane 0 finds those of the last lane in
+// shared memory. There too pixels wait until a lane has a run of them to store.
 #pragma once
 
+#include "core/color.h"
 #include "core/rans.h"
+#include "core/residual.h"
 #include "core/tile.h"
 #include "cuda/device_memory.h"
 #include "cuda/packed_reader.cuh"
-#include "cuda/rans_window.cuh"
+#include "cuda/rans_lookup.cuh"
+#include "cuda/rans_samples.cuh"
 #include "cuda/tile_tools.cuh"
 #include "cuda/warp.h"
 #include "cuda/warp_scratch.cuh"
 
 namespace l3 {
 
-// Fills the tables of the scratch. The lanes share the work.
-template <class Warp>
-L3_DEVICE void LoadRansTables(Warp& warp, uint32_t tokens, const RansModel& model,
-                              const RansScratch& scratch) {
-  constexpr uint32_t kSlots = RansScratch::kSlotsPerEntry;
-  for (uint32_t t = warp.lane(); t < model.table_count; t += kWarpLanes) {
-    RansFirstToken* first_token = scratch.first_token + t * RansScratch::kFirstTokens;
-    uint32_t start = 0;
-    uint32_t entry = 0;
-    L3_NO_UNROLL
-    for (uint32_t number = 0; number < tokens; ++number) {
-      const RansToken token = GetRansToken(number);
-      const uint32_t frequency = model.frequency[t][number];
-      scratch.token[t * tokens + number] = {
-          static_cast<uint16_t>(start), static_cast<uint16_t>(frequency),
-          static_cast<uint16_t>(token.base), static_cast<uint16_t>(token.raw_bits)};
-      start += frequency;
-      for (; entry * kSlots < start; ++entry) {
-        const uint32_t left = start - entry * kSlots;
-        first_token[entry] = {static_cast<uint8_t>(number),
-                              static_cast<uint8_t>(left < kSlots ? left : kSlots)};
-      }
+// The values of a pixel in the order of channels. `value` is in coding order.
+template <uint32_t kChannels, class Samples>
+L3_DEVICE void PackPixel(const uint32_t (&value)[kChannels],
+                         uint32_t (&words)[PixelWords(kChannels, Samples::kBytes)]) {
+  const auto at = [&value](uint32_t c) {
+    return c < kChannels ? value[RansChannel(kChannels, c)] : 0;
+  };
+  if constexpr (kChannels == 1) {
+    words[0] = value[0];
+  } else if constexpr (Samples::kBytes == 1) {
+    words[0] = PermuteBytes(at(0), at(1), 0x0040);
+    if constexpr (kChannels == 3) words[0] = PermuteBytes(words[0], at(2), 0x4410);
+    if constexpr (kChannels == 4) {
+      words[0] = LowHalves(words[0], PermuteBytes(at(2), at(3), 0x0040));
+    }
+  } else {
+    words[0] = LowHalves(at(0), at(1));
+    if constexpr (kChannels > 2) words[1] = LowHalves(at(2), at(3));
+  }
+}
+
+// The pixels of a run, without gaps between them.
+template <uint32_t kChannels, uint32_t kBytes>
+L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kRunPixels][PixelWords(kChannels, kBytes)],
+                             uint32_t (&words)[kRunPixels * kChannels * kBytes / 4]) {
+  constexpr uint32_t kPixelBytes = kChannels * kBytes;
+  if constexpr (kPixelBytes % 4 == 0) {
+    constexpr uint32_t kWords = kPixelBytes / 4;
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels * kWords; ++i) words[i] = pixel[i / kWords][i % kWords];
+  } else if constexpr (kPixelBytes == 1) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
+      words[i] = LowHalves(PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x0040),
+                           PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x0040));
+    }
+  } else if constexpr (kPixelBytes == 2) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
+      words[i] = LowHalves(pixel[2 * i][0], pixel[2 * i + 1][0]);
+    }
+  } else if constexpr (kPixelBytes == 3) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
+      words[3 * i] = PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x4210);
+      words[3 * i + 1] = PermuteBytes(pixel[4 * i + 1][0], pixel[4 * i + 2][0], 0x5421);
+      words[3 * i + 2] = PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x6542);
+    }
+  } else {
+    static_assert(kPixelBytes == 6);
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
+      words[3 * i] = pixel[2 * i][0];
+      words[3 * i + 1] = LowHalves(pixel[2 * i][1], pixel[2 * i + 1][0]);
+      words[3 * i + 2] = PermuteBytes(pixel[2 * i + 1][0], pixel[2 * i + 1][1], 0x5432);
     }
   }
 }
 
-// Fills in what depends on the tile: contexts and coefficients.
-template <uint32_t kChannels, class Warp>
-L3_DEVICE void LoadRansBody(Warp& warp, const RansModel& model, const uint8_t* payload,
-                            uint32_t tokens_per_table, const RansScratch& scratch) {
-  const RansBody& body = *scratch.body;
-  for (uint32_t i = warp.lane(); i < kChannels * kRansLevels; i += kWarpLanes) {
-    const uint32_t p = i / kRansLevels;
-    const uint32_t level = i % kRansLevels;
-    uint32_t set = 0;
-    while (set + 1 < body.sets[p] && level >= model.set_begin[p][set]) ++set;
-    const uint32_t table = model.table_of_level[p][level];
-    scratch.context[i] = {static_cast<uint16_t>(table * tokens_per_table),
-                          static_cast<uint16_t>(table * RansScratch::kFirstTokens),
-                          4 * (p * kMaxRansSets + set)};
-  }
-  for (uint32_t i = warp.lane(); i < kChannels * kMaxRansSets; i += kWarpLanes) {
-    const uint32_t p = i / kMaxRansSets;
-    const uint32_t set = i % kMaxRansSets;
-    if (set >= body.sets[p]) continue;
-    const uint32_t taps = RansTapCount(GetRansRole(kChannels, p));
-    const uint8_t* k = payload + body.coefficients_offset[p] + set * taps;
-    // In the order of RansWindow: NE N NW NWW, W WW NNE NN, and two crosses.
-    uint32_t* words = scratch.taps + 4 * i;
-    words[0] = k[0] | k[1] << 8 | k[2] << 16 | static_cast<uint32_t>(k[7]) << 24;
-    words[1] = k[3] | k[5] << 8 | k[6] << 16 | static_cast<uint32_t>(k[4]) << 24;
-    for (uint32_t word = 2; word < taps / 4; ++word) words[word] = LoadU32(k + 4 * word);
-  }
-}
-
-// A level's place in a table of levels: RansLevel of core/rans_model.h, by way of a
-// float, whose exponent and first two bits are side by side.
-L3_DEVICE uint32_t LevelOf(uint32_t activity) {
-#if defined(__CUDA_ARCH__)
-  return (__float_as_uint(static_cast<float>(static_cast<int32_t>(activity + 8))) >> 21) -
-         4 * (3 + 127);
-#else
-  return RansLevel(activity);
-#endif
-}
-
-// The state of a lane, and the words that the lanes share.
-template <class Warp>
-class RansState {
+// The state of a lane, and the words that refill the states of all lanes. The
+// state of a lane without a pixel waits, while the lane computes with another.
+class RansStates {
  public:
-  L3_DEVICE RansState(const uint8_t* payload, uint32_t pos, uint32_t state)
-      : payload_(payload), pos_(pos), state_(state) {}
+  L3_DEVICE RansStates(uint32_t lanes_below, uint32_t begin, const uint8_t* words)
+      : words_(reinterpret_cast<const uint16_t*>(words)),
+        waiting_(begin),
+        lanes_below_(lanes_below) {}
 
-  L3_DEVICE uint32_t value() const { return state_; }
-  L3_DEVICE uint32_t pos() const { return pos_; }
+  // The next word.
+  L3_DEVICE const uint8_t* words() const { return reinterpret_cast<const uint8_t*>(words_); }
+  L3_DEVICE uint32_t current() const { return current_; }
+  L3_DEVICE uint32_t End() const { return active_ ? current_ : waiting_; }
 
-  // Takes a token from the state of an active lane.
-  L3_DEVICE RansScratchToken TakeToken(bool active, const RansScratchToken* tokens,
-                                       const RansFirstToken* first_tokens) {
-    const uint32_t slot = state_ & (kRansScale - 1);
-    const RansFirstToken first = first_tokens[slot / RansScratch::kSlotsPerEntry];
-    uint32_t number = first.token;
-    if (slot % RansScratch::kSlotsPerEntry >= first.slots) ++number;
-    RansScratchToken token = tokens[number];
-    while (slot - token.start >= token.frequency) token = tokens[++number];
-    const uint32_t next = token.frequency * (state_ >> kRansScaleBits) + slot - token.start;
-    if (active) state_ = next;
-    return token;
+  // Whether the lane has a pixel.
+  L3_DEVICE bool active() const { return active_; }
+  L3_DEVICE void SetActive(bool active) {
+    if (active == active_) return;
+    active_ = active;
+    const uint32_t current = current_;
+    current_ = waiting_;
+    waiting_ = current;
   }
-  // Takes raw bits from the state of an active lane.
-  L3_DEVICE uint32_t TakeRaw(bool active, uint32_t bits) {
-    const uint32_t raw = state_ & ~(~0u << bits);
-    if (active) state_ >>= bits;
-    return raw;
-  }
-  // Refills the states of active lanes; the words may lie past the payload.
-  L3_DEVICE void Refill(Warp& warp, bool active) {
-    const bool hungry = active && state_ < kRansStateBegin;
-    const uint32_t lanes = warp.Ballot(hungry);
+
+  // Goes on with `state`; small states of active lanes are refilled.
+  template <class Warp>
+  L3_DEVICE void Update(Warp& warp, uint32_t state) {
+    const bool hungry = active_ && state < kRansStateBegin;
+    const uint32_t hungry_lanes = warp.Ballot(hungry);
     if (hungry) {
-      const uint32_t before = PopCount(lanes & ((1u << warp.lane()) - 1));
-      state_ = state_ << 16 | LoadConstantHalf(payload_ + (pos_ + 2 * before));
+      const uint32_t before = PopCount(hungry_lanes & lanes_below_);
+      state = LowHalves(LoadConstantHalf(words_ + before), state);
     }
-    pos_ += 2 * PopCount(lanes);
+    current_ = state;
+    words_ += PopCount(hungry_lanes);
   }
 
  private:
-  const uint8_t* payload_;
-  uint32_t pos_;
-  uint32_t state_;
+  const uint16_t* words_;
+  uint32_t current_ = kRansStateBegin;
+  uint32_t waiting_;
+  bool active_ = false;
+  uint32_t lanes_below_;
 };
 
-// The prediction of a channel, before it is limited. `first` and `second` are the channels
-// at positions 0 and 1, with their values of the same pixel.
-template <uint32_t kSampleBytes>
-L3_DEVICE int32_t PredictByTaps(RansRole role, const RansWindow<kSampleBytes>& own,
-                                const RansWindow<kSampleBytes>& first, uint32_t first_value,
-                                const RansWindow<kSampleBytes>& second, uint32_t second_value,
-                                const uint32_t* taps) {
-  using Samples = Quad<kSampleBytes>;
-  Samples above = own.above;
-  Samples beside = own.beside;
-  if (role == RansRole::kSecond) {
-    above = Samples::template Pick<0, 1, 2, 4>(above, Samples::OfValue(first_value));
-  }
-  if (role == RansRole::kThird) {
-    above = Samples::template Pick<0, 1, 2, 4>(above, Samples::OfValue(second_value));
-    beside = Samples::template Pick<0, 1, 4, 3>(beside, Samples::OfValue(first_value));
-  }
-  int32_t sum = beside.Dot(above.Dot(32, taps[0]), taps[1]);
-  if (role != RansRole::kFirst) sum = first.cross.Dot(sum, taps[2]);
-  if (role == RansRole::kThird) sum = second.cross.Dot(sum, taps[3]);
-  return sum >> 6;
-}
+// A lane of a tile. kFitted says that every channel has coefficients.
+template <uint32_t kChannels, class Samples, bool kFitted>
+class RansLane {
+ public:
+  using Scratch = RansScratch<kChannels, Samples::kBytes>;
 
-// The same by the gradient predictor.
-template <uint32_t kSampleBytes>
-L3_DEVICE int32_t PredictByGradient(RansRole role, const RansWindow<kSampleBytes>& own,
-                                    const RansWindow<kSampleBytes>& first, uint32_t first_value) {
-  int32_t n = static_cast<int32_t>(own.cross.template Get<1>());
-  int32_t nw = static_cast<int32_t>(own.cross.template Get<2>());
-  int32_t w = static_cast<int32_t>(own.cross.template Get<3>());
-  if (role == RansRole::kFirst) return PredictGradient(w, n, nw);
-  n -= static_cast<int32_t>(first.cross.template Get<1>());
-  nw -= static_cast<int32_t>(first.cross.template Get<2>());
-  w -= static_cast<int32_t>(first.cross.template Get<3>());
-  return static_cast<int32_t>(first_value) + PredictGradient(w, n, nw);
-}
-
-template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
-L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
-                                    const RansModel& model, const TileRect& rect,
-                                    const TilePayload& tile, const Store& store,
-                                    RunningCheck<Warp>* check, uint8_t* memory) {
-  const uint32_t lane = warp.lane();
-  const uint32_t width = rect.width_px;
-  const uint32_t height = rect.height_px;
-  RansScratch scratch;
-  scratch.Place(info, model.table_count, memory);
-  const RansBody& body = *scratch.body;
-  Status status = Status::kOk;
-  if (lane == 0) {
-    status = ParseRansBody(tile.data, tile.size, kChannels, info.used_bits, width, height,
-                           scratch.body);
-  }
-  warp.Sync();
-  status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
-  if (status != Status::kOk) return status;
-  const uint32_t tokens_per_table = kSampleBytes == 1 ? kRansShortTokens
-                                                      : RansScratch::TokenCount(info);
-  LoadRansTables(warp, tokens_per_table, model, scratch);
-  LoadRansBody<kChannels>(warp, model, tile.data, tokens_per_table, scratch);
-
-  const RansSchedule schedule = GetRansSchedule(width, height);
-  const uint32_t last_lane = schedule.lanes - 1;
-  const bool has_state = lane < (body.words_offset - body.states_offset) / 4;
-  RansState<Warp> state(
-      tile.data, body.words_offset,
-      has_state ? LoadU32(tile.data + body.states_offset + 4 * lane) : kRansStateBegin);
-  if (warp.Ballot(state.value() < kRansStateBegin) != 0) return Status::kCorruptTile;
-
-  using Window = RansWindow<kSampleBytes>;
-  constexpr uint32_t kPassed = Window::kPassed;
-  constexpr uint32_t kAbove = kChannels * kPassed;  // words of a column in row_above
-  Window windows[kChannels];
-  uint32_t fitted = 0;  // bit p: channel p has coefficients
-  L3_UNROLL
-  for (uint32_t p = 0; p < kChannels; ++p) {
-    windows[p].Start(body.base[p]);
-    if (body.sets[p] > 0) fitted |= 1u << p;
+  // Initialises the scratch, but for the taps.
+  template <class Warp>
+  L3_DEVICE RansLane(Warp& warp, const ImageInfo& info, const TileRect& rect, const RansBody& body,
+                     const RansLookup& lookup, Scratch* scratch)
+      : lookup_(lookup),
+        scratch_(scratch),
+        schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
+        width_(rect.width_px),
+        height_(rect.height_px),
+        max_value_((1u << info.used_bits) - 1),
+        gradient_weight_(Samples::kActivityScale * lookup.gradient_weight),
+        lane_(warp.lane()),
+        lane_below_(warp.ShuffleUp(warp.lane(), 0)),
+        x_(schedule_.period - 2 * lane_),
+        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px),
+        slot_(0u - 2 * kSlotBytes * lane_),
+        row_place_(x_ - 2),
+        first_row_read_(lane_ == 0 ? schedule_.period - 1 : ~0u) {
     L3_UNROLL
-    for (uint32_t k = 0; k < kPassed; ++k) {
-      if (lane < 2) {
-        scratch.row_above[lane * kAbove + p * kPassed + k] = Window::PassedAtStart(body.base[p], k);
-      }
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      fitted_[p] = kFitted || body.sets[p] != 0;
+      own_[p] = north_[p] = Samples::Start(body.base[p]);
+      before_[p] = {};
     }
+    // Lane 0 reads on when there is no row left.
+    for (uint32_t x = lane_; x < schedule_.period; x += kWarpLanes) PassToRow(x);
+    warp.Sync();
   }
-  const int32_t max_value = (1 << info.used_bits) - 1;
-  const bool long_raw = kSampleBytes == 2 && info.used_bits > 8;
-  const uint32_t gradient_weight = model.gradient_weight;
-  uint8_t* held = scratch.held + lane * kHeldPixels * kChannels * kSampleBytes;
-  bool valid = true;
 
-  uint32_t x = 0u - 2 * lane;
-  uint32_t y = lane < schedule.lanes ? lane : height;
-  uint32_t x_of_first = 0;  // of lane 0
-  for (uint32_t step = 0; step < schedule.steps; ++step) {
-    warp.Sync();  // row_above of the step before
-    check->ReadTo(state.pos() + kReadAheadBytes);
-    const bool active = x < width && y < height;
-    const bool any_edge = warp.Ballot(x == 0 || x == width - 1) != 0;
-    if (++x_of_first == schedule.period) x_of_first = 0;
-    uint32_t above_first[kAbove] = {};
-    if (lane == 0) {
+  // Whether a lane comes to the first or the last column within `steps` steps.
+  template <class Warp>
+  L3_DEVICE bool MeetsEdges(Warp& warp, uint32_t steps) const {
+    return warp.Ballot(x_ + steps >= width_) != 0;
+  }
+
+  // Decodes a pixel on every lane that has one. `edges` says whether a lane may be
+  // in the first or the last column.
+  template <class Warp>
+  L3_DEVICE void Step(Warp& warp, uint32_t step, bool edges, RansStates* states) {
+    Passed passed[kChannels];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
       L3_UNROLL
-      for (uint32_t i = 0; i < kAbove; ++i) {
-        above_first[i] = scratch.row_above[x_of_first * kAbove + i];
+      for (uint32_t i = 0; i < Passed::kWords; ++i) {
+        passed[p].word[i] = warp.Shuffle(own_[p].word[i], lane_below_);
       }
     }
-    uint32_t values[kChannels] = {};
-    uint32_t magnitudes[kChannels] = {};
+    // Above the first row lies that row itself, two pixels further right.
+    if (step >= first_row_read_) {
+      const auto pixel = scratch_->row[x_ - 1];
+      L3_UNROLL
+      for (uint32_t p = 0; p < kChannels; ++p) {
+        L3_UNROLL
+        for (uint32_t i = 0; i < Passed::kWords; ++i) {
+          passed[p].word[i] = pixel.word[p * Passed::kWords + i];
+        }
+      }
+    }
+    Passed northeast[kChannels];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) northeast[p] = passed[p];
+    const uint32_t row_place = row_place_;
+    row_place_ = x_ - 1;
+    if (edges) MeetEdges(states, northeast);
+
+    Around around[kChannels];
+    uint32_t mixed[kChannels];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      around[p] = Samples::Arrange(northeast[p], north_[p], own_[p], before_[p]);
+      mixed[p] = Samples::MixEnergies(northeast[p], own_[p]);
+      before_[p] = around[p];
+      north_[p] = passed[p];
+    }
+
+    uint32_t value[kChannels] = {};
+    uint32_t magnitude[kChannels];
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
       const RansRole role = GetRansRole(kChannels, p);
-      Window& window = windows[p];
-      uint32_t passed[kPassed];
-      L3_UNROLL
-      for (uint32_t k = 0; k < kPassed; ++k) {
-        passed[k] = warp.ShuffleUp(window.Passed(k), above_first[p * kPassed + k]);
-      }
-      window.Advance(passed, any_edge, x == 0, x == width - 1);
-      const uint32_t mixed = MixRansEnergy(window.west_energy, window.northeast_energy);
-      uint32_t activity = mixed;
-      if (role == RansRole::kFirst) {
-        activity += gradient_weight * window.cross.Gradient();
-      } else {
-        activity += 4 * magnitudes[0];
-        if (role == RansRole::kThird) activity += 8 * magnitudes[1];
-      }
-      const RansContext context = scratch.context[p * kRansLevels + LevelOf(activity)];
-      const RansScratchToken token = state.TakeToken(active, scratch.token + context.token,
-                                                     scratch.first_token + context.first_token);
-      if (long_raw) state.Refill(warp, active);
-      const uint32_t folded = token.base + state.TakeRaw(active, token.raw_bits);
-      state.Refill(warp, active);
-
-      constexpr uint32_t kSecond = kChannels >= 3 ? 1 : 0;
-      int32_t prediction;
-      if ((fitted >> p & 1) != 0) {
-        prediction = PredictByTaps<kSampleBytes>(role, window, windows[0], values[0],
-                                                 windows[kSecond], values[kSecond],
-                                                 scratch.taps + context.taps);
-      } else {
-        prediction = PredictByGradient<kSampleBytes>(role, window, windows[0], values[0]);
-      }
-      prediction = prediction < 0 ? 0 : prediction;
-      prediction = prediction > max_value ? max_value : prediction;
-      values[p] = static_cast<uint32_t>((prediction + UnfoldResidual(folded)) & max_value);
-      // Residuals of 8 bits are below the limit.
-      magnitudes[p] = kSampleBytes == 1 ? (folded + 1) >> 1 : RansMagnitude(folded);
-      window.Finish(values[p], NextRansEnergy(mixed, magnitudes[p]));
+      uint32_t activity = mixed[p];
+      if (role == RansRole::kFirst) activity += gradient_weight_ * Samples::Gradient(around[p]);
+      if (role != RansRole::kFirst) activity += Samples::kActivityScale * 4 * magnitude[0];
+      if (role == RansRole::kThird) activity += Samples::kActivityScale * 8 * magnitude[1];
+      const uint32_t context = lookup_.context[p][LevelOfActivity<Samples>(activity)];
+      const uint32_t folded = ReadFolded(warp, context, states);
+      const int32_t scaled = fitted_[p] ? Predict(role, p, around, value, context)
+                                        : PredictByGradient(role, p, around, value);
+      const uint32_t sign = SpreadLowestBit(folded);
+      const uint32_t residual = (folded >> 1) ^ sign;
+      value[p] =
+          Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) + residual, max_value_, around[p]);
+      magnitude[p] = Samples::LimitMagnitude((folded >> 1) - sign);
+      own_[p] = Samples::Pass(value[p], around[p], Samples::NextEnergy(mixed[p], magnitude[p]));
     }
-    if (state.pos() > tile.size) return Status::kCorruptTile;
+    KeepPixel(value);
+    if (writes_row_) PassToRow(row_place);
+    warp.Sync();
+    ++x_;
+  }
 
-    const auto pass_on = [&](uint32_t column) {
+  // Stores the run of pixels that this lane has completed last, if there is
+  // one. `steps` is how many steps there have been, a multiple of kRunPixels.
+  // Returns false if a value has no sample.
+  template <uint32_t kSampleBytes, class Store>
+  L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
+    const uint32_t done = steps - 2 * lane_;
+    if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
+    const uint32_t back = kRunPixels + done % kRunPixels;
+    const uint8_t* run = Pixels() + (done - back) % (2 * kRunPixels) * kSlotBytes;
+    uint32_t x = x_;
+    uint32_t y = y_;
+    while (x < back) {
+      x += schedule_.period;
+      y -= schedule_.lanes;
+    }
+    x -= back;
+    if (kSampleBytes == Samples::kBytes && map.table == nullptr && x + kRunPixels <= width_) {
+      if (y >= height_) return true;
+      uint32_t pixel[kRunPixels][kPixelWords];
       L3_UNROLL
-      for (uint32_t i = 0; i < kAbove; ++i) {
-        scratch.row_above[column * kAbove + i] = windows[i / kPassed].Passed(i % kPassed);
+      for (uint32_t i = 0; i < kRunPixels; ++i) {
+        L3_UNROLL
+        for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = PixelWord(run + i * kSlotBytes, k);
       }
-    };
-    // The row above the first is the first itself, two places further right.
-    if (step + 2 < width && lane == 0) pass_on(step + 2);
-    if (lane == last_lane && x < width) pass_on(x);
-    if (active) {
-      const uint32_t place = x % kHeldPixels;
+      uint32_t words[kRunPixels * kChannels * Samples::kBytes / 4];
+      InterleaveRun<kChannels, Samples::kBytes>(pixel, words);
+      if (map.shift != 0) {
+        L3_UNROLL
+        for (uint32_t& word : words) word <<= map.shift;
+      }
+      store.StorePixels(words, x, y);
+      return true;
+    }
+    bool valid = true;
+    L3_NO_UNROLL
+    for (uint32_t i = 0; i < kRunPixels; ++i) {
+      if (x == schedule_.period) {
+        x = 0;
+        y += schedule_.lanes;
+      }
+      if (x < width_ && y < height_) {
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          constexpr uint32_t kBits = 8 * Samples::kBytes;
+          const uint32_t word = PixelWord(run + i * kSlotBytes, c * kBits / 32);
+          const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
+          const bool in_table = value < map.value_count;
+          store.StoreOne(in_table ? map(value) : 0, x, y, c, 8 * kSampleBytes);
+          valid = valid && in_table;
+        }
+      }
+      ++x;
+    }
+    return valid;
+  }
+
+ private:
+  using Passed = typename Samples::Passed;
+  using Around = typename Samples::Around;
+  static constexpr uint32_t kPixelWords = PixelWords(kChannels, Samples::kBytes);
+  static constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
+
+  // Begins a row if the one before is done. In the first column what is to the
+  // north stands in for what is to the west, in the last one for what is to the
+  // north-east.
+  L3_DEVICE void MeetEdges(RansStates* states, Passed (&northeast)[kChannels]) {
+    if (x_ >= width_) {
+      if (x_ == schedule_.period) {
+        x_ = 0;
+        y_ += schedule_.lanes;
+      }
+      states->SetActive(x_ < width_ && y_ < height_);
+      writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
       L3_UNROLL
       for (uint32_t p = 0; p < kChannels; ++p) {
-        StoreSample(held, place * kChannels + RansChannel(kChannels, p), values[p] << map.shift,
-                    8 * kSampleBytes);
-      }
-      if (place + 1 == kHeldPixels || x + 1 == width) {
-        if (map.table != nullptr) {
-          valid = LookUp<kSampleBytes>(map, (place + 1) * kChannels, held) && valid;
-        }
-        store.StorePixels(held, x - place, y, place + 1);
+        own_[p] = north_[p];
+        before_[p] = Samples::AroundFrom(north_[p]);
       }
     }
-    if (++x == schedule.period) {
-      x = 0;
-      y += schedule.lanes;
+    if (x_ + 1 >= width_) {
+      L3_UNROLL
+      for (uint32_t p = 0; p < kChannels; ++p) northeast[p] = north_[p];
     }
   }
-  if (!OnAllLanes(warp, valid && state.value() == kRansStateBegin)) return Status::kCorruptTile;
-  return CheckBodyEnd(tile, state.pos());
+
+  // Reads a folded residual.
+  template <class Warp>
+  L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
+    constexpr uint32_t kTableBytes = Samples::kTokens * Samples::kTokenUnit;
+    const uint32_t state = states->current();
+    const uint32_t slot = Select(kRansScale - 1, state, context);
+    // Byte 1 of the context is 4 times the table.
+    const uint32_t place =
+        Dot(context, kTableBytes / 4 << 8, lookup_.token_of_slot[slot]) *
+        (static_cast<uint32_t>(sizeof(RansSymbol)) / Samples::kTokenUnit);
+    const RansSymbol symbol = *reinterpret_cast<const RansSymbol*>(
+        reinterpret_cast<const uint8_t*>(lookup_.symbol) + place);
+    uint32_t next = state + symbol.factor * (state >> kRansScaleBits) +
+                    static_cast<uint32_t>(static_cast<int32_t>(symbol.rest) >> (32 - 11));
+    if (Samples::kLongRaw) {
+      states->Update(warp, next);
+      next = states->current();
+    }
+    const uint32_t dropped = FunnelShift(next, 0, symbol.rest);
+    const uint32_t folded =
+        Samples::TokenBase(symbol.rest) + next - (dropped << (symbol.rest & 31));
+    states->Update(warp, dropped);
+    return folded;
+  }
+
+  // The prediction, times 64 and a fraction.
+  L3_DEVICE int32_t Predict(RansRole role, uint32_t p, const Around* around, const uint32_t* value,
+                            uint32_t context) const {
+    // Byte 0 of the context is the place of its coefficients.
+    const uint32_t place = Dot(context, 1, 0);
+    const RansTaps taps = *reinterpret_cast<const RansTaps*>(
+        reinterpret_cast<const uint8_t*>(scratch_->taps) + place);
+    return Clamp(Samples::Predict(role, around, p, value, taps),
+                 static_cast<int32_t>(max_value_ << 6 | 63));
+  }
+  L3_DEVICE int32_t PredictByGradient(RansRole role, uint32_t p, const Around* around,
+                                      const uint32_t* value) const {
+    const auto number = [](uint32_t v) { return static_cast<int32_t>(v); };
+    int32_t w = number(Samples::W(around[p]));
+    int32_t n = number(Samples::N(around[p]));
+    int32_t nw = number(Samples::NW(around[p]));
+    if (role == RansRole::kFirst) return PredictGradient(w, n, nw) * 64;
+    w -= number(Samples::W(around[0]));
+    n -= number(Samples::N(around[0]));
+    nw -= number(Samples::NW(around[0]));
+    return Clamp(number(Samples::Value(value[0])) + PredictGradient(w, n, nw), number(max_value_)) *
+           64;
+  }
+
+  // Puts a pixel where it waits to be stored.
+  L3_DEVICE void KeepPixel(const uint32_t (&value)[kChannels]) {
+    uint32_t pixel[kPixelWords];
+    PackPixel<kChannels, Samples>(value, pixel);
+    uint8_t* place = Pixels() + slot_ % (2 * kRunPixels * kSlotBytes);
+    slot_ += kSlotBytes;
+    L3_UNROLL
+    for (uint32_t k = 0; k < kPixelWords; ++k) StoreWord(place + 4 * kWarpLanes * k, pixel[k]);
+  }
+  // Puts what this lane passes on where lane 0 finds it.
+  L3_DEVICE void PassToRow(uint32_t x) {
+    auto& pixel = scratch_->row[x];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      L3_UNROLL
+      for (uint32_t i = 0; i < Passed::kWords; ++i) {
+        pixel.word[p * Passed::kWords + i] = own_[p].word[i];
+      }
+    }
+  }
+  // This lane's part of scratch_->pixels, kSlotBytes from pixel to pixel.
+  L3_DEVICE uint8_t* Pixels() const {
+    return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
+  }
+  static L3_DEVICE uint32_t PixelWord(const uint8_t* pixel, uint32_t k) {
+    return LoadWord(pixel + 4 * kWarpLanes * k);
+  }
+
+  const RansLookup& lookup_;
+  Scratch* scratch_;
+  RansSchedule schedule_;
+  uint32_t width_;
+  uint32_t height_;
+  uint32_t max_value_;
+  uint32_t gradient_weight_;
+  uint32_t lane_;
+  uint32_t lane_below_;
+  // Columns done in row y_; schedule_.period if the row has yet to begin.
+  uint32_t x_;
+  uint32_t y_;
+  uint32_t slot_;  // where the next pixel waits
+  // Where in scratch_->row this lane's pixel goes: at x_ - 1 lane 0 finds its
+  // north-east neighbour, as x_ is when the step begins.
+  uint32_t row_place_;
+  uint32_t first_row_read_;  // in steps
+  bool fitted_[kChannels];
+  bool writes_row_ = false;
+  // Of each channel: what this lane passed on last, what was passed to it then,
+  // and what was around its pixel.
+  Passed own_[kChannels];
+  Passed north_[kChannels];
+  Around before_[kChannels];
+};
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, bool kFitted, class Warp,
+          class Store>
+L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                const TileRect& rect, const TilePayload& tile,
+                                const RansBody& body, const RansLookup& lookup, const Store& store,
+                                RunningCheck<Warp>* check,
+                                RansScratch<kChannels, Samples::kBytes>* scratch) {
+  const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
+  const uint32_t begin = begin_offset < body.words_offset
+                             ? LoadConstantWord(tile.data + begin_offset)
+                             : kRansStateBegin;
+  if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
+  RansStates states(warp.LanesBelow(), begin, tile.data + body.words_offset);
+  RansLane<kChannels, Samples, kFitted> lane(warp, info, rect, body, lookup, scratch);
+
+  const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
+  bool valid = true;
+  // A lane's last run may be complete only some steps later, in which no lane has
+  // a pixel.
+  for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
+    const uint32_t pos = static_cast<uint32_t>(states.words() - tile.data);
+    if (pos > tile.size) return Status::kCorruptTile;
+    check->ReadTo(pos + kReadAheadBytes);
+    const bool edges = lane.MeetsEdges(warp, kRunPixels);
+    L3_UNROLL_TWICE
+    for (uint32_t i = 0; i < kRunPixels; ++i) lane.Step(warp, step + i, edges, &states);
+    valid = lane.template StoreRun<kSampleBytes>(step + kRunPixels, map, store) && valid;
+  }
+  if (!OnAllLanes(warp, valid && states.End() == kRansStateBegin)) return Status::kCorruptTile;
+  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words() - tile.data));
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, class Warp, class Store>
+L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                    const TileRect& rect, const TilePayload& payload,
+                                    const RansLookup& lookup, const Store& store,
+                                    RunningCheck<Warp>* check,
+                                    RansScratch<kChannels, Samples::kBytes>* scratch) {
+  TilePayload tile = payload;
+  tile.data = GlobalPointer(payload.data);
+  RansBody body;
+  const Status status = ParseRansBody(tile.data, tile.size, kChannels, info.used_bits,
+                                      rect.width_px, rect.height_px, &body);
+  if (status != Status::kOk) return status;
+  uint32_t least_sets = kMaxRansSets;
+  L3_UNROLL
+  for (uint32_t p = 0; p < kChannels; ++p) {
+    const uint32_t sets = body.sets[p];
+    if (sets < least_sets) least_sets = sets;
+    if (warp.lane() < kMaxRansSets && sets != 0) {
+      // Levels of sets that are missing have the last one.
+      const uint32_t set = warp.lane() < sets ? warp.lane() : sets - 1;
+      const RansRole role = GetRansRole(kChannels, p);
+      scratch->taps[p][warp.lane()] = LoadRansTaps(
+          tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
+    }
+  }
+  // From lane 0, so that the compiler sees that lanes do not part here.
+  return warp.Shuffle(least_sets, 0) != 0
+             ? DecodeRansRows<kChannels, kSampleBytes, Samples, true>(
+                   warp, info, map, rect, tile, body, lookup, store, check, scratch)
+             : DecodeRansRows<kChannels, kSampleBytes, Samples, false>(
+                   warp, info, map, rect, tile, body, lookup, store, check, scratch);
 }
 
 }  // namespace l3

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/predictor.h"
+#include "cuda/lane_math.cuh"
 #include "cuda/warp.h"
 #include "format/constants.h"
 #include "format/portable.h"
@@ -10,53 +11,6 @@
 namespace l3 {
 
 constexpr uint32_t kRowSpan = kWarpLanes * kGroupSize;  // pixels of a row that a warp holds
-
-// Bits `shift` modulo 32 and up of hi:lo.
-L3_DEVICE uint32_t FunnelShift(uint32_t lo, uint32_t hi, uint32_t shift) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_r(lo, hi, shift);
-#else
-  return static_cast<uint32_t>((uint64_t{hi} << 32 | lo) >> (shift % 32));
-#endif
-}
-
-// The same for a `shift` of 0 to 32.
-L3_DEVICE uint32_t FunnelShiftTo32(uint32_t lo, uint32_t hi, uint32_t shift) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_rc(lo, hi, shift);
-#else
-  return static_cast<uint32_t>((uint64_t{hi} << 32 | lo) >> shift);
-#endif
-}
-
-// Low 16 bits of both, and high 16 bits of both; those of `a` come low.
-L3_DEVICE uint32_t LowHalves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(a, b, 0x5410);
-#else
-  return (a & 0xFFFF) | b << 16;
-#endif
-}
-L3_DEVICE uint32_t HighHalves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(a, b, 0x7632);
-#else
-  return a >> 16 | (b & 0xFFFF0000);
-#endif
-}
-
-L3_DEVICE uint32_t PopCount(uint32_t v) {
-#if defined(__CUDA_ARCH__)
-  return static_cast<uint32_t>(__popc(static_cast<int>(v)));
-#else
-  return static_cast<uint32_t>(__builtin_popcount(v));
-#endif
-}
-
-// Bits of `a` where `mask` has ones, of `b` elsewhere.
-L3_DEVICE uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
-  return (a & mask) | (b & ~mask);
-}
 
 // Eight values in four words of two 16-bit fields. Value i is field i / 4 of
 // word i % 4: neighbours lie in neighbouring words, so all but one of the words'

@@ -29,22 +29,27 @@ struct TileTask {
   uint32_t sample;
   uint32_t tile;
   uint32_t payload_begin;  // in units of 16 bytes, from the sample's payloads
-  uint32_t payload_units;
+  uint32_t payload_units;  // 0 for a task that only fills a block up
 };
 static_assert(sizeof(TileTask) == 16 && std::is_trivially_copyable_v<TileTask>);
 
 struct TileBatch {
   const DecodeSample* samples;
+  // The tasks of a block follow one another, and are of one sample.
   const TileTask* tasks;
   uint64_t* results;  // one for each sample, kNoBadTile before the launch
   uint64_t task_count;
-  uint32_t scratch_bytes;  // of shared memory that a warp needs
+  uint32_t warps_per_block;  // 1 without rans tiles
+  uint32_t scratch_bytes;    // of shared memory that a warp needs, a multiple of 16
   bool has_rans;
 };
 
-// Kernels read up to this many bytes past a payload: whole words, or the words of a
-// step of rans, which are counted only when they have been read.
-constexpr uint32_t kPayloadPaddingBytes = 16 + 2 * 2 * kRansLanes * kMaxChannels;
+// Warps that can share the tables of an image.
+constexpr uint32_t kMaxWarpsPerBlock = 10;
+
+// Kernels read up to this many bytes past a payload: whole words, and the words
+// of a rans tile for some steps before they look where those end.
+constexpr uint32_t kPayloadPaddingBytes = 4096 + 64;
 
 // The result of a sample is the least of its bad tiles' numbers, or kNoBadTile.
 constexpr uint64_t kNoBadTile = ~uint64_t{0};

@@ -97,7 +97,7 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
       const uint32_t count = LaneSamples(warp.lane(), width);
       const uint64_t begin = kTileHeaderBytes + row_bytes * y + x * kPixelBytes;
       uint64_t in = begin + warp.lane() * kGroupSize * kPixelBytes;
-      check->ReadTo(begin + kReadAheadBytes);
+      check->ReadTo(static_cast<uint32_t>(begin) + kReadAheadBytes);
       SampleGroup values[kChannels];
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) values[c].Fill(0);
@@ -254,7 +254,7 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
 template <bool kRans, uint32_t kChannels, uint32_t kSampleBytes, class Warp>
 L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
                               const TilePayload& tile, RunningCheck<Warp>* check,
-                              uint8_t* memory) {
+                              [[maybe_unused]] const RansLookup* lookup, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
   const HwcStore<kChannels * kSampleBytes> store(
       GlobalPointer(TileRow(sample.info, sample.output, rect, 0)), sample.output.row_stride_bytes);
@@ -270,9 +270,16 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
                                                            tile, store, check, scratch);
     case TileCoding::kRans:
       if constexpr (kRans) {
-        return DecodeRansTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map,
-                                                           *GlobalPointer(sample.rans), rect, tile,
-                                                           store, check, memory);
+        if (sample.info.used_bits <= 8) {
+          return DecodeRansTileWarp<kChannels, kSampleBytes, ByteSamples>(
+              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 1>*>(memory));
+        }
+        if constexpr (kSampleBytes == 2) {
+          return DecodeRansTileWarp<kChannels, kSampleBytes, WordSamples>(
+              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
+        }
       }
       break;
   }
@@ -282,22 +289,26 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
 template <bool kRans, uint32_t kSampleBytes, class Warp>
 L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const TileRect& rect,
                                    const TilePayload& tile, RunningCheck<Warp>* check,
-                                   uint8_t* memory) {
+                                   const RansLookup* lookup, uint8_t* memory) {
   switch (sample.info.channels) {
-    case 1: return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, rect, tile, check, memory);
-    case 2: return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, rect, tile, check, memory);
-    case 3: return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, rect, tile, check, memory);
-    default: return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, rect, tile, check, memory);
+    case 1:
+      return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+    case 2:
+      return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+    case 3:
+      return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+    default:
+      return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
   }
 }
 
 // Decodes one tile, which is a rans tile only if kRans says that there are such: they
-// need more registers. The Status is the same on every lane. On an error the
-// tile's part of the output holds unspecified samples; none is written outside.
-// `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+// need more registers, and the image's `lookup`. The Status is the same on every lane.
+// On an error the tile's part of the output holds unspecified samples; none is written
+// outside. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
 template <bool kRans, class Warp>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const TileTask& task,
-                                uint8_t* memory) {
+                                const RansLookup* lookup, uint8_t* memory) {
   const uint8_t* payload =
       GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
@@ -307,8 +318,8 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ti
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status = sample.info.sample_bits == 8
-                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, rect, tile, &check, memory)
-                 : DecodeTileOfDepth<kRans, 2>(warp, sample, rect, tile, &check, memory);
+                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, rect, tile, &check, lookup, memory)
+                 : DecodeTileOfDepth<kRans, 2>(warp, sample, rect, tile, &check, lookup, memory);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

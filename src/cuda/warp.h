@@ -4,6 +4,7 @@
 // A warp type is one lane's view of 32 lanes that run the same function:
 //
 //   uint32_t lane()               0 to 31
+//   uint32_t LanesBelow()         a bit for each lane below
 //   uint32_t Shuffle(v, i)        v of lane i
 //   uint32_t ShuffleUp(v, first)  v of the lane below; `first` in lane 0
 //   uint32_t ShuffleDown(v)       v of the lane above; its own in lane 31
@@ -12,7 +13,7 @@
 //   uint32_t InclusiveScan(v)     sum over this lane and those below
 //   void Sync()                   makes writes to shared memory visible
 //
-// All but lane() are collectives: every lane makes the same calls in the same
+// All but these two are collectives: every lane makes the same calls in the same
 // order.
 #pragma once
 
@@ -25,10 +26,13 @@
 #define L3_UNROLL _Pragma("unroll")
 // For rare loops, to keep the code small.
 #define L3_NO_UNROLL _Pragma("unroll 1")
+// For loops whose turns hand registers on to each other.
+#define L3_UNROLL_TWICE _Pragma("unroll 2")
 #else
 #define L3_DEVICE inline
 #define L3_UNROLL
 #define L3_NO_UNROLL
+#define L3_UNROLL_TWICE
 #endif
 
 namespace l3 {
@@ -37,11 +41,16 @@ constexpr uint32_t kWarpLanes = 32;
 
 #if defined(__CUDACC__)
 
-// For blocks of one warp: the compiler then knows what is the same on all
-// lanes, and keeps it out of their registers and branches.
+// For blocks that are kWarpLanes wide. In blocks of one warp the compiler knows
+// what is the same on all lanes, and keeps it out of their registers and branches.
 class DeviceWarp {
  public:
   L3_DEVICE uint32_t lane() const { return threadIdx.x; }
+  L3_DEVICE uint32_t LanesBelow() const {
+    uint32_t lanes;
+    asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(lanes));
+    return lanes;
+  }
   L3_DEVICE uint32_t Shuffle(uint32_t v, uint32_t i) const {
     return __shfl_sync(kAll, v, static_cast<int>(i));
   }

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/packed.h"
-#include "core/rans.h"
+#include "cuda/rans_samples.cuh"
 #include "cuda/sample_group.cuh"
-#include "format/image_view.h"
+#include "format/constants.h"
 
 namespace l3 {
 
@@ -18,68 +18,41 @@ struct WarpScratch {
   alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
 };
 
-// Pixels that a lane holds back, so that it writes whole chunks.
-constexpr uint32_t kHeldPixels = 16;
+// Pixels that a lane of a rans tile stores at a time, and steps between two stores.
+constexpr uint32_t kRunPixels = 8;
 
-struct alignas(8) RansScratchToken {
-  uint16_t start;
-  uint16_t frequency;
-  uint16_t base;
-  uint16_t raw_bits;
-};
-
-// The token of a slot, and how many slots from there on, of kSlotsPerEntry at most, are its own.
-struct alignas(2) RansFirstToken {
-  uint8_t token;
-  uint8_t slots;
-};
-
-// Where a level finds its tables and coefficients: numbers of entries.
-struct alignas(8) RansContext {
-  uint16_t token;
-  uint16_t first_token;
-  uint32_t taps;
-};
+// Words that the samples of a pixel take, and what a lane passes on of it: as
+// many as can be read at once. `bytes` is 1 where used_bits is at most 8, else 2.
+constexpr uint32_t PixelWords(uint32_t channels, uint32_t bytes) {
+  return (channels * bytes + 3) / 4;
+}
+constexpr uint32_t PassedWords(uint32_t channels, uint32_t bytes) {
+  const uint32_t words = channels * bytes;
+  return words > 4 ? 8 : words > 2 ? 4 : words;
+}
 
 // For rans tiles.
+template <uint32_t kChannels, uint32_t kBytes>
 struct RansScratch {
-  static constexpr uint32_t kSlotsPerEntry = 8;
-  static constexpr uint32_t kFirstTokens = kRansScale / kSlotsPerEntry;
-  static constexpr uint32_t kContextBytes = sizeof(RansContext);
-  static constexpr uint32_t kTokenBytes = sizeof(RansScratchToken);
-  static constexpr uint32_t kFirstTokenBytes = sizeof(RansFirstToken);
+  static constexpr uint32_t kPassedWords = PassedWords(kChannels, kBytes);
+  struct alignas(kPassedWords > 4 ? 16 : 4 * kPassedWords) PassedPixel {
+    uint32_t word[kPassedWords];
+  };
 
-  uint8_t* held;         // pixels, by lane
-  RansBody* body;
-  uint32_t* taps;        // coefficients: 4 words for each set of each channel
-  RansScratchToken* token;    // by table
-  RansFirstToken* first_token;  // of every kSlotsPerEntry-th slot, by table
-  uint32_t* row_above;   // what the last lane passes to lane 0, by column
-  RansContext* context;       // by channel and level
-
-  // Places the parts from `memory` on, which is 16-byte aligned; returns their size.
-  L3_HOST_DEVICE uint32_t Place(const ImageInfo& info, uint32_t table_count, uint8_t* memory) {
-    uint32_t bytes = 0;
-    held = memory;
-    bytes += kRansLanes * kHeldPixels * info.pixel_bytes();
-    body = reinterpret_cast<RansBody*>(memory + bytes);
-    bytes += static_cast<uint32_t>(CeilDiv(sizeof(RansBody), 16) * 16);
-    taps = reinterpret_cast<uint32_t*>(memory + bytes);
-    bytes += 16 * kMaxRansSets * info.channels;
-    context = reinterpret_cast<RansContext*>(memory + bytes);
-    bytes += kContextBytes * info.channels * kRansLevels;
-    token = reinterpret_cast<RansScratchToken*>(memory + bytes);
-    bytes += kTokenBytes * table_count * TokenCount(info);
-    row_above = reinterpret_cast<uint32_t*>(memory + bytes);
-    bytes += 4 * (info.sample_bytes() * info.channels << info.tile_width_log2);
-    first_token = reinterpret_cast<RansFirstToken*>(memory + bytes);
-    bytes += kFirstTokenBytes * table_count * kFirstTokens;
-    return bytes;
-  }
-
-  static L3_HOST_DEVICE uint32_t TokenCount(const ImageInfo& info) {
-    return info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
-  }
+  RansTaps taps[kChannels][kMaxRansSets];
+  // Two runs of each lane: one waits while the next begins.
+  uint32_t pixels[2 * kRunPixels][PixelWords(kChannels, kBytes)][kWarpLanes];
+  // What the last lane passes to lane 0. There are as many as the tile is wide.
+  PassedPixel row[kMaxPackedTileSide];
 };
+
+// Bytes of a RansScratch that tiles of this width need.
+constexpr uint32_t RansScratchBytes(uint32_t channels, uint32_t bytes, uint32_t tile_width_log2) {
+  const uint32_t taps = channels * kMaxRansSets * static_cast<uint32_t>(sizeof(RansTaps));
+  const uint32_t pixels = 2 * kRunPixels * 4 * kWarpLanes * PixelWords(channels, bytes);
+  return taps + pixels + ((4 * PassedWords(channels, bytes)) << tile_width_log2);
+}
+static_assert(sizeof(RansScratch<3, 1>) == RansScratchBytes(3, 1, kMaxPackedTileLog2));
+static_assert(sizeof(RansScratch<4, 2>) == RansScratchBytes(4, 2, kMaxPackedTileLog2));
 
 }  // namespace l3
