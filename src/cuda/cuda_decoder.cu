@@ -14,7 +14,7 @@ namespace l3 {
 namespace {
 
 // Warps that an SM shall hold at once: as many as need no register spilled,
-// or as many blocks as it takes.
+// or as many blocks as it takes. Rans tiles need more registers.
 #if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
 constexpr int kWarpsPerSm = 16;
 #elif __CUDA_ARCH__ < 900
@@ -22,14 +22,19 @@ constexpr int kWarpsPerSm = 20;
 #else
 constexpr int kWarpsPerSm = 22;
 #endif
+#if __CUDA_ARCH__ == 900
+constexpr int kRansWarpsPerSm = 20;
+#else
+constexpr int kRansWarpsPerSm = 16;
+#endif
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
 // block -> some tiles of an image, a row of threads -> tile; the shared memory has
 // the image's tables, then each warp's scratch.
 template <bool kRans>
-__global__ void __launch_bounds__(kRans ? kWarpLanes * kMaxWarpsPerBlock : kWarpLanes,
-                                  kRans ? 2 : kWarpsPerSm) DecodeTiles(TileBatch batch) {
+__global__ void __launch_bounds__(kRans ? kWarpLanes * kRansWarpsPerSm : kWarpLanes,
+                                  kRans ? 1 : kWarpsPerSm) DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
   RansLookup* lookup = nullptr;

@@ -56,7 +56,8 @@ L3_DEVICE void BuildRansLookupOf(const Warp& warp, uint32_t warp_index, uint32_t
       }
       L3_NO_UNROLL
       for (uint32_t i = lane; i < frequency; i += kWarpLanes) {
-        lookup->token_of_slot[kRansScale * table + start + i] = static_cast<uint8_t>(token * Samples::kTokenUnit);
+        lookup->token_of_slot[kRansScale * table + start + i] =
+            static_cast<uint8_t>(token * Samples::kTokenUnit);
       }
       start += frequency;
     }
