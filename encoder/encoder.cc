@@ -99,9 +99,10 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
     for (uint32_t c = 0; c < pixels.channels; ++c) {
       uint16_t* out = planes->plane[c] + y * kMaxPackedTileSide;
       for (uint32_t x = 0; x < rect.width_px; ++x) {
-        const uint32_t sample = SampleAt<Sample>(row, uint64_t{x} * pixels.channels + c);
-        out[x] = coding.Value(sample);
+        out[x] = static_cast<uint16_t>(SampleAt<Sample>(row, uint64_t{x} * pixels.channels + c));
       }
+      if (coding.shift == 0 && coding.table.empty()) continue;
+      for (uint32_t x = 0; x < rect.width_px; ++x) out[x] = coding.Value(out[x]);
     }
   }
 }

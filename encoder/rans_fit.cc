@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 
 namespace l3 {
 namespace {
@@ -73,110 +72,82 @@ void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t*
 
 // Bits to drop so that typical differences stay below kMaxRansDifference.
 uint32_t DifferenceShift(const RansSamples& samples, uint32_t position) {
-  if (samples.used_bits <= 8) return 0;
+  if (samples.used_bits() <= 8) return 0;
   uint64_t sum = 0;
-  for (uint32_t y = 0; y < samples.height_px; ++y) {
-    const uint16_t* row = samples.value[position] + RansAt(0, y);
-    for (int32_t x = 0; x < static_cast<int32_t>(samples.width_px); ++x) {
-      sum += static_cast<uint64_t>(std::abs(row[x] - row[x - 1]));
+  for (uint32_t number = 0; number < samples.wave_count(); ++number) {
+    const RansSamples::Wave wave = samples.GetWave(number);
+    const RansRun run = samples.GetRun(position, wave);
+    const uint16_t* west = run.tap[3];
+    for (uint32_t i = 0; i < wave.count; ++i) {
+      sum += static_cast<uint64_t>(std::abs(run.value[i] - west[i]));
     }
   }
-  const uint64_t mean = sum / (uint64_t{samples.width_px} * samples.height_px);
+  const uint64_t mean = sum / (uint64_t{samples.width_px()} * samples.height_px());
   const uint32_t bits = BitLength(static_cast<uint32_t>(6 * mean));
   return bits > 8 ? bits - 8 : 0;
 }
 
-// How far samples may lie from their predictions, in 1/16: by the model, or, if `blind`,
-// by the pixels alone.
-struct Deviations {
-  uint32_t of_level[kRansLevels];
-
-  Deviations() {
-    for (uint32_t level = 0; level < kRansLevels; ++level) {
-      // The least of the level's activities, a fifth of which is the energy.
-      of_level[level] = 16 + ((4u + (level & 3)) << (level >> 2) << 1) / 5;
-    }
-  }
-
-  void OfRow(const RansSamples& samples, uint32_t position, uint32_t y, bool blind,
-             int32_t* deviation) const {
-    const uint32_t width = samples.width_px;
-    if (blind) {
-      const uint16_t* v = samples.value[position] + RansAt(0, y);
-      const int32_t stride = static_cast<int32_t>(kRansStride);
-      for (int32_t x = 0; x < static_cast<int32_t>(width); ++x) {
-        deviation[x] = 16 + 8 * (std::abs(v[x - 1] - v[x - stride]) +
-                                 std::abs(v[x - stride] - v[x + 1 - stride]));
-      }
-      return;
-    }
-    const uint16_t* folded = samples.folded[position] + y * kMaxPackedTileSide;
-    const uint8_t* level = samples.level[position] + y * kMaxPackedTileSide;
-    for (uint32_t x = 0; x < width; ++x) {
-      deviation[x] = static_cast<int32_t>(of_level[level[x]] + 16 * RansMagnitude(folded[x]));
-    }
-  }
-};
-
 }  // namespace
 
 void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
-  const Deviations deviations;
-  const uint32_t width = samples.width_px;
-  const uint32_t row_step = settings_.effort >= 4 && !blind ? 1 : 2;
-  for (uint32_t p = 0; p < samples.channels; ++p) {
+  const RansKernels& kernels = GetRansKernels();
+  const uint32_t wave_step = settings_.effort >= 6 && !blind ? 1 : settings_.effort >= 4 ? 2 : 4;
+  for (uint32_t p = 0; p < samples.channels(); ++p) {
     shift_ = DifferenceShift(samples, p);
-    int32_t mean = 0;  // of the deviations in the last rows
-    for (uint32_t y = 0; y < samples.height_px; y += row_step) {
-      int32_t deviation[kMaxPackedTileSide];
-      deviations.OfRow(samples, p, y, blind, deviation);
-      const int64_t sum = std::accumulate(deviation, deviation + width, int64_t{0});
-      const int32_t mean_of_row = static_cast<int32_t>(sum / width);
-      mean = mean == 0 ? mean_of_row : (7 * mean + mean_of_row) / 8;
+    int64_t mean = 0;  // of the deviations in the last waves
+    for (uint32_t number = 0; number < samples.wave_count(); number += wave_step) {
+      const RansSamples::Wave wave = samples.GetWave(number);
+      if (wave.count == 0) continue;
+      const RansRun run = samples.GetRun(p, wave);
+      const uint8_t* level = samples.levels(p, wave);
+      int32_t deviation[kMaxRansRun];
+      const int64_t sum = blind ? kernels.deviate_by_pixels(run, deviation)
+                                : kernels.deviate_by_model(samples.folded(p, wave), level,
+                                                           wave.count, deviation);
+      const int64_t mean_of_wave = sum / wave.count;
+      mean = mean == 0 ? mean_of_wave : (15 * mean + mean_of_wave) / 16;
       // One part of the weight: it enters both factors of each product.
-      int16_t weight[kMaxPackedTileSide] = {};
-      const float scale = 32.0f * static_cast<float>(mean);
-      for (uint32_t x = 0; x < width; ++x) {
-        const int32_t w = static_cast<int32_t>(scale / static_cast<float>(deviation[x]));
-        weight[x] = static_cast<int16_t>(std::min(128, std::max(1, w)));
-      }
-      AddRow(samples, p, y, sets, weight);
+      int16_t weight[kMaxRansRun];
+      kernels.find_weights(deviation, wave.count, 32.0f * static_cast<float>(mean), weight);
+      AddRun(run, p, sets, level, weight);
     }
-    const uint32_t columns = Unknowns(GetRansRole(samples.channels, p)).count + 1;
+    const uint32_t columns = Unknowns(GetRansRole(samples.channels(), p)).count + 1;
     for (uint32_t set = 0; set < sets; ++set) Flush(p, set, columns);
   }
 }
 
-void RansFitter::AddRow(const RansSamples& samples, uint32_t position, uint32_t y, uint32_t sets,
-                        const int16_t* weight) {
-  const uint32_t width = samples.width_px;
-  const RansRole role = GetRansRole(samples.channels, position);
-  const Unknowns unknowns(role);
-  const uint32_t columns = unknowns.count + 1;
-  RansTap taps[kMaxRansTaps];
-  GetRansTaps(role, position, taps);
-  const auto row_of = [&](RansTap tap) {
-    return samples.value[tap.position] + static_cast<int32_t>(RansAt(0, y)) + tap.offset;
-  };
-  const uint8_t* level = samples.level[position] + y * kMaxPackedTileSide;
-  const uint32_t places = static_cast<uint32_t>(CeilDiv(width, kRansRowBlock)) * kRansRowBlock;
+void RansFitter::AddRun(const RansRun& run, uint32_t position, uint32_t sets,
+                        const uint8_t* level, const int16_t* weight) {
+  const RansKernels& kernels = GetRansKernels();
+  const Unknowns unknowns(run.role);
+  RansColumns columns;
+  columns.count = unknowns.count + 1;
+  columns.wide = run.used_bits > 8;
+  columns.shift = shift_;
+  for (uint32_t c = 0; c < unknowns.count; ++c) {
+    columns.tap[c] = run.tap[unknowns.tap[c]];
+    columns.reference[c] = run.tap[unknowns.reference[c]];
+  }
+  columns.tap[unknowns.count] = run.value;
+  columns.reference[unknowns.count] = run.tap[Unknowns::kNorth];
+
+  const uint32_t places = static_cast<uint32_t>(CeilDiv(run.count, kRansRunBlock)) * kRansRunBlock;
+  int16_t weight_in_set[kMaxRansSets][kMaxRansRun];
   for (uint32_t set = 0; set < sets; ++set) {
     const uint32_t begin = set == 0 ? 0 : settings_.set_begin[position][set - 1];
     const uint32_t end = set + 1 == sets ? kRansLevels : settings_.set_begin[position][set];
     // Samples of other sets weigh nothing.
-    int16_t weight_in_set[kMaxPackedTileSide];
-    GetRansKernels().select(weight, level, width, begin, end, weight_in_set);
-    Columns& block = columns_[set];
-    if (block.filled + places > kRansProductBlock) Flush(position, set, columns);
-    for (uint32_t c = 0; c < columns; ++c) {
-      const bool target = c == unknowns.count;
-      const RansTap tap = target ? RansTap{position, 0} : taps[unknowns.tap[c]];
-      const RansTap reference = taps[target ? Unknowns::kNorth : unknowns.reference[c]];
-      GetRansKernels().weigh(row_of(tap), row_of(reference), weight_in_set, width, shift_,
-                             block.at[c] + block.filled);
+    if (sets == 1) {
+      std::copy_n(weight, places, weight_in_set[0]);
+    } else {
+      kernels.select(weight, level, run.count, begin, end, weight_in_set[set]);
     }
+    Columns& block = columns_[set];
+    if (block.filled + places > kRansProductBlock) Flush(position, set, columns.count);
+    columns.out[set] = block.at[0] + block.filled;
     block.filled += places;
   }
+  kernels.weigh(columns, run.count, sets, weight_in_set);
 }
 
 void RansFitter::Flush(uint32_t position, uint32_t set, uint32_t columns) {

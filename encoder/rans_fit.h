@@ -35,7 +35,7 @@ class RansFitter {
   };
 
   void Add(const RansSamples& samples, uint32_t sets, bool blind);
-  void AddRow(const RansSamples& samples, uint32_t position, uint32_t y, uint32_t sets,
+  void AddRun(const RansRun& run, uint32_t position, uint32_t sets, const uint8_t* level,
               const int16_t* weight);
   void Flush(uint32_t position, uint32_t set, uint32_t columns);
 

@@ -40,7 +40,7 @@ void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& loa
         const uint32_t tile = tile_of(i);
         load(tile, &work->planes);
         if (IsConstant(work->planes)) return;
-        LoadRansSamples(work->planes, &work->samples);
+        work->samples.Load(work->planes);
         visit(tile, &work->samples);
       });
 }
@@ -62,7 +62,7 @@ RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads,
 void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
                       RansCounts* counts) {
   const uint32_t tiles = info.tile_count();
-  const uint32_t probes = std::min(tiles, 4 + tiles / 16);
+  const uint32_t probes = std::min(tiles, settings_.effort == 1 ? 3 + tiles / 32 : 4 + tiles / 16);
   const auto tile_of = [&](uint64_t i) {
     return static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes));
   };
@@ -79,7 +79,7 @@ void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& l
     settings_.gradient_weight = gradient_weight;
     *counts = RansCounts{};
     VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
-      ModelRansSamples(settings_, start_, samples);
+      samples->Model(settings_, start_);
       RansCounts of_tile;
       CountRansTokens(*samples, &of_tile);
       const std::lock_guard<std::mutex> lock(mutex);
@@ -112,10 +112,9 @@ void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& lo
   VisitTiles(
       tiles, threads, load, [](uint64_t i) { return static_cast<uint32_t>(i); },
       [&](uint32_t tile, RansSamples* samples) {
-        plans_[tile] = PlanRansTile(settings_, start_, samples);
-        if (!tiles_.empty()) tiles_[tile].Take(plans_[tile], *samples);
         RansCounts of_tile;
-        CountRansTokens(*samples, &of_tile);
+        plans_[tile] = PlanRansTile(settings_, samples, &of_tile);
+        if (!tiles_.empty()) tiles_[tile].emplace(plans_[tile], *samples);
         const std::lock_guard<std::mutex> lock(mutex);
         counts->Add(of_tile);
       });
@@ -143,13 +142,11 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
 
 void RansImage::AppendPayload(uint32_t tile, const TilePlanes& planes, RansSamples* work,
                               std::vector<uint8_t>* out) const {
-  if (!tiles_.empty()) return AppendRansPayload(tiles_[tile], *symbols_, out);
-  LoadRansSamples(planes, work);
+  if (!tiles_.empty()) return AppendRansPayload(*tiles_[tile], *symbols_, out);
+  work->Load(planes);
   const RansPlan plan = plans_.empty() ? PickRansPlan(start_, *work) : plans_[tile];
-  ModelRansSamples(settings_, plan, work);
-  RansTile modelled;
-  modelled.Take(plan, *work);
-  AppendRansPayload(modelled, *symbols_, out);
+  work->Model(settings_, plan);
+  AppendRansPayload(RansTile(plan, *work), *symbols_, out);
 }
 
 }  // namespace l3

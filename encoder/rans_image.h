@@ -40,7 +40,8 @@ class RansImage {
   RansSettings settings_;
   RansPlan start_;               // one set, for the whole image
   std::vector<RansPlan> plans_;  // of each tile; empty at effort 1
-  std::vector<RansTile> tiles_;  // as modelled; empty at effort 1 and for large images
+  // As modelled, but for constant ones; empty at effort 1 and for large images.
+  std::vector<std::optional<RansTile>> tiles_;
   std::optional<RansSymbols> symbols_;
   std::vector<uint8_t> chunk_;
 };

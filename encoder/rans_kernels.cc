@@ -3,6 +3,9 @@
 namespace l3 {
 namespace {
 
+// Vectors pass through these by reference: how they pass by value depends on the machine.
+#define L3_KERNEL_INLINE L3_KERNEL_TARGET __attribute__((always_inline)) inline
+
 #define L3_KERNEL_NAMESPACE baseline
 #define L3_KERNEL_TARGET
 #include "encoder/rans_kernels.inc"
@@ -30,7 +33,27 @@ namespace {
 #undef L3_KERNEL_TARGET
 #endif
 
+#undef L3_KERNEL_INLINE
+
 }  // namespace
+
+RansSymbols::RansSymbols(const RansModel& model) : row_of_level{}, entry{} {
+  for (uint32_t p = 0; p < kMaxChannels; ++p) {
+    for (uint32_t level = 0; level < kRansLevels; ++level) {
+      row_of_level[p][level] = model.table_of_level[p][level] * kRansTokens;
+    }
+    row_of_level[p][kIdleLevel] = kIdleRow;
+  }
+  for (uint32_t t = 0; t < model.table_count; ++t) {
+    uint32_t start = 0;
+    for (uint32_t token = 0; token < kRansTokens; ++token) {
+      const uint32_t frequency = model.frequency[t][token];
+      entry[t * kRansTokens + token] = frequency | start << 16;
+      start += frequency;
+    }
+  }
+  entry[kIdleRow] = kRansScale;
+}
 
 const RansKernels& GetRansKernels() {
 #if defined(__x86_64__)

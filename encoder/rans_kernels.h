@@ -1,5 +1,5 @@
-// The loops of the rans search that vectors speed up. Layer: encoder. Compiled
-// for several instruction sets from rans_kernels.inc; all give the same result.
+// The loops of the rans encoder, on vectors. Layer: encoder. Compiled for several
+// instruction sets from rans_kernels.inc; all give the same result.
 #pragma once
 
 #include <cstdint>
@@ -9,44 +9,93 @@
 
 namespace l3 {
 
-// Rows are worked on in whole blocks: buffers must have room, and inputs
-// something to read, up to the next multiple.
-constexpr uint32_t kRansRowBlock = 32;
+// Runs are worked on in whole blocks: what is read must be there, and what is
+// written have room, up to the next multiple.
+constexpr uint32_t kRansRunBlock = 16;
+constexpr uint32_t kMaxRansRun = kMaxPackedTileSide;
+
+// A run of samples of one channel, none of which depends on another.
+struct RansRun {
+  uint32_t count;
+  RansRole role;
+  uint32_t used_bits;
+  const uint16_t* value;
+  const uint16_t* tap[kMaxRansTaps];  // as many as the role has
+};
+
+// What a run is modelled with (format.md 5.4).
+struct RansRunModel {
+  uint32_t sets;  // 0 for the gradient predictor
+  const int32_t (*coefficients)[kMaxRansTaps];
+  const uint8_t* set_begin;
+  uint32_t gradient_weight;
+  const uint16_t* west;         // energies
+  const uint16_t* northeast;
+  const uint16_t* magnitude[2];  // of the channels before
+};
+
+// Each has a place for every sample of the run, and not one more is written.
+struct RansRunResult {
+  uint16_t* folded;
+  uint8_t* level;
+  uint16_t* energy;
+  uint16_t* magnitude;
+};
 
 // Columns of the products below: unknowns, then the target.
 constexpr uint32_t kMaxRansColumns = kMaxRansTaps;
-// Rows of products that are added up at a time.
+// Products that are added up at a time.
 constexpr uint32_t kRansProductBlock = 512;
-// Differences in columns lie within +-2^11, so that a block's sums fit 31 bits.
+// Products of these fit 16 bits; a 16th of them, squared and added up over a block, 31.
 constexpr int32_t kMaxRansDifference = 255;
+constexpr int32_t kMaxRansWeight = 128;
+
+// The symbols of a model. Entry kRansIdleRow is of no sample: it leaves states alone.
+struct RansSymbols {
+  static constexpr uint32_t kIdleLevel = kRansLevels;
+  static constexpr uint32_t kIdleRow = kMaxRansTables * kRansTokens;
+
+  explicit RansSymbols(const RansModel& model);
+
+  uint32_t row_of_level[kMaxChannels][kRansLevels + 1];  // where a level's symbols begin
+  uint32_t entry[kIdleRow + 1];                          // frequency, and from bit 16 on start
+};
+
+// Where columns of a run come from and go to.
+struct RansColumns {
+  uint32_t count;
+  bool wide;       // samples may have more than 8 bits
+  uint32_t shift;  // of their differences, if so
+  const uint16_t* tap[kMaxRansColumns];
+  const uint16_t* reference[kMaxRansColumns];
+  int16_t* out[kMaxRansSets];  // of each set: columns, kRansProductBlock apart
+};
 
 struct RansKernels {
-  // prediction[x] = clamp((32 + sum of coefficient[i] * tap[i][x]) >> 6, 0, max_value)
-  void (*predict)(const uint16_t* const* tap, const int8_t* coefficient, uint32_t taps,
-                  uint32_t width, int32_t max_value, uint16_t* prediction);
-  // The same for the gradient predictor: W, N, NW of the channel itself, then,
-  // for other roles than kFirst, of the first channel, then that channel's own sample.
-  void (*predict_gradient)(const uint16_t* const* tap, bool alone, uint32_t width,
-                           int32_t max_value, uint16_t* prediction);
-  // folded[x] = FoldResidual(value[x] - prediction[x]), and its magnitude
-  void (*fold)(const uint16_t* value, const uint16_t* prediction, uint32_t width,
-               uint32_t used_bits, uint16_t* folded, uint16_t* magnitude);
-  // RansGradient of each place in a row, `above` being the row above.
-  void (*gradients)(const uint16_t* row, const uint16_t* above, uint32_t width,
-                    uint16_t* gradient);
-  // level[x] = RansLevel(3 * west[x] + 2 * northeast[x] + weight_a * a[x] + weight_b * b[x])
-  void (*levels)(const uint16_t* west, const uint16_t* northeast, const uint16_t* a,
-                 uint32_t weight_a, const uint16_t* b, uint32_t weight_b, uint32_t width,
-                 uint8_t* level);
-  // selected[x] = weight[x] where level[x] is in [begin, end), else 0
-  void (*select)(const int16_t* weight, const uint8_t* level, uint32_t width, uint32_t begin,
+  void (*model)(const RansRun& run, const RansRunModel& model, const RansRunResult& result);
+  // How many samples the gradient predictor hits.
+  uint32_t (*count_exact)(const RansRun& run);
+  // How far samples may lie from their predictions, in 1/16: by the pixels alone, or by
+  // the model. Returns the sum.
+  int64_t (*deviate_by_pixels)(const RansRun& run, int32_t* deviation);
+  int64_t (*deviate_by_model)(const uint16_t* folded, const uint8_t* level, uint32_t count,
+                              int32_t* deviation);
+  // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight; 0 behind the run
+  void (*find_weights)(const int32_t* deviation, uint32_t count, float scale, int16_t* weight);
+  // selected[i] = weight[i] where level[i] is in [begin, end), else 0
+  void (*select)(const int16_t* weight, const uint8_t* level, uint32_t count, uint32_t begin,
                  uint32_t end, int16_t* selected);
-  // weighted[x] = clamp((a[x] - b[x]) >> shift) * weight[x] >> 4
-  void (*weigh)(const uint16_t* a, const uint16_t* b, const int16_t* weight, uint32_t width,
-                uint32_t shift, int16_t* weighted);
+  // For each column and set: clamp((tap[i] - reference[i]) >> shift) * weight[set][i] >> 4
+  void (*weigh)(const RansColumns& columns, uint32_t count, uint32_t sets,
+                const int16_t (*weight)[kMaxRansRun]);
   // sum[i][j] += products of columns i and j <= i over a block.
   void (*add_products)(const int16_t (*column)[kRansProductBlock], uint32_t columns,
                        int64_t (*sum)[kMaxRansColumns]);
+  // Puts one sample of every lane into the states, and what these lose, from the
+  // last lane to the first, before `end`. Returns where that begins; up to a word
+  // before it may be overwritten.
+  uint8_t* (*encode)(const uint32_t* row_of_level, const uint32_t* entry, const uint16_t* folded,
+                     const uint8_t* level, bool long_raw, uint32_t* state, uint8_t* end);
 };
 
 // The fastest this machine has.

@@ -2,9 +2,12 @@
 // levels and residuals (format.md 5.4). Layer: encoder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/rans.h"
+#include "encoder/rans_kernels.h"
 #include "encoder/tile_planes.h"
 #include "format/constants.h"
 
@@ -23,46 +26,78 @@ struct RansPlan {
   int8_t coefficients[kMaxChannels][kMaxRansSets][kMaxRansTaps];
 };
 
-// Channels are in coding order. Sample (x, y) of a channel is at
-// value[p][RansAt(x, y)]; those around the tile that decoders assume are there
-// too, and behind them places that can be read.
-constexpr uint32_t kRansStride = kMaxPackedTileSide + 16;
-constexpr uint32_t RansAt(uint32_t x, uint32_t y) { return (y + 2) * kRansStride + 8 + x; }
+// A tile in waves: pixel (x, y) belongs to wave x + 2 * y. Whatever a pixel
+// depends on lies in earlier waves, so that the pixels of one can be worked on
+// together. Channels are in coding order.
+class RansSamples {
+ public:
+  // The values that decoders assume around the tile are filled in too.
+  void Load(const TilePlanes& tile);
 
-struct RansSamples {
-  uint32_t width_px;
-  uint32_t height_px;
-  uint32_t channels;
-  uint32_t used_bits;
-  uint16_t base[kMaxChannels];
-  uint16_t value[kMaxChannels][(kMaxPackedTileSide + 3) * kRansStride];
-  // Of sample (x, y), at y * kMaxPackedTileSide + x.
-  uint16_t folded[kMaxChannels][kMaxPackedTileSide * kMaxPackedTileSide];
-  uint8_t level[kMaxChannels][kMaxPackedTileSide * kMaxPackedTileSide];
+  uint32_t width_px() const { return width_; }
+  uint32_t height_px() const { return height_; }
+  uint32_t channels() const { return channels_; }
+  uint32_t used_bits() const { return used_bits_; }
+  uint16_t base(uint32_t position) const { return base_[position]; }
+
+  // A wave's rows.
+  struct Wave {
+    uint32_t number;
+    uint32_t first_row;
+    uint32_t count;  // may be 0
+  };
+  uint32_t wave_count() const { return width_ + 2 * height_ - 2; }
+  Wave GetWave(uint32_t number) const {
+    const uint32_t first = number < width_ ? 0 : (number - width_) / 2 + 1;
+    const uint32_t end = number / 2 < height_ ? number / 2 + 1 : height_;
+    return {number, first, end > first ? end - first : 0};
+  }
+
+  // Row by row of a wave. Folded residuals and levels are those of the plan last modelled.
+  const uint16_t* values(uint32_t position, Wave wave) const {
+    return value_[position].data() + At(wave);
+  }
+  const uint16_t* folded(uint32_t position, Wave wave) const {
+    return folded_[position].data() + At(wave);
+  }
+  const uint8_t* levels(uint32_t position, Wave wave) const {
+    return level_[position].data() + At(wave);
+  }
+  RansRun GetRun(uint32_t position, Wave wave) const;
+
+  // Finds folded residuals and levels.
+  void Model(const RansSettings& settings, const RansPlan& plan);
+
+  // About how many samples the gradient predictor hits, in all channels.
+  uint32_t CountExactGradients() const;
+
+ private:
+  // Waves and rows before the first of the tile that neighbours reach.
+  static constexpr uint32_t kWaveMargin = 6;
+  static constexpr uint32_t kRowMargin = 2;
+
+  // Where a tap lies in value_[position], from a sample's own place on.
+  struct Tap {
+    uint32_t position;
+    ptrdiff_t offset;
+  };
+
+  size_t At(Wave wave) const {
+    return size_t{wave.number + kWaveMargin} * stride_ + kRowMargin + wave.first_row;
+  }
+  uint16_t* Place(uint32_t position, int32_t x, int32_t y);
+  void FindTaps();
+
+  uint32_t width_ = 0;
+  uint32_t height_ = 0;
+  uint32_t channels_ = 0;
+  uint32_t used_bits_ = 0;
+  uint32_t stride_ = 0;  // places of a wave
+  uint16_t base_[kMaxChannels] = {};
+  Tap tap_[kMaxChannels][kMaxRansTaps] = {};
+  std::vector<uint16_t> value_[kMaxChannels];
+  std::vector<uint16_t> folded_[kMaxChannels];
+  std::vector<uint8_t> level_[kMaxChannels];
 };
-
-// Offsets of a channel's taps, in the order of its coefficients: tap i is
-// value[tap[i].position][RansAt(x, y) + tap[i].offset].
-struct RansTap {
-  uint32_t position;
-  int32_t offset;
-};
-void GetRansTaps(RansRole role, uint32_t position, RansTap* taps);
-
-// The smallest set whose levels include `level`, of `sets` sets.
-inline uint32_t RansSetOfLevel(const RansSettings& settings, uint32_t position, uint32_t sets,
-                               uint32_t level) {
-  uint32_t set = 0;
-  while (set + 1 < sets && level >= settings.set_begin[position][set]) ++set;
-  return set;
-}
-
-void LoadRansSamples(const TilePlanes& tile, RansSamples* samples);
-
-// Fills in folded residuals and levels.
-void ModelRansSamples(const RansSettings& settings, const RansPlan& plan, RansSamples* samples);
-
-// About how many samples the gradient predictor hits, in all channels.
-uint32_t CountExactGradients(const RansSamples& samples);
 
 }  // namespace l3

@@ -1,6 +1,8 @@
 #include "encoder/rans_statistics.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
 
 #include "encoder/fixed_log.h"
@@ -8,7 +10,7 @@
 namespace l3 {
 namespace {
 
-using TokenCounts = std::vector<uint32_t>;  // kRansTokens
+using TokenCounts = std::array<uint32_t, kRansTokens>;
 
 // Cost of the tokens by their own statistics, and of the table itself: about a
 // byte a token that occurs.
@@ -16,6 +18,21 @@ uint64_t ClusterCost(const TokenCounts& counts) {
   uint32_t tokens = 1;
   for (const uint32_t count : counts) tokens += count != 0 ? 1 : 0;
   return EntropyCost(counts.data(), kRansTokens) + (uint64_t{tokens} << (kCostBits + 3));
+}
+
+// Tokens of residuals below 256.
+struct SmallTokens {
+  uint8_t of[256];
+};
+constexpr SmallTokens MakeSmallTokens() {
+  SmallTokens tokens{};
+  for (uint32_t number = 0; number < kRansShortTokens; ++number) {
+    const RansToken token = GetRansToken(number);
+    for (uint32_t raw = 0; raw >> token.raw_bits == 0; ++raw) {
+      tokens.of[token.base + raw] = static_cast<uint8_t>(number);
+    }
+  }
+  return tokens;
 }
 
 struct Cluster {
@@ -32,46 +49,73 @@ uint64_t Sum(const TokenCounts& counts) {
 
 // What it costs to merge two clusters; negative where that saves.
 int64_t MergeCost(const Cluster& a, const Cluster& b) {
-  TokenCounts merged(kRansTokens);
+  TokenCounts merged;
   for (uint32_t t = 0; t < kRansTokens; ++t) merged[t] = a.counts[t] + b.counts[t];
   return static_cast<int64_t>(ClusterCost(merged)) - static_cast<int64_t>(a.cost + b.cost);
 }
 
+// Tokens count as many times as they are large.
+uint64_t MeanToken(const TokenCounts& counts) {
+  uint64_t sum = 0;
+  for (uint32_t t = 0; t < kRansTokens; ++t) sum += uint64_t{counts[t]} * t;
+  return (sum << 16) / Sum(counts);
+}
+
 // Merges clusters, the cheapest pair first, until no merge saves and at most
-// `max_clusters` are left. Returns the cluster that each went into.
-std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_clusters) {
+// `max_clusters` are left. Clusters merge only with those up to `reach` places away
+// in the order of their means. Returns the cluster that each went into.
+constexpr uint32_t kMaxReach = 8;
+std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_clusters,
+                            uint32_t reach) {
   const uint32_t n = static_cast<uint32_t>(clusters->size());
   std::vector<uint32_t> into(n);
-  for (uint32_t i = 0; i < n; ++i) into[i] = i;
-  std::vector<int64_t> cost(size_t{n} * n);  // of merging i with j < i
+  std::vector<uint32_t> order(n);  // of the clusters that are left
+  std::vector<uint64_t> mean(n);
   for (uint32_t i = 0; i < n; ++i) {
-    for (uint32_t j = 0; j < i; ++j) cost[size_t{i} * n + j] = MergeCost((*clusters)[i], (*clusters)[j]);
+    into[i] = order[i] = i;
+    mean[i] = MeanToken((*clusters)[i].counts);
   }
-  for (uint32_t live = n; live > 1; --live) {
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return mean[a] != mean[b] ? mean[a] < mean[b] : a < b;
+  });
+  // cost[i][k] is that of merging place i of the order with place i + 1 + k.
+  std::vector<std::array<int64_t, kMaxReach>> cost(n);
+  const auto find_cost = [&](size_t i, size_t j) {
+    cost[i][j - i - 1] = MergeCost((*clusters)[order[i]], (*clusters)[order[j]]);
+  };
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (size_t j = i + 1; j < std::min(order.size(), i + 1 + reach); ++j) find_cost(i, j);
+  }
+  while (order.size() > 1) {
     int64_t best = std::numeric_limits<int64_t>::max();
-    uint32_t gone = 0;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; ++i) {
-      if (!(*clusters)[i].alive) continue;
-      for (uint32_t j = 0; j < i; ++j) {
-        if ((*clusters)[j].alive && cost[size_t{i} * n + j] < best) {
-          best = cost[size_t{i} * n + j];
-          gone = i;
-          kept = j;
-        }
+    size_t kept = 0;
+    size_t gone = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      for (size_t j = i + 1; j < std::min(order.size(), i + 1 + reach); ++j) {
+        if (cost[i][j - i - 1] >= best) continue;
+        best = cost[i][j - i - 1];
+        kept = i;
+        gone = j;
       }
     }
-    if (live <= max_clusters && best >= 0) break;
-    Cluster& target = (*clusters)[kept];
-    for (uint32_t t = 0; t < kRansTokens; ++t) target.counts[t] += (*clusters)[gone].counts[t];
+    if (order.size() <= max_clusters && best >= 0) break;
+    Cluster& target = (*clusters)[order[kept]];
+    Cluster& source = (*clusters)[order[gone]];
+    for (uint32_t t = 0; t < kRansTokens; ++t) target.counts[t] += source.counts[t];
     target.cost = ClusterCost(target.counts);
-    (*clusters)[gone].alive = false;
+    source.alive = false;
     for (uint32_t& to : into) {
-      if (to == gone) to = kept;
+      if (to == order[gone]) to = order[kept];
     }
-    for (uint32_t i = 0; i < n; ++i) {
-      if (i == kept || !(*clusters)[i].alive) continue;
-      cost[size_t{std::max(i, kept)} * n + std::min(i, kept)] = MergeCost((*clusters)[i], target);
+    order.erase(order.begin() + static_cast<ptrdiff_t>(gone));
+    cost.erase(cost.begin() + static_cast<ptrdiff_t>(gone));
+    // Of pairs that are new, or that one more cluster now reaches.
+    const size_t first = gone < reach ? 0 : gone - reach;
+    const size_t kept_first = kept < reach ? 0 : kept - reach;
+    for (size_t i = std::min(first, kept_first); i < std::min(order.size(), gone + 1); ++i) {
+      for (size_t j = i + 1; j < std::min(order.size(), i + 1 + reach); ++j) {
+        if (i == kept || j == kept || j >= gone) find_cost(i, j);
+      }
     }
   }
   return into;
@@ -114,6 +158,32 @@ void AppendBase128(uint32_t value, std::vector<uint8_t>* out) {
   out->push_back(static_cast<uint8_t>(value));
 }
 
+template <bool kAllSmall>
+void CountChannel(const RansSamples& samples, uint32_t position,
+                  uint32_t (*counts)[kRansTokens]) {
+  static constexpr SmallTokens kSmall = MakeSmallTokens();
+  // Two in turn: neighbours often count alike, and would wait for one another.
+  uint32_t turn[2][kRansLevels * kRansTokens] = {};
+  for (uint32_t number = 0; number < samples.wave_count(); ++number) {
+    const RansSamples::Wave wave = samples.GetWave(number);
+    const uint16_t* folded = samples.folded(position, wave);
+    const uint8_t* level = samples.levels(position, wave);
+    const auto place = [&](uint32_t i) {
+      const uint32_t z = folded[i];
+      return level[i] * kRansTokens + (kAllSmall || z < 256 ? kSmall.of[z] : RansTokenOf(z));
+    };
+    uint32_t i = 0;
+    for (; i + 2 <= wave.count; i += 2) {
+      ++turn[0][place(i)];
+      ++turn[1][place(i + 1)];
+    }
+    if (i < wave.count) ++turn[0][place(i)];
+  }
+  for (uint32_t i = 0; i < kRansLevels * kRansTokens; ++i) {
+    counts[i / kRansTokens][i % kRansTokens] += turn[0][i] + turn[1][i];
+  }
+}
+
 }  // namespace
 
 void RansCounts::Add(const RansCounts& other) {
@@ -125,13 +195,11 @@ void RansCounts::Add(const RansCounts& other) {
 }
 
 void CountRansTokens(const RansSamples& samples, RansCounts* counts) {
-  for (uint32_t p = 0; p < samples.channels; ++p) {
-    for (uint32_t y = 0; y < samples.height_px; ++y) {
-      const uint16_t* folded = samples.folded[p] + y * kMaxPackedTileSide;
-      const uint8_t* level = samples.level[p] + y * kMaxPackedTileSide;
-      for (uint32_t x = 0; x < samples.width_px; ++x) {
-        ++counts->at[p][level[x]][RansTokenOf(folded[x])];
-      }
+  for (uint32_t p = 0; p < samples.channels(); ++p) {
+    if (samples.used_bits() <= 8) {
+      CountChannel<true>(samples, p, counts->at[p]);
+    } else {
+      CountChannel<false>(samples, p, counts->at[p]);
     }
   }
 }
@@ -165,7 +233,8 @@ RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
     first_of[p].resize(kRansLevels, 0);
     for (uint32_t level = 0; level < kRansLevels; ++level) {
       const uint32_t* at = counts.at[p][level];
-      Cluster cluster{TokenCounts(at, at + kRansTokens), 0};
+      Cluster cluster{};
+      std::copy_n(at, kRansTokens, cluster.counts.begin());
       // Levels that do not occur are like the one below.
       if (Sum(cluster.counts) == 0) {
         first_of[p][level] = level == 0 ? 0 : first_of[p][level - 1];
@@ -177,7 +246,8 @@ RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
     }
   }
   if (clusters.empty()) return model;
-  const std::vector<uint32_t> into = Merge(&clusters, kMaxRansTables);
+  const uint32_t reach = settings.effort == 1 ? kMaxReach / 2 : kMaxReach;
+  const std::vector<uint32_t> into = Merge(&clusters, kMaxRansTables, reach);
   std::vector<uint8_t> table_of_cluster(clusters.size());
   for (uint32_t i = 0; i < clusters.size(); ++i) {
     if (!clusters[i].alive) continue;

@@ -42,7 +42,7 @@ struct RansToken {
   uint32_t base;
   uint32_t raw_bits;
 };
-L3_HOST_DEVICE inline RansToken GetRansToken(uint32_t token) {
+L3_HOST_DEVICE constexpr RansToken GetRansToken(uint32_t token) {
   if (token < kRansDirectTokens) return {token, 0};
   const uint32_t k = token - kRansDirectTokens;
   return {(2 + (k & 1)) << (3 + k / 2), 3 + k / 2};

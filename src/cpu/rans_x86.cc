@@ -130,14 +130,26 @@ L3_OP Vector LookUp8(Vector table, Vector index) {
   return _mm256_permutevar8x32_epi32(table, index);
 }
 struct Table64 {
-  uint32_t entry[64];
+  Vector quarter[4];  // 16 bytes each, in both halves
 };
 L3_OP Table64 LoadTable64(const uint8_t* bytes) {
   Table64 table;
-  for (uint32_t i = 0; i < 64; ++i) table.entry[i] = bytes[i];
+  for (uint32_t i = 0; i < 4; ++i) {
+    table.quarter[i] = _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * i)));
+  }
   return table;
 }
-L3_OP Vector LookUp64(const Table64& table, Vector index) { return Gather(table.entry, index); }
+L3_OP Vector LookUp64(const Table64& table, Vector index) {
+  Vector found = _mm256_setzero_si256();
+  for (uint32_t i = 0; i < 4; ++i) {
+    // Bytes that are not of this quarter get their highest bit, and find 0.
+    const Vector place = _mm256_sub_epi8(index, Fill(16 * i));
+    found = Or(found, _mm256_shuffle_epi8(table.quarter[i],
+                                          _mm256_adds_epu8(place, _mm256_set1_epi8(0x70))));
+  }
+  return And(found, Fill(0xFF));
+}
 L3_OP void MoveUp(const Vector* v, uint32_t first, Vector* out) {
   const Vector one_up = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
   Vector below = Fill(first);
