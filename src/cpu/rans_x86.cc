@@ -13,9 +13,6 @@
 namespace l3 {
 namespace {
 
-// Columns of a row of pixels that a lane holds back until the row is done.
-constexpr uint32_t kRowBytes = kMaxPackedTileSide * kMaxChannels * 2 + 16;
-
 // The words of a payload. From any place in it a step's words can be read, those behind
 // the payload as 0.
 class WordReader {
