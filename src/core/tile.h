@@ -10,11 +10,21 @@
 
 namespace l3 {
 
-// Where decoded samples go: rows of HWC samples as stored. Plain data.
+// Where the decoded samples of an image, or of a tile, go: rows of HWC samples as
+// stored. Plain data.
 struct ImageOutput {
-  uint8_t* data;  // top left sample of the image
+  uint8_t* data;  // top left sample
   uint64_t row_stride_bytes;
+
+  L3_HOST_DEVICE uint8_t* Row(uint32_t y) const { return data + y * row_stride_bytes; }
 };
+
+// The part of an image's output that a tile fills.
+L3_HOST_DEVICE inline ImageOutput OutputOfTile(const ImageInfo& info, const ImageOutput& image,
+                                               const TileRect& rect) {
+  return {image.Row(rect.y_px) + uint64_t{rect.x_px} * info.pixel_bytes(),
+          image.row_stride_bytes};
+}
 
 // What became of an image, or of a run of its tiles.
 struct DecodeResult {
@@ -74,13 +84,6 @@ L3_HOST_DEVICE inline void StoreSample(uint8_t* out, uint32_t index, uint32_t sa
   }
 }
 
-// Pixel (x, y) of the tile in the output.
-L3_HOST_DEVICE inline uint8_t* TileRow(const ImageInfo& info, const ImageOutput& output,
-                                       const TileRect& rect, uint32_t y) {
-  return output.data + (uint64_t{rect.y_px} + y) * output.row_stride_bytes +
-         uint64_t{rect.x_px} * info.pixel_bytes();
-}
-
 L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const SampleMap& map,
                                                 const TileRect& rect, const TilePayload& tile,
                                                 const ImageOutput& output) {
@@ -93,7 +96,7 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
     samples[c] = c < info.channels ? map(value) : 0;
   }
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    uint8_t* out = TileRow(info, output, rect, y);
+    uint8_t* out = output.Row(y);
     for (uint32_t x = 0; x < rect.width_px; ++x) {
       for (uint32_t c = 0; c < info.channels; ++c) {
         StoreSample(out, x * info.channels + c, samples[c], info.sample_bits);
@@ -112,7 +115,7 @@ L3_HOST_DEVICE inline Status DecodeStoredTile(const ImageInfo& info, const Sampl
   if (status != Status::kOk) return status;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* in = tile.data + kTileHeaderBytes + row_bytes * y;
-    uint8_t* out = TileRow(info, output, rect, y);
+    uint8_t* out = output.Row(y);
     for (uint32_t i = 0; i < row_samples; ++i) {
       const uint32_t value = info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i});
       if (value >= map.value_count) return Status::kCorruptTile;
@@ -170,7 +173,7 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
       ReconstructRow(predictor, above[c], folded, rect.width_px, mask, current[c]);
     }
 
-    uint8_t* out = TileRow(info, output, rect, y);
+    uint8_t* out = output.Row(y);
     for (uint32_t x = 0; x < rect.width_px; ++x) {
       for (uint32_t c = 0; c < info.channels; ++c) {
         uint32_t value = current[c][x];
@@ -190,7 +193,7 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
                              const ImageOutput& output) {
   uint32_t end = 0;
   const auto store = [&](uint32_t x, uint32_t y, const int32_t* values) {
-    uint8_t* row = TileRow(info, output, rect, y);
+    uint8_t* row = output.Row(y);
     for (uint32_t p = 0; p < info.channels; ++p) {
       const uint32_t value = static_cast<uint32_t>(values[p]);
       if (value >= map.value_count) return false;
@@ -205,9 +208,9 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
   return status == Status::kOk ? CheckBodyEnd(tile, end) : status;
 }
 
-// Decodes tile `tile` of the image from its payload of `size` bytes. `rans` may be
-// null if the payload's coding is another. On an error the tile's part of the
-// output holds unspecified samples.
+// Decodes tile `tile` of the image from its payload of `size` bytes to `output`, which
+// is the tile's own. `rans` may be null if the payload's coding is another. On an
+// error the output holds unspecified samples.
 inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                          uint32_t tile, const uint8_t* payload, uint32_t size,
                          const ImageOutput& output) {

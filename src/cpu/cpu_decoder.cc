@@ -54,7 +54,8 @@ DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
     const bool sound = payload < payload_end && payload_end <= view_.payloads_bytes;
     const Status status =
         sound ? decode_tile_(view_.info, map_, rans_.get(), tile, view_.payloads + payload,
-                             static_cast<uint32_t>(payload_end - payload), output)
+                             static_cast<uint32_t>(payload_end - payload),
+                             OutputOfTile(view_.info, output, GetTileRect(view_.info, tile)))
               : Status::kCorruptHeader;
     if (result.status == Status::kOk) result = {status, tile};
   }

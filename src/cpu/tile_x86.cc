@@ -263,9 +263,9 @@ L3_AVX2 Status DecodeConstant(const ImageInfo& info, const SampleMap& map, const
   first_row.height_px = 1;
   const Status status = DecodeConstantTile(info, map, first_row, tile, output);
   if (status != Status::kOk) return status;
-  const uint8_t* row = TileRow(info, output, rect, 0);
+  const uint8_t* row = output.Row(0);
   for (uint32_t y = 1; y < rect.height_px; ++y) {
-    std::memcpy(TileRow(info, output, rect, y), row, size_t{rect.width_px} * info.pixel_bytes());
+    std::memcpy(output.Row(y), row, size_t{rect.width_px} * info.pixel_bytes());
   }
   return Status::kOk;
 }
@@ -282,7 +282,7 @@ L3_AVX2 Status DecodeStored(const ImageInfo& info, const SampleMap& map, const T
   Value samples[kBlockBytes / sizeof(Value)];
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* in = tile.data + kTileHeaderBytes + row_bytes * y;
-    uint8_t* out = TileRow(info, output, rect, y);
+    uint8_t* out = output.Row(y);
     for (uint64_t i = 0; i < row_bytes; i += kBlockBytes) {
       const uint32_t bytes = static_cast<uint32_t>(std::min<uint64_t>(kBlockBytes, row_bytes - i));
       std::memcpy(values, in + i, bytes);
@@ -328,7 +328,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const Row<Lanes>* above = rows[y & 1];
     Row<Lanes>* current = rows[(y & 1) ^ 1];
-    uint8_t* out = TileRow(info, output, rect, y);
+    uint8_t* out = output.Row(y);
     if (y + 1 < rect.height_px) {
       // A store that misses the cache holds up all those after it.
       for (uint32_t i = 0; i < rect.width_px * info.pixel_bytes(); i += 64) {

@@ -256,8 +256,9 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
                               const TilePayload& tile, RunningCheck<Warp>* check,
                               [[maybe_unused]] const RansLookup* lookup, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
-  const HwcStore<kChannels * kSampleBytes> store(
-      GlobalPointer(TileRow(sample.info, sample.output, rect, 0)), sample.output.row_stride_bytes);
+  const ImageOutput output = OutputOfTile(sample.info, sample.output, rect);
+  const HwcStore<kChannels * kSampleBytes> store(GlobalPointer(output.data),
+                                                 output.row_stride_bytes);
   switch (tile.coding) {
     case TileCoding::kConstant:
       return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
