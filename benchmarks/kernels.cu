@@ -156,9 +156,9 @@ Row TimeBatch(Timer* timer, const std::string& file, const ImageView& view, size
               int repeat) {
   const uint64_t stride = CeilDiv(view.info.image_bytes(), 256) * 256;
   const DeviceMemory output(stride * batch);
-  std::vector<BatchSample> samples;
+  std::vector<CudaSample> samples;
   for (size_t i = 0; i < batch; ++i) {
-    samples.push_back({view, {output.data() + i * stride, view.info.row_bytes()}});
+    samples.push_back({view, WholeImagePlan(view.info, output.data() + i * stride)});
   }
   BatchLayout layout;
   layout.Plan(samples, GetGpuLimits());

@@ -187,8 +187,8 @@ class DecodeMixed : public DecodeBase<dali::MixedBackend> {
     output.SetLayout("HWC");
     std::vector<CudaSample> samples;
     for (size_t i = 0; i < views_.size(); ++i) {
-      samples.push_back(
-          {views_[i], static_cast<uint8_t*>(output.raw_mutable_tensor(static_cast<int>(i)))});
+      uint8_t* data = static_cast<uint8_t*>(output.raw_mutable_tensor(static_cast<int>(i)));
+      samples.push_back({views_[i], WholeImagePlan(views_[i].info, data)});
     }
     decoder_.Launch(samples, ws.stream(),
                     [this](size_t count, const std::function<void(size_t)>& task) {

@@ -5,7 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from ctypes import POINTER, Structure, byref, c_size_t, c_uint8, c_uint32, c_uint64
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_float,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +23,7 @@ from typing import Any
 import numpy as np
 import reference_decoder
 from numpy.typing import NDArray
+from output_plans import TYPES, Plan
 from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,6 +85,42 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
         return Outcome(status, tile.value)
     samples = np.ascontiguousarray(rows[:, :row_bytes]).view(f"<u{info.sample_bits // 8}")
     return Outcome(status, None, samples.reshape(info.height_px, info.width_px, info.channels))
+
+
+def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Outcome:
+    """Decodes into bytes of GAP as `plan` says. The samples are all bytes of the output."""
+    output = np.full(plan.output_bytes, GAP, np.uint8)
+    source = [*plan.source, 0, 0, 0][:4]
+    c_plan = _Plan(
+        plan.data_offset,
+        (c_int64 * 3)(*(plan.strides[axis] for axis in (1, 0, 2))),
+        (c_uint32 * 4)(*plan.window),
+        (c_uint32 * 4)(*plan.border),
+        TYPES.index(plan.type),
+        plan.op,
+        plan.channels,
+        (c_uint32 * 4)(*source),
+        (c_float * 4)(*plan.subtract.tolist()),
+        (c_float * 4)(*plan.multiply.tolist()),
+        plan.range,
+        (c_float * 9)(*plan.weights.ravel().tolist()),
+        (c_float * 3)(*plan.bias.tolist()),
+        (c_float * 4)(*plan.fill.tolist()),
+    )
+    tile = c_uint32(0xFFFFFFFF)
+    status = _status(
+        _library().l3_test_decode_plan(
+            ENGINES.index(engine),
+            data,
+            len(data),
+            byref(c_plan),
+            output.ctypes.data_as(POINTER(c_uint8)),
+            output.size,
+            threads,
+            byref(tile),
+        )
+    )
+    return Outcome(status, tile.value) if status != "kOk" else Outcome("kOk", None, output)
 
 
 def is_available(engine: str) -> bool:
@@ -162,6 +209,25 @@ class _Info(Structure):
     ]
 
 
+class _Plan(Structure):
+    _fields_ = [
+        ("data_offset", c_uint64),
+        ("strides_bytes", c_int64 * 3),
+        ("window", c_uint32 * 4),
+        ("border", c_uint32 * 4),
+        ("type", c_uint32),
+        ("op", c_uint32),
+        ("channels", c_uint32),
+        ("source", c_uint32 * 4),
+        ("subtract", c_float * 4),
+        ("multiply", c_float * 4),
+        ("range", c_float),
+        ("weights", c_float * 9),
+        ("bias", c_float * 3),
+        ("fill", c_float * 4),
+    ]
+
+
 class _Bytes(Structure):
     _fields_ = [("data", ctypes.c_char_p), ("size", c_size_t)]
 
@@ -204,6 +270,7 @@ def _library() -> ctypes.CDLL:
         "engine_available": [c_uint32],
         "parse": [*data, POINTER(_Info)],
         "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
+        "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
         "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],
         "free": [POINTER(c_uint8)],
     }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "core/tile.h"
@@ -33,6 +34,27 @@ struct Window {
   uint32_t x_px, y_px, width_px, height_px;
 };
 
+// The tiles that a window touches.
+L3_HOST_DEVICE inline TileSpan TilesOfWindow(const ImageInfo& info, const Window& window) {
+  if (window.width_px == 0 || window.height_px == 0) return {0, 0, 0, 0};
+  return {window.x_px >> info.tile_width_log2,
+          ((window.x_px + window.width_px - 1) >> info.tile_width_log2) + 1,
+          window.y_px >> info.tile_height_log2,
+          ((window.y_px + window.height_px - 1) >> info.tile_height_log2) + 1};
+}
+
+// The part of a tile, or of another rectangle of the image, that is in the window.
+L3_HOST_DEVICE inline TileRect ClipToWindow(const Window& window, const TileRect& rect) {
+  const auto larger = [](uint32_t a, uint32_t b) { return a > b ? a : b; };
+  const auto smaller = [](uint32_t a, uint32_t b) { return a < b ? a : b; };
+  const uint32_t left = larger(window.x_px, rect.x_px);
+  const uint32_t top = larger(window.y_px, rect.y_px);
+  const uint32_t right = smaller(window.x_px + window.width_px, rect.x_px + rect.width_px);
+  const uint32_t bottom = smaller(window.y_px + window.height_px, rect.y_px + rect.height_px);
+  if (right <= left || bottom <= top) return {left, top, 0, 0};
+  return {left, top, right - left, bottom - top};
+}
+
 // How the samples of a pixel become those of the output. Arithmetic is in float, one
 // rounding an operation; a float that goes to an integer type is rounded to the nearest,
 // halves away from zero, and saturates.
@@ -45,7 +67,8 @@ enum class PixelOp : uint8_t {
 // A source that no image has.
 constexpr uint8_t kFillChannel = 0xFF;
 
-// Pixels around the window that the output has besides, as the stored image lies.
+// Pixels around the window that the output has besides, as the stored image lies. With
+// them the window is at most 2^32 - 1 pixels wide and high.
 struct Border {
   uint32_t left_px, top_px, right_px, bottom_px;
 };
@@ -77,6 +100,31 @@ struct OutputPlan {
   }
 };
 static_assert(std::is_trivially_copyable_v<OutputPlan>);
+
+// The image as stored, HWC, rows packed.
+inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
+  OutputPlan plan = {};
+  plan.data = data;
+  plan.x_stride_bytes = info.pixel_bytes();
+  plan.y_stride_bytes = static_cast<int64_t>(info.row_bytes());
+  plan.channel_stride_bytes = info.sample_bytes();
+  plan.window = {0, 0, info.width_px, info.height_px};
+  plan.type = info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16;
+  plan.op = PixelOp::kSelect;
+  plan.channels = info.channels;
+  for (uint8_t c = 0; c < info.channels; ++c) plan.source[c] = c;
+  return plan;
+}
+
+// Whether rows of the window leave as they are stored: all channels, HWC.
+L3_HOST_DEVICE inline bool HasStoredRows(const ImageInfo& info, const OutputPlan& plan) {
+  bool stored = plan.op == PixelOp::kSelect && plan.channels == info.channels &&
+                plan.type == (info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16) &&
+                plan.x_stride_bytes == info.pixel_bytes() &&
+                plan.channel_stride_bytes == info.sample_bytes();
+  for (uint32_t c = 0; stored && c < plan.channels; ++c) stored = plan.source[c] == c;
+  return stored;
+}
 
 // One operation, one rounding: compilers must not fuse them.
 L3_HOST_DEVICE inline float Multiply(float a, float b) {
@@ -124,43 +172,68 @@ L3_HOST_DEVICE inline uint16_t HalfBits(float value) {
   memcpy(&bits, &value, sizeof(bits));
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);   // NaN
-  if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // 65520 and more
-  // Halves below 2^-14 count steps of 2^-24.
-  const bool subnormal = magnitude < 0x38800000;
-  const uint32_t exponent = magnitude >> 23;
-  if (subnormal && exponent < 102) return static_cast<uint16_t>(sign);  // below 2^-25
-  const uint32_t dropped = subnormal ? 126 - exponent : 13;
-  const uint32_t digits = subnormal ? (magnitude & 0x7FFFFF) | 0x800000 : magnitude - 0x38000000;
-  const uint32_t kept = digits >> dropped;
-  const uint32_t rest = digits & ((1u << dropped) - 1);
-  const uint32_t half = 1u << (dropped - 1);
-  const uint32_t up = rest > half || (rest == half && (kept & 1) != 0) ? 1 : 0;
-  return static_cast<uint16_t>(sign | (kept + up));
+  uint32_t half;
+  if (magnitude > 0x7F800000) {  // NaN
+    half = 0x7E00 | (magnitude >> 13 & 0x3FF);
+  } else if (magnitude >= 0x47800000) {  // 2^16 and more
+    half = 0x7C00;
+  } else if (magnitude >= 0x38800000) {
+    // Half of the last place, or a bit less where that is even: then a tie rounds down.
+    half = (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  } else {
+    // Halves below 2^-14 count steps of 2^-24, which are the steps of floats from 0.5 on.
+    float small;
+    memcpy(&small, &magnitude, sizeof(small));
+    small = Add(small, 0.5f);
+    memcpy(&half, &small, sizeof(half));
+    half -= 0x3F000000;
+  }
+  return static_cast<uint16_t>(sign | half);
+}
+
+// The C++ type of an OutputType; halves are bits.
+template <OutputType kType>
+struct OutputTypeOf;
+template <> struct OutputTypeOf<OutputType::kU8> { using Type = uint8_t; };
+template <> struct OutputTypeOf<OutputType::kI8> { using Type = int8_t; };
+template <> struct OutputTypeOf<OutputType::kU16> { using Type = uint16_t; };
+template <> struct OutputTypeOf<OutputType::kI16> { using Type = int16_t; };
+template <> struct OutputTypeOf<OutputType::kU32> { using Type = uint32_t; };
+template <> struct OutputTypeOf<OutputType::kI32> { using Type = int32_t; };
+template <> struct OutputTypeOf<OutputType::kF16> { using Type = uint16_t; };
+template <> struct OutputTypeOf<OutputType::kF32> { using Type = float; };
+
+// A value in the output's type.
+template <OutputType kType>
+L3_HOST_DEVICE inline typename OutputTypeOf<kType>::Type ConvertValue(float value) {
+  using Type = typename OutputTypeOf<kType>::Type;
+  if constexpr (kType == OutputType::kF32) {
+    return value;
+  } else if constexpr (kType == OutputType::kF16) {
+    return HalfBits(value);
+  } else {
+    constexpr int64_t kMin = std::numeric_limits<Type>::min();
+    constexpr int64_t kMax = std::numeric_limits<Type>::max();
+    return static_cast<Type>(RoundToRange(value, kMin, kMax));
+  }
+}
+
+template <OutputType kType>
+L3_HOST_DEVICE inline void StoreValueAs(float value, uint8_t* place) {
+  *reinterpret_cast<typename OutputTypeOf<kType>::Type*>(place) = ConvertValue<kType>(value);
 }
 
 // Writes one value of the output. `place` is aligned to the type.
 L3_HOST_DEVICE inline void StoreValue(OutputType type, float value, uint8_t* place) {
   switch (type) {
-    case OutputType::kU8: *place = static_cast<uint8_t>(RoundToRange(value, 0, 255)); break;
-    case OutputType::kI8: *place = static_cast<uint8_t>(RoundToRange(value, -128, 127)); break;
-    case OutputType::kU16:
-      *reinterpret_cast<uint16_t*>(place) = static_cast<uint16_t>(RoundToRange(value, 0, 65535));
-      break;
-    case OutputType::kI16:
-      *reinterpret_cast<uint16_t*>(place) =
-          static_cast<uint16_t>(RoundToRange(value, -32768, 32767));
-      break;
-    case OutputType::kU32:
-      *reinterpret_cast<uint32_t*>(place) =
-          static_cast<uint32_t>(RoundToRange(value, 0, 0xFFFFFFFF));
-      break;
-    case OutputType::kI32:
-      *reinterpret_cast<uint32_t*>(place) =
-          static_cast<uint32_t>(RoundToRange(value, INT32_MIN, INT32_MAX));
-      break;
-    case OutputType::kF16: *reinterpret_cast<uint16_t*>(place) = HalfBits(value); break;
-    case OutputType::kF32: *reinterpret_cast<float*>(place) = value; break;
+    case OutputType::kU8: return StoreValueAs<OutputType::kU8>(value, place);
+    case OutputType::kI8: return StoreValueAs<OutputType::kI8>(value, place);
+    case OutputType::kU16: return StoreValueAs<OutputType::kU16>(value, place);
+    case OutputType::kI16: return StoreValueAs<OutputType::kI16>(value, place);
+    case OutputType::kU32: return StoreValueAs<OutputType::kU32>(value, place);
+    case OutputType::kI32: return StoreValueAs<OutputType::kI32>(value, place);
+    case OutputType::kF16: return StoreValueAs<OutputType::kF16>(value, place);
+    case OutputType::kF32: return StoreValueAs<OutputType::kF32>(value, place);
   }
 }
 
@@ -169,6 +242,51 @@ L3_HOST_DEVICE inline void StorePixel(const OutputPlan& plan, const uint32_t* sa
                                       uint32_t y) {
   for (uint32_t c = 0; c < plan.channels; ++c) {
     StoreValue(plan.type, OutputValue(plan, samples, c), plan.Place(x, y, c));
+  }
+}
+
+// Stores the part of `rect` that is in the window, from the samples of `rect`.
+inline void StoreRect(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
+                      const ImageOutput& pixels) {
+  const TileRect part = ClipToWindow(plan.window, rect);
+  for (uint32_t y = part.y_px; y < part.y_px + part.height_px; ++y) {
+    const uint8_t* row = pixels.Row(y - rect.y_px);
+    for (uint32_t x = part.x_px; x < part.x_px + part.width_px; ++x) {
+      uint32_t samples[kMaxChannels];
+      for (uint32_t c = 0; c < info.channels; ++c) {
+        const uint32_t i = (x - rect.x_px) * info.channels + c;
+        samples[c] = info.sample_bits == 8 ? row[i] : LoadU16(row + 2 * uint64_t{i});
+      }
+      StorePixel(plan, samples, x - plan.window.x_px, y - plan.window.y_px);
+    }
+  }
+}
+
+// A part of the border, in pixels from the window's first one.
+struct BorderBand {
+  int64_t x, y;
+  uint32_t width, height;
+};
+
+// Bands above, below, left and right of the window. Together they are the border.
+constexpr uint32_t kBorderBands = 4;
+L3_HOST_DEVICE inline BorderBand GetBorderBand(const OutputPlan& plan, uint32_t band) {
+  const Border& border = plan.border;
+  const Window& window = plan.window;
+  const int64_t left = -int64_t{border.left_px};
+  const uint32_t width = border.left_px + window.width_px + border.right_px;
+  switch (band) {
+    case 0: return {left, -int64_t{border.top_px}, width, border.top_px};
+    case 1: return {left, window.height_px, width, border.bottom_px};
+    case 2: return {left, 0, border.left_px, window.height_px};
+    default: return {window.width_px, 0, border.right_px, window.height_px};
+  }
+}
+
+// Pixel (x, y), counted from the window's first one, of the border.
+L3_HOST_DEVICE inline void StoreBorderPixel(const OutputPlan& plan, int64_t x, int64_t y) {
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    StoreValue(plan.type, plan.fill[c], plan.Place(x, y, c));
   }
 }
 

@@ -106,20 +106,28 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
   return Status::kOk;
 }
 
+// `count` samples of a stored tile. Returns false if a value has none.
+L3_HOST_DEVICE inline bool DecodeStoredSamples(const ImageInfo& info, const SampleMap& map,
+                                               const uint8_t* in, uint32_t count, uint8_t* out) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t value = info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i});
+    if (value >= map.value_count) return false;
+    StoreSample(out, i, map(value), info.sample_bits);
+  }
+  return true;
+}
+
 L3_HOST_DEVICE inline Status DecodeStoredTile(const ImageInfo& info, const SampleMap& map,
                                               const TileRect& rect, const TilePayload& tile,
                                               const ImageOutput& output) {
-  const uint64_t row_samples = uint64_t{rect.width_px} * info.channels;
-  const uint64_t row_bytes = row_samples * info.sample_bytes();
+  const uint32_t row_samples = rect.width_px * info.channels;
+  const uint64_t row_bytes = uint64_t{row_samples} * info.sample_bytes();
   const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
   if (status != Status::kOk) return status;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* in = tile.data + kTileHeaderBytes + row_bytes * y;
-    uint8_t* out = output.Row(y);
-    for (uint32_t i = 0; i < row_samples; ++i) {
-      const uint32_t value = info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i});
-      if (value >= map.value_count) return Status::kCorruptTile;
-      StoreSample(out, i, map(value), info.sample_bits);
+    if (!DecodeStoredSamples(info, map, in, row_samples, output.Row(y))) {
+      return Status::kCorruptTile;
     }
   }
   return Status::kOk;

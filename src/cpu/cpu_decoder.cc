@@ -1,9 +1,11 @@
 #include "cpu/cpu_decoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "cpu/parallel.h"
+#include "cpu/store_x86.h"
 #include "cpu/tile_x86.h"
 
 namespace l3 {
@@ -13,7 +15,8 @@ namespace {
 decltype(&DecodeTile) FindEngine(CpuEngine engine) {
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+                        __builtin_cpu_supports("f16c");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512vbmi") &&
@@ -25,12 +28,66 @@ decltype(&DecodeTile) FindEngine(CpuEngine engine) {
   return any || engine == CpuEngine::kScalar ? DecodeTile : nullptr;
 }
 
+// What stores a decoded tile on that engine.
+decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTile) decode_tile) {
+#if defined(__x86_64__)
+  if (decode_tile != DecodeTile) return StoreRectAvx2;
+#endif
+  return StoreRect;
+}
+
+bool HasLargeTiles(const ImageInfo& info) {
+  return info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2;
+}
+
+// The samples of a large tile that are decoded at a time.
+constexpr uint32_t kPiecePixels = 4096;
+
+// Bytes of the samples of a tile, or of a piece of it.
+size_t ScratchBytes(const ImageInfo& info) {
+  if (HasLargeTiles(info)) return size_t{kPiecePixels} * info.pixel_bytes();
+  const TileRect first = GetTileRect(info, 0);
+  return size_t{first.width_px} * first.height_px * info.pixel_bytes();
+}
+
+template <uint32_t kBytes>
+void FillBands(const OutputPlan& plan) {
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    alignas(4) uint8_t value[4];
+    StoreValue(plan.type, plan.fill[c], value);
+    for (uint32_t i = 0; i < kBorderBands; ++i) {
+      const BorderBand band = GetBorderBand(plan, i);
+      for (uint32_t y = 0; y < band.height; ++y) {
+        for (uint32_t x = 0; x < band.width; ++x) {
+          std::memcpy(plan.Place(band.x + x, band.y + y, c), value, kBytes);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool IsAvailable(CpuEngine engine) { return FindEngine(engine) != nullptr; }
 
+struct CpuDecoder::LazyRansTables {
+  std::once_flag once;
+  std::unique_ptr<RansTables> tables;
+
+  const RansTables* Get(const ImageView& view) {
+    std::call_once(once, [&] {
+      tables = std::make_unique<RansTables>();
+      BuildRansTables(GetRansModel(view), view.info.used_bits, tables.get());
+    });
+    return tables.get();
+  }
+};
+
 CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
-    : view_(view), decode_tile_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)) {
+    : view_(view),
+      decode_tile_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
+      store_rect_(FindStore(decode_tile_)),
+      rans_(std::make_unique<LazyRansTables>()) {
   map_ = SampleMap{nullptr, 1u << view.info.used_bits, view.info.shift};
   if (view.value_count != 0) {
     value_table_ = std::make_unique<uint16_t[]>(view.value_count);
@@ -38,26 +95,102 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     map_.table = value_table_.get();
     map_.value_count = view.value_count;
   }
-  if (HasRansTile(view)) {
-    rans_ = std::make_unique<RansTables>();
-    BuildRansTables(GetRansModel(view), view.info.used_bits, rans_.get());
+}
+
+CpuDecoder::~CpuDecoder() = default;
+CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
+CpuDecoder& CpuDecoder::operator=(CpuDecoder&&) noexcept = default;
+
+Status CpuDecoder::FindPayload(uint32_t tile, Payload* payload) const {
+  const uint64_t begin = view_.PayloadBegin(tile);
+  const uint64_t end = view_.PayloadEnd(tile);
+  // Only if somebody changed the index since ParseImage() judged it.
+  if (begin >= end || end > view_.payloads_bytes) return Status::kCorruptHeader;
+  *payload = {view_.payloads + begin, static_cast<uint32_t>(end - begin)};
+  return Status::kOk;
+}
+
+Status CpuDecoder::DecodeOneTile(uint32_t tile, const ImageOutput& output) const {
+  Payload payload;
+  const Status status = FindPayload(tile, &payload);
+  if (status != Status::kOk) return status;
+  const bool is_rans = payload.data[4] == static_cast<uint8_t>(TileCoding::kRans);
+  return decode_tile_(view_.info, map_, is_rans ? rans_->Get(view_) : nullptr, tile, payload.data,
+                      payload.size, output);
+}
+
+// Large tiles are stored ones (format.md 5).
+Status CpuDecoder::DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const {
+  Payload payload;
+  Status status = FindPayload(tile, &payload);
+  if (status != Status::kOk) return status;
+  const ImageInfo& info = view_.info;
+  if (PayloadCheck(payload.data, payload.size) != LoadU32(payload.data)) {
+    return Status::kChecksumMismatch;
   }
+  TilePayload parsed;
+  status = ParseTilePayload(info, payload.data, payload.size, &parsed);
+  if (status != Status::kOk) return status;
+  const TileRect rect = GetTileRect(info, tile);
+  const uint64_t row_bytes = uint64_t{rect.width_px} * info.pixel_bytes();
+  status = CheckBodyEnd(parsed, kTileHeaderBytes + row_bytes * rect.height_px);
+  if (status != Status::kOk) return status;
+
+  const uint8_t* in = payload.data + kTileHeaderBytes;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
+      const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
+      if (!DecodeStoredSamples(info, map_, in, width * info.channels, scratch)) {
+        return Status::kCorruptTile;
+      }
+      in += uint64_t{width} * info.pixel_bytes();
+      store_rect_(info, plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
+    }
+  }
+  return Status::kOk;
 }
 
 DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
                                      const ImageOutput& output) const {
   DecodeResult result{Status::kOk, 0};
   for (uint32_t tile = begin; tile < end; ++tile) {
-    const uint64_t payload = view_.PayloadBegin(tile);
-    const uint64_t payload_end = view_.PayloadEnd(tile);
-    // False only if somebody changed the index since ParseImage() judged it.
-    const bool sound = payload < payload_end && payload_end <= view_.payloads_bytes;
-    const Status status =
-        sound ? decode_tile_(view_.info, map_, rans_.get(), tile, view_.payloads + payload,
-                             static_cast<uint32_t>(payload_end - payload),
-                             OutputOfTile(view_.info, output, GetTileRect(view_.info, tile)))
-              : Status::kCorruptHeader;
+    const TileRect rect = GetTileRect(view_.info, tile);
+    const Status status = DecodeOneTile(tile, OutputOfTile(view_.info, output, rect));
     if (result.status == Status::kOk) result = {status, tile};
+  }
+  return result;
+}
+
+DecodeResult CpuDecoder::DecodeWindow(const OutputPlan& plan, uint32_t row_begin,
+                                      uint32_t row_end) const {
+  const ImageInfo& info = view_.info;
+  const bool stored_image = HasStoredRows(info, plan) && plan.y_stride_bytes >= 0;
+  const TileSpan span = TilesOfWindow(info, plan.window);
+  row_begin = std::max(row_begin, span.row_begin);
+  row_end = std::min(row_end, span.row_end);
+  std::unique_ptr<uint8_t[]> scratch;
+  DecodeResult result{Status::kOk, 0};
+  for (uint32_t row = row_begin; row < row_end; ++row) {
+    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
+      const uint32_t tile = row * info.tile_columns() + column;
+      const TileRect rect = GetTileRect(info, tile);
+      const TileRect part = ClipToWindow(plan.window, rect);
+      Status status;
+      if (stored_image && part.width_px == rect.width_px && part.height_px == rect.height_px) {
+        uint8_t* place = plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0);
+        status = DecodeOneTile(tile, {place, static_cast<uint64_t>(plan.y_stride_bytes)});
+      } else {
+        if (!scratch) scratch.reset(new uint8_t[ScratchBytes(info)]);
+        if (HasLargeTiles(info)) {
+          status = DecodeLargeTile(tile, plan, scratch.get());
+        } else {
+          const ImageOutput pixels = {scratch.get(), uint64_t{rect.width_px} * info.pixel_bytes()};
+          status = DecodeOneTile(tile, pixels);
+          if (status == Status::kOk) store_rect_(info, plan, rect, pixels);
+        }
+      }
+      if (result.status == Status::kOk) result = {status, tile};
+    }
   }
   return result;
 }
@@ -77,6 +210,14 @@ DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads
     if (first.status == Status::kOk || result.tile < first.tile) first = result;
   });
   return first;
+}
+
+void FillBorder(const OutputPlan& plan) {
+  switch (OutputBytes(plan.type)) {
+    case 1: return FillBands<1>(plan);
+    case 2: return FillBands<2>(plan);
+    default: return FillBands<4>(plan);
+  }
 }
 
 }  // namespace l3

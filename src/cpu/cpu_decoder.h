@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/color.h"
+#include "core/output.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 
@@ -15,7 +16,7 @@ namespace l3 {
 enum class CpuEngine {
   kAuto,    // the fastest this machine has
   kScalar,  // the core itself
-  kAvx2,
+  kAvx2,    // with F16C
   kAvx512,  // with VBMI, VBMI2 and VNNI
 };
 
@@ -23,13 +24,16 @@ enum class CpuEngine {
 bool IsAvailable(CpuEngine engine);
 
 // An image ready to decode: the validated file and its expanded value table.
-// The encoded bytes must outlive it. Immutable, so threads may share it.
+// The encoded bytes must outlive it. Threads may share it.
 class CpuDecoder {
  public:
-  // Allocates the value table if the file has one, and the tables of rans if a
-  // tile needs them (at most 128 KiB each, and little more). Where
-  // `engine` is not available, kScalar takes its place.
+  // Allocates the value table if the file has one; the first rans tile that is decoded
+  // allocates the tables of rans (at most 128 KiB each, and little more). Reads no
+  // payload. Where `engine` is not available, kScalar takes its place.
   explicit CpuDecoder(const ImageView& view, CpuEngine engine = CpuEngine::kAuto);
+  ~CpuDecoder();
+  CpuDecoder(CpuDecoder&&) noexcept;
+  CpuDecoder& operator=(CpuDecoder&&) noexcept;
 
   const ImageInfo& info() const { return view_.info; }
 
@@ -40,12 +44,32 @@ class CpuDecoder {
   // Decodes the image on up to `threads` threads (0: all the machine has).
   DecodeResult DecodeImage(const ImageOutput& output, unsigned threads) const;
 
+  // Decodes the tiles that the window touches and that are in rows of tiles
+  // [row_begin, row_end), those behind a bad one too; no other payload is read. What they
+  // have of the window goes where `plan` says. Apart from tiles that leave as stored and
+  // whole, they take a buffer of a tile, at most 512 KiB.
+  DecodeResult DecodeWindow(const OutputPlan& plan, uint32_t row_begin, uint32_t row_end) const;
+
  private:
+  struct LazyRansTables;
+  struct Payload {
+    const uint8_t* data;
+    uint32_t size;
+  };
+
+  Status FindPayload(uint32_t tile, Payload* payload) const;
+  Status DecodeOneTile(uint32_t tile, const ImageOutput& output) const;
+  Status DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const;
+
   ImageView view_;
   decltype(&DecodeTile) decode_tile_;
+  decltype(&StoreRect) store_rect_;
   std::unique_ptr<uint16_t[]> value_table_;
   SampleMap map_;
-  std::unique_ptr<RansTables> rans_;  // null if no tile needs it
+  std::unique_ptr<LazyRansTables> rans_;
 };
+
+// Writes the border of an output.
+void FillBorder(const OutputPlan& plan);
 
 }  // namespace l3

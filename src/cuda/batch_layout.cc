@@ -16,16 +16,16 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
 // The tasks of a sample, in whole blocks.
-uint64_t TaskCount(const BatchSample& sample, uint32_t warps_per_block) {
+uint64_t TaskCount(const CudaSample& sample, uint32_t warps_per_block) {
   return CeilDiv(sample.view.info.tile_count(), warps_per_block) * warps_per_block;
 }
 
 // How many warps should share tables: as many as keep most warps at work, since
 // shared memory limits the blocks, and the last block of a sample has idle warps.
-uint32_t ChooseWarpsPerBlock(const std::vector<BatchSample>& samples, uint32_t scratch_bytes,
+uint32_t ChooseWarpsPerBlock(const std::vector<CudaSample>& samples, uint32_t scratch_bytes,
                              const GpuLimits& limits) {
   uint64_t tiles = 0;
-  for (const BatchSample& sample : samples) tiles += sample.view.info.tile_count();
+  for (const CudaSample& sample : samples) tiles += sample.view.info.tile_count();
   uint32_t best = 1;
   double best_busy = 0;
   for (uint32_t warps = 1; warps <= kMaxWarpsPerBlock; ++warps) {
@@ -34,7 +34,7 @@ uint32_t ChooseWarpsPerBlock(const std::vector<BatchSample>& samples, uint32_t s
     const uint32_t blocks = std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
                                      limits.rans_warps / warps);
     uint64_t tasks = 0;
-    for (const BatchSample& sample : samples) tasks += TaskCount(sample, warps);
+    for (const CudaSample& sample : samples) tasks += TaskCount(sample, warps);
     const double busy =
         blocks * warps * (static_cast<double>(tiles) / static_cast<double>(tasks));
     if (busy > best_busy) {
@@ -47,7 +47,7 @@ uint32_t ChooseWarpsPerBlock(const std::vector<BatchSample>& samples, uint32_t s
 
 }  // namespace
 
-void BatchLayout::Plan(const std::vector<BatchSample>& samples, const GpuLimits& limits) {
+void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits) {
   samples_ = &samples;
   places_.resize(samples.size());
   pieces_.clear();
@@ -55,7 +55,7 @@ void BatchLayout::Plan(const std::vector<BatchSample>& samples, const GpuLimits&
   scratch_bytes_ = sizeof(WarpScratch);
   has_rans_ = false;
   for (size_t i = 0; i < samples.size(); ++i) {
-    places_[i].has_rans = HasRansTile(samples[i].view);
+    places_[i].has_rans = HasRansTile(samples[i].view, AllTiles(samples[i].view.info));
     if (!places_[i].has_rans) continue;
     has_rans_ = true;
     const ImageInfo& info = samples[i].view.info;
@@ -107,7 +107,7 @@ void BatchLayout::Plan(const std::vector<BatchSample>& samples, const GpuLimits&
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
   const Piece& p = pieces_[piece];
-  const BatchSample& sample = (*samples_)[p.sample];
+  const CudaSample& sample = (*samples_)[p.sample];
   const Place& place = places_[p.sample];
   std::memcpy(staging + place.payloads_offset + p.begin, sample.view.payloads + p.begin, p.bytes);
   if (p.begin > 0) return;
@@ -140,7 +140,8 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
-  descriptor.output = (*samples_)[sample].output;
+  const OutputPlan& plan = (*samples_)[sample].plan;
+  descriptor.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
   descriptor.payloads = device + place.payloads_offset;
   std::memcpy(staging + samples_offset_ + sample * sizeof(descriptor), &descriptor,
               sizeof(descriptor));

@@ -8,16 +8,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tile.h"
+#include "core/output.h"
 #include "cuda/tile_batch.h"
 #include "format/image_view.h"
 
 namespace l3 {
 
-// A validated file in host memory and where the kernel writes its samples.
-struct BatchSample {
+// One image of a batch: a validated file in host memory, and what becomes of its samples.
+// The plan's output is in the kernel's memory. Frameworks pack the outputs of a batch
+// tightly: expect no more alignment than a sample needs.
+struct CudaSample {
   ImageView view;
-  ImageOutput output;
+  OutputPlan plan;
 };
 
 // What a multiprocessor has room for.
@@ -32,7 +34,7 @@ class BatchLayout {
  public:
   // Plans a batch. `samples` and the encoded bytes must outlive the calls of
   // WritePiece. Storage of the plan before is reused.
-  void Plan(const std::vector<BatchSample>& samples, const GpuLimits& limits);
+  void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits);
 
   // Size of the buffer. It must be 16-byte aligned.
   uint64_t total_bytes() const { return total_bytes_; }
@@ -65,7 +67,7 @@ class BatchLayout {
   void WriteTasks(size_t sample, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 
-  const std::vector<BatchSample>* samples_ = nullptr;
+  const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
   std::vector<Piece> pieces_;
   std::vector<size_t> order_;

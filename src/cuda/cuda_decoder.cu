@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cuda/batch_layout.h"
 #include "cuda/launch.h"
 #include "cuda/resources.h"
 #include "cuda/tile_kernels.cuh"
@@ -164,8 +163,8 @@ struct CudaBatchDecoder::Impl {
   bool pending = false;  // launched, and not waited for
 
   const GpuLimits limits = GetGpuLimits();
-  std::vector<BatchSample> batch;
   BatchLayout layout;
+  uint64_t uploaded_bytes = 0;
   std::vector<DecodeResult> results;
 };
 
@@ -189,14 +188,11 @@ void CudaBatchDecoder::Impl::Stage(Staging* target, const ForEach& for_each) {
 void CudaBatchDecoder::Impl::Launch(const std::vector<CudaSample>& samples, cudaStream_t stream,
                                     const ForEach& for_each) {
   pending = false;
+  uploaded_bytes = 0;
   results.assign(samples.size(), DecodeResult{Status::kOk, 0});
   if (samples.empty()) return;
 
-  batch.clear();
-  for (const CudaSample& sample : samples) {
-    batch.push_back({sample.view, {sample.output_dev, sample.view.info.row_bytes()}});
-  }
-  layout.Plan(batch, limits);
+  layout.Plan(samples, limits);
   if (device.bytes < layout.total_bytes()) {
     done.Synchronize();
     device = {};
@@ -217,6 +213,7 @@ void CudaBatchDecoder::Impl::Launch(const std::vector<CudaSample>& samples, cuda
   L3_CUDA_CHECK(cudaMemcpyAsync(device.data(), target.pinned.data(), layout.total_bytes(),
                                 cudaMemcpyHostToDevice, stream));
   target.uploaded.Record(stream);
+  uploaded_bytes = layout.total_bytes();
   LaunchDecodeTiles(layout.Batch(device.data()), stream);
   L3_CUDA_CHECK(cudaMemcpyAsync(pinned_results.data(), device.data(), layout.results_bytes(),
                                 cudaMemcpyDeviceToHost, stream));
@@ -234,6 +231,8 @@ void CudaBatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_s
                               const ForEach& for_each) {
   impl_->Launch(samples, stream, for_each);
 }
+
+uint64_t CudaBatchDecoder::uploaded_bytes() const { return impl_->uploaded_bytes; }
 
 const std::vector<DecodeResult>& CudaBatchDecoder::Wait() {
   if (impl_->pending) {

@@ -9,19 +9,11 @@
 #include <vector>
 
 #include "core/tile.h"
-#include "format/image_view.h"
+#include "cuda/batch_layout.h"
 
 struct CUstream_st;
 
 namespace l3 {
-
-// One image of a batch: a validated file in host memory and the place in
-// device memory for its samples (HWC, as stored, rows packed). Frameworks pack
-// the images of a batch tightly: expect no more alignment than a sample needs.
-struct CudaSample {
-  ImageView view;
-  uint8_t* output_dev;
-};
 
 // Memory the decoder needs, from the caller's allocator, so that it comes from
 // the pools of whatever framework the decoder sits in. The decoder releases it
@@ -60,6 +52,10 @@ class CudaBatchDecoder {
   // Waits for the batch last launched (its stream only, not the device) and
   // returns a result for each of its samples.
   const std::vector<DecodeResult>& Wait();
+
+  // Bytes of the batch last launched that were uploaded: payloads of the tiles that its
+  // windows touch, and what describes them.
+  uint64_t uploaded_bytes() const;
 
  private:
   struct Impl;

@@ -14,7 +14,7 @@ constexpr GpuLimits kEmulatedGpu = {228 << 10, 227 << 10, 1 << 10, 20};
 
 }  // namespace
 
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& samples) {
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples) {
   BatchLayout layout;
   layout.Plan(samples, kEmulatedGpu);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
@@ -50,10 +50,8 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& sa
   return results;
 }
 
-Status DecodeImageEmulated(const ImageView& view, const ImageOutput& output, uint32_t* bad_tile) {
-  const DecodeResult result = DecodeBatchEmulated({BatchSample{view, output}})[0];
-  *bad_tile = result.tile;
-  return result.status;
+DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan) {
+  return DecodeBatchEmulated({CudaSample{view, plan}})[0];
 }
 
 }  // namespace l3

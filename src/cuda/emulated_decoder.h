@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tile.h"
+#include "core/output.h"
 #include "cuda/batch_layout.h"
 #include "format/image_view.h"
 
@@ -13,9 +13,9 @@ namespace l3 {
 
 // Lays the batch out and decodes it as the GPU would. The outputs of the
 // samples are in host memory.
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<BatchSample>& samples);
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples);
 
-// A batch of one. If the Status is not kOk, *bad_tile is the first bad tile.
-Status DecodeImageEmulated(const ImageView& view, const ImageOutput& output, uint32_t* bad_tile);
+// A batch of one.
+DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan);
 
 }  // namespace l3

@@ -213,11 +213,13 @@ RansModel GetRansModel(const ImageView& view) {
   return model;
 }
 
-bool HasRansTile(const ImageView& view) {
-  const uint32_t tiles = view.info.tile_count();
-  for (uint32_t tile = 0; tile < tiles; ++tile) {
-    const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
-    if (coding == static_cast<uint8_t>(TileCoding::kRans)) return true;
+bool HasRansTile(const ImageView& view, const TileSpan& span) {
+  for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
+    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
+      const uint32_t tile = row * view.info.tile_columns() + column;
+      const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
+      if (coding == static_cast<uint8_t>(TileCoding::kRans)) return true;
+    }
   }
   return false;
 }

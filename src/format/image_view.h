@@ -62,6 +62,20 @@ L3_HOST_DEVICE inline TileRect GetTileRect(const ImageInfo& info, uint32_t tile)
   return rect;
 }
 
+// Tiles of some columns and rows of tiles: [column_begin, column_end) of
+// [row_begin, row_end). May be empty.
+struct TileSpan {
+  uint32_t column_begin, column_end, row_begin, row_end;
+
+  L3_HOST_DEVICE uint32_t columns() const { return column_end - column_begin; }
+  L3_HOST_DEVICE uint32_t rows() const { return row_end - row_begin; }
+  L3_HOST_DEVICE uint32_t tile_count() const { return columns() * rows(); }
+};
+
+inline TileSpan AllTiles(const ImageInfo& info) {
+  return {0, info.tile_columns(), 0, info.tile_rows()};
+}
+
 // The bytes of one chunk. `data` is null when the file has no such chunk.
 struct ChunkView {
   const uint8_t* data = nullptr;
@@ -102,8 +116,8 @@ void ReadValueTable(const ImageView& view, uint16_t* table);
 // The rans model of a view from ParseImage: the file's own, or the built-in one.
 RansModel GetRansModel(const ImageView& view);
 
-// Whether a payload's header names the rans coding.
-bool HasRansTile(const ImageView& view);
+// Whether the header of a payload in `span` names the rans coding. No other payload is read.
+bool HasRansTile(const ImageView& view, const TileSpan& span);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
 ChunkView FindChunk(const ImageView& view, uint32_t type);

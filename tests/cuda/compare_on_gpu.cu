@@ -75,7 +75,8 @@ int Run(const std::vector<std::string>& names) {
   std::vector<CudaSample> samples;
   for (const File& file : files) {
     if (file.parsed != Status::kOk) continue;
-    samples.push_back({file.view, output_dev.data() + file.output_offset});
+    samples.push_back(
+        {file.view, WholeImagePlan(file.view.info, output_dev.data() + file.output_offset)});
   }
   const CudaStream stream;
   L3_CUDA_CHECK(cudaDeviceSynchronize());

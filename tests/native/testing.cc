@@ -1,18 +1,23 @@
 #include "testing.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <vector>
 
+#include "core/output.h"
 #include "cpu/cpu_decoder.h"
+#include "cpu/parallel.h"
 #include "cuda/emulated_decoder.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 
 namespace {
 
+using l3::DecodeResult;
 using l3::Status;
 
 // An array without spare capacity behind it.
@@ -38,27 +43,63 @@ uint32_t StatusOf(const Call& call) {
   }
 }
 
-Status DecodeOnCpu(l3::CpuEngine engine, const l3::ImageView& view, const l3::ImageOutput& output,
-                   unsigned threads, uint32_t* bad_tile) {
-  const l3::DecodeResult result = l3::CpuDecoder(view, engine).DecodeImage(output, threads);
-  *bad_tile = result.tile;
-  return result.status;
+// The engine's number in cpu_decoder.h, of those that are the CPU's.
+l3::CpuEngine CpuEngineOf(uint32_t engine) {
+  switch (engine) {
+    case kL3TestAvx2: return l3::CpuEngine::kAvx2;
+    case kL3TestAvx512: return l3::CpuEngine::kAvx512;
+    default: return l3::CpuEngine::kScalar;
+  }
 }
 
-Status Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
-              unsigned threads, uint32_t* bad_tile) {
-  switch (engine) {
-    case kL3TestScalar:
-      return DecodeOnCpu(l3::CpuEngine::kScalar, view, output, threads, bad_tile);
-    case kL3TestAvx2:
-      return DecodeOnCpu(l3::CpuEngine::kAvx2, view, output, threads, bad_tile);
-    case kL3TestEmulatedCuda:
-      return l3::DecodeImageEmulated(view, output, bad_tile);
-    case kL3TestAvx512:
-      return DecodeOnCpu(l3::CpuEngine::kAvx512, view, output, threads, bad_tile);
-    default:
-      return Status::kInvalidArgument;
+DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
+                    unsigned threads) {
+  if (engine == kL3TestEmulatedCuda) {
+    l3::OutputPlan plan = l3::WholeImagePlan(view.info, output.data);
+    plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
+    return l3::DecodeImageEmulated(view, plan);
   }
+  return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
+}
+
+// A thread a row of tiles, as operators do it.
+DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::OutputPlan& plan,
+                        unsigned threads) {
+  if (engine == kL3TestEmulatedCuda) return l3::DecodeImageEmulated(view, plan);
+  const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
+  const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
+  DecodeResult first{Status::kOk, 0};
+  std::mutex mutex;
+  l3::ParallelFor(span.rows(), threads, [&](uint64_t i) {
+    const uint32_t row = span.row_begin + static_cast<uint32_t>(i);
+    const DecodeResult result = decoder.DecodeWindow(plan, row, row + 1);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (result.status == Status::kOk) return;
+    if (first.status == Status::kOk || result.tile < first.tile) first = result;
+  });
+  l3::FillBorder(plan);
+  return first;
+}
+
+l3::OutputPlan ToOutputPlan(const L3TestPlan& from, uint8_t* output) {
+  l3::OutputPlan plan = {};
+  plan.data = output + from.data_offset;
+  plan.x_stride_bytes = from.x_stride_bytes;
+  plan.y_stride_bytes = from.y_stride_bytes;
+  plan.channel_stride_bytes = from.channel_stride_bytes;
+  plan.window = {from.x_px, from.y_px, from.width_px, from.height_px};
+  plan.border = {from.left_px, from.top_px, from.right_px, from.bottom_px};
+  plan.type = static_cast<l3::OutputType>(from.type);
+  plan.op = static_cast<l3::PixelOp>(from.op);
+  plan.channels = static_cast<uint8_t>(from.channels);
+  std::copy_n(from.source, l3::kMaxChannels, plan.source);
+  std::copy_n(from.subtract, l3::kMaxChannels, plan.subtract);
+  std::copy_n(from.multiply, l3::kMaxChannels, plan.multiply);
+  plan.range = from.range;
+  std::copy_n(from.weights, 9, &plan.weights[0][0]);
+  std::copy_n(from.bias, 3, plan.bias);
+  std::copy_n(from.fill, l3::kMaxChannels, plan.fill);
+  return plan;
 }
 
 }  // namespace
@@ -120,9 +161,27 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
     }
     ExactBytes pixels(output, output_bytes);
     const l3::ImageOutput target{pixels.data(), row_stride_bytes};
-    status = Decode(engine, view, target, threads, bad_tile);
+    const DecodeResult result = Decode(engine, view, target, threads);
+    *bad_tile = result.tile;
     std::memcpy(output, pixels.data(), output_bytes);
-    return status;
+    return result.status;
+  });
+}
+
+uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
+                             const L3TestPlan* plan, uint8_t* output, size_t output_bytes,
+                             uint32_t threads, uint32_t* bad_tile) {
+  return StatusOf([&] {
+    ExactBytes input(data, size);
+    l3::ImageView view;
+    const Status status = l3::ParseImage(input.data(), input.size(), &view);
+    if (status != Status::kOk) return status;
+    ExactBytes pixels(output, output_bytes);
+    const DecodeResult result =
+        DecodePlan(engine, view, ToOutputPlan(*plan, pixels.data()), threads);
+    *bad_tile = result.tile;
+    std::memcpy(output, pixels.data(), output_bytes);
+    return result.status;
   });
 }
 

@@ -52,6 +52,25 @@ struct L3TestEncodeOptions {
   struct L3TestBytes icc, exif, palette;  // none when empty
 };
 
+// OutputPlan of core/output.h, its enumerations as numbers. `data_offset` is the place of
+// the window's first sample in the output.
+struct L3TestPlan {
+  uint64_t data_offset;
+  int64_t x_stride_bytes, y_stride_bytes, channel_stride_bytes;
+  uint32_t x_px, y_px, width_px, height_px;
+  uint32_t left_px, top_px, right_px, bottom_px;
+  uint32_t type;
+  uint32_t op;
+  uint32_t channels;
+  uint32_t source[4];
+  float subtract[4];
+  float multiply[4];
+  float range;
+  float weights[9];
+  float bias[3];
+  float fill[4];
+};
+
 const char* l3_test_status_name(uint32_t status);
 int l3_test_engine_available(uint32_t engine);
 
@@ -63,6 +82,12 @@ uint32_t l3_test_parse(const uint8_t* data, size_t size, struct L3TestInfo* info
 uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8_t* output,
                         size_t output_bytes, uint64_t row_stride_bytes, uint32_t threads,
                         uint32_t* bad_tile);
+
+// Decodes as `plan` says, and fills the border. The plan must be one that core/output.h
+// allows, and stay inside the output.
+uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
+                             const struct L3TestPlan* plan, uint8_t* output, size_t output_bytes,
+                             uint32_t threads, uint32_t* bad_tile);
 
 // Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
 // l3_test_free.

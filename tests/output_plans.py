@@ -1,0 +1,174 @@
+"""The store stage in NumPy: what core/output.h says of plans, and random ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4")  # in the order of OutputType
+SELECT, SCALE, MIX = range(3)  # PixelOp
+FILL = 0xFF  # a source that no image has
+
+Samples = NDArray[Any]
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class Plan:
+    """An OutputPlan and the bytes around it. Strides are those of rows, pixels, channels."""
+
+    window: tuple[int, int, int, int]  # x, y, width, height
+    border: tuple[int, int, int, int]  # left, top, right, bottom
+    type: str
+    op: int
+    source: list[int]
+    data_offset: int = 0
+    strides: tuple[int, int, int] = (0, 0, 0)
+    output_bytes: int = 0
+    subtract: Floats = field(default_factory=lambda: np.zeros(4, np.float32))
+    multiply: Floats = field(default_factory=lambda: np.ones(4, np.float32))
+    range: float = 1.0
+    weights: Floats = field(default_factory=lambda: np.zeros((3, 3), np.float32))
+    bias: Floats = field(default_factory=lambda: np.zeros(3, np.float32))
+    fill: Floats = field(default_factory=lambda: np.zeros(4, np.float32))
+
+    @property
+    def channels(self) -> int:
+        return len(self.source)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the output, its border included: height, width, channels."""
+        left, top, right, bottom = self.border
+        return (
+            top + self.window[3] + bottom,
+            left + self.window[2] + right,
+            self.channels,
+        )
+
+    def view(self, output: NDArray[np.uint8]) -> Samples:
+        """The output as the plan lays it out, border included, as the stored image lies."""
+        left, top = self.border[:2]
+        first = self.data_offset - top * self.strides[0] - left * self.strides[1]
+        if 0 in self.shape:
+            return np.empty(self.shape, f"<{self.type}")
+        return np.ndarray(self.shape, f"<{self.type}", output.data, first, self.strides)
+
+    def values(self, image: Samples) -> Floats:
+        """The window's values in float, before they take the output's type."""
+        x, y, width, height = self.window
+        samples = image[y : y + height, x : x + width].astype(np.float32)
+        values = np.empty((height, width, self.channels), np.float32)
+        for c, source in enumerate(self.source):
+            if self.op == MIX:
+                terms = [self.weights[c, i] * samples[..., i] for i in range(3)]
+                values[..., c] = terms[0] + terms[1] + terms[2] + self.bias[c]
+            elif source == FILL:
+                values[..., c] = self.fill[c]
+            elif self.op == SCALE:
+                centred = samples[..., source] - self.subtract[c]
+                values[..., c] = centred * self.multiply[c] * np.float32(self.range)
+            else:
+                values[..., c] = samples[..., source]
+        return values
+
+    def apply(self, image: Samples, output: NDArray[np.uint8]) -> None:
+        """Writes what the plan makes of a decoded image."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            view = self.view(output)
+            view[:] = convert(self.fill[: self.channels], self.type)
+            left, top, right, bottom = self.border
+            height, width, _ = self.shape
+            inside = view[top : height - bottom, left : width - right]
+            inside[:] = convert(self.values(image), self.type)
+
+
+def convert(values: Floats, kind: str) -> Samples:
+    """Floats to the output's type: to the nearest, halves away from zero, saturated."""
+    if kind.startswith("f"):
+        return values.astype(f"<{kind}")
+    limits = np.iinfo(kind)
+    numbers = np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), limits.min, limits.max)
+    return np.copysign(np.floor(np.abs(numbers) + 0.5), numbers).astype(f"<{kind}")
+
+
+def lay_out(rng: Generator, plan: Plan) -> None:
+    """Chooses strides: the axes in any order and direction, with gaps, at any offset."""
+    item = np.dtype(plan.type).itemsize
+    order = rng.choice([(0, 1, 2), (2, 0, 1), (1, 0, 2), (2, 1, 0)])
+    strides = [0, 0, 0]
+    step = item
+    for axis in order[::-1]:
+        strides[axis] = step
+        step = step * max(plan.shape[axis], 1) + item * int(rng.choice([0, 0, 1, 5]))
+    first = item * int(rng.integers(0, 5))
+    for axis in range(3):
+        if rng.random() < 0.4:
+            first += strides[axis] * max(plan.shape[axis] - 1, 0)
+            strides[axis] = -strides[axis]
+    left, top = plan.border[:2]
+    plan.data_offset = first + top * strides[0] + left * strides[1]
+    plan.strides = (strides[0], strides[1], strides[2])
+    plan.output_bytes = step + 8 * item
+
+
+def random_window(rng: Generator, width: int, height: int) -> tuple[int, int, int, int]:
+    """Any window: often the whole image, a pixel, nothing, or at an edge."""
+
+    def span(side: int) -> tuple[int, int]:
+        kind = rng.integers(0, 6)
+        if kind == 0:
+            return 0, side
+        if kind == 1:
+            return int(rng.integers(0, side)), 1
+        begin, end = np.sort(rng.integers(0, side + 1, 2)).tolist()
+        if kind == 2:
+            begin = 0
+        elif kind == 3:
+            end = side
+        return begin, end - begin
+
+    (x, w), (y, h) = span(width), span(height)
+    return x, y, w, h
+
+
+def _numbers(rng: Generator, shape: tuple[int, ...]) -> Floats:
+    """Plausible and extreme factors."""
+    extremes = [0, -0.0, 1, -1, 0.5, 1 / 255, 127.5, 1e-5, 3e38, -3e38, np.inf, 6e-8, 65520]
+    plain = rng.uniform(-300, 300, shape) * rng.choice([1, 0.01], shape)
+    return np.where(rng.random(shape) < 0.3, rng.choice(extremes, shape), plain).astype(np.float32)
+
+
+def random_plan(rng: Generator, image: Samples) -> Plan:
+    """Any plan that core/output.h allows for the image."""
+    height, width, stored = image.shape
+    op = int(rng.integers(0, 3 if stored >= 3 else 2))
+    channels = int(rng.choice([1, 3])) if op == MIX else int(rng.integers(1, 5))
+    plan = Plan(
+        window=random_window(rng, width, height),
+        border=(0, 0, 0, 0),
+        type=str(rng.choice(TYPES)),
+        op=op,
+        source=rng.choice([*range(stored), FILL], channels).tolist(),
+        subtract=_numbers(rng, (4,)),
+        multiply=_numbers(rng, (4,)),
+        range=float(rng.choice([1, 1, np.float32(1 / 255), 257, 1e30])),
+        weights=_numbers(rng, (3, 3)),
+        bias=_numbers(rng, (3,)),
+        fill=_numbers(rng, (4,)),
+    )
+    if rng.random() < 0.3:  # what training asks for
+        plan.op, plan.source = SCALE, list(range(stored))
+        plan.type = str(rng.choice(["f2", "f4"]))
+    elif rng.random() < 0.3:  # as stored, but for its place
+        plan.op, plan.source = SELECT, list(range(stored))
+        plan.type = image.dtype.str[1:]
+    if rng.random() < 0.4:
+        left, top, right, bottom = rng.integers(0, 6, 4).tolist()
+        plan.border = (left, top, right, bottom)
+    lay_out(rng, plan)
+    return plan
