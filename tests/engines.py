@@ -90,30 +90,13 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
 def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Outcome:
     """Decodes into bytes of GAP as `plan` says. The samples are all bytes of the output."""
     output = np.full(plan.output_bytes, GAP, np.uint8)
-    source = [*plan.source, 0, 0, 0][:4]
-    c_plan = _Plan(
-        plan.data_offset,
-        (c_int64 * 3)(*(plan.strides[axis] for axis in (1, 0, 2))),
-        (c_uint32 * 4)(*plan.window),
-        (c_uint32 * 4)(*plan.border),
-        TYPES.index(plan.type),
-        plan.op,
-        plan.channels,
-        (c_uint32 * 4)(*source),
-        (c_float * 4)(*plan.subtract.tolist()),
-        (c_float * 4)(*plan.multiply.tolist()),
-        plan.range,
-        (c_float * 9)(*plan.weights.ravel().tolist()),
-        (c_float * 3)(*plan.bias.tolist()),
-        (c_float * 4)(*plan.fill.tolist()),
-    )
     tile = c_uint32(0xFFFFFFFF)
     status = _status(
         _library().l3_test_decode_plan(
             ENGINES.index(engine),
             data,
             len(data),
-            byref(c_plan),
+            byref(_Plan.of(plan)),
             output.ctypes.data_as(POINTER(c_uint8)),
             output.size,
             threads,
@@ -121,6 +104,11 @@ def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Ou
         )
     )
     return Outcome(status, tile.value) if status != "kOk" else Outcome("kOk", None, output)
+
+
+def uploaded_bytes(data: bytes, plan: Plan) -> int:
+    """What the CUDA engine uploads to decode by `plan`."""
+    return int(_library().l3_test_uploaded_bytes(data, len(data), byref(_Plan.of(plan))))
 
 
 def is_available(engine: str) -> bool:
@@ -227,6 +215,25 @@ class _Plan(Structure):
         ("fill", c_float * 4),
     ]
 
+    @classmethod
+    def of(cls, plan: Plan) -> _Plan:
+        return cls(
+            plan.data_offset,
+            (c_int64 * 3)(*(plan.strides[axis] for axis in (1, 0, 2))),
+            (c_uint32 * 4)(*plan.window),
+            (c_uint32 * 4)(*plan.border),
+            TYPES.index(plan.type),
+            plan.op,
+            plan.channels,
+            (c_uint32 * 4)(*[*plan.source, 0, 0, 0][:4]),
+            (c_float * 4)(*plan.subtract.tolist()),
+            (c_float * 4)(*plan.multiply.tolist()),
+            plan.range,
+            (c_float * 9)(*plan.weights.ravel().tolist()),
+            (c_float * 3)(*plan.bias.tolist()),
+            (c_float * 4)(*plan.fill.tolist()),
+        )
+
 
 class _Bytes(Structure):
     _fields_ = [("data", ctypes.c_char_p), ("size", c_size_t)]
@@ -271,12 +278,13 @@ def _library() -> ctypes.CDLL:
         "parse": [*data, POINTER(_Info)],
         "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
         "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
+        "uploaded_bytes": [*data, POINTER(_Plan)],
         "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],
         "free": [POINTER(c_uint8)],
     }
     for name, argument_types in signatures.items():
         function = library[f"l3_test_{name}"]
         function.argtypes = argument_types
-        function.restype = None if name == "free" else c_uint32
+        function.restype = {"free": None, "uploaded_bytes": c_uint64}.get(name, c_uint32)
         setattr(library, f"l3_test_{name}", function)
     return library

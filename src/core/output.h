@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "core/tile.h"
@@ -126,6 +125,16 @@ L3_HOST_DEVICE inline bool HasStoredRows(const ImageInfo& info, const OutputPlan
   return stored;
 }
 
+// Whether the output is the image as stored: HWC, rows in their order, gaps behind them
+// or none.
+inline bool IsWholeImageAsStored(const ImageInfo& info, const OutputPlan& plan) {
+  const Window& window = plan.window;
+  const Border& border = plan.border;
+  return HasStoredRows(info, plan) && plan.y_stride_bytes >= 0 &&
+         window.width_px == info.width_px && window.height_px == info.height_px &&
+         (border.left_px | border.top_px | border.right_px | border.bottom_px) == 0;
+}
+
 // One operation, one rounding: compilers must not fuse them.
 L3_HOST_DEVICE inline float Multiply(float a, float b) {
 #if defined(__CUDA_ARCH__)
@@ -142,20 +151,37 @@ L3_HOST_DEVICE inline float Add(float a, float b) {
 #endif
 }
 
-// The sample of channel c, before it takes the output's type. `samples` are the pixel's.
-L3_HOST_DEVICE inline float OutputValue(const OutputPlan& plan, const uint32_t* samples,
-                                        uint32_t c) {
+// What a plan says of one channel of the output.
+struct ChannelPlan {
+  PixelOp op;
+  uint8_t source;
+  float factor[4];  // subtract, multiply, range; or three weights, bias; or the fill first
+};
+
+L3_HOST_DEVICE inline ChannelPlan GetChannelPlan(const OutputPlan& plan, uint32_t c) {
   if (plan.op == PixelOp::kMix) {
-    float sum = Multiply(plan.weights[c][0], static_cast<float>(samples[0]));
-    sum = Add(sum, Multiply(plan.weights[c][1], static_cast<float>(samples[1])));
-    sum = Add(sum, Multiply(plan.weights[c][2], static_cast<float>(samples[2])));
-    return Add(sum, plan.bias[c]);
+    const float* weights = plan.weights[c];
+    return {plan.op, 0, {weights[0], weights[1], weights[2], plan.bias[c]}};
   }
-  if (plan.source[c] == kFillChannel) return plan.fill[c];
-  const float sample = static_cast<float>(samples[plan.source[c]]);
-  if (plan.op == PixelOp::kSelect) return sample;
-  const float scaled = Multiply(Add(sample, -plan.subtract[c]), plan.multiply[c]);
-  return Multiply(scaled, plan.range);
+  if (plan.source[c] == kFillChannel) return {plan.op, kFillChannel, {plan.fill[c], 0, 0, 0}};
+  return {plan.op, plan.source[c], {plan.subtract[c], plan.multiply[c], plan.range, 0}};
+}
+
+// The sample of an output channel, before it takes the output's type. `samples` are the
+// pixel's, as an array or as what is indexed like one.
+template <typename Samples>
+L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Samples& samples) {
+  const float* factor = channel.factor;
+  if (channel.op == PixelOp::kMix) {
+    float sum = Multiply(factor[0], static_cast<float>(samples[0]));
+    sum = Add(sum, Multiply(factor[1], static_cast<float>(samples[1])));
+    sum = Add(sum, Multiply(factor[2], static_cast<float>(samples[2])));
+    return Add(sum, factor[3]);
+  }
+  if (channel.source == kFillChannel) return factor[0];
+  const float sample = static_cast<float>(samples[channel.source]);
+  if (channel.op == PixelOp::kSelect) return sample;
+  return Multiply(Multiply(Add(sample, -factor[0]), factor[1]), factor[2]);
 }
 
 // Rounds to the nearest integer, halves away from zero, and saturates. NaN gives 0.
@@ -191,36 +217,66 @@ L3_HOST_DEVICE inline uint16_t HalfBits(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-// The C++ type of an OutputType; halves are bits.
+// The C++ type of an OutputType, halves as their bits, and its range if it is an integer's.
 template <OutputType kType>
-struct OutputTypeOf;
-template <> struct OutputTypeOf<OutputType::kU8> { using Type = uint8_t; };
-template <> struct OutputTypeOf<OutputType::kI8> { using Type = int8_t; };
-template <> struct OutputTypeOf<OutputType::kU16> { using Type = uint16_t; };
-template <> struct OutputTypeOf<OutputType::kI16> { using Type = int16_t; };
-template <> struct OutputTypeOf<OutputType::kU32> { using Type = uint32_t; };
-template <> struct OutputTypeOf<OutputType::kI32> { using Type = int32_t; };
-template <> struct OutputTypeOf<OutputType::kF16> { using Type = uint16_t; };
-template <> struct OutputTypeOf<OutputType::kF32> { using Type = float; };
+struct OutputTraits;
+template <>
+struct OutputTraits<OutputType::kU8> {
+  using Type = uint8_t;
+  static constexpr int64_t kMin = 0, kMax = UINT8_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kI8> {
+  using Type = int8_t;
+  static constexpr int64_t kMin = INT8_MIN, kMax = INT8_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kU16> {
+  using Type = uint16_t;
+  static constexpr int64_t kMin = 0, kMax = UINT16_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kI16> {
+  using Type = int16_t;
+  static constexpr int64_t kMin = INT16_MIN, kMax = INT16_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kU32> {
+  using Type = uint32_t;
+  static constexpr int64_t kMin = 0, kMax = UINT32_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kI32> {
+  using Type = int32_t;
+  static constexpr int64_t kMin = INT32_MIN, kMax = INT32_MAX;
+};
+template <>
+struct OutputTraits<OutputType::kF16> {
+  using Type = uint16_t;
+};
+template <>
+struct OutputTraits<OutputType::kF32> {
+  using Type = float;
+};
+template <OutputType kType>
+using OutputValueType = typename OutputTraits<kType>::Type;
 
 // A value in the output's type.
 template <OutputType kType>
-L3_HOST_DEVICE inline typename OutputTypeOf<kType>::Type ConvertValue(float value) {
-  using Type = typename OutputTypeOf<kType>::Type;
+L3_HOST_DEVICE inline OutputValueType<kType> ConvertValue(float value) {
   if constexpr (kType == OutputType::kF32) {
     return value;
   } else if constexpr (kType == OutputType::kF16) {
     return HalfBits(value);
   } else {
-    constexpr int64_t kMin = std::numeric_limits<Type>::min();
-    constexpr int64_t kMax = std::numeric_limits<Type>::max();
-    return static_cast<Type>(RoundToRange(value, kMin, kMax));
+    using Traits = OutputTraits<kType>;
+    return static_cast<OutputValueType<kType>>(RoundToRange(value, Traits::kMin, Traits::kMax));
   }
 }
 
 template <OutputType kType>
 L3_HOST_DEVICE inline void StoreValueAs(float value, uint8_t* place) {
-  *reinterpret_cast<typename OutputTypeOf<kType>::Type*>(place) = ConvertValue<kType>(value);
+  *reinterpret_cast<OutputValueType<kType>*>(place) = ConvertValue<kType>(value);
 }
 
 // Writes one value of the output. `place` is aligned to the type.
@@ -241,7 +297,7 @@ L3_HOST_DEVICE inline void StoreValue(OutputType type, float value, uint8_t* pla
 L3_HOST_DEVICE inline void StorePixel(const OutputPlan& plan, const uint32_t* samples, uint32_t x,
                                       uint32_t y) {
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    StoreValue(plan.type, OutputValue(plan, samples, c), plan.Place(x, y, c));
+    StoreValue(plan.type, OutputValue(GetChannelPlan(plan, c), samples), plan.Place(x, y, c));
   }
 }
 

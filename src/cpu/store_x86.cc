@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <type_traits>
 
 #include "cpu/x86_lanes.h"
+#include "cpu/x86_store.h"
 
 namespace l3 {
 namespace {
@@ -107,16 +108,15 @@ L3_STORE inline __m256i Round(__m256 v, float min, float max) {
 
 // ConvertValue of eight values.
 template <OutputType kType>
-L3_STORE inline void ConvertFloats(__m256 v, typename OutputTypeOf<kType>::Type* out) {
-  using Value = typename OutputTypeOf<kType>::Type;
+L3_STORE inline void ConvertFloats(__m256 v, OutputValueType<kType>* out) {
+  using Value = OutputValueType<kType>;
   if constexpr (kType == OutputType::kF32) {
     _mm256_storeu_ps(out, v);
   } else if constexpr (kType == OutputType::kF16) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   } else if constexpr (sizeof(Value) <= 2) {
-    const __m256i rounded = Round(v, std::numeric_limits<Value>::min(),
-                                  std::numeric_limits<Value>::max());
+    const __m256i rounded = Round(v, OutputTraits<kType>::kMin, OutputTraits<kType>::kMax);
     const __m128i low = _mm256_castsi256_si128(rounded);
     const __m128i high = _mm256_extracti128_si256(rounded, 1);
     const __m128i words = kType == OutputType::kU16 ? _mm_packus_epi32(low, high)
@@ -158,13 +158,13 @@ L3_STORE inline __m256 OutputFloats(const OutputPlan& plan, uint32_t c,
 // The values of channel c of the output.
 template <typename Stored, OutputType kType, PixelOp kOp>
 L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored>& planes,
-                        uint32_t width, typename OutputTypeOf<kType>::Type* out) {
+                        uint32_t width, OutputValueType<kType>* out) {
   uint32_t x = 0;
   for (; x + kFloats <= width; x += kFloats) {
     ConvertFloats<kType>(OutputFloats<Stored, kOp>(plan, c, planes, x), out + x);
   }
   if (x < width) {
-    typename OutputTypeOf<kType>::Type last[kFloats];
+    OutputValueType<kType> last[kFloats];
     ConvertFloats<kType>(OutputFloats<Stored, kOp>(plan, c, planes, x), last);
     std::copy_n(last, width - x, out + x);
   }
@@ -172,7 +172,7 @@ L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored
 
 template <typename Stored, OutputType kType>
 L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored>& planes,
-                        uint32_t width, typename OutputTypeOf<kType>::Type* out) {
+                        uint32_t width, OutputValueType<kType>* out) {
   if (plan.op == PixelOp::kMix) {
     return ConvertRun<Stored, kType, PixelOp::kMix>(plan, c, planes, width, out);
   }
@@ -209,25 +209,56 @@ L3_STORE void CopyReversed(const Value* values, uint32_t count, Value* out) {
   for (; i < count; ++i) out[count - 1 - i] = values[i];
 }
 
+// A run on its way: its samples as stored and, if that is how they leave, from back to
+// front; then its values by output channel.
 template <typename Stored, OutputType kType>
-L3_STORE void StoreRun(const OutputPlan& plan, const Planes<Stored>& planes, uint32_t x, uint32_t y,
-                      uint32_t width) {
-  using Value = typename OutputTypeOf<kType>::Type;
+struct Run {
+  Planes<Stored> stored;
+  Planes<Stored> mirrored;
+  alignas(32) OutputValueType<kType> values[kMaxChannels][kRunPixels];
+};
+
+template <typename Stored, OutputType kType>
+L3_STORE void StoreRun(const ImageInfo& info, const OutputPlan& plan, uint32_t x, uint32_t y,
+                       uint32_t width, Run<Stored, kType>* run) {
+  using Value = OutputValueType<kType>;
   constexpr int64_t kBytes = sizeof(Value);
+  const Planes<Stored>* planes = &run->stored;
+  int64_t stride = plan.x_stride_bytes;
+  if (stride < 0) {
+    for (uint32_t c = 0; c < info.channels; ++c) {
+      CopyReversed(run->stored.channel[c], width, run->mirrored.channel[c]);
+    }
+    planes = &run->mirrored;
+    stride = -stride;
+    x += width - 1;
+  }
+
+  if (stride == kBytes) {
+    for (uint32_t c = 0; c < plan.channels; ++c) {
+      Value* out = reinterpret_cast<Value*>(plan.Place(x, y, c));
+      ConvertRun<Stored, kType>(plan, c, *planes, width, out);
+    }
+    return;
+  }
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    ConvertRun<Stored, kType>(plan, c, *planes, width, run->values[c]);
+  }
+  if constexpr (kBytes <= 2) {
+    if (plan.channel_stride_bytes == kBytes && stride == kBytes * plan.channels) {
+      using Lanes = std::conditional_t<kBytes == 1, x86::ByteLanes, x86::WordLanes>;
+      const typename Lanes::Value* values[kMaxChannels];
+      for (uint32_t c = 0; c < plan.channels; ++c) {
+        values[c] = reinterpret_cast<const typename Lanes::Value*>(run->values[c]);
+      }
+      x86::StoreRow<Lanes>(values, plan.channels, width, plan.Place(x, y, 0));
+      return;
+    }
+  }
   for (uint32_t c = 0; c < plan.channels; ++c) {
     uint8_t* place = plan.Place(x, y, c);
-    if (plan.x_stride_bytes == kBytes) {
-      ConvertRun<Stored, kType>(plan, c, planes, width, reinterpret_cast<Value*>(place));
-      continue;
-    }
-    alignas(32) Value values[kRunPixels];
-    ConvertRun<Stored, kType>(plan, c, planes, width, values);
-    if (plan.x_stride_bytes == -kBytes) {
-      CopyReversed(values, width, reinterpret_cast<Value*>(place) - (width - 1));
-      continue;
-    }
     for (uint32_t i = 0; i < width; ++i) {
-      *reinterpret_cast<Value*>(place + i * plan.x_stride_bytes) = values[i];
+      *reinterpret_cast<Value*>(place + i * stride) = run->values[c][i];
     }
   }
 }
@@ -235,13 +266,13 @@ L3_STORE void StoreRun(const OutputPlan& plan, const Planes<Stored>& planes, uin
 template <typename Stored, OutputType kType>
 void StorePart(const ImageInfo& info, const OutputPlan& plan, const TileRect& part,
                const ImageOutput& pixels) {
-  Planes<Stored> planes = {};  // whole vectors are read
+  Run<Stored, kType> run = {};  // whole vectors are read
   for (uint32_t y = 0; y < part.height_px; ++y) {
     for (uint32_t x = 0; x < part.width_px; x += kRunPixels) {
       const uint32_t width = std::min(kRunPixels, part.width_px - x);
-      Split(pixels.Row(y) + uint64_t{x} * info.pixel_bytes(), info.channels, width, &planes);
-      StoreRun<Stored, kType>(plan, planes, part.x_px - plan.window.x_px + x,
-                              part.y_px - plan.window.y_px + y, width);
+      Split(pixels.Row(y) + uint64_t{x} * info.pixel_bytes(), info.channels, width, &run.stored);
+      StoreRun(info, plan, part.x_px - plan.window.x_px + x, part.y_px - plan.window.y_px + y,
+               width, &run);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda/border_fill.cuh"
 #include "cuda/rans_lookup.cuh"
 #include "cuda/warp_scratch.cuh"
 
@@ -15,28 +16,32 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
+}  // namespace
+
 // The tasks of a sample, in whole blocks.
-uint64_t TaskCount(const CudaSample& sample, uint32_t warps_per_block) {
-  return CeilDiv(sample.view.info.tile_count(), warps_per_block) * warps_per_block;
+uint64_t BatchLayout::TaskCount(size_t sample, uint32_t warps_per_block) const {
+  const Place& place = places_[sample];
+  const uint64_t tasks = place.span.tile_count() + place.border_tasks;
+  return CeilDiv(tasks, warps_per_block) * warps_per_block;
 }
 
 // How many warps should share tables: as many as keep most warps at work, since
 // shared memory limits the blocks, and the last block of a sample has idle warps.
-uint32_t ChooseWarpsPerBlock(const std::vector<CudaSample>& samples, uint32_t scratch_bytes,
-                             const GpuLimits& limits) {
-  uint64_t tiles = 0;
-  for (const CudaSample& sample : samples) tiles += sample.view.info.tile_count();
+uint32_t BatchLayout::ChooseWarpsPerBlock(const GpuLimits& limits) const {
+  const uint32_t most_warps = has_plans_ ? limits.rans_plan_warps : limits.rans_warps;
+  uint64_t work = 0;
+  for (size_t i = 0; i < places_.size(); ++i) work += TaskCount(i, 1);
   uint32_t best = 1;
   double best_busy = 0;
   for (uint32_t warps = 1; warps <= kMaxWarpsPerBlock; ++warps) {
-    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + warps * scratch_bytes;
+    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + warps * scratch_bytes_;
     if (bytes > limits.shared_bytes_per_block) break;
     const uint32_t blocks = std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
-                                     limits.rans_warps / warps);
+                                     most_warps / warps);
     uint64_t tasks = 0;
-    for (const CudaSample& sample : samples) tasks += TaskCount(sample, warps);
+    for (size_t i = 0; i < places_.size(); ++i) tasks += TaskCount(i, warps);
     const double busy =
-        blocks * warps * (static_cast<double>(tiles) / static_cast<double>(tasks));
+        blocks * warps * (static_cast<double>(work) / static_cast<double>(tasks));
     if (busy > best_busy) {
       best = warps;
       best_busy = busy;
@@ -45,31 +50,37 @@ uint32_t ChooseWarpsPerBlock(const std::vector<CudaSample>& samples, uint32_t sc
   return best;
 }
 
-}  // namespace
-
 void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits) {
   samples_ = &samples;
   places_.resize(samples.size());
+  runs_.clear();
   pieces_.clear();
 
   scratch_bytes_ = sizeof(WarpScratch);
   has_rans_ = false;
+  has_plans_ = false;
   for (size_t i = 0; i < samples.size(); ++i) {
-    places_[i].has_rans = HasRansTile(samples[i].view, AllTiles(samples[i].view.info));
-    if (!places_[i].has_rans) continue;
-    has_rans_ = true;
     const ImageInfo& info = samples[i].view.info;
+    const OutputPlan& plan = samples[i].plan;
+    Place& place = places_[i];
+    has_plans_ = has_plans_ || !IsWholeImageAsStored(info, plan);
+    place.span = TilesOfWindow(info, plan.window);
+    place.border_tasks = BorderTasks(plan);
+    PlanRuns(i);
+    place.has_rans = HasRansTile(samples[i].view, place.span);
+    if (!place.has_rans) continue;
+    has_rans_ = true;
     const uint32_t bytes =
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
-  warps_per_block_ = has_rans_ ? ChooseWarpsPerBlock(samples, scratch_bytes_, limits) : 1;
+  warps_per_block_ = has_rans_ ? ChooseWarpsPerBlock(limits) : 1;
 
   // Images with the costliest tiles go first, so that small ones fill the end.
   order_.resize(samples.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
   const auto tile_bytes = [&](size_t i) {
-    return samples[i].view.payloads_bytes / samples[i].view.info.tile_count();
+    return places_[i].payloads_bytes / std::max(places_[i].span.tile_count(), 1u);
   };
   std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
     const uint64_t bytes_a = tile_bytes(a);
@@ -79,11 +90,12 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   task_count_ = 0;
   for (size_t i : order_) {
     places_[i].first_task = task_count_;
-    task_count_ += TaskCount(samples[i], warps_per_block_);
+    task_count_ += TaskCount(i, warps_per_block_);
   }
 
   samples_offset_ = Align16(results_bytes());
-  tasks_offset_ = samples_offset_ + samples.size() * sizeof(DecodeSample);
+  plans_offset_ = samples_offset_ + samples.size() * sizeof(DecodeSample);
+  tasks_offset_ = plans_offset_ + (has_plans_ ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
   uint64_t offset = tasks_offset_ + task_count_ * sizeof(TileTask);
   for (size_t i = 0; i < samples.size(); ++i) {
     places_[i].table_offset = offset;
@@ -95,24 +107,60 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     offset = Align16(offset + sizeof(RansModel));
   }
   for (size_t i = 0; i < samples.size(); ++i) {
-    const uint64_t bytes = samples[i].view.payloads_bytes;
     places_[i].payloads_offset = offset;
-    offset += bytes;
-    for (uint64_t begin = 0; begin < bytes; begin += kPieceBytes) {
-      pieces_.push_back({i, begin, std::min(kPieceBytes, bytes - begin)});
-    }
+    PlanPieces(i);
+    offset += places_[i].payloads_bytes;
   }
   total_bytes_ = offset + kPayloadPaddingBytes;
+}
+
+// Finds the payloads that a sample needs.
+void BatchLayout::PlanRuns(size_t sample) {
+  const ImageView& view = (*samples_)[sample].view;
+  Place& place = places_[sample];
+  place.first_run = runs_.size();
+  place.payloads_bytes = 0;
+  for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row) {
+    const uint32_t first = row * view.info.tile_columns() + place.span.column_begin;
+    const uint64_t begin = view.PayloadBegin(first);
+    const uint64_t end = view.PayloadEnd(first + place.span.columns() - 1);
+    // False only if somebody changed the index since ParseImage() judged it.
+    const bool sound = begin < end && end <= view.payloads_bytes;
+    runs_.push_back({begin, sound ? end - begin : 0, place.payloads_bytes});
+    place.payloads_bytes += runs_.back().bytes;
+  }
+}
+
+// Cuts the runs of a sample into pieces, across those that follow one another in the file.
+void BatchLayout::PlanPieces(size_t sample) {
+  const Place& place = places_[sample];
+  const size_t first_piece = pieces_.size();
+  for (size_t i = place.first_run; i < place.first_run + place.span.rows(); ++i) {
+    const Run& run = runs_[i];
+    for (uint64_t done = 0; done < run.bytes;) {
+      Piece* last = pieces_.size() > first_piece ? &pieces_.back() : nullptr;
+      const bool extends = last != nullptr && last->bytes < kPieceBytes &&
+                           last->begin + last->bytes == run.begin + done;
+      if (!extends) {
+        pieces_.push_back({sample, pieces_.size() == first_piece, run.begin + done,
+                           place.payloads_offset + run.offset + done, 0});
+        last = &pieces_.back();
+      }
+      const uint64_t bytes = std::min(run.bytes - done, kPieceBytes - last->bytes);
+      last->bytes += bytes;
+      done += bytes;
+    }
+  }
+  if (pieces_.size() == first_piece) pieces_.push_back({sample, true, 0, 0, 0});
 }
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
   const Piece& p = pieces_[piece];
   const CudaSample& sample = (*samples_)[p.sample];
   const Place& place = places_[p.sample];
-  std::memcpy(staging + place.payloads_offset + p.begin, sample.view.payloads + p.begin, p.bytes);
-  if (p.begin > 0) return;
+  std::memcpy(staging + p.offset, sample.view.payloads + p.begin, p.bytes);
+  if (!p.is_first) return;
 
-  std::memcpy(staging + 8 * p.sample, &kNoBadTile, 8);
   if (sample.view.value_count != 0) {
     ReadValueTable(sample.view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
@@ -129,6 +177,7 @@ void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) co
 
 void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {
   const ImageView& view = (*samples_)[sample].view;
+  const OutputPlan& plan = (*samples_)[sample].plan;
   const Place& place = places_[sample];
   DecodeSample descriptor = {};
   descriptor.info = view.info;
@@ -140,30 +189,50 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
-  const OutputPlan& plan = (*samples_)[sample].plan;
-  descriptor.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
   descriptor.payloads = device + place.payloads_offset;
+  if (has_plans_) {
+    std::memcpy(staging + plans_offset_ + sample * sizeof(plan), &plan, sizeof(plan));
+  } else {
+    descriptor.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
+  }
   std::memcpy(staging + samples_offset_ + sample * sizeof(descriptor), &descriptor,
               sizeof(descriptor));
 }
 
+// And what the kernels' results start from.
 void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
   const ImageView& view = (*samples_)[sample].view;
-  uint8_t* out = staging + tasks_offset_ + places_[sample].first_task * sizeof(TileTask);
-  uint32_t begin = 0;
-  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
-    const uint32_t end = static_cast<uint32_t>(view.PayloadEnd(tile) / kPayloadAlignment);
-    const TileTask task = {static_cast<uint32_t>(sample), tile, begin, end - begin};
+  const Place& place = places_[sample];
+  const uint32_t number = static_cast<uint32_t>(sample);
+  uint8_t* out = staging + tasks_offset_ + place.first_task * sizeof(TileTask);
+  uint8_t* const end = out + TaskCount(sample, warps_per_block_) * sizeof(TileTask);
+  const auto write = [&out](const TileTask& task) {
     std::memcpy(out, &task, sizeof(task));
     out += sizeof(task);
-    begin = end;
+  };
+  uint64_t first_bad = kNoBadTile;
+  const Run* run = runs_.data() + place.first_run;
+  for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row, ++run) {
+    for (uint32_t column = place.span.column_begin; column < place.span.column_end; ++column) {
+      const uint32_t tile = row * view.info.tile_columns() + column;
+      const uint64_t payload = view.PayloadBegin(tile);
+      const uint64_t payload_end = view.PayloadEnd(tile);
+      // False only if somebody changed the index since ParseImage() judged it.
+      const bool sound = run->begin <= payload && payload < payload_end &&
+                         payload_end <= run->begin + run->bytes;
+      if (!sound) {
+        first_bad = std::min(first_bad, BadTile(tile, Status::kCorruptHeader));
+        write({number, tile, 0, 1});  // any bytes
+        continue;
+      }
+      const uint64_t offset = run->offset + (payload - run->begin);
+      write({number, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
+             static_cast<uint32_t>((payload_end - payload) / kPayloadAlignment)});
+    }
   }
-  const TileTask filler = {static_cast<uint32_t>(sample), 0, 0, 0};
-  const uint64_t task_count = TaskCount((*samples_)[sample], warps_per_block_);
-  for (uint64_t i = view.info.tile_count(); i < task_count; ++i) {
-    std::memcpy(out, &filler, sizeof(filler));
-    out += sizeof(filler);
-  }
+  for (uint32_t i = 0; i < place.border_tasks; ++i) write({number, i + 1, 0, 0});
+  while (out != end) write({number, 0, 0, 0});
+  std::memcpy(staging + 8 * sample, &first_bad, sizeof(first_bad));
 }
 
 TileBatch BatchLayout::Batch(uint8_t* device) const {
@@ -173,7 +242,8 @@ TileBatch BatchLayout::Batch(uint8_t* device) const {
           task_count_,
           warps_per_block_,
           scratch_bytes_,
-          has_rans_};
+          has_rans_,
+          has_plans_ ? reinterpret_cast<const OutputPlan*>(device + plans_offset_) : nullptr};
 }
 
 }  // namespace l3

@@ -1,7 +1,9 @@
 // Plans the one buffer that a batch is uploaded in, and writes it in pieces.
 // Layer: cuda; plain C++, knows nothing of streams or allocators.
 //
-//   results | descriptors | tile tasks | value tables, rans models | payloads | padding
+//   results | descriptors | plans | tile tasks | value tables, rans models | payloads | padding
+//
+// Of payloads it has those of the tiles that windows touch.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +30,7 @@ struct GpuLimits {
   uint32_t shared_bytes_per_block;  // at most
   uint32_t reserved_bytes;          // of it that a block takes besides its own
   uint32_t rans_warps;              // as many as have registers
+  uint32_t rans_plan_warps;         // the same, if samples follow plans
 };
 
 class BatchLayout {
@@ -51,27 +54,47 @@ class BatchLayout {
 
  private:
   struct Place {
+    TileSpan span;  // the tiles to decode
+    uint64_t border_tasks;
     uint64_t first_task;
     uint64_t table_offset;
     bool has_rans;
     uint64_t rans_offset;
     uint64_t payloads_offset;
+    uint64_t payloads_bytes;
+    size_t first_run;  // a run for each row of the span
   };
-  // A run of a sample's payload bytes; its first piece brings the rest of the sample.
-  struct Piece {
-    size_t sample;
+  // The payloads of a row of tiles, in the file and behind payloads_offset.
+  struct Run {
     uint64_t begin;
     uint64_t bytes;
+    uint64_t offset;
   };
+  // Some of a sample's payload bytes; its first piece brings the rest of the sample.
+  struct Piece {
+    size_t sample;
+    bool is_first;
+    uint64_t begin;   // in the file's payloads
+    uint64_t offset;  // in the buffer
+    uint64_t bytes;
+  };
+
+  uint64_t TaskCount(size_t sample, uint32_t warps_per_block) const;
+  uint32_t ChooseWarpsPerBlock(const GpuLimits& limits) const;
+  void PlanRuns(size_t sample);
+  void PlanPieces(size_t sample);
 
   void WriteTasks(size_t sample, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 
   const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
+  std::vector<Run> runs_;
   std::vector<Piece> pieces_;
   std::vector<size_t> order_;
   uint64_t samples_offset_ = 0;
+  bool has_plans_ = false;
+  uint64_t plans_offset_ = 0;
   uint64_t tasks_offset_ = 0;
   uint64_t task_count_ = 0;
   uint32_t warps_per_block_ = 1;

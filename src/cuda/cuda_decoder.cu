@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cuda/border_fill.cuh"
 #include "cuda/launch.h"
 #include "cuda/resources.h"
 #include "cuda/tile_kernels.cuh"
@@ -26,14 +27,19 @@ constexpr int kRansWarpsPerSm = 20;
 #else
 constexpr int kRansWarpsPerSm = 16;
 #endif
+// Plans take registers too.
+template <bool kRans, bool kPlans>
+constexpr int kWarpsAtOnce = kPlans ? (kRans ? 16 : 14) : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
 // block -> some tiles of an image, a row of threads -> tile; the shared memory has
 // the image's tables, then each warp's scratch.
-template <bool kRans>
-__global__ void __launch_bounds__(kRans ? kWarpLanes * kRansWarpsPerSm : kWarpLanes,
-                                  kRans ? 1 : kWarpsPerSm) DecodeTiles(TileBatch batch) {
+// kPlans says that samples follow plans; then some tasks fill borders.
+template <bool kRans, bool kPlans>
+__global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans> : 1),
+                                  kRans ? 1 : kWarpsAtOnce<kRans, kPlans>)
+    DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
   RansLookup* lookup = nullptr;
@@ -52,14 +58,33 @@ __global__ void __launch_bounds__(kRans ? kWarpLanes * kRansWarpsPerSm : kWarpLa
     __syncthreads();
   }
   const TileTask task = batch.tasks[task_number];
-  if (kRans && task.payload_units == 0) return;
+  if constexpr (kPlans) {
+    if (task.payload_units == 0 && task.tile != 0) {
+      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+    }
+  }
+  if ((kRans || kPlans) && task.payload_units == 0) return;
   const DecodeSample sample = batch.samples[task.sample];
-  const Status status = DecodeTileWarp<kRans>(warp, sample, task, lookup, scratch);
+  Status status;
+  if constexpr (kPlans) {
+    status = DecodeTileWarp<kRans>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
+  } else {
+    status = DecodeTileWarp<kRans>(warp, sample, sample.output, task, lookup, scratch);
+  }
   if (status != Status::kOk && warp.lane() == 0) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
     atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
               BadTile(task.tile, status));
   }
+}
+
+const void* FindKernel(bool has_rans, bool has_plans) {
+  if (has_rans) {
+    return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<true, true>)
+                     : reinterpret_cast<const void*>(&DecodeTiles<true, false>);
+  }
+  return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<false, true>)
+                   : reinterpret_cast<const void*>(&DecodeTiles<false, false>);
 }
 
 class DefaultCudaAllocator : public CudaAllocator {
@@ -105,15 +130,19 @@ int DeviceAttribute(cudaDeviceAttr attribute) {
 
 GpuLimits GetGpuLimits() {
   constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
-  int blocks = 0;
-  L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &DecodeTiles<true>,
-                                                              kWarps * kWarpLanes, 0));
+  const auto warps = [](const void* kernel) {
+    int blocks = 0;
+    L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
+                                                                kWarps * kWarpLanes, 0));
+    return static_cast<uint32_t>(blocks * kWarps);
+  };
   const auto bytes = [](cudaDeviceAttr attribute) {
     return static_cast<uint32_t>(DeviceAttribute(attribute));
   };
   return {bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
           bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-          bytes(cudaDevAttrReservedSharedMemoryPerBlock), static_cast<uint32_t>(blocks * kWarps)};
+          bytes(cudaDevAttrReservedSharedMemoryPerBlock), warps(FindKernel(true, false)),
+          warps(FindKernel(true, true))};
 }
 
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
@@ -124,10 +153,9 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   TileBatch argument = batch;
   void* arguments[] = {&argument};
   uint32_t shared_bytes = batch.warps_per_block * batch.scratch_bytes;
-  const void* kernel = reinterpret_cast<const void*>(&DecodeTiles<false>);
+  const void* kernel = FindKernel(batch.has_rans, batch.plans != nullptr);
   if (batch.has_rans) {
     shared_bytes += static_cast<uint32_t>(sizeof(RansLookup));
-    kernel = reinterpret_cast<const void*>(&DecodeTiles<true>);
     L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cuda/border_fill.cuh"
 #include "cuda/emulated_warp.h"
 #include "cuda/rans_lookup.cuh"
 #include "cuda/tile_kernels.cuh"
@@ -10,7 +11,7 @@
 namespace l3 {
 namespace {
 
-constexpr GpuLimits kEmulatedGpu = {228 << 10, 227 << 10, 1 << 10, 20};
+constexpr GpuLimits kEmulatedGpu = {228 << 10, 227 << 10, 1 << 10, 20, 16};
 
 }  // namespace
 
@@ -34,11 +35,21 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
         BuildRansLookup(warp, 0, 1, *sample.rans, sample.info.used_bits, lookup.get());
       });
     }
-    if (task.payload_units == 0) continue;
+    if (task.payload_units == 0) {
+      if (task.tile == 0) continue;
+      emulator.Run([&](EmulatedWarp& warp) {
+        FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+      });
+      continue;
+    }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     emulator.Run([&](EmulatedWarp& warp) {
       const Status status =
-          DecodeTileWarp<true>(warp, sample, task, lookup.get(), scratch.get());
+          batch.plans != nullptr
+              ? DecodeTileWarp<true>(warp, sample, batch.plans[task.sample], task, lookup.get(),
+                                     scratch.get())
+              : DecodeTileWarp<true>(warp, sample, sample.output, task, lookup.get(),
+                                     scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
       uint64_t& result = batch.results[task.sample];
       result = std::min(result, BadTile(task.tile, status));
@@ -48,6 +59,13 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < samples.size(); ++i) results.push_back(UnpackResult(batch.results[i]));
   return results;
+}
+
+uint64_t UploadedBytesEmulated(const CudaSample& sample) {
+  const std::vector<CudaSample> batch = {sample};
+  BatchLayout layout;
+  layout.Plan(batch, kEmulatedGpu);
+  return layout.total_bytes();
 }
 
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan) {

@@ -15,6 +15,9 @@ namespace l3 {
 // samples are in host memory.
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples);
 
+// Bytes that a batch of one takes to upload.
+uint64_t UploadedBytesEmulated(const CudaSample& sample);
+
 // A batch of one.
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan);
 

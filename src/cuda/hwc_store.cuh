@@ -1,8 +1,8 @@
 // The store stage of the kernels: from a row of decoded samples in a warp's
 // shared memory to an image of interleaved samples as stored. Layer: cuda.
 //
-// A store policy has StoreRow() below; it alone knows how output looks.
-// Windows, mirrors, other sample types and CHW are other policies.
+// A store policy has the functions below; it alone knows how output looks. This one is
+// for images that leave whole and as stored, the other is in plan_store.cuh.
 #pragma once
 
 #include "core/tile.h"
@@ -86,10 +86,14 @@ class HwcStore {
     }
   }
 
-  // Stores one sample of pixel (x, y) of the tile, by this lane alone.
-  L3_DEVICE void StoreOne(uint32_t sample, uint32_t x, uint32_t y, uint32_t channel,
-                          uint32_t sample_bits) const {
-    StoreSample(tile_ + y * row_stride_bytes_ + x * kPixelBytes, channel, sample, sample_bits);
+  // Stores pixel (x, y) of the tile, by this lane alone.
+  template <uint32_t kChannels>
+  L3_DEVICE void StorePixel(const uint32_t (&samples)[kChannels], uint32_t x, uint32_t y) const {
+    uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      StoreSample(out, c, samples[c], 8 * kPixelBytes / kChannels);
+    }
   }
 
  private:

@@ -1,5 +1,5 @@
 // Decodes a rans tile with a warp, by the rules of core/rans.h. Layer: cuda.
-// Written against a warp (warp.h) and a store policy (hwc_store.cuh).
+// Written against a warp (warp.h) and a store policy (hwc_store.cuh, plan_store.cuh).
 //
 //   warp -> tile, lane -> rows lane, lane + lanes, ..., step by step:
 //
@@ -276,15 +276,17 @@ class RansLane {
         y += schedule_.lanes;
       }
       if (x < width_ && y < height_) {
+        uint32_t samples[kChannels];
         L3_UNROLL
         for (uint32_t c = 0; c < kChannels; ++c) {
           constexpr uint32_t kBits = 8 * Samples::kBytes;
           const uint32_t word = PixelWord(run + i * kSlotBytes, c * kBits / 32);
           const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
           const bool in_table = value < map.value_count;
-          store.StoreOne(in_table ? map(value) : 0, x, y, c, 8 * kSampleBytes);
+          samples[c] = in_table ? map(value) : 0;
           valid = valid && in_table;
         }
+        store.StorePixel(samples, x, y);
       }
       ++x;
     }

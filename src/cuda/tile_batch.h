@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/color.h"
+#include "core/output.h"
 #include "core/tile.h"
 #include "format/rans_model.h"
 #include "format/image_view.h"
@@ -18,18 +19,19 @@ struct DecodeSample {
   ImageInfo info;
   uint32_t padding;
   SampleMap map;
-  ImageOutput output;
+  ImageOutput output;       // unless there are plans
   const RansModel* rans;    // null if no tile needs it
   const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
 static_assert(sizeof(DecodeSample) == 72 && std::is_trivially_copyable_v<DecodeSample>);
 
-// One tile: the work of a warp.
+// One tile: the work of a warp. Tasks without a payload have no tile either: `tile` is
+// then the number of a piece of the border, from 1 on, or 0 if the task only fills a block up.
 struct TileTask {
   uint32_t sample;
   uint32_t tile;
   uint32_t payload_begin;  // in units of 16 bytes, from the sample's payloads
-  uint32_t payload_units;  // 0 for a task that only fills a block up
+  uint32_t payload_units;
 };
 static_assert(sizeof(TileTask) == 16 && std::is_trivially_copyable_v<TileTask>);
 
@@ -42,6 +44,7 @@ struct TileBatch {
   uint32_t warps_per_block;  // 1 without rans tiles
   uint32_t scratch_bytes;    // of shared memory that a warp needs, a multiple of 16
   bool has_rans;
+  const OutputPlan* plans;  // one for each sample; null if all leave whole and as stored
 };
 
 // Warps that can share the tables of an image.

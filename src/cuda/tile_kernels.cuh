@@ -1,6 +1,6 @@
 // Kernels: one warp decodes one tile, by the rules of core/tile.h, to the same
 // samples and the same Status. Layer: cuda. Written against a warp (warp.h)
-// and a store policy (hwc_store.cuh).
+// and a store policy (hwc_store.cuh, plan_store.cuh).
 //
 //   grid -> tiles, warp -> tile, row by row from the top, lane -> group
 //
@@ -17,6 +17,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/hwc_store.cuh"
 #include "cuda/packed_reader.cuh"
+#include "cuda/plan_store.cuh"
 #include "cuda/rans_kernel.cuh"
 #include "cuda/sample_group.cuh"
 #include "cuda/tile_batch.h"
@@ -251,14 +252,28 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
                                                                       store, check, scratch);
 }
 
-template <bool kRans, uint32_t kChannels, uint32_t kSampleBytes, class Warp>
-L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const TileRect& rect,
-                              const TilePayload& tile, RunningCheck<Warp>* check,
+// The store policy of a tile, for an image that leaves whole and as stored, or by a plan.
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const ImageInfo& info,
+                                                       const ImageOutput& image,
+                                                       const TileRect& rect) {
+  const ImageOutput output = OutputOfTile(info, image, rect);
+  return {GlobalPointer(output.data), output.row_stride_bytes};
+}
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const ImageInfo& info,
+                                                       const OutputPlan& plan,
+                                                       const TileRect& rect) {
+  return {info, plan, rect};
+}
+
+template <bool kRans, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Output& output,
+                              const TileRect& rect, const TilePayload& tile,
+                              RunningCheck<Warp>* check,
                               [[maybe_unused]] const RansLookup* lookup, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
-  const ImageOutput output = OutputOfTile(sample.info, sample.output, rect);
-  const HwcStore<kChannels * kSampleBytes> store(GlobalPointer(output.data),
-                                                 output.row_stride_bytes);
+  const auto store = MakeStore<kChannels, kSampleBytes>(sample.info, output, rect);
   switch (tile.coding) {
     case TileCoding::kConstant:
       return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
@@ -287,29 +302,35 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Tile
   return Status::kUnsupportedFeature;
 }
 
-template <bool kRans, uint32_t kSampleBytes, class Warp>
-L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const TileRect& rect,
-                                   const TilePayload& tile, RunningCheck<Warp>* check,
-                                   const RansLookup* lookup, uint8_t* memory) {
+template <bool kRans, uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const Output& output,
+                                   const TileRect& rect, const TilePayload& tile,
+                                   RunningCheck<Warp>* check, const RansLookup* lookup,
+                                   uint8_t* memory) {
   switch (sample.info.channels) {
     case 1:
-      return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+      return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                  memory);
     case 2:
-      return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+      return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                  memory);
     case 3:
-      return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+      return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                  memory);
     default:
-      return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, rect, tile, check, lookup, memory);
+      return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                  memory);
   }
 }
 
 // Decodes one tile, which is a rans tile only if kRans says that there are such: they
 // need more registers, and the image's `lookup`. The Status is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
-// outside. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
-template <bool kRans, class Warp>
-L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const TileTask& task,
-                                const RansLookup* lookup, uint8_t* memory) {
+// outside. `output` is the ImageOutput of an image that leaves whole and as stored, or an
+// OutputPlan. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+template <bool kRans, class Warp, class Output>
+L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
+                                const TileTask& task, const RansLookup* lookup, uint8_t* memory) {
   const uint8_t* payload =
       GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
@@ -319,8 +340,10 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ti
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status = sample.info.sample_bits == 8
-                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, rect, tile, &check, lookup, memory)
-                 : DecodeTileOfDepth<kRans, 2>(warp, sample, rect, tile, &check, lookup, memory);
+                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, output, rect, tile, &check, lookup,
+                                               memory)
+                 : DecodeTileOfDepth<kRans, 2>(warp, sample, output, rect, tile, &check, lookup,
+                                               memory);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

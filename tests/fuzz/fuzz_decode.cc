@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<uint8_t> repaired(data, data + size);
     l3::fuzz::Repair(repaired.data(), size);
     error = l3::fuzz::CheckDecode(repaired.data(), size, &status);
+    if (error.empty()) error = l3::fuzz::CheckPlan(repaired.data(), size, l3::Crc32c(data, size));
   }
   if (!error.empty()) {
     std::fprintf(stderr, "%s\n", error.c_str());

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/check.h"
+#include "core/output.h"
 #include "format/constants.h"
 #include "format/crc32c.h"
 #include "format/image_view.h"
@@ -51,6 +53,14 @@ inline std::string Describe(const Decoded& decoded) {
          std::to_string(decoded.bad_tile);
 }
 
+inline std::string Compare(uint32_t engine, const Decoded& decoded, const Decoded& expected) {
+  const std::string name = kEngineNames[engine];
+  if (decoded.status != expected.status || decoded.bad_tile != expected.bad_tile) {
+    return name + " says " + Describe(decoded) + ", scalar says " + Describe(expected);
+  }
+  return decoded.pixels == expected.pixels ? "" : name + " gives other pixels than scalar";
+}
+
 // Decodes with every engine. `status` receives what they agree on.
 inline std::string CheckDecode(const uint8_t* data, size_t size, uint32_t* status) {
   L3TestInfo info;
@@ -61,12 +71,105 @@ inline std::string CheckDecode(const uint8_t* data, size_t size, uint32_t* statu
   *status = expected.status;
   for (uint32_t engine = kL3TestScalar + 1; engine < kL3TestEngineCount; ++engine) {
     if (!l3_test_engine_available(engine)) continue;
-    const Decoded decoded = Decode(engine, data, size, info.image_bytes, row_bytes);
-    const std::string name = kEngineNames[engine];
-    if (decoded.status != expected.status || decoded.bad_tile != expected.bad_tile) {
-      return name + " says " + Describe(decoded) + ", scalar says " + Describe(expected);
+    const std::string error =
+        Compare(engine, Decode(engine, data, size, info.image_bytes, row_bytes), expected);
+    if (!error.empty()) return error;
+  }
+  return "";
+}
+
+// A plan for any window of an image, to bytes that are all the output's.
+inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* output_bytes) {
+  std::mt19937_64 random(seed);
+  const auto below = [&random](uint64_t limit) { return static_cast<uint32_t>(random() % limit); };
+  const auto number = [&below] { return (static_cast<float>(below(4001)) - 2000.0f) / 16.0f; };
+  L3TestPlan plan = {};
+  plan.x_px = below(info.width_px + 1);
+  plan.y_px = below(info.height_px + 1);
+  plan.width_px = below(info.width_px - plan.x_px + 1);
+  plan.height_px = below(info.height_px - plan.y_px + 1);
+  if (below(2) == 0) {
+    for (uint32_t* side : {&plan.left_px, &plan.top_px, &plan.right_px, &plan.bottom_px}) {
+      *side = below(5);
     }
-    if (decoded.pixels != expected.pixels) return name + " gives other pixels than scalar";
+  }
+  plan.type = below(8);
+  plan.op = below(info.channels >= 3 ? 3 : 2);
+  const bool mixes = static_cast<PixelOp>(plan.op) == PixelOp::kMix;
+  plan.channels = mixes ? 1 + 2 * below(2) : 1 + below(kMaxChannels);
+  for (uint32_t& source : plan.source) {
+    source = below(8) == 0 ? kFillChannel : below(info.channels);
+  }
+  if (below(4) == 0) {  // as stored, but for its place
+    plan.type = static_cast<uint32_t>(info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16);
+    plan.op = static_cast<uint32_t>(PixelOp::kSelect);
+    plan.channels = info.channels;
+    for (uint32_t c = 0; c < kMaxChannels; ++c) plan.source[c] = c;
+  }
+  for (float& v : plan.subtract) v = number();
+  for (float& v : plan.multiply) v = number();
+  for (float& v : plan.weights) v = number();
+  for (float& v : plan.bias) v = number();
+  for (float& v : plan.fill) v = number();
+  plan.range = below(2) == 0 ? 1.0f : number();
+
+  const int64_t width = int64_t{plan.left_px} + plan.width_px + plan.right_px;
+  const int64_t height = int64_t{plan.top_px} + plan.height_px + plan.bottom_px;
+  const int64_t item = OutputBytes(static_cast<OutputType>(plan.type));
+  switch (below(3)) {
+    case 0:  // HWC
+      plan.channel_stride_bytes = item;
+      plan.x_stride_bytes = item * plan.channels;
+      plan.y_stride_bytes = plan.x_stride_bytes * width;
+      break;
+    case 1:  // CHW
+      plan.x_stride_bytes = item;
+      plan.y_stride_bytes = item * width;
+      plan.channel_stride_bytes = plan.y_stride_bytes * height;
+      break;
+    default:  // HWC, transposed
+      plan.channel_stride_bytes = item;
+      plan.y_stride_bytes = item * plan.channels;
+      plan.x_stride_bytes = plan.y_stride_bytes * height;
+  }
+  *output_bytes = static_cast<size_t>(item * plan.channels * width * height);
+  int64_t first = 0;
+  if (*output_bytes != 0 && below(2) == 0) {
+    first += plan.x_stride_bytes * (width - 1);
+    plan.x_stride_bytes = -plan.x_stride_bytes;
+  }
+  if (*output_bytes != 0 && below(2) == 0) {
+    first += plan.y_stride_bytes * (height - 1);
+    plan.y_stride_bytes = -plan.y_stride_bytes;
+  }
+  plan.data_offset = static_cast<uint64_t>(first + plan.left_px * plan.x_stride_bytes +
+                                           plan.top_px * plan.y_stride_bytes);
+  return plan;
+}
+
+// Decodes by a random plan with every engine.
+inline std::string CheckPlan(const uint8_t* data, size_t size, uint64_t seed) {
+  L3TestInfo info;
+  if (l3_test_parse(data, size, &info) != kOk || info.image_bytes > kMaxImageBytes) return "";
+  size_t output_bytes = 0;
+  const L3TestPlan plan = RandomPlan(info, seed, &output_bytes);
+  const auto decode = [&](uint32_t engine) {
+    Decoded decoded;
+    decoded.pixels.resize(output_bytes);
+    decoded.status = l3_test_decode_plan(engine, data, size, &plan, decoded.pixels.data(),
+                                         output_bytes, 1, &decoded.bad_tile);
+    if (decoded.status == kOk) {
+      decoded.bad_tile = kNoTile;
+    } else {
+      decoded.pixels.clear();
+    }
+    return decoded;
+  };
+  const Decoded expected = decode(kL3TestScalar);
+  for (uint32_t engine = kL3TestScalar + 1; engine < kL3TestEngineCount; ++engine) {
+    if (!l3_test_engine_available(engine)) continue;
+    const std::string error = Compare(engine, decode(engine), expected);
+    if (!error.empty()) return "plan " + std::to_string(seed) + ": " + error;
   }
   return "";
 }

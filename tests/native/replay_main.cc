@@ -1,6 +1,6 @@
 // Runs streams through all engines without Python, so that it can be built
-// with sanitizers: files, mutants of files, and random images through the
-// encoder. Exits with 1 if engines differ or damage goes unnoticed.
+// with sanitizers: files, mutants of files, both whole and by random plans, and random
+// images through the encoder. Exits with 1 if engines differ or damage goes unnoticed.
 //
 //   l3_replay PATH...                        decode each file
 //   l3_replay --mutate N [--seed S] PATH...  decode N mutants of the files
@@ -26,7 +26,10 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
+using l3::fuzz::CheckPlan;
 using l3::fuzz::Repair;
+
+constexpr uint64_t kPlansPerFile = 8;
 
 class Random {
  public:
@@ -93,7 +96,11 @@ int Replay(const std::vector<std::string>& paths) {
   for (const std::filesystem::path& path : FindFiles(paths)) {
     const Bytes data = ReadFile(path);
     uint32_t status;
-    tally.Add(path.string(), CheckDecode(data.data(), data.size(), &status));
+    std::string error = CheckDecode(data.data(), data.size(), &status);
+    for (uint64_t seed = 0; error.empty() && seed < kPlansPerFile; ++seed) {
+      error = CheckPlan(data.data(), data.size(), seed);
+    }
+    tally.Add(path.string(), error);
     ++tally.statuses[status];
   }
   return tally.Report("files");
@@ -147,6 +154,7 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
     if (error.empty() && status == l3::fuzz::kOk && !repaired && data != original) {
       error = "damage went unnoticed";
     }
+    if (error.empty()) error = CheckPlan(data.data(), data.size(), seed + i);
     tally.Add("--mutate 1 --seed " + std::to_string(seed + i), error);
     ++tally.statuses[status];
   }

@@ -185,6 +185,19 @@ uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
   });
 }
 
+uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPlan* plan) {
+  uint64_t bytes = 0;
+  StatusOf([&] {
+    l3::ImageView view;
+    const Status status = l3::ParseImage(data, size, &view);
+    if (status == Status::kOk) {
+      bytes = l3::UploadedBytesEmulated({view, ToOutputPlan(*plan, nullptr)});
+    }
+    return status;
+  });
+  return bytes;
+}
+
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
                         uint32_t height_px, uint32_t channels, uint32_t sample_bits,
                         uint64_t row_stride_bytes, const L3TestEncodeOptions* options,

@@ -89,6 +89,9 @@ uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
                              const struct L3TestPlan* plan, uint8_t* output, size_t output_bytes,
                              uint32_t threads, uint32_t* bad_tile);
 
+// Bytes that the CUDA engine uploads to decode by `plan`. 0 for a file that is not sound.
+uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const struct L3TestPlan* plan);
+
 // Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
 // l3_test_free.
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
