@@ -28,8 +28,13 @@ constexpr int kRansWarpsPerSm = 20;
 constexpr int kRansWarpsPerSm = 16;
 #endif
 // Plans take registers too.
+#if __CUDA_ARCH__ >= 1200
+constexpr int kPlanWarpsPerSm = 12;
+#else
+constexpr int kPlanWarpsPerSm = 16;
+#endif
 template <bool kRans, bool kPlans>
-constexpr int kWarpsAtOnce = kPlans ? (kRans ? 16 : 14) : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
+constexpr int kWarpsAtOnce = kPlans ? kPlanWarpsPerSm : kRans ? kRansWarpsPerSm : kWarpsPerSm;
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
