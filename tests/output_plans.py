@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4")  # in the order of OutputType
 SELECT, SCALE, MIX = range(3)  # PixelOp
-FILL = 0xFF  # a source that no image has
+FILL, LUMA = 0xFF, 0xFE  # sources that no image has
+LUMA_WEIGHTS, LUMA_SCALE = (9797, 19234, 3737), 32768
 
 Samples = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -26,6 +27,7 @@ class Plan:
     type: str
     op: int
     source: list[int]
+    luma_rounding: int = 0
     data_offset: int = 0
     strides: tuple[int, int, int] = (0, 0, 0)
     output_bytes: int = 0
@@ -61,20 +63,27 @@ class Plan:
     def values(self, image: Samples) -> Floats:
         """The window's values in float, before they take the output's type."""
         x, y, width, height = self.window
-        samples = image[y : y + height, x : x + width].astype(np.float32)
+        stored = image[y : y + height, x : x + width]
         values = np.empty((height, width, self.channels), np.float32)
         for c, source in enumerate(self.source):
             if self.op == MIX:
-                terms = [self.weights[c, i] * samples[..., i] for i in range(3)]
+                sources = [stored[..., i].astype(np.float32) for i in self.source]
+                terms = [self.weights[c, i] * samples for i, samples in enumerate(sources)]
                 values[..., c] = terms[0] + terms[1] + terms[2] + self.bias[c]
             elif source == FILL:
                 values[..., c] = self.fill[c]
-            elif self.op == SCALE:
-                centred = samples[..., source] - self.subtract[c]
-                values[..., c] = centred * self.multiply[c] * np.float32(self.range)
             else:
-                values[..., c] = samples[..., source]
+                samples = self._luma(stored) if source == LUMA else stored[..., source]
+                values[..., c] = samples
+                if self.op == SCALE:
+                    centred = values[..., c] - self.subtract[c]
+                    values[..., c] = centred * self.multiply[c] * np.float32(self.range)
         return values
+
+    def _luma(self, stored: Samples) -> Samples:
+        total = stored[..., :3].astype(np.int64) @ np.array(LUMA_WEIGHTS)
+        luma: Samples = (total + self.luma_rounding) // LUMA_SCALE
+        return luma
 
     def apply(self, image: Samples, output: NDArray[np.uint8]) -> None:
         """Writes what the plan makes of a decoded image."""
@@ -146,14 +155,18 @@ def _numbers(rng: Generator, shape: tuple[int, ...]) -> Floats:
 def random_plan(rng: Generator, image: Samples) -> Plan:
     """Any plan that core/output.h allows for the image."""
     height, width, stored = image.shape
-    op = int(rng.integers(0, 3 if stored >= 3 else 2))
-    channels = int(rng.choice([1, 3])) if op == MIX else int(rng.integers(1, 5))
+    op = int(rng.integers(0, 3))
+    channels = 3 if op == MIX else int(rng.integers(1, 5))
+    sources = list(range(stored))
+    if op != MIX:
+        sources += [FILL, LUMA] if stored >= 3 else [FILL]
     plan = Plan(
         window=random_window(rng, width, height),
         border=(0, 0, 0, 0),
         type=str(rng.choice(TYPES)),
         op=op,
-        source=rng.choice([*range(stored), FILL], channels).tolist(),
+        source=rng.choice(sources, channels).tolist(),
+        luma_rounding=int(rng.choice([0, LUMA_SCALE // 2, LUMA_SCALE - 1])),
         subtract=_numbers(rng, (4,)),
         multiply=_numbers(rng, (4,)),
         range=float(rng.choice([1, 1, np.float32(1 / 255), 257, 1e30])),

@@ -60,11 +60,16 @@ L3_HOST_DEVICE inline TileRect ClipToWindow(const Window& window, const TileRect
 enum class PixelOp : uint8_t {
   kSelect,  // sample[source[c]], saturated to the type
   kScale,   // (sample[source[c]] - subtract[c]) * multiply[c] * range
-  kMix,     // weights[c] . sample[0..2] + bias[c], summed from the left
+  kMix,     // weights[c] . sample[source[0..2]] + bias[c], summed from the left
 };
 
-// A source that no image has.
+// Sources that no file has. kFillChannel is fill[c]. kLumaChannel is a sample made of the
+// first three, in integers: their weighted sum and luma_rounding, divided by kLumaScale.
 constexpr uint8_t kFillChannel = 0xFF;
+constexpr uint8_t kLumaChannel = 0xFE;
+constexpr uint32_t kLumaRed = 9797, kLumaGreen = 19234, kLumaBlue = 3737;
+constexpr uint32_t kLumaScale = kLumaRed + kLumaGreen + kLumaBlue;
+static_assert(kLumaScale == 1u << 15);
 
 // Pixels around the window that the output has besides, as the stored image lies. With
 // them the window is at most 2^32 - 1 pixels wide and high.
@@ -85,8 +90,9 @@ struct OutputPlan {
   Border border;
   OutputType type;
   PixelOp op;
-  uint8_t channels;              // of the output, 1 to 4; 1 or 3 for kMix
-  uint8_t source[kMaxChannels];  // a stored channel, or kFillChannel; not for kMix
+  uint8_t channels;              // of the output, 1 to 4; 3 for kMix
+  uint8_t source[kMaxChannels];  // stored channels, or the above; for kMix stored ones
+  uint32_t luma_rounding;        // less than kLumaScale
   float subtract[kMaxChannels];
   float multiply[kMaxChannels];
   float range;
@@ -154,17 +160,29 @@ L3_HOST_DEVICE inline float Add(float a, float b) {
 // What a plan says of one channel of the output.
 struct ChannelPlan {
   PixelOp op;
-  uint8_t source;
-  float factor[4];  // subtract, multiply, range; or three weights, bias; or the fill first
+  uint8_t source[3];  // the first alone, but for kMix
+  // Subtract, multiply, range, luma_rounding; or three weights, bias; or the fill first.
+  float factor[4];
 };
 
 L3_HOST_DEVICE inline ChannelPlan GetChannelPlan(const OutputPlan& plan, uint32_t c) {
   if (plan.op == PixelOp::kMix) {
     const float* weights = plan.weights[c];
-    return {plan.op, 0, {weights[0], weights[1], weights[2], plan.bias[c]}};
+    return {plan.op,
+            {plan.source[0], plan.source[1], plan.source[2]},
+            {weights[0], weights[1], weights[2], plan.bias[c]}};
   }
-  if (plan.source[c] == kFillChannel) return {plan.op, kFillChannel, {plan.fill[c], 0, 0, 0}};
-  return {plan.op, plan.source[c], {plan.subtract[c], plan.multiply[c], plan.range, 0}};
+  const uint8_t source = plan.source[c];
+  if (source == kFillChannel) return {plan.op, {source, 0, 0}, {plan.fill[c], 0, 0, 0}};
+  return {plan.op,
+          {source, 0, 0},
+          {plan.subtract[c], plan.multiply[c], plan.range, static_cast<float>(plan.luma_rounding)}};
+}
+
+template <typename Samples>
+L3_HOST_DEVICE inline uint32_t Luma(const Samples& samples, uint32_t rounding) {
+  return (kLumaRed * samples[0] + kLumaGreen * samples[1] + kLumaBlue * samples[2] + rounding) /
+         kLumaScale;
 }
 
 // The sample of an output channel, before it takes the output's type. `samples` are the
@@ -172,14 +190,17 @@ L3_HOST_DEVICE inline ChannelPlan GetChannelPlan(const OutputPlan& plan, uint32_
 template <typename Samples>
 L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Samples& samples) {
   const float* factor = channel.factor;
+  const uint8_t* source = channel.source;
   if (channel.op == PixelOp::kMix) {
-    float sum = Multiply(factor[0], static_cast<float>(samples[0]));
-    sum = Add(sum, Multiply(factor[1], static_cast<float>(samples[1])));
-    sum = Add(sum, Multiply(factor[2], static_cast<float>(samples[2])));
+    float sum = Multiply(factor[0], static_cast<float>(samples[source[0]]));
+    sum = Add(sum, Multiply(factor[1], static_cast<float>(samples[source[1]])));
+    sum = Add(sum, Multiply(factor[2], static_cast<float>(samples[source[2]])));
     return Add(sum, factor[3]);
   }
-  if (channel.source == kFillChannel) return factor[0];
-  const float sample = static_cast<float>(samples[channel.source]);
+  if (source[0] == kFillChannel) return factor[0];
+  const float sample = static_cast<float>(
+      source[0] == kLumaChannel ? Luma(samples, static_cast<uint32_t>(factor[3]))
+                                : samples[source[0]]);
   if (channel.op == PixelOp::kSelect) return sample;
   return Multiply(Multiply(Add(sample, -factor[0]), factor[1]), factor[2]);
 }

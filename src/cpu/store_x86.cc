@@ -20,10 +20,14 @@ using x86::LoadHalf;
 
 constexpr uint32_t kRunPixels = 256;
 
-// A run's samples, by channel.
+// A run's samples, by source: the stored channels, then luma.
 template <typename Stored>
 struct Planes {
-  alignas(32) Stored channel[kMaxChannels][kRunPixels];
+  alignas(32) Stored channel[kMaxChannels + 1][kRunPixels];
+
+  const Stored* Source(uint32_t source) const {
+    return channel[source == kLumaChannel ? kMaxChannels : source];
+  }
 };
 
 // Which bytes of three blocks of interleaved bytes are a channel's, in order.
@@ -81,6 +85,18 @@ L3_STORE void Split(const uint8_t* row, uint32_t channels, uint32_t width,
     case 2: return Split<Stored, 2>(row, width, planes);
     case 3: return Split<Stored, 3>(row, width, planes);
     default: return Split<Stored, 4>(row, width, planes);
+  }
+}
+
+// The luma of the run, if the plan asks for it.
+template <typename Stored>
+L3_STORE void AddLuma(const OutputPlan& plan, uint32_t width, Planes<Stored>* planes) {
+  const uint8_t* source_end = plan.source + plan.channels;
+  if (std::find(plan.source, source_end, kLumaChannel) == source_end) return;
+  const auto& channel = planes->channel;
+  for (uint32_t x = 0; x < width; ++x) {
+    const uint32_t samples[] = {channel[0][x], channel[1][x], channel[2][x]};
+    planes->channel[kMaxChannels][x] = static_cast<Stored>(Luma(samples, plan.luma_rounding));
   }
 }
 
@@ -143,12 +159,12 @@ L3_STORE inline __m256 OutputFloats(const OutputPlan& plan, uint32_t c,
     __m256 sum;
     for (uint32_t i = 0; i < 3; ++i) {
       const __m256 term =
-          _mm256_mul_ps(_mm256_set1_ps(plan.weights[c][i]), LoadFloats(planes.channel[i] + x));
+          _mm256_mul_ps(_mm256_set1_ps(plan.weights[c][i]), LoadFloats(planes.channel[plan.source[i]] + x));
       sum = i == 0 ? term : _mm256_add_ps(sum, term);
     }
     return _mm256_add_ps(sum, _mm256_set1_ps(plan.bias[c]));
   }
-  const __m256 samples = LoadFloats(planes.channel[plan.source[c]] + x);
+  const __m256 samples = LoadFloats(planes.Source(plan.source[c]) + x);
   if constexpr (kOp == PixelOp::kSelect) return samples;
   const __m256 centred = _mm256_sub_ps(samples, _mm256_set1_ps(plan.subtract[c]));
   const __m256 scaled = _mm256_mul_ps(centred, _mm256_set1_ps(plan.multiply[c]));
@@ -181,7 +197,7 @@ L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored
   } else if (plan.op == PixelOp::kScale) {
     ConvertRun<Stored, kType, PixelOp::kScale>(plan, c, planes, width, out);
   } else if constexpr (kType == (sizeof(Stored) == 1 ? OutputType::kU8 : OutputType::kU16)) {
-    std::copy_n(planes.channel[plan.source[c]], width, out);
+    std::copy_n(planes.Source(plan.source[c]), width, out);
   } else {
     ConvertRun<Stored, kType, PixelOp::kSelect>(plan, c, planes, width, out);
   }
@@ -223,7 +239,7 @@ L3_STORE void StoreRun(const ImageInfo& info, const OutputPlan& plan, uint32_t x
                        uint32_t width, Run<Stored, kType>* run) {
   using Value = OutputValueType<kType>;
   constexpr int64_t kBytes = sizeof(Value);
-  const Planes<Stored>* planes = &run->stored;
+  Planes<Stored>* planes = &run->stored;
   int64_t stride = plan.x_stride_bytes;
   if (stride < 0) {
     for (uint32_t c = 0; c < info.channels; ++c) {
@@ -233,6 +249,7 @@ L3_STORE void StoreRun(const ImageInfo& info, const OutputPlan& plan, uint32_t x
     stride = -stride;
     x += width - 1;
   }
+  AddLuma(plan, width, planes);
 
   if (stride == kBytes) {
     for (uint32_t c = 0; c < plan.channels; ++c) {

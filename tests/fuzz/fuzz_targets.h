@@ -94,12 +94,15 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
     }
   }
   plan.type = below(8);
-  plan.op = below(info.channels >= 3 ? 3 : 2);
+  plan.op = below(3);
   const bool mixes = static_cast<PixelOp>(plan.op) == PixelOp::kMix;
-  plan.channels = mixes ? 1 + 2 * below(2) : 1 + below(kMaxChannels);
+  plan.channels = mixes ? 3 : 1 + below(kMaxChannels);
   for (uint32_t& source : plan.source) {
-    source = below(8) == 0 ? kFillChannel : below(info.channels);
+    source = below(info.channels);
+    if (!mixes && below(8) == 0) source = kFillChannel;
+    if (!mixes && info.channels >= 3 && below(8) == 0) source = kLumaChannel;
   }
+  plan.luma_rounding = below(kLumaScale);
   if (below(4) == 0) {  // as stored, but for its place
     plan.type = static_cast<uint32_t>(info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16);
     plan.op = static_cast<uint32_t>(PixelOp::kSelect);

@@ -93,6 +93,7 @@ l3::OutputPlan ToOutputPlan(const L3TestPlan& from, uint8_t* output) {
   plan.op = static_cast<l3::PixelOp>(from.op);
   plan.channels = static_cast<uint8_t>(from.channels);
   std::copy_n(from.source, l3::kMaxChannels, plan.source);
+  plan.luma_rounding = from.luma_rounding;
   std::copy_n(from.subtract, l3::kMaxChannels, plan.subtract);
   std::copy_n(from.multiply, l3::kMaxChannels, plan.multiply);
   plan.range = from.range;

@@ -63,6 +63,7 @@ struct L3TestPlan {
   uint32_t op;
   uint32_t channels;
   uint32_t source[4];
+  uint32_t luma_rounding;
   float subtract[4];
   float multiply[4];
   float range;
