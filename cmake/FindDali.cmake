@@ -21,4 +21,5 @@ list(GET dali 2 dali_lib_dir)
 add_library(dali::dali INTERFACE IMPORTED)
 target_include_directories(dali::dali INTERFACE ${dali_include_dir})
 target_link_libraries(dali::dali INTERFACE
-  ${dali_lib_dir}/libdali.so ${dali_lib_dir}/libdali_core.so l3_cudart)
+  ${dali_lib_dir}/libdali.so ${dali_lib_dir}/libdali_core.so ${dali_lib_dir}/libdali_operators.so
+  l3_cudart)

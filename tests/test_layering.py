@@ -14,16 +14,17 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 BELOW = {
     "src/format": {"src/format"},
     "src/core": {"src/format", "src/core"},
+    "src/plan": {"src/format", "src/core", "src/plan"},
     "src/cpu": {"src/format", "src/core", "src/cpu"},
     "src/cuda": {"src/format", "src/core", "src/cuda"},
     "encoder": {"src/format", "src/core", "encoder"},
 }
 UTILITIES = {"src/cpu/parallel.h"}  # knows nothing of images; any engine may use it
-ADAPTERS = {"src/l3_op.cu", "encoder/module.cc"}
+ADAPTERS = {"src/l3_op.cu", "src/op", "encoder/module.cc"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
-    "dali/": {"src/l3_op.cu"},
+    "dali/": {"src/l3_op.cu", "src/op"},
     "pybind11/": {"encoder/module.cc"},
-    "cuda": {"src/cuda", "src/l3_op.cu"},
+    "cuda": {"src/cuda", "src/op"},
     "cooperative_groups": {"src/cuda"},
     "cub/": {"src/cuda"},
 }

@@ -225,10 +225,14 @@ bool HasRansTile(const ImageView& view, const TileSpan& span) {
 }
 
 ChunkView FindChunk(const ImageView& view, uint32_t type) {
+  return FindChunk(view.chunks, view.info.chunks_bytes, type);
+}
+
+ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type) {
   uint64_t pos = 0;
   Chunk chunk;
-  while (pos < view.info.chunks_bytes &&
-         ReadChunk(view.chunks + pos, view.info.chunks_bytes - pos, &chunk) == Status::kOk) {
+  while (pos < chunks_bytes &&
+         ReadChunk(chunks + pos, chunks_bytes - pos, &chunk) == Status::kOk) {
     if (chunk.type == type) return ChunkView{chunk.data, chunk.size};
     pos += chunk.total_bytes;
   }

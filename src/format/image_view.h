@@ -121,5 +121,8 @@ bool HasRansTile(const ImageView& view, const TileSpan& span);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
 ChunkView FindChunk(const ImageView& view, uint32_t type);
+// The same in `chunks_bytes` bytes that nobody has validated, up to the first chunk that is
+// none.
+ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type);
 
 }  // namespace l3

@@ -1,0 +1,261 @@
+// What all decoding operators share: reading a batch, planning its outputs, decoding,
+// reporting. Layer: adapter.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dali/core/error_handling.h"
+#include "dali/core/format.h"
+#include "dali/pipeline/operator/checkpointing/stateless_operator.h"
+#include "dali/pipeline/operator/common.h"
+#include "dali/pipeline/operator/operator.h"
+#include "format/image_view.h"
+#include "op/decode_job.h"
+#include "op/failures.h"
+#include "plan/orientation.h"
+#include "plan/pixels.h"
+#include "plan/region.h"
+#include "plan/tensor_plan.h"
+
+namespace l3 {
+
+inline Colors ParseColors(dali::DALIImageType type) {
+  switch (type) {
+    case dali::DALI_RGB: return Colors::kRgb;
+    case dali::DALI_BGR: return Colors::kBgr;
+    case dali::DALI_GRAY: return Colors::kGray;
+    case dali::DALI_YCbCr: return Colors::kYcbcr;
+    case dali::DALI_ANY_DATA: return Colors::kStored;
+  }
+  DALI_FAIL(dali::make_string("Unsupported image type: ", static_cast<int>(type), "."));
+}
+
+inline OutputType ParseType(dali::DALIDataType type) {
+  switch (type) {
+    case DALI_UINT8: return OutputType::kU8;
+    case DALI_INT8: return OutputType::kI8;
+    case DALI_UINT16: return OutputType::kU16;
+    case DALI_INT16: return OutputType::kI16;
+    case DALI_UINT32: return OutputType::kU32;
+    case DALI_INT32: return OutputType::kI32;
+    case DALI_FLOAT16: return OutputType::kF16;
+    case DALI_FLOAT: return OutputType::kF32;
+    default:
+      DALI_FAIL(dali::make_string("`dtype` is one of uint8, int8, uint16, int16, uint32, int32, "
+                                  "float16 and float, got ", type, "."));
+  }
+}
+
+inline dali::DALIDataType DaliType(OutputType type) {
+  switch (type) {
+    case OutputType::kU8: return DALI_UINT8;
+    case OutputType::kI8: return DALI_INT8;
+    case OutputType::kU16: return DALI_UINT16;
+    case OutputType::kI16: return DALI_INT16;
+    case OutputType::kU32: return DALI_UINT32;
+    case OutputType::kI32: return DALI_INT32;
+    case OutputType::kF16: return DALI_FLOAT16;
+    case OutputType::kF32: break;
+  }
+  return DALI_FLOAT;
+}
+
+inline void EnforceEncoded(const dali::TensorList<dali::CPUBackend>& input) {
+  DALI_ENFORCE(input.type() == DALI_UINT8 && input.sample_dim() == 1,
+               dali::make_string("L3 operators expect encoded files as 1-D uint8 tensors, got ",
+                                 input.sample_dim(), "-D ", input.type(), "."));
+}
+
+// A decoding operator on a backend (CpuBackend or MixedBackend). Derived classes say which
+// part of an image to decode, and what to make of its samples.
+template <typename Backend>
+class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBackend> {
+ public:
+  explicit DecodeOperator(const dali::OpSpec& spec)
+      : dali::StatelessOperator<typename Backend::DaliBackend>(spec),
+        colors_(ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"))),
+        backend_(spec),
+        failures_(spec),
+        adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")),
+        return_status_(spec.GetArgument<bool>("return_status")) {
+    dali::DALIDataType dtype;
+    has_type_ = spec.TryGetArgument(dtype, "dtype");
+    if (has_type_) type_ = ParseType(dtype);
+  }
+
+ protected:
+  using Input = dali::TensorList<dali::CPUBackend>;
+
+  // What of a region lies outside of the image.
+  enum class Outside { kError, kPad, kTrim };
+
+  // Reads what a batch gives for all of its samples. Called before the others.
+  virtual void Acquire(const dali::Workspace&) {}
+  // Called once for each sample of a batch.
+  virtual Region GetRegion(const dali::Workspace&, int, const Size& image) {
+    return WholeImage(image);
+  }
+  virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
+  virtual void PlanSamplePixels(const dali::Workspace&, int, const ImageInfo& info,
+                                OutputPlan* plan) {
+    PlanPixels(info, colors_, type_, plan);
+  }
+
+  bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
+    const Input& input = ws.Input<dali::CPUBackend>(0);
+    ReadBatch(input);
+    Acquire(ws);
+    const int count = input.num_samples();
+    outputs.resize(1);
+    outputs[0].type = DaliType(type_);
+    outputs[0].shape = dali::TensorListShape<>(count, 3);
+    for (int i = 0; i < count; ++i) {
+      PlanSample(ws, i);
+      const auto& shape = samples_[i].plan.shape;
+      outputs[0].shape.set_tensor_shape(i, dali::TensorShape<3>(shape[0], shape[1], shape[2]));
+    }
+    if (return_status_) {
+      outputs.push_back({dali::TensorListShape<>(count, 0), DALI_INT32});
+    }
+    return true;
+  }
+
+  void RunImpl(dali::Workspace& ws) override {
+    const Input& input = ws.Input<dali::CPUBackend>(0);
+    auto& output = ws.Output<typename Backend::OutputBackend>(0);
+    output.SetLayout(output_layout_);
+    std::vector<DecodeJob> jobs;
+    for (int i = 0; i < input.num_samples(); ++i) {
+      if (samples_[i].status != Status::kOk) continue;
+      jobs.push_back({i, &samples_[i].view, samples_[i].plan.At(output.raw_mutable_tensor(i)), {}});
+    }
+    backend_.Decode(ws, &jobs);
+
+    for (const DecodeJob& job : jobs) {
+      if (job.result.status == Status::kOk) continue;
+      samples_[job.sample].status = job.result.status;
+      failures_.Report(input, job.sample, job.result.status,
+                       dali::make_string(", tile ", job.result.tile, " of ",
+                                         job.view->info.tile_count()));
+    }
+    std::vector<int32_t> statuses;
+    for (int i = 0; i < input.num_samples(); ++i) {
+      statuses.push_back(static_cast<int32_t>(samples_[i].status));
+      if (samples_[i].status == Status::kOk) continue;
+      Backend::Clear(ws, output.raw_mutable_tensor(i),
+                     static_cast<size_t>(dali::volume(output.tensor_shape_span(i))) *
+                         OutputBytes(type_));
+    }
+    if (return_status_ && !statuses.empty()) {
+      auto& out = ws.Output<typename Backend::OutputBackend>(1);  // contiguous, as all of ours
+      Backend::Copy(ws, out.raw_mutable_tensor(0), statuses.data(),
+                    statuses.size() * sizeof(statuses[0]));
+    }
+  }
+
+  Colors colors_;
+  OutputType type_;  // of the batch
+  Outside outside_ = Outside::kError;
+  Layout layout_ = kHwc;
+  dali::TensorLayout output_layout_ = "HWC";
+
+ private:
+  struct Sample {
+    Status status;
+    ImageView view;  // if status is kOk
+    ImageInfo info;  // the file's, or what stands in for it
+    Orientation orientation;
+    TensorPlan plan;
+  };
+
+  // Validates every sample of the batch. Views point into `input`.
+  void ReadBatch(const Input& input) {
+    if (input.num_samples() != 0) EnforceEncoded(input);
+    samples_.resize(input.num_samples());
+    int first = -1;  // sample that can be read
+    for (int i = 0; i < input.num_samples(); ++i) {
+      Sample& sample = samples_[i];
+      const size_t size = static_cast<size_t>(input.tensor_shape_span(i)[0]);
+      sample.status = ParseImage(input.tensor<uint8_t>(i), size, &sample.view);
+      sample.info = sample.view.info;
+      sample.orientation = kAsStored;
+      if (sample.status != Status::kOk) {
+        failures_.Report(input, i, sample.status);
+      } else if (first < 0) {
+        first = i;
+      }
+      // A file that has its whole index has earned the size it claims.
+      const bool has_index = sample.view.tile_index != nullptr;
+      if (!has_index) sample.info = ImageInfo{};
+      if (has_index && adjust_orientation_) {
+        sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));
+      }
+    }
+    SetType(input, first);
+    for (Sample& sample : samples_) {
+      if (sample.info.width_px == 0) StandIn(first, &sample.info);
+    }
+  }
+
+  // A pixel such as the sample `like` has, if there is one.
+  void StandIn(int like, ImageInfo* info) const {
+    info->width_px = info->height_px = 1;
+    info->channels = like < 0 ? uint8_t{1} : samples_[like].info.channels;
+    info->sample_bits = like < 0 ? uint8_t{8} : samples_[like].info.sample_bits;
+  }
+
+  // The type of the batch: the one asked for, or that of the files.
+  void SetType(const Input& input, int first) {
+    if (has_type_) return;
+    type_ = first < 0 ? OutputType::kU8 : StoredType(samples_[first].info);
+    for (int i = 0; i < input.num_samples(); ++i) {
+      const Sample& sample = samples_[i];
+      if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
+      DALI_FAIL(dali::make_string(
+          "The output of a batch has one type, but ", NameSample(input, first), " holds ",
+          int{samples_[first].info.sample_bits}, "-bit samples and ", NameSample(input, i), " ",
+          int{sample.info.sample_bits}, "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit "
+          "files in separate readers."));
+    }
+  }
+
+  void PlanSample(const dali::Workspace& ws, int i) {
+    Sample& sample = samples_[i];
+    const Size image = ShownSize(sample.info, sample.orientation);
+    Region region = GetRegion(ws, i, image);
+    if (sample.status == Status::kOk) {
+      if (outside_ == Outside::kTrim) region = Trim(region, image);
+      EnforceRegion(ws.Input<dali::CPUBackend>(0), i, region, image);
+    } else {  // its size may be that of a stand-in: nothing to compare with
+      region.x.size_px = std::max<int64_t>(1, region.x.size_px);
+      region.y.size_px = std::max<int64_t>(1, region.y.size_px);
+    }
+    sample.plan.output = OutputPlan{};
+    PlanSamplePixels(ws, i, sample.info, &sample.plan.output);
+    DALI_ENFORCE(PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_,
+                            &sample.plan),
+                 dali::make_string("The output of ", NameSample(ws.Input<dali::CPUBackend>(0), i),
+                                   " would have more than 2^31 pixels."));
+  }
+
+  void EnforceRegion(const Input& input, int i, const Region& region, const Size& image) const {
+    const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
+                       (outside_ != Outside::kError || IsInside(region, image));
+    if (sound) return;
+    DALI_FAIL(dali::make_string(
+        "The window of ", NameSample(input, i), ", rows [", region.y.begin_px, ", ",
+        region.y.end_px(), ") and columns [", region.x.begin_px, ", ", region.x.end_px(),
+        "), is empty or not inside the image of ", image.height_px, " x ", image.width_px,
+        " pixels (height x width)."));
+  }
+
+  Backend backend_;
+  FailurePolicy failures_;
+  bool adjust_orientation_, return_status_, has_type_;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace l3

@@ -1,0 +1,149 @@
+// The decoding operators: each says which part of an image to decode, and what to make of
+// its samples. Layer: adapter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dali/operators/image/crop/random_crop_attr.h"
+#include "dali/pipeline/operator/arg_helper.h"
+#include "op/decode_operator.h"
+#include "op/window_arguments.h"
+
+namespace l3 {
+
+template <typename Backend>
+class Decode : public DecodeOperator<Backend> {
+ public:
+  using DecodeOperator<Backend>::DecodeOperator;
+};
+
+template <typename Backend>
+class DecodeCrop : public DecodeOperator<Backend> {
+ public:
+  explicit DecodeCrop(const dali::OpSpec& spec)
+      : DecodeOperator<Backend>(spec), crop_(this->spec_) {}
+
+ protected:
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) override {
+    return crop_.GetRegion(ws, sample, image);
+  }
+
+ private:
+  CropArguments crop_;
+};
+
+template <typename Backend>
+class DecodeSlice : public DecodeOperator<Backend> {
+ public:
+  explicit DecodeSlice(const dali::OpSpec& spec)
+      : DecodeOperator<Backend>(spec), slice_(this->spec_) {}
+
+ protected:
+  void Acquire(const dali::Workspace& ws) override { slice_.Acquire(ws); }
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image) override {
+    return slice_.GetRegion(sample, image);
+  }
+
+ private:
+  SliceArguments slice_;
+};
+
+// Windows and random state are DALI's own, so a seed gives the windows that
+// decoders.image_random_crop has.
+template <typename Backend>
+class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Backend>> {
+ public:
+  explicit DecodeRandomCrop(const dali::OpSpec& spec)
+      : dali::OperatorWithRandomCrop<DecodeOperator<Backend>>(spec) {}
+
+ protected:
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image) override {
+    const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
+        dali::TensorShape<>{image.height_px, image.width_px});
+    return {{window.anchor[1], window.shape[1]}, {window.anchor[0], window.shape[0]}};
+  }
+};
+
+template <typename Backend>
+class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
+ public:
+  explicit DecodeCropMirrorNormalize(const dali::OpSpec& spec)
+      : DecodeOperator<Backend>(spec),
+        crop_(this->spec_),
+        mean_("mean", spec),
+        std_("std", spec),
+        scale_(spec.GetArgument<float>("scale")),
+        shift_(spec.GetArgument<float>("shift")) {
+    DALI_ENFORCE(this->colors_ != Colors::kYcbcr,
+                 "YCbCr cannot be normalized in one pass: decode to YCbCr with decode_crop, then "
+                 "use crop_mirror_normalize.");
+    normalization_.pad_channels = spec.GetArgument<bool>("pad_output");
+    SetPolicy(spec);
+    SetLayout(spec.GetArgument<dali::TensorLayout>("output_layout"));
+  }
+
+ protected:
+  void Acquire(const dali::Workspace& ws) override {
+    const int samples = ws.GetInputBatchSize(0);
+    mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
+    std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
+  }
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) override {
+    return crop_.GetRegion(ws, sample, image);
+  }
+  bool IsMirrored(const dali::Workspace& ws, int sample) override {
+    return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
+  }
+  void PlanSamplePixels(const dali::Workspace&, int sample, const ImageInfo& info,
+                        OutputPlan* plan) override {
+    DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
+                                   &normalization_),
+                 "`mean` and `std` have as many values, or one of them has one.");
+    DALI_ENFORCE(PlanNormalizedPixels(info, this->colors_, this->type_, normalization_, plan),
+                 dali::make_string("`mean`, `std` and `fill_values` have one value or one for each "
+                                   "channel; sample ", sample, " has ",
+                                   OutputChannels(info, this->colors_), " channels."));
+  }
+
+ private:
+  using Outside = typename DecodeOperator<Backend>::Outside;
+
+  static std::vector<float> Values(const dali::ArgValue<float, 1>& argument, int sample) {
+    return {argument[sample].data, argument[sample].data + argument[sample].num_elements()};
+  }
+
+  void SetPolicy(const dali::OpSpec& spec) {
+    const std::string policy = spec.GetArgument<std::string>("out_of_bounds_policy");
+    if (policy == "error") {
+      this->outside_ = Outside::kError;
+    } else if (policy == "pad") {
+      this->outside_ = Outside::kPad;
+      normalization_.fill = spec.GetRepeatedArgument<float>("fill_values");
+    } else if (policy == "trim_to_shape") {
+      this->outside_ = Outside::kTrim;
+    } else {
+      DALI_FAIL(dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
+                                  "\"trim_to_shape\", got \"", policy, "\"."));
+    }
+  }
+
+  void SetLayout(const dali::TensorLayout& layout) {
+    if (layout.empty()) return;
+    DALI_ENFORCE(layout.is_permutation_of("HWC"),
+                 dali::make_string("`output_layout` is a permutation of HWC, got ", layout, "."));
+    for (int i = 0; i < 3; ++i) {
+      this->layout_[i] = layout[i] == 'H'   ? Axis::kHeight
+                         : layout[i] == 'W' ? Axis::kWidth
+                                            : Axis::kChannel;
+    }
+    this->output_layout_ = layout;
+  }
+
+  CropArguments crop_;
+  dali::ArgValue<float, 1> mean_, std_;
+  float scale_, shift_;
+  Normalization normalization_ = {};
+};
+
+}  // namespace l3

@@ -1,0 +1,261 @@
+// The arguments of crops and slices, read for each sample. Layer: adapter; the arithmetic
+// is plan/region.h.
+#pragma once
+
+#include <array>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "dali/core/error_handling.h"
+#include "dali/core/format.h"
+#include "dali/core/static_switch.h"
+#include "dali/pipeline/data/views.h"
+#include "dali/pipeline/operator/arg_helper.h"
+#include "dali/pipeline/operator/op_spec.h"
+#include "dali/pipeline/workspace/workspace.h"
+#include "plan/region.h"
+
+namespace l3 {
+
+// The arguments of DALI's schema CropAttr.
+class CropArguments {
+ public:
+  explicit CropArguments(const dali::OpSpec& spec) : spec_(spec) {
+    const bool has_h = spec.ArgumentDefined("crop_h");
+    const bool has_w = spec.ArgumentDefined("crop_w");
+    const bool has_d = spec.ArgumentDefined("crop_d");
+    has_crop_ = spec.ArgumentDefined("crop");
+    has_sides_ = has_h;
+    DALI_ENFORCE(has_h == has_w, "`crop_w` and `crop_h` must be given together.");
+    DALI_ENFORCE(has_w || !has_d, "`crop_d` goes together with `crop_w` and `crop_h`.");
+    DALI_ENFORCE(!has_crop_ || !has_h, "`crop` excludes `crop_h`, `crop_w` and `crop_d`.");
+    if (spec.HasArgument("crop")) crop_ = spec.GetRepeatedArgument<float>("crop");
+
+    const std::string rounding = spec.GetArgument<std::string>("rounding");
+    DALI_ENFORCE(rounding == "round" || rounding == "truncate",
+                 dali::make_string("`rounding` is \"round\" or \"truncate\", got \"", rounding,
+                                   "\"."));
+    rounding_ = rounding == "round" ? Rounding::kNearest : Rounding::kTruncate;
+  }
+
+  // The region of a sample of `image`'s size.
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) const {
+    float height = 0;  // none: the whole axis
+    float width = 0;
+    if (has_sides_) {
+      height = spec_.GetArgument<float>("crop_h", &ws, sample);
+      width = spec_.GetArgument<float>("crop_w", &ws, sample);
+    } else if (has_crop_) {
+      // Height and width come last, behind the depth of volumes.
+      const std::vector<float> crop = GetCrop(ws, sample);
+      DALI_ENFORCE(crop.size() == 2 || crop.size() == 3,
+                   dali::make_string("`crop` has 2 or 3 elements, got ", crop.size(), "."));
+      height = crop[crop.size() - 2];
+      width = crop[crop.size() - 1];
+    }
+    Region region;
+    region.x = GetExtent(ws, sample, image.width_px, width, "crop_pos_x");
+    region.y = GetExtent(ws, sample, image.height_px, height, "crop_pos_y");
+    return region;
+  }
+
+ private:
+  std::vector<float> GetCrop(const dali::Workspace& ws, int sample) const {
+    if (!spec_.HasTensorArgument("crop")) return crop_;
+    const auto values = dali::view<const float, 1>(ws.ArgumentInput("crop"))[sample];
+    return {values.data, values.data + values.num_elements()};
+  }
+
+  Extent GetExtent(const dali::Workspace& ws, int sample, int64_t image_px, float crop_px,
+                   const char* position_name) const {
+    const float position = spec_.GetArgument<float>(position_name, &ws, sample);
+    Extent extent;
+    DALI_ENFORCE(CropExtent(image_px, crop_px, position, rounding_, &extent),
+                 dali::make_string("A crop of ", crop_px, " pixels at `", position_name, "` ",
+                                   position, " for sample ", sample,
+                                   ": the size must be a number of pixels and the position "
+                                   "within [0, 1]."));
+    return extent;
+  }
+
+  const dali::OpSpec& spec_;
+  bool has_crop_, has_sides_;
+  std::vector<float> crop_;
+  Rounding rounding_;
+};
+
+// The arguments of DALI's schema SliceAttr: named ones, or two inputs behind the first.
+class SliceArguments {
+ public:
+  explicit SliceArguments(const dali::OpSpec& spec)
+      : spec_(spec),
+        start_("start", spec),
+        rel_start_("rel_start", spec),
+        end_("end", spec),
+        rel_end_("rel_end", spec),
+        shape_("shape", spec),
+        rel_shape_("rel_shape", spec),
+        axes_("axes", spec) {
+    DALI_ENFORCE(start_.HasExplicitValue() + rel_start_.HasExplicitValue() <= 1,
+                 "`start` excludes `rel_start`.");
+    const int ends = end_.HasExplicitValue() + rel_end_.HasExplicitValue() +
+                     shape_.HasExplicitValue() + rel_shape_.HasExplicitValue();
+    DALI_ENFORCE(ends <= 1, "Of `end`, `rel_end`, `shape` and `rel_shape` one can be given.");
+    named_ = ends > 0 || start_.HasExplicitValue() || rel_start_.HasExplicitValue();
+    DALI_ENFORCE(!spec.ArgumentDefined("axes") || !spec.HasArgument("axis_names"),
+                 "`axes` excludes `axis_names`.");
+    normalized_anchor_ = spec.GetArgument<bool>("normalized_anchor");
+    normalized_shape_ = spec.GetArgument<bool>("normalized_shape");
+  }
+
+  // Reads the arguments of a batch, which must outlive the calls of GetRegion.
+  void Acquire(const dali::Workspace& ws) {
+    const int samples = ws.GetInputBatchSize(0);
+    AcquireAxes(ws, samples);
+    if (!named_) {
+      DALI_ENFORCE(ws.NumInput() == 3,
+                   "A slice needs named arguments, such as `start` and `shape`, or two more "
+                   "inputs, anchor and shape.");
+      return AcquireInputs(ws);
+    }
+    DALI_ENFORCE(ws.NumInput() == 1,
+                 "Named slice arguments exclude the inputs anchor and shape.");
+    dali::TensorListShape<1> counts(samples);
+    for (int i = 0; i < samples; ++i) {
+      counts.set_tensor_shape(
+          i, dali::TensorShape<1>(static_cast<int64_t>(sample_axes_[i].size())));
+    }
+    const auto acquire = [&](auto& argument) {
+      if (!argument.HasExplicitValue()) return;
+      argument.Acquire(spec_, ws, samples, counts, dali::ArgValue_AllowEmpty);
+    };
+    acquire(start_);
+    acquire(rel_start_);
+    acquire(end_);
+    acquire(rel_end_);
+    acquire(shape_);
+    acquire(rel_shape_);
+  }
+
+  Region GetRegion(int sample, const Size& image) const {
+    Region region = WholeImage(image);
+    const std::vector<Axis>& axes = sample_axes_[sample];
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const bool vertical = axes[i] == Axis::kVertical;
+      const int64_t image_px = vertical ? image.height_px : image.width_px;
+      SliceBound start, end, shape;
+      if (named_) {
+        start = Pick(start_, rel_start_, sample, i);
+        end = Pick(end_, rel_end_, sample, i);
+        shape = Pick(shape_, rel_shape_, sample, i);
+      } else {
+        start = anchors_[sample][i];
+        shape = shapes_[sample][i];
+      }
+      Extent* extent = vertical ? &region.y : &region.x;
+      DALI_ENFORCE(SliceExtent(image_px, start, end, shape, !named_, extent),
+                   dali::make_string("The slice of sample ", sample, " along ",
+                                     vertical ? 'H' : 'W', ": start ", start.value, ", end ",
+                                     end.value, ", shape ", shape.value,
+                                     " (0 where not given). Bounds must be numbers, and the end "
+                                     "not before the start."));
+    }
+    return region;
+  }
+
+ private:
+  enum class Axis { kVertical, kHorizontal };  // in the order of indices
+
+  void AcquireAxes(const dali::Workspace& ws, int samples) {
+    std::vector<int> indices;  // of all samples
+    if (spec_.HasTensorArgument("axes")) {
+      axes_.Acquire(spec_, ws, samples);
+    } else if (spec_.HasArgument("axes")) {
+      indices = spec_.GetRepeatedArgument<int>("axes");
+    } else {
+      for (const char name : spec_.GetArgument<dali::TensorLayout>("axis_names")) {
+        DALI_ENFORCE(name == 'H' || name == 'W',
+                     dali::make_string("`axis_names` are of H and W, got ", name, "."));
+        indices.push_back(name == 'H' ? 0 : 1);
+      }
+    }
+    sample_axes_.clear();
+    for (int i = 0; i < samples; ++i) {
+      if (spec_.HasTensorArgument("axes")) {
+        indices.assign(axes_[i].data, axes_[i].data + axes_[i].num_elements());
+      }
+      sample_axes_.push_back(MakeAxes(indices));
+    }
+  }
+
+  // No indices mean both axes.
+  static std::vector<Axis> MakeAxes(const std::vector<int>& indices) {
+    if (indices.empty()) return {Axis::kVertical, Axis::kHorizontal};
+    std::vector<Axis> axes;
+    for (const int index : indices) {
+      DALI_ENFORCE(index >= -2 && index < 2,
+                   dali::make_string("Axis ", index, " is out of range [-2, 1]."));
+      axes.push_back(index % 2 == 0 ? Axis::kVertical : Axis::kHorizontal);
+    }
+    DALI_ENFORCE(axes.size() == 1 || (axes.size() == 2 && axes[0] != axes[1]),
+                 "An axis occurs more than once in `axes`.");
+    return axes;
+  }
+
+  // The i-th value of the one that is given.
+  static SliceBound Pick(const dali::ArgValue<int, 1>& pixels,
+                         const dali::ArgValue<float, 1>& share, int sample, size_t i) {
+    if (pixels.HasExplicitValue() && !pixels.IsEmpty(sample)) {
+      return {SliceBound::Unit::kPixels, static_cast<double>(pixels[sample].data[i])};
+    }
+    if (share.HasExplicitValue() && !share.IsEmpty(sample)) {
+      return {SliceBound::Unit::kShare, static_cast<double>(share[sample].data[i])};
+    }
+    return {};
+  }
+
+  void AcquireInputs(const dali::Workspace& ws) {
+    const auto& anchors = ws.Input<dali::CPUBackend>(1);
+    const auto& shapes = ws.Input<dali::CPUBackend>(2);
+    DALI_ENFORCE(anchors.type() == shapes.type(),
+                 dali::make_string("The inputs anchor and shape have one type, got ",
+                                   anchors.type(), " and ", shapes.type(), "."));
+    TYPE_SWITCH(anchors.type(), dali::type2id, T, (int32_t, int64_t, float),
+      (ReadBounds<T>(anchors, normalized_anchor_, &anchors_);
+       ReadBounds<T>(shapes, normalized_shape_, &shapes_);),
+      (DALI_FAIL(dali::make_string("The inputs anchor and shape are int32, int64 or float, got ",
+                                   anchors.type(), "."))));
+  }
+
+  template <typename T>
+  void ReadBounds(const dali::TensorList<dali::CPUBackend>& input, bool normalized,
+                  std::vector<std::vector<SliceBound>>* bounds) {
+    bounds->assign(input.num_samples(), {});
+    const bool share = normalized && std::is_floating_point_v<T>;
+    for (int i = 0; i < input.num_samples(); ++i) {
+      const int64_t count = dali::volume(input.tensor_shape_span(i));
+      DALI_ENFORCE(count == static_cast<int64_t>(sample_axes_[i].size()),
+                   dali::make_string("The inputs anchor and shape have an element for each of ",
+                                     sample_axes_[i].size(), " axes, got ", count, "."));
+      for (int64_t k = 0; k < count; ++k) {
+        (*bounds)[i].push_back({share ? SliceBound::Unit::kShare : SliceBound::Unit::kPixels,
+                                static_cast<double>(input.tensor<T>(i)[k])});
+      }
+    }
+  }
+
+  const dali::OpSpec& spec_;
+  dali::ArgValue<int, 1> start_;
+  dali::ArgValue<float, 1> rel_start_;
+  dali::ArgValue<int, 1> end_;
+  dali::ArgValue<float, 1> rel_end_;
+  dali::ArgValue<int, 1> shape_;
+  dali::ArgValue<float, 1> rel_shape_;
+  dali::ArgValue<int, 1> axes_;
+  bool named_, normalized_anchor_, normalized_shape_;
+  std::vector<std::vector<Axis>> sample_axes_;
+  std::vector<std::vector<SliceBound>> anchors_, shapes_;
+};
+
+}  // namespace l3

@@ -1,0 +1,142 @@
+#include "plan/pixels.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace l3 {
+namespace {
+
+bool IsFloat(OutputType type) { return type == OutputType::kF16 || type == OutputType::kF32; }
+
+// The value that white has.
+double MaxValue(OutputType type) {
+  switch (type) {
+    case OutputType::kU8: return 0xFF;
+    case OutputType::kI8: return 0x7F;
+    case OutputType::kU16: return 0xFFFF;
+    case OutputType::kI16: return 0x7FFF;
+    case OutputType::kU32: return 0xFFFFFFFF;
+    case OutputType::kI32: return 0x7FFFFFFF;
+    default: return 1;
+  }
+}
+
+// What DALI multiplies samples by, in float as it does.
+float RangeFactor(OutputType from, OutputType to) {
+  return static_cast<float>(MaxValue(to)) / static_cast<float>(MaxValue(from));
+}
+
+// Sets the number of channels and where each comes from.
+void PlanSources(const ImageInfo& info, Colors colors, OutputPlan* plan) {
+  plan->channels = static_cast<uint8_t>(OutputChannels(info, colors));
+  const bool has_color = info.channels >= 3;
+  for (uint8_t c = 0; c < plan->channels; ++c) {
+    uint8_t source = c;
+    if (colors == Colors::kBgr) source = static_cast<uint8_t>(2 - c);
+    if (colors == Colors::kGray) source = kLumaChannel;
+    plan->source[c] = has_color || colors == Colors::kStored ? source : uint8_t{0};
+  }
+  // DALI's PNG decoder cuts what is behind the point with 8 bits, and rounds with 16.
+  plan->luma_rounding = info.sample_bits == 8 ? 0 : kLumaScale / 2;
+}
+
+// ITU-R BT.601 with head and foot room, as DALI has it.
+void PlanYcbcr(const ImageInfo& info, OutputType type, OutputPlan* plan) {
+  constexpr float kWeights[3][3] = {{0.25678823529f, 0.50412941176f, 0.09790588235f},
+                                    {-0.14822289945f, -0.29099278682f, 0.43921568627f},
+                                    {0.43921568627f, -0.36778831435f, -0.07142737192f}};
+  constexpr float kBias[3] = {0.0625f, 0.5f, 0.5f};
+  const float factor = static_cast<float>(MaxValue(type) / MaxValue(StoredType(info)));
+  const float levels = static_cast<float>(IsFloat(type) ? 1 : MaxValue(type) + 1);
+  plan->op = PixelOp::kMix;
+  for (uint32_t c = 0; c < 3; ++c) {
+    for (uint32_t i = 0; i < 3; ++i) plan->weights[c][i] = kWeights[c][i] * factor;
+    plan->bias[c] = kBias[c] * levels;
+  }
+}
+
+// One value for all channels, or one a channel.
+float ValueOf(const std::vector<float>& values, uint32_t channel) {
+  return values.size() == 1 ? values[0] : values[channel];
+}
+
+// What DALI makes of a fill value: integers lose what is behind the point.
+float FillValue(const std::vector<float>& fill, uint32_t channel, OutputType type) {
+  if (fill.size() > 1 && channel >= fill.size()) return 0;
+  const float value = fill.empty() ? 0 : ValueOf(fill, channel);
+  return IsFloat(type) ? value : std::trunc(value);
+}
+
+}  // namespace
+
+uint32_t OutputChannels(const ImageInfo& info, Colors colors) {
+  switch (colors) {
+    case Colors::kStored: return info.channels;
+    case Colors::kGray: return 1;
+    default: return 3;
+  }
+}
+
+OutputType StoredType(const ImageInfo& info) {
+  return info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16;
+}
+
+void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan) {
+  plan->type = type;
+  PlanSources(info, colors, plan);
+  if (colors == Colors::kYcbcr) return PlanYcbcr(info, type, plan);
+  plan->op = type == StoredType(info) ? PixelOp::kSelect : PixelOp::kScale;
+  std::fill_n(plan->multiply, kMaxChannels, 1.0f);
+  plan->range = RangeFactor(StoredType(info), type);
+}
+
+bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>& std, float scale,
+                       float shift, Normalization* normalization) {
+  if (mean.empty() || std.empty() ||
+      (mean.size() != std.size() && mean.size() != 1 && std.size() != 1)) {
+    return false;
+  }
+  std::vector<float>& subtract = normalization->subtract;
+  std::vector<float>& multiply = normalization->multiply;
+  subtract.resize(std::max(mean.size(), std.size()));
+  multiply.resize(subtract.size());
+  for (uint32_t i = 0; i < subtract.size(); ++i) {
+    const double deviation = ValueOf(std, i);
+    subtract[i] =
+        static_cast<float>(std::fma(-double{shift}, deviation / scale, double{ValueOf(mean, i)}));
+    multiply[i] = static_cast<float>(scale / deviation);
+  }
+  const bool idle = std::all_of(subtract.begin(), subtract.end(), [](float v) { return v == 0; }) &&
+                    std::all_of(multiply.begin(), multiply.end(), [](float v) { return v == 1; });
+  if (idle) {
+    subtract.clear();
+    multiply.clear();
+  }
+  return true;
+}
+
+bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
+                          const Normalization& normalization, OutputPlan* plan) {
+  if (colors == Colors::kYcbcr) return false;
+  PlanSources(info, colors, plan);
+  const uint32_t channels = plan->channels;
+  const uint32_t padded = normalization.pad_channels && channels == 3 ? 4 : channels;
+  const auto fits = [&](size_t values) {
+    return values <= 1 || values == channels || values == padded;
+  };
+  if (!fits(normalization.subtract.size()) || !fits(normalization.fill.size())) return false;
+
+  plan->type = type;
+  plan->op = normalization.subtract.empty() ? PixelOp::kSelect : PixelOp::kScale;
+  plan->range = 1;
+  for (uint32_t c = 0; c < channels && plan->op == PixelOp::kScale; ++c) {
+    plan->subtract[c] = ValueOf(normalization.subtract, c);
+    plan->multiply[c] = ValueOf(normalization.multiply, c);
+  }
+  plan->channels = static_cast<uint8_t>(padded);
+  for (uint32_t c = channels; c < padded; ++c) plan->source[c] = kFillChannel;
+  for (uint32_t c = 0; c < padded; ++c) plan->fill[c] = FillValue(normalization.fill, c, type);
+  return true;
+}
+
+}  // namespace l3

@@ -1,0 +1,79 @@
+#include "plan/tensor_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace l3 {
+namespace {
+
+// An axis of the region on its way from the tensor to the stored image.
+struct AxisPlan {
+  int64_t stride_bytes;
+  uint32_t before_px, begin_px, size_px, after_px;  // border, window, border
+  uint32_t image_px;
+};
+
+AxisPlan PlanAxis(const Extent& extent, int64_t image_px, int64_t stride_bytes) {
+  const int64_t begin = std::clamp<int64_t>(extent.begin_px, 0, image_px);
+  const int64_t end = std::clamp<int64_t>(extent.end_px(), begin, image_px);
+  const int64_t before = std::clamp<int64_t>(-extent.begin_px, 0, extent.size_px);
+  return {stride_bytes,
+          static_cast<uint32_t>(before),
+          static_cast<uint32_t>(begin),
+          static_cast<uint32_t>(end - begin),
+          static_cast<uint32_t>(extent.size_px - before - (end - begin)),
+          static_cast<uint32_t>(image_px)};
+}
+
+// Walks the tensor against the axis: its first pixel goes where its last one went.
+void Reverse(AxisPlan* axis, int64_t* origin_bytes) {
+  const int64_t pixels = int64_t{axis->before_px} + axis->size_px + axis->after_px;
+  *origin_bytes += (pixels - 1) * axis->stride_bytes;
+  axis->stride_bytes = -axis->stride_bytes;
+}
+
+// The same pixels, counted from the axis' other end.
+void Flip(AxisPlan* axis, int64_t* origin_bytes) {
+  Reverse(axis, origin_bytes);
+  std::swap(axis->before_px, axis->after_px);
+  axis->begin_px = axis->image_px - axis->begin_px - axis->size_px;
+}
+
+}  // namespace
+
+bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Region& region,
+                bool mirror, const Layout& layout, TensorPlan* plan) {
+  const int64_t width = region.x.size_px;
+  const int64_t height = region.y.size_px;
+  if (width > kMaxRegionPx || height > kMaxRegionPx || width * height > kMaxRegionPx) return false;
+  OutputPlan& output = plan->output;
+  const std::array<int64_t, 3> sizes = {height, width, output.channels};  // in Axis' order
+  std::array<int64_t, 3> strides = {};
+  int64_t stride = OutputBytes(output.type);
+  for (size_t i = layout.size(); i-- > 0;) {
+    const size_t axis = static_cast<size_t>(layout[i]);
+    plan->shape[i] = sizes[axis];
+    strides[axis] = stride;
+    stride *= sizes[axis];
+  }
+
+  const Size image = ShownSize(info, orientation);
+  AxisPlan x = PlanAxis(region.x, image.width_px, strides[static_cast<size_t>(Axis::kWidth)]);
+  AxisPlan y = PlanAxis(region.y, image.height_px, strides[static_cast<size_t>(Axis::kHeight)]);
+  plan->origin_bytes = 0;
+  if (mirror) Reverse(&x, &plan->origin_bytes);
+  if (orientation.swap_xy) std::swap(x, y);
+  if (orientation.flip_x) Flip(&x, &plan->origin_bytes);
+  if (orientation.flip_y) Flip(&y, &plan->origin_bytes);
+
+  // `data` is the window's first pixel.
+  plan->origin_bytes += x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
+  output.x_stride_bytes = x.stride_bytes;
+  output.y_stride_bytes = y.stride_bytes;
+  output.channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
+  output.window = {x.begin_px, y.begin_px, x.size_px, y.size_px};
+  output.border = {x.before_px, y.before_px, x.after_px, y.after_px};
+  return true;
+}
+
+}  // namespace l3
