@@ -53,7 +53,8 @@ def check_dali(built_with: str, installed: str | None) -> None:
 def load() -> None:
     """Loads the operators into DALI; DALI itself ignores a second load."""
     check_dali(_build_info.DALI_VERSION, installed_dali())
-    if _DYNAMIC_MODE in sys.modules:
+    dynamic = sys.modules.get(_DYNAMIC_MODE)
+    if dynamic is not None and not hasattr(dynamic, "l3"):
         warnings.warn(
             f"{_DYNAMIC_MODE} lists DALI's operators when it is imported, and now lacks `l3`: "
             f"import l3dali.plugin before it",
