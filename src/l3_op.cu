@@ -43,10 +43,10 @@ processors closest to the GPU.)code",
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
 
 ``"raise"`` ends the pipeline with an error that names the sample and its source. ``"zero"`` goes
-on with zeros in the sample's place and logs its name (of many failures some). They have the shape
-that the sample would have; where the file cannot tell its size, it counts as 1 x 1 pixels, with
-type and channels as another sample of the batch. Damage in tiles that no window touches goes
-unseen.)code",
+on with zeros in the sample's place, and logs its name and how many samples of the operator have
+failed so far (of many failures only some). The zeros have the shape that the sample would have;
+where the file cannot tell its size, it counts as 1 x 1 pixels, with type and channels as another
+sample of the batch. Damage in tiles that no window touches goes unseen.)code",
                     "raise")
     .AddOptionalArg("return_status", R"code(Whether to give a second output: an ``int32`` scalar a
 sample, 0 if it was decoded and else the number of its status in the format's list. It lies where

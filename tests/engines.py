@@ -116,6 +116,12 @@ def is_available(engine: str) -> bool:
     return bool(_library().l3_test_engine_available(ENGINES.index(engine)))
 
 
+def read_orientation(exif: bytes) -> tuple[bool, bool, bool]:
+    """Whether an EXIF block asks for swapped axes, and for stored x and y axes flipped."""
+    turn = _library().l3_test_read_orientation(exif, len(exif))
+    return bool(turn & 1), bool(turn & 2), bool(turn & 4)
+
+
 def status_name(status: int) -> str:
     """The name that the C++ sources give a Status."""
     name: bytes = _library().l3_test_status_name(status)
@@ -281,6 +287,7 @@ def _library() -> ctypes.CDLL:
         "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
         "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
         "uploaded_bytes": [*data, POINTER(_Plan)],
+        "read_orientation": data,
         "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],
         "free": [POINTER(c_uint8)],
     }

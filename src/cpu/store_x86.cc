@@ -158,8 +158,8 @@ L3_STORE inline __m256 OutputFloats(const OutputPlan& plan, uint32_t c,
   if constexpr (kOp == PixelOp::kMix) {
     __m256 sum;
     for (uint32_t i = 0; i < 3; ++i) {
-      const __m256 term =
-          _mm256_mul_ps(_mm256_set1_ps(plan.weights[c][i]), LoadFloats(planes.channel[plan.source[i]] + x));
+      const __m256 samples = LoadFloats(planes.channel[plan.source[i]] + x);
+      const __m256 term = _mm256_mul_ps(_mm256_set1_ps(plan.weights[c][i]), samples);
       sum = i == 0 ? term : _mm256_add_ps(sum, term);
     }
     return _mm256_add_ps(sum, _mm256_set1_ps(plan.bias[c]));

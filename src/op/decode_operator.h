@@ -92,15 +92,14 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // What of a region lies outside of the image.
   enum class Outside { kError, kPad, kTrim };
 
-  // Reads what a batch gives for all of its samples. Called before the others.
+  // Reads the arguments of a batch that are read at once. Called first.
   virtual void Acquire(const dali::Workspace&) {}
-  // Called once for each sample of a batch.
+  // Each of these is called once for a sample of a batch.
   virtual Region GetRegion(const dali::Workspace&, int, const Size& image) {
     return WholeImage(image);
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
-  virtual void PlanSamplePixels(const dali::Workspace&, int, const ImageInfo& info,
-                                OutputPlan* plan) {
+  virtual void PlanSamplePixels(int, const ImageInfo& info, OutputPlan* plan) {
     PlanPixels(info, colors_, type_, plan);
   }
 
@@ -234,7 +233,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       region.y.size_px = std::max<int64_t>(1, region.y.size_px);
     }
     sample.plan.output = OutputPlan{};
-    PlanSamplePixels(ws, i, sample.info, &sample.plan.output);
+    PlanSamplePixels(i, sample.info, &sample.plan.output);
     DALI_ENFORCE(PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_,
                             &sample.plan),
                  dali::make_string("The output of ", NameSample(ws.Input<dali::CPUBackend>(0), i),

@@ -95,8 +95,7 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
-  void PlanSamplePixels(const dali::Workspace&, int sample, const ImageInfo& info,
-                        OutputPlan* plan) override {
+  void PlanSamplePixels(int sample, const ImageInfo& info, OutputPlan* plan) override {
     DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
                                    &normalization_),
                  "`mean` and `std` have as many values, or one of them has one.");

@@ -18,7 +18,7 @@
 
 namespace l3 {
 
-// The arguments of DALI's schema CropAttr.
+// The arguments of DALI's schema CropAttr. `spec` must outlive it.
 class CropArguments {
  public:
   explicit CropArguments(const dali::OpSpec& spec) : spec_(spec) {
@@ -86,6 +86,7 @@ class CropArguments {
 };
 
 // The arguments of DALI's schema SliceAttr: named ones, or two inputs behind the first.
+// `spec` must outlive it.
 class SliceArguments {
  public:
   explicit SliceArguments(const dali::OpSpec& spec)
@@ -109,7 +110,7 @@ class SliceArguments {
     normalized_shape_ = spec.GetArgument<bool>("normalized_shape");
   }
 
-  // Reads the arguments of a batch, which must outlive the calls of GetRegion.
+  // Reads the arguments of a batch. They must outlive the calls of GetRegion.
   void Acquire(const dali::Workspace& ws) {
     const int samples = ws.GetInputBatchSize(0);
     AcquireAxes(ws, samples);

@@ -14,6 +14,7 @@
 #include "cuda/emulated_decoder.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
+#include "plan/orientation.h"
 
 namespace {
 
@@ -197,6 +198,13 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
     return status;
   });
   return bytes;
+}
+
+uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size) {
+  ExactBytes block(exif, size);
+  const l3::Orientation turn =
+      l3::ReadOrientation({block.data(), static_cast<uint32_t>(block.size())});
+  return (turn.swap_xy ? 1u : 0u) | (turn.flip_x ? 2u : 0u) | (turn.flip_y ? 4u : 0u);
 }
 
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,

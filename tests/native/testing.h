@@ -93,6 +93,10 @@ uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
 // Bytes that the CUDA engine uploads to decode by `plan`. 0 for a file that is not sound.
 uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const struct L3TestPlan* plan);
 
+// How an EXIF block asks for the image to be turned: 1 for swapped axes, plus 2 for a flipped
+// x axis of the stored image, plus 4 for a flipped y axis.
+uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size);
+
 // Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
 // l3_test_free.
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
