@@ -94,12 +94,13 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
 
   // Reads the arguments of a batch that are read at once. Called first.
   virtual void Acquire(const dali::Workspace&) {}
-  // Each of these is called once for a sample of a batch.
-  virtual Region GetRegion(const dali::Workspace&, int, const Size& image) {
+  // Each of these is called once for a sample of a batch. The bool says that the sample failed:
+  // its size and channels may be a stand-in's, and arguments that do not fit it are no error.
+  virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool) {
     return WholeImage(image);
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
-  virtual void PlanSamplePixels(int, const ImageInfo& info, OutputPlan* plan) {
+  virtual void PlanSamplePixels(int, const ImageInfo& info, bool, OutputPlan* plan) {
     PlanPixels(info, colors_, type_, plan);
   }
 
@@ -186,10 +187,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       } else if (first < 0) {
         first = i;
       }
-      // A file that has its whole index has earned the size it claims.
-      const bool has_index = sample.view.tile_index != nullptr;
-      if (!has_index) sample.info = ImageInfo{};
-      if (has_index && adjust_orientation_) {
+      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, size)) {
+        sample.info = ImageInfo{};
+      } else if (adjust_orientation_) {
         sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));
       }
     }
@@ -197,6 +197,14 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     for (Sample& sample : samples_) {
       if (sample.info.width_px == 0) StandIn(first, &sample.info);
     }
+  }
+
+  // Whether a damaged file of `size` bytes is believed the size of its image: if it has its
+  // index, and a byte for as many pixels as an index of the largest packed tiles has.
+  static bool HasEarnedSize(const ImageView& view, size_t size) {
+    constexpr uint64_t kPixelsPerByte = kMaxPackedTileSide * kMaxPackedTileSide / 4;
+    return view.tile_index != nullptr &&
+           uint64_t{view.info.width_px} * view.info.height_px <= size * kPixelsPerByte;
   }
 
   // A pixel such as the sample `like` has, if there is one.
@@ -224,16 +232,17 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void PlanSample(const dali::Workspace& ws, int i) {
     Sample& sample = samples_[i];
     const Size image = ShownSize(sample.info, sample.orientation);
-    Region region = GetRegion(ws, i, image);
-    if (sample.status == Status::kOk) {
-      if (outside_ == Outside::kTrim) region = Trim(region, image);
-      EnforceRegion(ws.Input<dali::CPUBackend>(0), i, region, image);
-    } else {  // its size may be that of a stand-in: nothing to compare with
+    const bool failed = sample.status != Status::kOk;
+    Region region = GetRegion(ws, i, image, failed);
+    if (failed) {
       region.x.size_px = std::max<int64_t>(1, region.x.size_px);
       region.y.size_px = std::max<int64_t>(1, region.y.size_px);
+    } else {
+      if (outside_ == Outside::kTrim) region = Trim(region, image);
+      EnforceRegion(ws.Input<dali::CPUBackend>(0), i, region, image);
     }
     sample.plan.output = OutputPlan{};
-    PlanSamplePixels(i, sample.info, &sample.plan.output);
+    PlanSamplePixels(i, sample.info, failed, &sample.plan.output);
     DALI_ENFORCE(PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_,
                             &sample.plan),
                  dali::make_string("The output of ", NameSample(ws.Input<dali::CPUBackend>(0), i),

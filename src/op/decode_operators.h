@@ -25,8 +25,9 @@ class DecodeCrop : public DecodeOperator<Backend> {
       : DecodeOperator<Backend>(spec), crop_(this->spec_) {}
 
  protected:
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) override {
-    return crop_.GetRegion(ws, sample, image);
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
+                   bool failed) override {
+    return crop_.GetRegion(ws, sample, image, failed);
   }
 
  private:
@@ -41,8 +42,8 @@ class DecodeSlice : public DecodeOperator<Backend> {
 
  protected:
   void Acquire(const dali::Workspace& ws) override { slice_.Acquire(ws); }
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image) override {
-    return slice_.GetRegion(sample, image);
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed) override {
+    return slice_.GetRegion(sample, image, failed);
   }
 
  private:
@@ -58,7 +59,7 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
       : dali::OperatorWithRandomCrop<DecodeOperator<Backend>>(spec) {}
 
  protected:
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image) override {
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool) override {
     const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
         dali::TensorShape<>{image.height_px, image.width_px});
     return {{window.anchor[1], window.shape[1]}, {window.anchor[0], window.shape[0]}};
@@ -74,11 +75,11 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
         mean_("mean", spec),
         std_("std", spec),
         scale_(spec.GetArgument<float>("scale")),
-        shift_(spec.GetArgument<float>("shift")) {
+        shift_(spec.GetArgument<float>("shift")),
+        pad_output_(spec.GetArgument<bool>("pad_output")) {
     DALI_ENFORCE(this->colors_ != Colors::kYcbcr,
                  "YCbCr cannot be normalized in one pass: decode to YCbCr with decode_crop, then "
                  "use crop_mirror_normalize.");
-    normalization_.pad_channels = spec.GetArgument<bool>("pad_output");
     SetPolicy(spec);
     SetLayout(spec.GetArgument<dali::TensorLayout>("output_layout"));
   }
@@ -89,17 +90,23 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
     std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
   }
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) override {
-    return crop_.GetRegion(ws, sample, image);
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
+                   bool failed) override {
+    return crop_.GetRegion(ws, sample, image, failed);
   }
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
-  void PlanSamplePixels(int sample, const ImageInfo& info, OutputPlan* plan) override {
-    DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
-                                   &normalization_),
-                 "`mean` and `std` have as many values, or one of them has one.");
-    DALI_ENFORCE(PlanNormalizedPixels(info, this->colors_, this->type_, normalization_, plan),
+  void PlanSamplePixels(int sample, const ImageInfo& info, bool failed,
+                        OutputPlan* plan) override {
+    Normalization normalization = {{}, {}, {}, pad_output_};
+    if (!failed) {
+      normalization.fill = fill_values_;
+      DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
+                                     &normalization),
+                   "`mean` and `std` have as many values, or one of them has one.");
+    }
+    DALI_ENFORCE(PlanNormalizedPixels(info, this->colors_, this->type_, normalization, plan),
                  dali::make_string("`mean`, `std` and `fill_values` have one value or one for each "
                                    "channel; sample ", sample, " has ",
                                    OutputChannels(info, this->colors_), " channels."));
@@ -118,7 +125,7 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
       this->outside_ = Outside::kError;
     } else if (policy == "pad") {
       this->outside_ = Outside::kPad;
-      normalization_.fill = spec.GetRepeatedArgument<float>("fill_values");
+      fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
     } else if (policy == "trim_to_shape") {
       this->outside_ = Outside::kTrim;
     } else {
@@ -142,7 +149,8 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
   CropArguments crop_;
   dali::ArgValue<float, 1> mean_, std_;
   float scale_, shift_;
-  Normalization normalization_ = {};
+  bool pad_output_;
+  std::vector<float> fill_values_;  // none where no pixel is padded
 };
 
 }  // namespace l3

@@ -39,8 +39,10 @@ class CropArguments {
     rounding_ = rounding == "round" ? Rounding::kNearest : Rounding::kTruncate;
   }
 
-  // The region of a sample of `image`'s size.
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image) const {
+  // The region of a sample of `image`'s size. Where that is not to be relied on (`lenient`),
+  // arguments that make no region give any.
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
+                   bool lenient) const {
     float height = 0;  // none: the whole axis
     float width = 0;
     if (has_sides_) {
@@ -54,10 +56,8 @@ class CropArguments {
       height = crop[crop.size() - 2];
       width = crop[crop.size() - 1];
     }
-    Region region;
-    region.x = GetExtent(ws, sample, image.width_px, width, "crop_pos_x");
-    region.y = GetExtent(ws, sample, image.height_px, height, "crop_pos_y");
-    return region;
+    return {GetExtent(ws, sample, image.width_px, width, "crop_pos_x", lenient),
+            GetExtent(ws, sample, image.height_px, height, "crop_pos_y", lenient)};
   }
 
  private:
@@ -68,10 +68,10 @@ class CropArguments {
   }
 
   Extent GetExtent(const dali::Workspace& ws, int sample, int64_t image_px, float crop_px,
-                   const char* position_name) const {
+                   const char* position_name, bool lenient) const {
     const float position = spec_.GetArgument<float>(position_name, &ws, sample);
-    Extent extent;
-    DALI_ENFORCE(CropExtent(image_px, crop_px, position, rounding_, &extent),
+    Extent extent = {0, 1};
+    DALI_ENFORCE(CropExtent(image_px, crop_px, position, rounding_, &extent) || lenient,
                  dali::make_string("A crop of ", crop_px, " pixels at `", position_name, "` ",
                                    position, " for sample ", sample,
                                    ": the size must be a number of pixels and the position "
@@ -139,7 +139,8 @@ class SliceArguments {
     acquire(rel_shape_);
   }
 
-  Region GetRegion(int sample, const Size& image) const {
+  // As CropArguments does.
+  Region GetRegion(int sample, const Size& image, bool lenient) const {
     Region region = WholeImage(image);
     const std::vector<Axis>& axes = sample_axes_[sample];
     for (size_t i = 0; i < axes.size(); ++i) {
@@ -155,7 +156,7 @@ class SliceArguments {
         shape = shapes_[sample][i];
       }
       Extent* extent = vertical ? &region.y : &region.x;
-      DALI_ENFORCE(SliceExtent(image_px, start, end, shape, !named_, extent),
+      DALI_ENFORCE(SliceExtent(image_px, start, end, shape, !named_, extent) || lenient,
                    dali::make_string("The slice of sample ", sample, " along ",
                                      vertical ? 'H' : 'W', ": start ", start.value, ", end ",
                                      end.value, ", shape ", shape.value,
