@@ -94,8 +94,10 @@ Only the tiles that the window touches are read, uploaded and decoded. A window 
 reaches out of its image is an error.
 
 Bounds are named arguments (``start`` or ``rel_start``, with one of ``end``, ``rel_end``,
-``shape`` and ``rel_shape``), or two more inputs, anchor and shape. Takes the arguments of
-:meth:`nvidia.dali.fn.decoders.image_slice`. Those that tune its JPEG decoders have no effect.)code")
+``shape`` and ``rel_shape``), or two more inputs, anchor and shape.
+
+Takes the arguments of :meth:`nvidia.dali.fn.decoders.image_slice`. Those that tune its JPEG
+decoders have no effect.)code")
     .NumInput(1, 3)
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .InputDox(1, "anchor", "1D TensorList of float or int",
