@@ -1,5 +1,7 @@
 // The DALI operators: schemas and registration. Layer: adapter; src/op holds what stands
 // behind it, and no other file includes that. Holds no codec arithmetic.
+#include <optional>
+
 #include "dali/pipeline/operator/operator.h"
 #include "op/cpu_backend.h"
 #include "op/decode_operators.h"
@@ -13,7 +15,7 @@ namespace {
 
 int StatusOutputs(const OpSpec& spec) { return spec.GetArgument<bool>("return_status") ? 1 : 0; }
 
-std::optional<DALIDataType> OutputType(const OpSpec& spec) {
+std::optional<DALIDataType> TypeAskedFor(const OpSpec& spec) {
   DALIDataType type;
   return spec.TryGetArgument(type, "dtype") ? std::make_optional(type) : std::nullopt;
 }
@@ -67,7 +69,7 @@ its cache have no effect.)code")
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
-    .OutputDType(0, OutputType)
+    .OutputDType(0, TypeAskedFor)
     .AddParent("l3__DecoderAttr")
     .AddParent("decoders__Image");
 
@@ -83,7 +85,7 @@ decoders have no effect.)code")
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
-    .OutputDType(0, OutputType)
+    .OutputDType(0, TypeAskedFor)
     .AddParent("l3__DecoderAttr")
     .AddParent("decoders__ImageCrop");
 
@@ -108,7 +110,7 @@ decoders have no effect.)code")
               "``normalized_shape``, shares of the image.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
-    .OutputDType(0, OutputType)
+    .OutputDType(0, TypeAskedFor)
     .AddParent("l3__DecoderAttr")
     .AddParent("decoders__ImageSlice");
 
@@ -122,7 +124,7 @@ Those that tune its JPEG decoders have no effect.)code")
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
-    .OutputDType(0, OutputType)
+    .OutputDType(0, TypeAskedFor)
     .AddParent("l3__DecoderAttr")
     .AddParent("decoders__ImageRandomCrop");
 
@@ -136,7 +138,7 @@ layout. ``output_type`` may be any but ``YCbCr``.)code")
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
-    .OutputDType(0, OutputType)
+    .OutputDType(0, TypeAskedFor)
     .AddOptionalTypeArg("dtype", R"code(The type of the output, as of ``fn.l3.decode``. Values are
 those that the formula gives, rounded and cut to the range of the type.)code",
                         DALI_FLOAT)
