@@ -58,7 +58,8 @@ class Plan:
         first = self.data_offset - top * self.strides[0] - left * self.strides[1]
         if 0 in self.shape:
             return np.empty(self.shape, f"<{self.type}")
-        return np.ndarray(self.shape, f"<{self.type}", output.data, first, self.strides)
+        view: Samples = np.ndarray(self.shape, f"<{self.type}", output.data, first, self.strides)
+        return view
 
     def values(self, image: Samples) -> Floats:
         """The window's values in float, before they take the output's type."""
