@@ -15,11 +15,22 @@ settings.load_profile("l3")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips tests marked `cuda` without a GPU; fails them under L3_REQUIRE_CUDA=1."""
+    """Skips tests marked `cuda` without a GPU; fails them under L3_REQUIRE_CUDA=1.
+
+    Loads the operators for tests marked `dali`.
+    """
     if item.get_closest_marker("cuda") and not has_gpu():
         if os.environ.get("L3_REQUIRE_CUDA") == "1":
             pytest.fail("L3_REQUIRE_CUDA=1, but there is no GPU")
         pytest.skip("no GPU")
+    if item.get_closest_marker("dali"):
+        import l3dali.plugin  # noqa: F401
+
+
+@pytest.fixture(params=["cpu", pytest.param("mixed", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> str:
+    """The device of the DALI operator under test."""
+    return str(request.param)
 
 
 @pytest.fixture

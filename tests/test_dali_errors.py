@@ -1,0 +1,373 @@
+"""Samples that fail alone: damage inside and outside of windows, `on_error`, statuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dali_tools import (
+    FAMILY,
+    Array,
+    Pair,
+    apply,
+    as_sample,
+    assert_same,
+    decode,
+    make_image,
+    make_pair,
+    make_pairs,
+    pipeline,
+    run,
+    source,
+)
+from nvidia.dali import fn, types
+from reference_decoder import STATUS_NAMES
+from stream_builder import Stream
+
+pytestmark = pytest.mark.dali
+
+DECODERS = [name for name in FAMILY if name != "peek_shape"]
+TILE_WIDTH, TILE_HEIGHT = 32, 8  # of dali_tools.make_pair
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return make_pair(make_image(np.random.default_rng(1), (50, 70, 3)))
+
+
+def damaged(pair: Pair, back: int = 1) -> Array:
+    """The file with a byte changed, counted from its end."""
+    data: Array = pair.l3.copy()
+    data[-back] ^= 0x40
+    return data
+
+
+def damaged_tile(sample: Array, device: str) -> tuple[slice, slice]:
+    """Rows and columns of the tile that the decoder blames."""
+    with pytest.raises(RuntimeError) as error:
+        decode([sample], device)
+    found = re.search(r"sample 0, tile (\d+) of 21: .*kChecksumMismatch", str(error.value))
+    assert found, error.value
+    row, column = divmod(int(found[1]), 3)
+    top, left = row * TILE_HEIGHT, column * TILE_WIDTH
+    return slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "zero"])
+@pytest.mark.parametrize("back", [1, 3000, 6000])
+def test_damage_matters_inside_the_window_alone(
+    pair: Pair, device: str, back: int, on_error: str
+) -> None:
+    sample = damaged(pair, back)
+    rows, columns = damaged_tile(sample, device)
+
+    def define(l3: Any, start: Any, end: Any) -> Any:
+        return fn.l3.decode_slice(
+            l3, device=device, start=start, end=end, axis_names="HW", on_error=on_error
+        )
+
+    def window(top: int, bottom: int, left: int, right: int) -> Array:
+        corners = np.array([[top, left], [bottom, right]], np.int32)
+        bounds = {"start": [corners[0]], "end": [corners[1]]}
+        return run(define, device, {"l3": [sample], **bounds})[0][0]
+
+    height, width, _ = pair.image.shape
+    last_row, last_column = min(rows.stop, height), min(columns.stop, width)
+    beside = [
+        (0, rows.start, 0, width),
+        (last_row, height, 0, width),
+        (0, height, 0, columns.start),
+        (0, height, last_column, width),
+    ]
+    for top, bottom, left, right in beside:
+        if top < bottom and left < right:
+            got = window(top, bottom, left, right)
+            np.testing.assert_array_equal(got, pair.image[top:bottom, left:right])
+    corners = [
+        (rows.start, rows.start + 1, columns.start, columns.start + 1),
+        (last_row - 1, last_row, last_column - 1, last_column),
+        (0, height, 0, width),
+    ]
+    for corner in corners:
+        if on_error == "raise":
+            with pytest.raises(RuntimeError, match=r"sample 0, tile \d+ of 21"):
+                window(*corner)
+        else:
+            got = window(*corner)
+            assert got.shape == (corner[1] - corner[0], corner[3] - corner[2], 3)
+            assert not got.any()
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_damage_names_sample_and_source(name: str, pair: Pair, device: str, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.l3" for i in range(3)]
+    for path, data in zip(paths, [pair.l3, every_tile_damaged(pair), pair.l3], strict=True):
+        path.write_bytes(data.tobytes())
+
+    def define() -> Any:
+        encoded, _ = fn.readers.file(files=[str(path) for path in paths])
+        return apply(name, encoded, device)
+
+    with pytest.raises(RuntimeError, match=r"sample 1 \(.*1\.l3\), tile \d+ of 21: .*\(k\w+\)"):
+        pipeline(define, device, 3).run()
+
+
+def every_tile_damaged(pair: Pair) -> Array:
+    """A byte changed in each stretch of 40: header and index stay, no tile does."""
+    data: Array = pair.l3.copy()
+    header = 300
+    data[header::40] ^= 0x10
+    return data
+
+
+def bad_samples(pair: Pair) -> dict[str, tuple[Array, str]]:
+    """Files that cannot be decoded, and their statuses."""
+    header = pair.l3.copy()
+    header[20] ^= 1
+    return {
+        "damaged": (every_tile_damaged(pair), "kChecksumMismatch"),
+        "truncated behind the index": (pair.l3[:-10], "kTruncated"),
+        "truncated in the header": (pair.l3[:20], "kTruncated"),
+        "a header with a flipped bit": (header, "kChecksumMismatch"),
+        "a PNG file": (pair.png, "kBadMagic"),
+        "one byte": (pair.l3[:1], "kTruncated"),
+        "empty": (as_sample(b""), "kTruncated"),
+        "noise": (np.random.default_rng(2).integers(0, 256, 500).astype(np.uint8), "kBadMagic"),
+    }
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_zeros_in_place_of_bad_samples(name: str, pair: Pair, device: str) -> None:
+    bad = bad_samples(pair)
+    samples = [pair.l3]
+    for data, _ in bad.values():
+        samples += [data, pair.l3]
+
+    def define(encoded: Any) -> Any:
+        return apply(name, encoded, device, on_error="zero", return_status=True)
+
+    got, statuses = run(define, device, {"encoded": samples})
+    plain = run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3] * len(samples)})[0]
+    assert_same(got[::2], plain[::2])  # random windows too: each sample has its own
+    assert {(s.shape, s.dtype) for s in statuses} == {((), np.dtype(np.int32))}
+    assert [STATUS_NAMES[s] for s in statuses[::2]] == ["kOk"] * len(got[::2])
+    want = [status for _, status in bad.values()]
+    assert [STATUS_NAMES[s] for s in statuses[1::2]] == want
+    for image, kind in zip(got[1::2], bad, strict=True):
+        assert image.dtype == plain[0].dtype
+        assert not image.any(), kind
+    # Where header and index are whole, the shape is the one declared.
+    for image, sample in zip(got[1:4:2], plain[1:4:2], strict=True):
+        assert image.shape == sample.shape
+    for image, kind in zip(got[5::2], list(bad)[2:], strict=True):
+        if "crop" in FAMILY[name]:
+            assert image.shape == plain[0].shape, kind  # the window's
+        elif name == "decode_random_crop":
+            assert image.ndim == 3, kind
+        else:
+            assert image.shape == (1, 1, 3), kind
+
+
+@pytest.mark.parametrize("damage", ["CRC of the index", "payloads too short", "no payloads"])
+def test_zeros_are_not_sized_by_claims(pair: Pair, device: str, damage: str) -> None:
+    """A hundred bytes that claim 2^31 pixels in two tiles, which must be stored ones."""
+    stream = Stream(width=1 << 16, height=1 << 15, tile_width_log2=15, tile_height_log2=15)
+    payload_bytes = (1 << 30) + 16
+    stream.index = (
+        [2, 4]
+        if damage == "payloads too short"
+        else [payload_bytes // 16 * tiles for tiles in (1, 2)]
+    )
+    data = bytearray(stream.to_bytes() + bytes(64))
+    if damage == "CRC of the index":
+        data[41] ^= 1
+    samples = [pair.l3, as_sample(data)]
+    got = decode(samples, device, on_error="zero")
+    assert [image.shape for image in got] == [pair.image.shape, (1, 1, 3)]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_bad_samples_alone(name: str, pair: Pair, device: str) -> None:
+    """Nothing in the batch tells a type: eight bits and a channel."""
+    samples = [pair.png, as_sample(b"")]
+    (got,) = run(lambda l3: apply(name, l3, device, on_error="zero"), device, {"l3": samples})
+    want = np.float32 if "normalize" in name else np.uint8
+    assert [image.dtype for image in got] == [want, want]
+    assert all(image.ndim == 3 and not image.any() for image in got)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("decode_slice", {"start": (5, 5)}),
+        ("decode_slice", {"start": (5, 5), "rel_end": (0.5, 0.5)}),
+        ("decode_slice", {"start": (5, 5), "end": (9, 9)}),
+        ("decode_slice", {"rel_start": (0.9, 0.9), "shape": (4, 4)}),
+        ("decode_crop", {"crop": (9, 7), "crop_pos_x": 1.0}),
+        ("decode_random_crop", {"random_area": (0.1, 0.2)}),
+        ("decode_crop_mirror_normalize", {"mean": [1.0, 2.0, 3.0]}),
+        ("decode_crop_mirror_normalize", {"std": [1.0, 2.0, 3.0], "pad_output": True}),
+        (
+            "decode_crop_mirror_normalize",
+            {"crop": (90, 90), "out_of_bounds_policy": "pad", "fill_values": [1.0, 2.0, 3.0]},
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_beside_unreadable_samples(
+    pair: Pair, device: str, name: str, arguments: dict[str, Any]
+) -> None:
+    """Arguments that fit the images end no batch, whatever stands in for an unreadable one."""
+
+    def define(l3: Any) -> Any:
+        return getattr(fn.l3, name)(l3, device=device, on_error="zero", **arguments)
+
+    for samples in ([pair.png, pair.png], [pair.png, pair.l3], [pair.l3, pair.l3[:30]]):
+        (got,) = run(define, device, {"l3": samples})
+        for image, sample in zip(got, samples, strict=True):
+            assert image.any() == (sample is pair.l3)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("on_error", ["raise", "zero"])
+def test_status_of_good_samples(name: str, device: str, on_error: str) -> None:
+    samples = [p.l3 for p in make_pairs(3, 20) if min(p.image.shape[:2]) >= 9]
+
+    def define(l3: Any) -> Any:
+        return (
+            *apply(name, l3, device, on_error=on_error, return_status=True),
+            apply(name, l3, device),
+        )
+
+    got, statuses, plain = run(define, device, {"l3": samples})
+    assert_same(got, plain)
+    assert_same(statuses, [np.array(0, np.int32)] * len(samples))
+
+
+def test_zeros_have_the_shape_asked_for(pair: Pair, device: str) -> None:
+    """Of a damaged file: colours, type, layout and padding as for a good one."""
+
+    def define(l3: Any) -> Any:
+        return fn.l3.decode_crop_mirror_normalize(
+            l3,
+            device=device,
+            output_type=types.GRAY,
+            dtype=types.FLOAT16,
+            crop=(80, 90),
+            out_of_bounds_policy="pad",
+            fill_values=7.0,
+            mean=3.0,
+            on_error="zero",
+        )
+
+    (got,) = run(define, device, {"l3": [pair.l3, every_tile_damaged(pair)]})
+    assert [image.shape for image in got] == [(1, 80, 90)] * 2
+    assert {image.dtype for image in got} == {np.dtype(np.float16)}
+    assert got[0].any()
+    assert not got[1].any()
+
+
+def test_failures_are_logged(
+    pair: Pair, device: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["good.l3", "torn.l3", "foreign.l3"]
+    for name, data in zip(names, [pair.l3, pair.l3[:-9], pair.png], strict=True):
+        (tmp_path / name).write_bytes(data.tobytes())
+
+    def define() -> Any:
+        encoded, _ = fn.readers.file(files=[str(tmp_path / name) for name in names])
+        return fn.l3.decode(encoded, device=device, on_error="zero")
+
+    pipe = pipeline(define, device, 3, prefetch_queue_depth=1)
+    pipe.run()
+    log = capfd.readouterr().err
+    assert re.search(r"sample 1 \(.*torn\.l3\).*kTruncated.*so far: 1\.", log), log
+    assert re.search(r"sample 2 \(.*foreign\.l3\).*kBadMagic.*so far: 2\.", log), log
+    assert "good.l3" not in log
+
+
+def test_log_does_not_drown(pair: Pair, device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    def define() -> Any:
+        return fn.l3.decode(source([pair.png] * 100), device=device, on_error="zero")
+
+    pipe = pipeline(define, device, 100, prefetch_queue_depth=1)
+    for _ in range(3):
+        pipe.run()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "kBadMagic" in line]
+    assert len(lines) < 30
+    assert "so far: 256." in lines[-1]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_windows_are_no_matter_of_on_error(name: str, pair: Pair, device: str) -> None:
+    """A wrong argument is the pipeline's fault, not the sample's."""
+    wrong: dict[str, dict[str, Any]] = {
+        "decode_crop": {"crop": (500, 500)},
+        "decode_slice": {"start": (0, 0), "end": (500, 500)},
+        "decode_crop_mirror_normalize": {"crop": (500, 500)},
+    }
+    if name not in wrong:
+        pytest.skip("it has no windows that could be wrong")
+
+    def define(l3: Any) -> Any:
+        return getattr(fn.l3, name)(l3, device=device, on_error="zero", **wrong[name])
+
+    with pytest.raises(RuntimeError, match=r"sample 1.*50 x 70"):
+        run(define, device, {"l3": [pair.png, pair.l3]})
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_unknown_on_error(name: str, pair: Pair, device: str) -> None:
+    with pytest.raises(RuntimeError, match='"raise" or "zero", got "skip"'):
+        run(lambda l3: apply(name, l3, device, on_error="skip"), device, {"l3": [pair.l3]})
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize(
+    "bad",
+    [np.zeros((4, 4), np.uint8), np.zeros(64, np.uint16), np.zeros((), np.uint8)],
+    ids=["2-D", "uint16", "0-D"],
+)
+def test_wrong_input(device: str, name: str, bad: Array) -> None:
+    with pytest.raises(RuntimeError, match="1-D uint8"):
+        run(lambda l3: apply(name, l3, device), device, {"l3": [bad]})
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_bad_files_raise(name: str, pair: Pair, device: str) -> None:
+    for kind, (data, status) in bad_samples(pair).items():
+        if name == "peek_shape" and kind in ("damaged", "truncated behind the index"):
+            continue  # it reads the header alone
+        with pytest.raises(RuntimeError, match=f"sample 1.*{status}"):
+            run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3, data]})
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_truncation_anywhere(name: str, pair: Pair, device: str) -> None:
+    """Cut at every length, and with every byte changed: zeros or the image, never a crash."""
+    cuts = [pair.l3[:size] for size in range(0, pair.l3.size, 7)]
+    changes = [damaged(pair, back) for back in range(1, pair.l3.size, 7)]
+    if name == "peek_shape":  # it has no on_error: the good ones must be told apart first
+        cuts = [cut for cut in cuts if cut.size > 400]
+        changes = [damaged(pair, back) for back in range(1, pair.l3.size - 400, 7)]
+        (shapes,) = run(lambda l3: fn.l3.peek_shape(l3), "cpu", {"l3": cuts + changes})
+        assert {tuple(shape) for shape in shapes} == {pair.image.shape}
+        return
+
+    def define(l3: Any) -> Any:
+        return apply(name, l3, device, on_error="zero", return_status=True)
+
+    good = run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3]})[0][0]
+    samples = [*cuts, *changes, pair.l3]
+    images, statuses = run(define, device, {"l3": samples})
+    assert all(status != 0 for status in statuses[: len(cuts)])
+    seen = {int(status) for status in statuses}
+    assert seen >= {0, STATUS_NAMES.index("kTruncated"), STATUS_NAMES.index("kChecksumMismatch")}
+    for image, status in zip(images, statuses, strict=True):
+        if status != 0:
+            assert not image.any()
+        elif name != "decode_random_crop":
+            np.testing.assert_array_equal(image, good)

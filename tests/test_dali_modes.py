@@ -1,0 +1,236 @@
+"""Every operator in DALI's modes and in the hands of its iterators."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dali_tools import FAMILY, Pair, apply, assert_same, make_pairs, pipeline, run, source, unpack
+from nvidia import dali
+from nvidia.dali import fn, types
+
+pytestmark = pytest.mark.dali
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    return [p for p in make_pairs(1, 3 * COUNT) if min(p.image.shape[:2]) >= 9][:COUNT]
+
+
+@pytest.fixture(scope="module")
+def paths(pairs: list[Pair], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("images")
+    made = [folder / f"{i:02}.l3" for i in range(len(pairs))]
+    for path, pair in zip(made, pairs, strict=True):
+        path.write_bytes(pair.l3.tobytes())
+    return [str(path) for path in made]
+
+
+@pytest.fixture(params=FAMILY)
+def name(request: pytest.FixtureRequest) -> str:
+    """An operator."""
+    return str(request.param)
+
+
+def files_pipeline(
+    name: str, paths: list[str], device: str, batch_size: int, **options: Any
+) -> Any:
+    def define() -> Any:
+        encoded, _ = fn.readers.file(files=paths, name="reader")
+        return apply(name, encoded, device)
+
+    return pipeline(define, device, batch_size, **options)
+
+
+def test_serialized(name: str, paths: list[str], device: str) -> None:
+    pipe = files_pipeline(name, paths, device, COUNT)
+    copy = dali.Pipeline.deserialize(pipe.serialize())
+    for _ in range(2):
+        assert_same(unpack(copy.run()[0]), unpack(pipe.run()[0]))
+
+
+def test_checkpoint_resumes(name: str, paths: list[str], device: str) -> None:
+    pipe = files_pipeline(name, paths, device, 5, enable_checkpointing=True)
+    for _ in range(3):
+        pipe.run()
+    resumed = files_pipeline(
+        name, paths, device, 5, enable_checkpointing=True, checkpoint=pipe.checkpoint()
+    )
+    for _ in range(4):
+        assert_same(unpack(resumed.run()[0]), unpack(pipe.run()[0]))
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("exec_dynamic", [False, True])
+def test_executors(
+    name: str, paths: list[str], device: str, depth: int, exec_dynamic: bool
+) -> None:
+    plain = files_pipeline(name, paths, device, 5)
+    pipe = files_pipeline(
+        name, paths, device, 5, prefetch_queue_depth=depth, exec_dynamic=exec_dynamic
+    )
+    for _ in range(8):
+        assert_same(unpack(pipe.run()[0]), unpack(plain.run()[0]))
+
+
+def test_batch_sizes_that_change(name: str, pairs: list[Pair], device: str) -> None:
+    sizes = [1, COUNT, 3, 1, 7]
+    batches = iter([[p.l3 for p in pairs[:size]] for size in sizes])
+
+    def define() -> Any:
+        return apply(name, fn.external_source(lambda: next(batches), batch=True), device)
+
+    pipe = pipeline(define, device, COUNT, prefetch_queue_depth=1)
+    for size in sizes:
+        got = unpack(pipe.run()[0])
+        assert len(got) == size
+        if name != "decode_random_crop":  # its windows are compared in test_dali_windows.py
+            encoded = {"encoded": [p.l3 for p in pairs[:size]]}
+            assert_same(got, run(lambda encoded: apply(name, encoded, device), device, encoded)[0])
+
+
+def test_empty_batch(name: str, pairs: list[Pair], device: str) -> None:
+    def define() -> Any:
+        skip = source([np.array(False)] * 2)
+        kept, _ = fn._conditional.split(source([p.l3 for p in pairs[:2]]), predicate=skip)
+        return apply(name, kept, device)
+
+    (output,) = pipeline(define, device, 2).run()
+    assert len(output) == 0
+
+
+def test_conditionals(name: str, pairs: list[Pair], device: str) -> None:
+    wanted = [i % 3 == 0 for i in range(COUNT)]
+
+    @dali.pipeline_def(enable_conditionals=True)
+    def define() -> Any:
+        encoded = source([p.l3 for p in pairs])
+        if source([np.array(value) for value in wanted]):
+            output = apply(name, encoded, device)
+        else:
+            output = apply(name, encoded, device)[:1]
+        return output
+
+    pipe = define(batch_size=COUNT, num_threads=2, device_id=None if device == "cpu" else 0)
+    got = unpack(pipe.run()[0])
+    assert [len(sample) == 1 for sample in got] == [not value for value in wanted]
+    if name != "decode_random_crop":
+        encoded = {"encoded": [p.l3 for p in pairs]}
+        whole = run(lambda encoded: apply(name, encoded, device), device, encoded)[0]
+        assert_same(got, [w if v else w[:1] for w, v in zip(whole, wanted, strict=True)])
+
+
+def test_torn_down_with_work_in_flight(name: str, paths: list[str], device: str) -> None:
+    for _ in range(5):
+        pipe = files_pipeline(name, paths, device, COUNT, prefetch_queue_depth=4)
+        pipe.build()
+        pipe.run()
+        del pipe
+
+
+def test_family_in_one_pipeline(pairs: list[Pair], device: str) -> None:
+    encoded = {"encoded": [p.l3 for p in pairs]}
+    together = run(lambda encoded: [apply(n, encoded, device) for n in FAMILY], device, encoded)
+    for name, got in zip(FAMILY, together, strict=True):
+        assert_same(got, run(lambda encoded, n=name: apply(n, encoded, device), device, encoded)[0])
+
+
+DYNAMIC_MODE = """
+import sys
+import numpy as np
+import nvidia.dali.experimental.dynamic as ndd
+from dali_tools import FAMILY, assert_same, make_pairs
+from nvidia.dali import types
+
+def unpack(batch):
+    return [np.array(tensor) for tensor in batch.cpu().tensors]
+
+device = sys.argv[1]
+pairs = [pair for pair in make_pairs(2, 20) if min(pair.image.shape[:2]) >= 9]
+encoded = ndd.as_batch([pair.l3 for pair in pairs])
+for name in set(FAMILY) - {"decode_random_crop"}:
+    place = "cpu" if name == "peek_shape" else device
+    got = unpack(getattr(ndd.l3, name)(encoded, device=place, **FAMILY[name]))
+    assert len(got) == len(pairs)
+    if name == "decode":
+        assert_same(got, [pair.image for pair in pairs])
+    if name == "peek_shape":
+        assert [tuple(shape) for shape in got] == [pair.image.shape for pair in pairs]
+
+png = ndd.as_batch([pair.png for pair in pairs])
+ours, theirs = ndd.random.RNG(seed=5), ndd.random.RNG(seed=5)
+for _ in range(3):
+    got = ndd.l3.decode_random_crop(encoded, device=device, rng=ours)
+    want = ndd.decoders.image_random_crop(png, output_type=types.ANY_DATA, rng=theirs)
+    assert_same(unpack(got), unpack(want))
+
+one = ndd.l3.decode(ndd.as_tensor(pairs[0].l3), device=device)
+assert np.array_equal(np.array(one.cpu()), pairs[0].image)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_dynamic_mode(device: str, preload: bool) -> None:
+    """In a process of its own: dynamic mode lists the operators when it is imported."""
+    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parent))
+    if preload:
+        from l3dali import plugin
+
+        environment["DALI_PRELOAD_PLUGINS"] = str(plugin.library_path())
+    code = DYNAMIC_MODE if preload else "import l3dali.plugin\n" + DYNAMIC_MODE
+    place = "gpu" if device == "mixed" else device  # as dynamic mode calls it
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, place]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.stdout.endswith("done\n"), result.stderr
+
+
+def test_plugin_beside_preload() -> None:
+    """Loaded twice, before and after dynamic mode: no warning, and no second operator."""
+    from l3dali import plugin
+
+    code = "import nvidia.dali.experimental.dynamic as ndd, l3dali.plugin; ndd.l3.decode"
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
+    environment = dict(os.environ, DALI_PRELOAD_PLUGINS=str(plugin.library_path()))
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_pytorch_iterator(paths: list[str], pairs: list[Pair], device: str) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+
+    def define() -> Any:
+        encoded, labels = fn.readers.file(
+            files=paths, labels=list(range(COUNT)), name="reader", pad_last_batch=True
+        )
+        pixels = fn.l3.decode_crop_mirror_normalize(
+            encoded, device=device, output_type=types.RGB, crop=(9, 9)
+        )
+        return pixels, labels
+
+    iterator = DALIGenericIterator(
+        pipeline(define, device, 5),
+        ["pixels", "label"],
+        reader_name="reader",
+        last_batch_policy=LastBatchPolicy.PARTIAL,
+    )
+    for _ in range(2):  # epochs
+        seen = []
+        for (batch,) in iterator:
+            for pixels, label in zip(batch["pixels"].cpu(), batch["label"], strict=True):
+                seen.append(int(label))
+                image = pairs[seen[-1]].image
+                top, left = (np.array(image.shape[:2]) - 9 + 1) // 2
+                colours = [0, 1, 2] if image.shape[2] > 1 else [0, 0, 0]
+                window = image[top : top + 9, left : left + 9, colours]
+                np.testing.assert_array_equal(pixels.numpy(), window.transpose(2, 0, 1))
+        assert seen == list(range(COUNT))
+        iterator.reset()

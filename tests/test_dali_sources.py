@@ -1,0 +1,146 @@
+"""Where encoded samples come from: DALI's readers of several containers, and external_source."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dali_tools import Pair, assert_same, make_pairs, pipeline, unpack
+from nvidia.dali import fn, tfrecord, types
+
+pytestmark = pytest.mark.dali
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    return make_pairs(1, COUNT)
+
+
+def decode_all(reader: Any, device: str, batch_size: int, batches: int) -> tuple[Any, list[int]]:
+    """Images and labels of the batches that `reader`, a function, makes nodes for."""
+
+    def define() -> Any:
+        encoded, label = reader()
+        return fn.l3.decode(encoded, device=device), label
+
+    pipe = pipeline(define, device, batch_size)
+    images: list[Any] = []
+    labels: list[int] = []
+    for _ in range(batches):
+        decoded, label = pipe.run()
+        images += unpack(decoded)
+        labels += [int(value.item()) for value in unpack(label)]
+    return images, labels
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_sharded_files(pairs: list[Pair], tmp_path: Path, device: str, shards: int) -> None:
+    for i, pair in enumerate(pairs):
+        (tmp_path / f"{i}.l3").write_bytes(pair.l3.tobytes())
+    seen: list[int] = []
+    for shard in range(shards):
+
+        def reader(shard: int = shard) -> Any:
+            return fn.readers.file(
+                files=[str(tmp_path / f"{i}.l3") for i in range(COUNT)],
+                labels=list(range(COUNT)),
+                num_shards=shards,
+                shard_id=shard,
+                stick_to_shard=True,
+                random_shuffle=True,
+                dont_use_mmap=shard == 1,
+                seed=3,
+            )
+
+        size = COUNT * (shard + 1) // shards - COUNT * shard // shards
+        images, labels = decode_all(reader, device, size, 1)
+        assert_same(images, [pairs[label].image for label in labels])
+        seen += labels
+    assert sorted(seen) == list(range(COUNT))
+
+
+def test_webdataset(pairs: list[Pair], tmp_path: Path, device: str) -> None:
+    archive, index = tmp_path / "shard.tar", tmp_path / "shard.idx"
+    with tarfile.open(archive, "w") as tar:
+        for i, pair in enumerate(pairs):
+            for suffix, data in [("l3", pair.l3.tobytes()), ("label", np.int32(i).tobytes())]:
+                member = tarfile.TarInfo(f"{i:04}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    subprocess.run([sys.executable, "-m", "wds2idx", archive, index], check=True)
+
+    def reader() -> Any:
+        encoded, label = fn.readers.webdataset(
+            paths=[str(archive)], index_paths=[str(index)], ext=["l3", "label"]
+        )
+        return encoded, fn.reinterpret(label, dtype=types.INT32)
+
+    images, labels = decode_all(reader, device, 5, 2)
+    assert labels == list(range(COUNT))
+    assert_same(images, [pair.image for pair in pairs])
+
+
+def test_tfrecord(pairs: list[Pair], tmp_path: Path, device: str) -> None:
+    writers = pytest.importorskip("tfrecord", reason="the package tfrecord is not installed")
+    records, index = tmp_path / "images.tfrecord", tmp_path / "images.idx"
+    writer = writers.TFRecordWriter(str(records))
+    for i, pair in enumerate(pairs):
+        writer.write({"encoded": (pair.l3.tobytes(), "byte"), "label": (i, "int")})
+    writer.close()
+    make_index = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(records), str(index)]
+    subprocess.run(make_index, check=True)
+
+    def reader() -> Any:
+        outputs = fn.readers.tfrecord(
+            path=[str(records)],
+            index_path=[str(index)],
+            features={
+                "encoded": tfrecord.FixedLenFeature((), tfrecord.string, ""),
+                "label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+            },
+        )
+        return outputs["encoded"], outputs["label"]
+
+    images, labels = decode_all(reader, device, 5, 2)
+    assert labels == list(range(COUNT))
+    assert_same(images, [pair.image for pair in pairs])
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_external_source(pairs: list[Pair], device: str, batch: bool) -> None:
+    def samples(info: Any) -> tuple[Any, Any]:
+        number = info.idx_in_epoch % COUNT
+        return pairs[number].l3, np.array(number)
+
+    def batches(iteration: int) -> tuple[Any, Any]:
+        numbers = [(4 * iteration + i) % COUNT for i in range(4)]
+        return [pairs[n].l3 for n in numbers], [np.array(n) for n in numbers]
+
+    def reader() -> Any:
+        chosen = batches if batch else samples
+        return fn.external_source(chosen, num_outputs=2, batch=batch, batch_info=False)
+
+    images, labels = decode_all(reader, device, 4, 5)
+    assert labels == [i % COUNT for i in range(20)]
+    assert_same(images, [pairs[label].image for label in labels])
+
+
+def test_samples_of_one_tensor(device: str) -> None:
+    """A batch that is one dense tensor: files of the same length."""
+    pair = make_pairs(2, 1)[0]
+    stacked = np.stack([pair.l3] * 4)
+
+    def reader() -> Any:
+        encoded = fn.external_source(lambda: stacked, batch=True)
+        return encoded, fn.external_source(lambda: np.zeros((4, 1), np.int32), batch=True)
+
+    images, _ = decode_all(reader, device, 4, 2)
+    assert_same(images, [pair.image] * 8)
