@@ -1,0 +1,97 @@
+"""docs/operators.md follows the schemas, and the examples of docs/guide.md run as printed."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+from dali_tools import make_image
+from engines import ROOT
+from nvidia.dali import backend, fn
+
+import l3dali
+
+pytestmark = pytest.mark.dali
+
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+REFERENCE = ROOT / "docs" / "operators.md"
+# By their headings.
+EXAMPLES = dict(re.findall(r"^#+ (.*)\n(?:(?!#).*\n)*?```python\n([^`]*)```", GUIDE, re.MULTILINE))
+SECTIONS = dict(
+    re.findall(r"^## fn\.l3\.(\w+)\n((?:(?!## ).*\n)*)", REFERENCE.read_text(), re.MULTILINE)
+)
+
+
+def test_reference_is_up_to_date() -> None:
+    tool = ROOT / "tools" / "operator_reference.py"
+    result = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr or f"run python {tool.relative_to(ROOT)}"
+
+
+def test_each_argument_is_documented() -> None:
+    """Independent of the tool: a section for each operator, with all arguments of its schema."""
+    assert SECTIONS.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
+    for name, text in SECTIONS.items():
+        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        arguments = set(schema.GetArgumentNames()) - {"bytes_per_sample_hint", "preserve"}
+        for argument in arguments:
+            if not schema.IsDeprecatedArg(argument):
+                assert f"`{argument}`" in text, (name, argument)
+
+
+def test_guide_warns_first() -> None:
+    first = GUIDE.splitlines()[2]
+    assert first.startswith("**By default `fn.l3.decode` keeps what is stored")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files that the examples name."""
+    rng = np.random.default_rng(1)
+    for name in ("png/cats", "png/dogs", "l3", "images", "masks", "depth"):
+        (tmp_path / name).mkdir(parents=True)
+    for i in range(10):
+        image = make_image(rng, (90 + i, 120 - i, 3))
+        png = imagecodecs.png_encode(image)
+        (tmp_path / "png" / ("cats" if i % 2 else "dogs") / f"{i}.png").write_bytes(png)
+    encode = [sys.executable, "-m", "l3dali.cli", "encode", "png", "-o", "l3", "--verify"]
+    subprocess.run(encode, cwd=tmp_path, check=True)
+
+    with tarfile.open(tmp_path / "shard.tar", "w") as tar:
+        for name in "abcd":
+            image = make_image(rng, (100, 130, 3))
+            l3dali.imwrite(tmp_path / "images" / f"{name}.l3", image)
+            labels = (image[..., 0] // 60).astype(np.uint8)
+            l3dali.imwrite(tmp_path / "masks" / f"{name}.l3", labels, labels=True)
+            for suffix, data in [("l3", l3dali.encode(image)), ("txt", f"image {name}".encode())]:
+                member = tarfile.TarInfo(f"{name}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    index = [sys.executable, "-m", "wds2idx", "shard.tar", "shard.idx"]
+    subprocess.run(index, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+    for i in range(2):
+        l3dali.imwrite(tmp_path / "depth" / f"{i}.l3", make_image(rng, (60, 80, 1), 16))
+    whole = (tmp_path / "images" / "d.l3").read_bytes()
+    (tmp_path / "torn.l3").write_bytes(whole[: len(whole) // 2])
+    return tmp_path
+
+
+def test_every_example_is_found() -> None:
+    assert len(EXAMPLES) == GUIDE.count("```python") == 6
+
+
+@pytest.mark.parametrize("heading", EXAMPLES)
+def test_example(folder: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = EXAMPLES[heading]
+    if "import torch" in code:
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.chdir(folder)
+    exec(compile(code, heading, "exec"), {})
