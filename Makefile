@@ -62,6 +62,7 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/size.py --data $(DATA)
 	$(PY) benchmarks/cpu.py --data $(DATA)
 	$(PY) benchmarks/memory.py
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 
 gpu gpu-bench: L3_CUDA_ARCHS = native
 
