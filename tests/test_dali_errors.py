@@ -199,6 +199,19 @@ def test_bad_samples_alone(name: str, pair: Pair, device: str) -> None:
     assert all(image.ndim == 3 and not image.any() for image in got)
 
 
+@pytest.mark.parametrize("size", [(72, 50707), (50707, 72), (1, 1)])
+def test_random_crops_of_claimed_sizes(device: str, size: tuple[int, int]) -> None:
+    """DALI's windows leave images of some 50,000 pixels a side; zeros must not end the batch."""
+    stream = Stream(*size, tile_width_log2=7, tile_height_log2=7, index=[0] * 397)
+    samples = [as_sample(stream.to_bytes() + bytes(4000))]
+
+    def define(l3: Any) -> Any:
+        return fn.l3.decode_random_crop(l3, device=device, seed=3, on_error="zero")
+
+    (got,) = run(define, device, {"l3": samples}, runs=3)[:1]
+    assert not got[0].any()
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

@@ -59,10 +59,13 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
       : dali::OperatorWithRandomCrop<DecodeOperator<Backend>>(spec) {}
 
  protected:
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool) override {
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed) override {
     const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
         dali::TensorShape<>{image.height_px, image.width_px});
-    return {{window.anchor[1], window.shape[1]}, {window.anchor[0], window.shape[0]}};
+    const Region region = {{window.anchor[1], window.shape[1]},
+                           {window.anchor[0], window.shape[0]}};
+    // DALI's arithmetic overflows where a side has some 50,000 pixels.
+    return failed ? Trim(region, image) : region;
   }
 };
 
