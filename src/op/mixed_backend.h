@@ -14,7 +14,8 @@
 #if L3_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "cuda/cuda_decoder.h"
+#include "cuda/batch_decoder.h"
+#include "cuda/cuda_device.h"
 #include "dali/core/cuda_error.h"
 #include "dali/core/mm/memory.h"
 #include "dali/pipeline/data/buffer.h"
@@ -35,10 +36,9 @@ class DaliAllocator final : public CudaAllocator {
     }
     return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::pinned>(bytes, kAlignment);
   }
-  std::shared_ptr<void> AllocateDevice(size_t bytes, CUstream_st* stream) override {
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override {
     constexpr size_t kAlignment = 256;
-    return dali::mm::alloc_raw_async_shared<uint8_t, dali::mm::memory_kind::device>(
-        bytes, stream, stream, kAlignment);
+    return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::device>(bytes, kAlignment);
   }
 };
 
@@ -48,7 +48,7 @@ class MixedBackend {
   using OutputBackend = dali::GPUBackend;
 
   explicit MixedBackend(const dali::OpSpec& spec)
-      : decoder_(std::make_unique<DaliAllocator>()),
+      : decoder_(MakeCudaDevice(std::make_unique<DaliAllocator>())),
         threads_(spec.GetArgument<int>("num_threads"), spec.GetArgument<int>("device_id"),
                  spec.GetArgument<bool>("affine"), "[DALI][L3] decode") {}
 
@@ -75,7 +75,7 @@ class MixedBackend {
   }
 
  private:
-  CudaBatchDecoder decoder_;
+  BatchDecoder decoder_;
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
 
