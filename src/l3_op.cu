@@ -66,7 +66,7 @@ at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the la
 the second epoch on.)code",
                     "")
     .AddOptionalArg("cache_threshold", "Bytes of the smallest file to cache.", 0)
-    .AddOptionalArg("cache_debug", "Print the cache's counts of hits, misses and images at the end.",
+    .AddOptionalArg("cache_debug", "Print the cache's hits, misses and images at the end.",
                     false)
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
 
