@@ -178,12 +178,14 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void ReadBatch(const Input& input) {
     if (input.num_samples() != 0) EnforceEncoded(input);
     samples_.resize(input.num_samples());
+    const auto file_bytes = [&input](int i) {
+      return static_cast<size_t>(input.tensor_shape_span(i)[0]);
+    };
     backend_.ForEach(samples_.size(), [&](size_t n) {
       const int i = static_cast<int>(n);
-      const size_t size = static_cast<size_t>(input.tensor_shape_span(i)[0]);
       samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(),
-                                         input.tensor<uint8_t>(i), size, &samples_[n].view,
-                                         &samples_[n].cached);
+                                         input.tensor<uint8_t>(i), file_bytes(i),
+                                         &samples_[n].view, &samples_[n].cached);
     });
     int first = -1;  // sample that can be read
     for (int i = 0; i < input.num_samples(); ++i) {
@@ -195,7 +197,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       } else if (first < 0) {
         first = i;
       }
-      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, size)) {
+      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, file_bytes(i))) {
         sample.info = ImageInfo{};
       } else if (adjust_orientation_) {
         sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));
