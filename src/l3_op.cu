@@ -42,6 +42,32 @@ those of the turned image.)code",
     .AddOptionalArg("affine", R"code(For ``device="mixed"``: bind the operator's threads to the
 processors closest to the GPU.)code",
                     true)
+    .AddOptionalArg("device_memory_padding", R"code(For ``device="mixed"``: bytes of GPU memory to
+allocate at once for each of the two batches that can be in flight. Buffers of batches that need
+more grow.)code",
+                    16 << 20)
+    .AddOptionalArg("host_memory_padding", R"code(The same of pinned host memory, which batches are
+uploaded from.)code",
+                    8 << 20)
+    .AddOptionalArg("cache_size", R"code(For ``device="mixed"``: megabytes of GPU memory, at most,
+that keep encoded images. 0: none.
+
+An image that is cached is decoded without a read of its payloads and without an upload, for any
+window. Operators of a process that use the same GPU share one cache and need the same ``cache_``
+arguments. Memory is taken as images come. Images are known by the source that the reader names;
+those without one (of ``external_source``) are not cached. A file that was changed is noticed by its
+size, header or index, and is then no longer served from the cache; a change that keeps the length
+of every tile goes unseen. ``skip_cached_images`` of readers has no effect: DALI's readers ask only
+the cache of DALI's own decoder. Files that a reader maps into memory are not read where they are
+cached.)code",
+                    0)
+    .AddOptionalArg("cache_type", R"code(What to cache: ``"threshold"``, the default, every file of
+at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the largest of them, from
+the second epoch on.)code",
+                    "")
+    .AddOptionalArg("cache_threshold", "Bytes of the smallest file to cache.", 0)
+    .AddOptionalArg("cache_debug", "Print the cache's hits, misses and images at the end.",
+                    false)
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
 
 ``"raise"`` ends the pipeline with an error that names the sample and its source. ``"zero"`` goes
@@ -63,8 +89,8 @@ The output has the layout HWC and by default the stored channels and the stored 
 
 With ``device="mixed"`` a batch is decoded on the GPU, by one upload and one launch.
 
-Takes the arguments of :meth:`nvidia.dali.fn.decoders.image`. Those that tune its JPEG decoders or
-its cache have no effect.)code")
+Takes the arguments of :meth:`nvidia.dali.fn.decoders.image`. Those that tune its JPEG decoders have
+no effect.)code")
     .NumInput(1)
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cuda/border_fill.cuh"
+#include "cuda/encoded_cache.h"
 #include "cuda/rans_lookup.cuh"
 #include "cuda/warp_scratch.cuh"
 
@@ -12,11 +13,29 @@ namespace l3 {
 namespace {
 
 // Large enough for one memcpy to run at full speed, small enough to share.
-constexpr uint64_t kPieceBytes = 1 << 20;
+constexpr uint64_t kPieceBytes = 512 << 10;
 
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
+// What a whole tile of an image costs a warp, about: kernels spend their time on samples,
+// hardly on bits, and three times as much on a sample of a rans tile.
+uint64_t TileCost(const ImageInfo& info, bool has_rans) {
+  const TileRect rect = GetTileRect(info, 0);
+  return uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes() * (has_rans ? 3 : 1);
+}
+
+// The tiles whose payloads go up.
+TileSpan NeededTiles(const CudaSample& sample) {
+  return sample.cache_key != nullptr ? AllTiles(sample.view.info)
+                                     : TilesOfWindow(sample.view.info, sample.plan.window);
+}
+
 }  // namespace
+
+void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task) {
+  if (for_each) return for_each(count, task);
+  for (size_t i = 0; i < count; ++i) task(i);
+}
 
 // The tasks of a sample, in whole blocks.
 uint64_t BatchLayout::TaskCount(size_t sample, uint32_t warps_per_block) const {
@@ -50,11 +69,19 @@ uint32_t BatchLayout::ChooseWarpsPerBlock(const GpuLimits& limits) const {
   return best;
 }
 
-void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits) {
+void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
+                       const ForEach& for_each) {
   samples_ = &samples;
   places_.resize(samples.size());
   runs_.clear();
   pieces_.clear();
+  // Reads payloads, which may have to come from a disk.
+  RunForEach(for_each, samples.size(), [this](size_t i) {
+    const CudaSample& sample = (*samples_)[i];
+    places_[i].has_rans = sample.cached != nullptr
+                              ? sample.cached->has_rans
+                              : HasRansTile(sample.view, NeededTiles(sample));
+  });
 
   scratch_bytes_ = sizeof(WarpScratch);
   has_rans_ = false;
@@ -67,7 +94,6 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     place.span = TilesOfWindow(info, plan.window);
     place.border_tasks = BorderTasks(plan);
     PlanRuns(i);
-    place.has_rans = HasRansTile(samples[i].view, place.span);
     if (!place.has_rans) continue;
     has_rans_ = true;
     const uint32_t bytes =
@@ -79,13 +105,10 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   // Images with the costliest tiles go first, so that small ones fill the end.
   order_.resize(samples.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
-  const auto tile_bytes = [&](size_t i) {
-    return places_[i].payloads_bytes / std::max(places_[i].span.tile_count(), 1u);
-  };
   std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-    const uint64_t bytes_a = tile_bytes(a);
-    const uint64_t bytes_b = tile_bytes(b);
-    return bytes_a != bytes_b ? bytes_a > bytes_b : a < b;
+    const uint64_t cost_a = TileCost(samples[a].view.info, places_[a].has_rans);
+    const uint64_t cost_b = TileCost(samples[b].view.info, places_[b].has_rans);
+    return cost_a != cost_b ? cost_a > cost_b : a < b;
   });
   task_count_ = 0;
   for (size_t i : order_) {
@@ -106,73 +129,93 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     places_[i].rans_offset = offset;
     offset = Align16(offset + sizeof(RansModel));
   }
+  payloads_offset_ = offset;
   for (size_t i = 0; i < samples.size(); ++i) {
     places_[i].payloads_offset = offset;
     PlanPieces(i);
     offset += places_[i].payloads_bytes;
   }
-  total_bytes_ = offset + kPayloadPaddingBytes;
+  total_bytes_ = offset + (pieces_.empty() ? 0 : kPayloadPaddingBytes);
 }
 
 // Finds the payloads that a sample needs.
 void BatchLayout::PlanRuns(size_t sample) {
-  const ImageView& view = (*samples_)[sample].view;
+  const auto& [view, plan, cached, cache_key] = (*samples_)[sample];
+  const bool has_all = cached != nullptr || cache_key != nullptr;
   Place& place = places_[sample];
   place.first_run = runs_.size();
-  place.payloads_bytes = 0;
+  uint64_t bytes = 0;
   for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row) {
     const uint32_t first = row * view.info.tile_columns() + place.span.column_begin;
     const uint64_t begin = view.PayloadBegin(first);
     const uint64_t end = view.PayloadEnd(first + place.span.columns() - 1);
     // False only if somebody changed the index since ParseImage() judged it.
     const bool sound = begin < end && end <= view.payloads_bytes;
-    runs_.push_back({begin, sound ? end - begin : 0, place.payloads_bytes});
-    place.payloads_bytes += runs_.back().bytes;
+    runs_.push_back({begin, sound ? end - begin : 0, has_all ? begin : bytes});
+    bytes += runs_.back().bytes;
   }
+  place.payloads_bytes = cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
 }
 
-// Cuts the runs of a sample into pieces, across those that follow one another in the file.
 void BatchLayout::PlanPieces(size_t sample) {
   const Place& place = places_[sample];
   const size_t first_piece = pieces_.size();
-  for (size_t i = place.first_run; i < place.first_run + place.span.rows(); ++i) {
-    const Run& run = runs_[i];
-    for (uint64_t done = 0; done < run.bytes;) {
-      Piece* last = pieces_.size() > first_piece ? &pieces_.back() : nullptr;
-      const bool extends = last != nullptr && last->bytes < kPieceBytes &&
-                           last->begin + last->bytes == run.begin + done;
-      if (!extends) {
-        pieces_.push_back({sample, pieces_.size() == first_piece, run.begin + done,
-                           place.payloads_offset + run.offset + done, 0});
-        last = &pieces_.back();
-      }
-      const uint64_t bytes = std::min(run.bytes - done, kPieceBytes - last->bytes);
-      last->bytes += bytes;
-      done += bytes;
-    }
+  if ((*samples_)[sample].cached != nullptr) return;
+  if ((*samples_)[sample].cache_key != nullptr) {
+    return AppendPieces(sample, {0, place.payloads_bytes, 0}, first_piece);
   }
-  if (pieces_.size() == first_piece) pieces_.push_back({sample, true, 0, 0, 0});
+  for (size_t i = place.first_run; i < place.first_run + place.span.rows(); ++i) {
+    AppendPieces(sample, runs_[i], first_piece);
+  }
+}
+
+// Cuts a run into pieces. The last of the sample's, which start at `first_piece`, is made
+// longer if the run follows it in the file.
+void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece) {
+  for (uint64_t done = 0; done < run.bytes;) {
+    Piece* last = pieces_.size() > first_piece ? &pieces_.back() : nullptr;
+    const bool extends = last != nullptr && last->bytes < kPieceBytes &&
+                         last->begin + last->bytes == run.begin + done;
+    if (!extends) {
+      pieces_.push_back({sample, run.begin + done,
+                         places_[sample].payloads_offset + run.offset + done, 0});
+      last = &pieces_.back();
+    }
+    const uint64_t bytes = std::min(run.bytes - done, kPieceBytes - last->bytes);
+    last->bytes += bytes;
+    done += bytes;
+  }
+}
+
+uint64_t BatchLayout::BytesOfPieces(size_t pieces) const {
+  if (pieces == piece_count()) return total_bytes_;
+  if (pieces < samples_->size()) return 0;
+  if (pieces == samples_->size()) return payloads_offset_;
+  const Piece& last = pieces_[pieces - samples_->size() - 1];
+  return last.offset + last.bytes;
 }
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
-  const Piece& p = pieces_[piece];
-  const CudaSample& sample = (*samples_)[p.sample];
-  const Place& place = places_[p.sample];
-  std::memcpy(staging + p.offset, sample.view.payloads + p.begin, p.bytes);
-  if (!p.is_first) return;
-
-  if (sample.view.value_count != 0) {
-    ReadValueTable(sample.view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
-  }
-  if (place.has_rans) {
-    const RansModel model = GetRansModel(sample.view);
-    std::memcpy(staging + place.rans_offset, &model, sizeof(model));
-  }
-  WriteDescriptor(p.sample, staging, device);
-  WriteTasks(p.sample, staging);
-  if (p.sample + 1 == samples_->size()) {
+  if (piece < samples_->size()) return WriteSample(piece, staging, device);
+  const Piece& p = pieces_[piece - samples_->size()];
+  std::memcpy(staging + p.offset, (*samples_)[p.sample].view.payloads + p.begin, p.bytes);
+  if (piece + 1 == piece_count()) {
     std::memset(staging + total_bytes_ - kPayloadPaddingBytes, 0, kPayloadPaddingBytes);
   }
+}
+
+void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const {
+  const ImageView& view = (*samples_)[sample].view;
+  const Place& place = places_[sample];
+  if (view.value_count != 0) {
+    ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
+  }
+  if (place.has_rans) {
+    const RansModel model = GetRansModel(view);
+    std::memcpy(staging + place.rans_offset, &model, sizeof(model));
+  }
+  WriteDescriptor(sample, staging, device);
+  WriteTasks(sample, staging);
 }
 
 void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {
@@ -189,7 +232,9 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
-  descriptor.payloads = device + place.payloads_offset;
+  const CachedImage* cached = (*samples_)[sample].cached;
+  descriptor.payloads =
+      cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;
   if (has_plans_) {
     std::memcpy(staging + plans_offset_ + sample * sizeof(plan), &plan, sizeof(plan));
   } else {

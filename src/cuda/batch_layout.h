@@ -3,11 +3,14 @@
 //
 //   results | descriptors | plans | tile tasks | value tables, rans models | payloads | padding
 //
-// Of payloads it has those of the tiles that windows touch.
+// Of payloads it has those of the tiles that windows touch. All else is written before them,
+// so that the buffer can go up in chunks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/output.h"
@@ -16,13 +19,25 @@
 
 namespace l3 {
 
+struct CachedImage;
+
 // One image of a batch: a validated file in host memory, and what becomes of its samples.
 // The plan's output is in the kernel's memory. Frameworks pack the outputs of a batch
 // tightly: expect no more alignment than a sample needs.
 struct CudaSample {
   ImageView view;
   OutputPlan plan;
+  // Not null: the payloads are there, in device memory, and `view` is the cached one.
+  const CachedImage* cached = nullptr;
+  // Not null: the cache shall keep the image under this name, so all payloads go up.
+  const std::string* cache_key = nullptr;
 };
+
+// Calls task(i) for i in [0, count), in any order, maybe in parallel.
+using ForEach = std::function<void(size_t count, const std::function<void(size_t)>& task)>;
+
+// The same on this thread where `for_each` is null.
+void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task);
 
 // What a multiprocessor has room for.
 struct GpuLimits {
@@ -37,7 +52,8 @@ class BatchLayout {
  public:
   // Plans a batch. `samples` and the encoded bytes must outlive the calls of
   // WritePiece. Storage of the plan before is reused.
-  void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits);
+  void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
+            const ForEach& for_each = nullptr);
 
   // Size of the buffer. It must be 16-byte aligned.
   uint64_t total_bytes() const { return total_bytes_; }
@@ -46,11 +62,20 @@ class BatchLayout {
 
   // Pieces can be written in any order and in parallel. `staging` is the
   // buffer to fill, `device` the address at which kernels will see it.
-  size_t piece_count() const { return pieces_.size(); }
+  size_t piece_count() const { return samples_->size() + pieces_.size(); }
   void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
+  // Bytes from the start of the buffer that are complete once its first `pieces` pieces
+  // are written.
+  uint64_t BytesOfPieces(size_t pieces) const;
 
   // The batch as kernels see it, in a buffer at `device`.
   TileBatch Batch(uint8_t* device) const;
+  // A sample's payloads there.
+  const uint8_t* Payloads(size_t sample, const uint8_t* device) const {
+    return device + places_[sample].payloads_offset;
+  }
+  // Whether one of the tiles that a sample decodes, or keeps, is a rans tile.
+  bool has_rans(size_t sample) const { return places_[sample].has_rans; }
 
  private:
   struct Place {
@@ -61,7 +86,7 @@ class BatchLayout {
     bool has_rans;
     uint64_t rans_offset;
     uint64_t payloads_offset;
-    uint64_t payloads_bytes;
+    uint64_t payloads_bytes;  // to upload
     size_t first_run;  // a run for each row of the span
   };
   // The payloads of a row of tiles, in the file and behind payloads_offset.
@@ -70,10 +95,9 @@ class BatchLayout {
     uint64_t bytes;
     uint64_t offset;
   };
-  // Some of a sample's payload bytes; its first piece brings the rest of the sample.
+  // Some of a sample's payload bytes.
   struct Piece {
     size_t sample;
-    bool is_first;
     uint64_t begin;   // in the file's payloads
     uint64_t offset;  // in the buffer
     uint64_t bytes;
@@ -83,14 +107,16 @@ class BatchLayout {
   uint32_t ChooseWarpsPerBlock(const GpuLimits& limits) const;
   void PlanRuns(size_t sample);
   void PlanPieces(size_t sample);
+  void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
+  void WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const;
   void WriteTasks(size_t sample, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 
   const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
   std::vector<Run> runs_;
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_;  // behind a piece for each sample
   std::vector<size_t> order_;
   uint64_t samples_offset_ = 0;
   bool has_plans_ = false;
@@ -100,6 +126,7 @@ class BatchLayout {
   uint32_t warps_per_block_ = 1;
   uint32_t scratch_bytes_ = 0;
   bool has_rans_ = false;
+  uint64_t payloads_offset_ = 0;
   uint64_t total_bytes_ = 0;
 };
 

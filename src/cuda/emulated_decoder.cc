@@ -9,22 +9,8 @@
 #include "cuda/tile_kernels.cuh"
 
 namespace l3 {
-namespace {
 
-constexpr GpuLimits kEmulatedGpu = {228 << 10, 227 << 10, 1 << 10, 20, 16};
-
-}  // namespace
-
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples) {
-  BatchLayout layout;
-  layout.Plan(samples, kEmulatedGpu);
-  // Of exactly this size, so that a sanitizer sees what reads or writes past it.
-  const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
-  for (size_t piece = 0; piece < layout.piece_count(); ++piece) {
-    layout.WritePiece(piece, buffer.get(), buffer.get());
-  }
-
-  const TileBatch batch = layout.Batch(buffer.get());
+void DecodeTilesEmulated(const TileBatch& batch) {
   WarpEmulator emulator;
   const auto lookup = std::make_unique<RansLookup>();
   for (uint64_t i = 0; i < batch.task_count; ++i) {
@@ -55,7 +41,19 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
       result = std::min(result, BadTile(task.tile, status));
     });
   }
+}
 
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples) {
+  BatchLayout layout;
+  layout.Plan(samples, kEmulatedGpuLimits);
+  // Of exactly this size, so that a sanitizer sees what reads or writes past it.
+  const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
+  for (size_t piece = 0; piece < layout.piece_count(); ++piece) {
+    layout.WritePiece(piece, buffer.get(), buffer.get());
+  }
+
+  const TileBatch batch = layout.Batch(buffer.get());
+  DecodeTilesEmulated(batch);
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < samples.size(); ++i) results.push_back(UnpackResult(batch.results[i]));
   return results;
@@ -64,7 +62,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
 uint64_t UploadedBytesEmulated(const CudaSample& sample) {
   const std::vector<CudaSample> batch = {sample};
   BatchLayout layout;
-  layout.Plan(batch, kEmulatedGpu);
+  layout.Plan(batch, kEmulatedGpuLimits);
   return layout.total_bytes();
 }
 

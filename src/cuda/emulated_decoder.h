@@ -11,6 +11,11 @@
 
 namespace l3 {
 
+constexpr GpuLimits kEmulatedGpuLimits = {228 << 10, 227 << 10, 1 << 10, 20, 16};
+
+// Runs the kernels of a batch that lies in host memory.
+void DecodeTilesEmulated(const TileBatch& batch);
+
 // Lays the batch out and decodes it as the GPU would. The outputs of the
 // samples are in host memory.
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples);

@@ -7,13 +7,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
-// Throws std::runtime_error with file, line and remedy if a CUDA call fails.
+// Throws with file, line and remedy if a CUDA call fails: CudaOutOfMemory if memory is
+// out, else std::runtime_error.
 #define L3_CUDA_CHECK(call) ::l3::CheckCuda((call), #call, __FILE__, __LINE__)
 
 namespace l3 {
+
+class CudaOutOfMemory : public std::bad_alloc {
+ public:
+  explicit CudaOutOfMemory(std::string message) : message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
 
 inline const char* CudaRemedy(cudaError_t error) {
   switch (error) {
@@ -35,10 +47,32 @@ inline void CheckCuda(cudaError_t error, const char* call, const char* file, int
   if (error == cudaSuccess) return;
   cudaGetLastError();  // else an unrelated call could report it again
   const char* slash = std::strrchr(file, '/');
-  throw std::runtime_error(std::string(call) + " failed: " + cudaGetErrorString(error) + " (" +
-                           cudaGetErrorName(error) + ", " + (slash ? slash + 1 : file) + ":" +
-                           std::to_string(line) + "). " + CudaRemedy(error));
+  const std::string message = std::string(call) + " failed: " + cudaGetErrorString(error) + " (" +
+                              cudaGetErrorName(error) + ", " + (slash ? slash + 1 : file) + ":" +
+                              std::to_string(line) + "). " + CudaRemedy(error);
+  if (error == cudaErrorMemoryAllocation) throw CudaOutOfMemory(message);
+  throw std::runtime_error(message);
 }
+
+inline int GetCudaDevice() {
+  int device = 0;
+  L3_CUDA_CHECK(cudaGetDevice(&device));
+  return device;
+}
+
+// Makes a device current for as long as it lives.
+class CurrentCudaDevice {
+ public:
+  explicit CurrentCudaDevice(int device) : before_(GetCudaDevice()) {
+    L3_CUDA_CHECK(cudaSetDevice(device));
+  }
+  ~CurrentCudaDevice() { cudaSetDevice(before_); }
+  CurrentCudaDevice(const CurrentCudaDevice&) = delete;
+  CurrentCudaDevice& operator=(const CurrentCudaDevice&) = delete;
+
+ private:
+  int before_;
+};
 
 class CudaStream {
  public:

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cpu/cpu_decoder.h"
@@ -20,6 +21,19 @@ class CpuBackend {
   using OutputBackend = dali::CPUBackend;
 
   explicit CpuBackend(const dali::OpSpec&) {}
+
+  // Calls task(i) for i in [0, count), here on this thread.
+  template <typename Task>
+  static void ForEach(size_t count, const Task& task) {
+    for (size_t i = 0; i < count; ++i) task(i);
+  }
+
+  // Validates a file. Nothing is cached.
+  static Status Read(const std::string&, const uint8_t* file, size_t size, ImageView* view,
+                     const CachedImage** cached) {
+    *cached = nullptr;
+    return ParseImage(file, size, view);
+  }
 
   // Decodes all jobs, those behind a bad one too.
   void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {

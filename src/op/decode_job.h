@@ -7,9 +7,12 @@
 
 namespace l3 {
 
+struct CachedImage;
+
 struct DecodeJob {
   int sample;  // of the batch
   const ImageView* view;
+  const CachedImage* cached;  // where the view comes from; null: from the batch
   OutputPlan plan;
   DecodeResult result;  // set by the engine
 };

@@ -130,7 +130,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     std::vector<DecodeJob> jobs;
     for (int i = 0; i < input.num_samples(); ++i) {
       if (samples_[i].status != Status::kOk) continue;
-      jobs.push_back({i, &samples_[i].view, samples_[i].plan.At(output.raw_mutable_tensor(i)), {}});
+      const Sample& sample = samples_[i];
+      jobs.push_back({i, &sample.view, sample.cached,
+                      sample.plan.At(output.raw_mutable_tensor(i)), {}});
     }
     backend_.Decode(ws, &jobs);
 
@@ -166,6 +168,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   struct Sample {
     Status status;
     ImageView view;  // if status is kOk
+    const CachedImage* cached;
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
     TensorPlan plan;
@@ -175,11 +178,18 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void ReadBatch(const Input& input) {
     if (input.num_samples() != 0) EnforceEncoded(input);
     samples_.resize(input.num_samples());
+    const auto file_bytes = [&input](int i) {
+      return static_cast<size_t>(input.tensor_shape_span(i)[0]);
+    };
+    backend_.ForEach(samples_.size(), [&](size_t n) {
+      const int i = static_cast<int>(n);
+      samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(),
+                                         input.tensor<uint8_t>(i), file_bytes(i),
+                                         &samples_[n].view, &samples_[n].cached);
+    });
     int first = -1;  // sample that can be read
     for (int i = 0; i < input.num_samples(); ++i) {
       Sample& sample = samples_[i];
-      const size_t size = static_cast<size_t>(input.tensor_shape_span(i)[0]);
-      sample.status = ParseImage(input.tensor<uint8_t>(i), size, &sample.view);
       sample.info = sample.view.info;
       sample.orientation = kAsStored;
       if (sample.status != Status::kOk) {
@@ -187,7 +197,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       } else if (first < 0) {
         first = i;
       }
-      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, size)) {
+      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, file_bytes(i))) {
         sample.info = ImageInfo{};
       } else if (adjust_orientation_) {
         sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <iostream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "dali/core/error_handling.h"
@@ -14,7 +16,9 @@
 #if L3_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "cuda/cuda_decoder.h"
+#include "cuda/batch_decoder.h"
+#include "cuda/cuda_device.h"
+#include "cuda/encoded_cache.h"
 #include "dali/core/cuda_error.h"
 #include "dali/core/mm/memory.h"
 #include "dali/pipeline/data/buffer.h"
@@ -35,10 +39,9 @@ class DaliAllocator final : public CudaAllocator {
     }
     return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::pinned>(bytes, kAlignment);
   }
-  std::shared_ptr<void> AllocateDevice(size_t bytes, CUstream_st* stream) override {
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override {
     constexpr size_t kAlignment = 256;
-    return dali::mm::alloc_raw_async_shared<uint8_t, dali::mm::memory_kind::device>(
-        bytes, stream, stream, kAlignment);
+    return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::device>(bytes, kAlignment);
   }
 };
 
@@ -48,19 +51,55 @@ class MixedBackend {
   using OutputBackend = dali::GPUBackend;
 
   explicit MixedBackend(const dali::OpSpec& spec)
-      : decoder_(std::make_unique<DaliAllocator>()),
-        threads_(spec.GetArgument<int>("num_threads"), spec.GetArgument<int>("device_id"),
-                 spec.GetArgument<bool>("affine"), "[DALI][L3] decode") {}
+      : device_id_(spec.GetArgument<int>("device_id")),
+        reports_cache_(spec.GetArgument<bool>("cache_debug")),
+        cache_(FindCache(spec, device_id_)),
+        decoder_(MakeDevice(), cache_),
+        threads_(spec.GetArgument<int>("num_threads"), device_id_, spec.GetArgument<bool>("affine"),
+                 "[DALI][L3] decode") {
+    decoder_.Reserve(Bytes(spec, "device_memory_padding"), Bytes(spec, "host_memory_padding"));
+  }
+
+  ~MixedBackend() {
+    if (cache_ == nullptr || !reports_cache_) return;
+    const CacheStatistics s = cache_->statistics();
+    std::cerr << dali::make_string("[L3] cache of GPU ", device_id_, ": ", s.hits, " hits, ",
+                                   s.misses, " misses, ", s.entries, " images of ",
+                                   s.payload_bytes, " bytes in ", s.memory_bytes,
+                                   " bytes of memory.\n");
+  }
+
+  // Calls task(i) for i in [0, count), on the operator's threads.
+  void ForEach(size_t count, const std::function<void(size_t)>& task) {
+    for (size_t i = 0; i < count; ++i) threads_.AddWork([&task, i] { task(i); });
+    threads_.RunAll();
+  }
+
+  // Validates a file, or finds it in the cache.
+  Status Read(const std::string& source, const uint8_t* file, size_t size, ImageView* view,
+              const CachedImage** cached) {
+    const bool has_name = cache_ != nullptr && !source.empty();
+    *cached = has_name ? cache_->Find(source, file, size) : nullptr;
+    if (*cached == nullptr) return ParseImage(file, size, view);
+    *view = (*cached)->view;
+    return Status::kOk;
+  }
 
   // Decodes all jobs, those behind a bad one too.
   void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
     if (jobs->empty()) return;
+    const auto& input = ws.Input<dali::CPUBackend>(0);
     std::vector<CudaSample> samples;
-    for (const DecodeJob& job : *jobs) samples.push_back({*job.view, job.plan});
+    for (const DecodeJob& job : *jobs) {
+      samples.push_back({*job.view, job.plan, job.cached});
+      const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
+      const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
+                        cache_->Wants(source, *job.view);
+      if (keep) samples.back().cache_key = &source;
+    }
     decoder_.Launch(samples, ws.stream(),
                     [this](size_t count, const std::function<void(size_t)>& task) {
-                      for (size_t i = 0; i < count; ++i) threads_.AddWork([&task, i] { task(i); });
-                      threads_.RunAll();
+                      ForEach(count, task);
                     });
     const std::vector<DecodeResult>& results = decoder_.Wait();
     for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
@@ -75,7 +114,34 @@ class MixedBackend {
   }
 
  private:
-  CudaBatchDecoder decoder_;
+  static std::unique_ptr<GpuDevice> MakeDevice() {
+    return MakeCudaDevice(std::make_unique<DaliAllocator>());
+  }
+
+  // The value of an argument that counts bytes.
+  static size_t Bytes(const dali::OpSpec& spec, const std::string& name) {
+    const int64_t bytes = spec.GetArgument<int64_t>(name);
+    DALI_ENFORCE(bytes >= 0, dali::make_string("`", name, "` is negative: ", bytes, "."));
+    return static_cast<size_t>(bytes);
+  }
+
+  // Null without `cache_size`.
+  static std::shared_ptr<EncodedCache> FindCache(const dali::OpSpec& spec, int device_id) {
+    CacheOptions options = {Bytes(spec, "cache_size") << 20, CachePolicy::kThreshold,
+                            Bytes(spec, "cache_threshold")};
+    if (options.capacity_bytes == 0) return nullptr;
+    const std::string type = spec.GetArgument<std::string>("cache_type");
+    DALI_ENFORCE(type.empty() || type == "threshold" || type == "largest",
+                 dali::make_string("`cache_type` is \"threshold\" or \"largest\", got \"", type,
+                                   "\"."));
+    if (type == "largest") options.policy = CachePolicy::kLargest;
+    return EncodedCache::OfDevice(device_id, options, MakeDevice);
+  }
+
+  const int device_id_;
+  const bool reports_cache_;
+  const std::shared_ptr<EncodedCache> cache_;
+  BatchDecoder decoder_;
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
 
@@ -93,6 +159,10 @@ class MixedBackend {
         "(L3_CUDA=OFF). Reinstall with L3_CUDA=ON, or use device=\"cpu\"."));
   }
 
+  void ForEach(size_t, const std::function<void(size_t)>&) {}
+  Status Read(const std::string&, const uint8_t*, size_t, ImageView*, const CachedImage**) {
+    return Status::kUnsupportedFeature;
+  }
   void Decode(dali::Workspace&, std::vector<DecodeJob>*) {}
   static void Copy(dali::Workspace&, void*, const void*, size_t) {}
   static void Clear(dali::Workspace&, void*, size_t) {}

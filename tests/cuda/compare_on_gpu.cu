@@ -1,21 +1,24 @@
-// Decodes the given .l3 files on the GPU, in one batch, and compares with the
-// CPU engine: for compute-sanitizer, without Python.
+// Decodes the given .l3 files on the GPU, in one batch, and again from the cache,
+// and compares with the CPU engine: for compute-sanitizer, without Python.
 //
 //   l3_compare_on_gpu FILE.l3...
 //
-// Prints a line for each file. Ends with 0 if both engines agree on all of
+// Prints a line for each file and each time. Ends with 0 if both engines agree on all of
 // them, with 1 if not, with 2 if a file cannot be read or CUDA fails.
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "cpu/cpu_decoder.h"
-#include "cuda/cuda_decoder.h"
+#include "cuda/batch_decoder.h"
+#include "cuda/cuda_device.h"
+#include "cuda/encoded_cache.h"
 #include "cuda/resources.h"
 #include "format/image_view.h"
 
@@ -25,6 +28,7 @@ namespace {
 constexpr uint8_t kUntouched = 0xA5;
 // Between outputs: odd, so that they have all alignments; seen if written to.
 constexpr size_t kGapBytes = 7;
+constexpr uint64_t kCacheBytes = uint64_t{1} << 30;
 
 struct File {
   std::string name;
@@ -57,36 +61,10 @@ bool Agrees(const File& file, const DecodeResult& result, const uint8_t* samples
   return std::memcmp(output.data, samples, bytes) == 0;
 }
 
-int Run(const std::vector<std::string>& names) {
-  std::vector<File> files;
-  size_t output_bytes = kGapBytes;
-  for (const std::string& name : names) {
-    files.push_back({name, ReadFile(name), Status::kOk, {}, 0});
-    File& file = files.back();
-    file.parsed = ParseImage(file.bytes.data(), file.bytes.size(), &file.view);
-    if (file.parsed != Status::kOk) continue;
-    output_bytes += output_bytes % file.view.info.sample_bytes();
-    file.output_offset = output_bytes;
-    output_bytes += file.view.info.image_bytes() + kGapBytes;
-  }
-
-  const DeviceMemory output_dev(output_bytes);
-  L3_CUDA_CHECK(cudaMemset(output_dev.data(), kUntouched, output_bytes));
-  std::vector<CudaSample> samples;
-  for (const File& file : files) {
-    if (file.parsed != Status::kOk) continue;
-    samples.push_back(
-        {file.view, WholeImagePlan(file.view.info, output_dev.data() + file.output_offset)});
-  }
-  const CudaStream stream;
-  L3_CUDA_CHECK(cudaDeviceSynchronize());
-  CudaBatchDecoder decoder(MakeDefaultCudaAllocator());
-  decoder.Launch(samples, stream.get());
-  const std::vector<DecodeResult> results = decoder.Wait();
-  std::vector<uint8_t> output(output_bytes);
-  L3_CUDA_CHECK(
-      cudaMemcpy(output.data(), output_dev.data(), output_bytes, cudaMemcpyDeviceToHost));
-
+// Prints what became of each file, and returns whether that is what the CPU makes of it.
+// `results` are of the files that could be parsed.
+bool Report(const std::vector<File>& files, const std::vector<DecodeResult>& results,
+            const std::vector<uint8_t>& output) {
   bool all_agree = true;
   size_t gap_begin = 0;
   size_t next_result = 0;
@@ -105,8 +83,51 @@ int Run(const std::vector<std::string>& names) {
     std::printf("%s: %s%s\n", file.name.c_str(), outcome.c_str(), agrees ? "" : ", CPU DIFFERS");
     all_agree = all_agree && agrees;
   }
-  for (size_t i = gap_begin; i < output_bytes; ++i) {
+  for (size_t i = gap_begin; i < output.size(); ++i) {
     all_agree = all_agree && output[i] == kUntouched;
+  }
+  return all_agree;
+}
+
+int Run(const std::vector<std::string>& names) {
+  std::vector<File> files;
+  size_t output_bytes = kGapBytes;
+  for (const std::string& name : names) {
+    files.push_back({name, ReadFile(name), Status::kOk, {}, 0});
+    File& file = files.back();
+    file.parsed = ParseImage(file.bytes.data(), file.bytes.size(), &file.view);
+    if (file.parsed != Status::kOk) continue;
+    output_bytes += output_bytes % file.view.info.sample_bytes();
+    file.output_offset = output_bytes;
+    output_bytes += file.view.info.image_bytes() + kGapBytes;
+  }
+
+  const DeviceMemory output_dev(output_bytes);
+  const CudaStream stream;
+  const auto cache = std::make_shared<EncodedCache>(
+      CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0},
+      MakeCudaDevice(MakeDefaultCudaAllocator()));
+  BatchDecoder decoder(MakeCudaDevice(MakeDefaultCudaAllocator()), cache);
+  bool all_agree = true;
+  for (const bool from_cache : {false, true}) {
+    std::vector<CudaSample> samples;
+    for (const File& file : files) {
+      if (file.parsed != Status::kOk) continue;
+      samples.push_back(
+          {file.view, WholeImagePlan(file.view.info, output_dev.data() + file.output_offset)});
+      samples.back().cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
+      if (!from_cache) samples.back().cache_key = &file.name;
+      all_agree = all_agree && (samples.back().cached != nullptr) == from_cache;
+    }
+    L3_CUDA_CHECK(cudaMemset(output_dev.data(), kUntouched, output_bytes));
+    L3_CUDA_CHECK(cudaDeviceSynchronize());
+    decoder.Launch(samples, stream.get());
+    const std::vector<DecodeResult>& results = decoder.Wait();
+    std::vector<uint8_t> output(output_bytes);
+    L3_CUDA_CHECK(
+        cudaMemcpy(output.data(), output_dev.data(), output_bytes, cudaMemcpyDeviceToHost));
+    std::printf("%s\n", from_cache ? "From the cache:" : "From the host:");
+    if (!Report(files, results, output)) all_agree = false;
   }
   std::printf("%s\n", all_agree ? "GPU and CPU agree" : "GPU and CPU DIFFER");
   return all_agree ? 0 : 1;

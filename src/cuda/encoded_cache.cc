@@ -1,0 +1,170 @@
+#include "cuda/encoded_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "cuda/tile_batch.h"
+
+namespace l3 {
+namespace {
+
+// Large beside an image, small beside the memory of a GPU.
+constexpr uint64_t kSlabBytes = 64 << 20;
+
+uint64_t FileBytes(const CachedImage& image) {
+  return image.head.size() + image.view.payloads_bytes;
+}
+
+const uint8_t* FileOf(const ImageView& view) { return view.chunks - kHeaderBytes; }
+
+// The image without its payloads. `view` is of the whole file.
+CachedImage CopyHead(const ImageView& view) {
+  const uint8_t* file = FileOf(view);
+  CachedImage image = {{file, view.payloads}, view, false, nullptr};
+  const auto moved = [&](const uint8_t* part) {
+    return part == nullptr ? nullptr : image.head.data() + (part - file);
+  };
+  image.view.chunks = moved(view.chunks);
+  image.view.tile_index = moved(view.tile_index);
+  image.view.payloads = nullptr;
+  image.view.value_table.data = moved(view.value_table.data);
+  image.view.rans_model.data = moved(view.rans_model.data);
+  return image;
+}
+
+}  // namespace
+
+EncodedCache::EncodedCache(const CacheOptions& options, std::unique_ptr<GpuDevice> device)
+    : options_(options), device_(std::move(device)), filled_(device_->MakeEvent()) {}
+
+std::shared_ptr<EncodedCache> EncodedCache::OfDevice(
+    int device_id, const CacheOptions& options,
+    const std::function<std::unique_ptr<GpuDevice>()>& make_device) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<EncodedCache>> caches;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<EncodedCache> cache = caches[device_id].lock();
+  if (cache == nullptr) {
+    cache = std::make_shared<EncodedCache>(options, make_device());
+    caches[device_id] = cache;
+  } else if (!(cache->options_ == options)) {
+    throw std::invalid_argument("The L3 cache of GPU " + std::to_string(device_id) +
+                                " is in use with other options. Operators of one GPU share "
+                                "one cache: give all of them the same cache arguments.");
+  }
+  return cache;
+}
+
+const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* file, size_t size) {
+  const CachedImage* image = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto entry = entries_.find(key);
+    if (entry != entries_.end()) image = &entry->second;
+  }
+  // An entry does not change any more, so that others need not wait for this.
+  if (image != nullptr && size != 0 &&
+      (size != FileBytes(*image) ||
+       std::memcmp(file, image->head.data(), image->head.size()) != 0)) {
+    image = nullptr;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++(image != nullptr ? statistics_.hits : statistics_.misses);
+  return image;
+}
+
+bool EncodedCache::Wants(const std::string& key, const ImageView& view) {
+  const uint64_t bytes =
+      static_cast<uint64_t>(view.payloads - FileOf(view)) + view.payloads_bytes;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes)) return false;
+  return bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&
+         HasRoom(view.payloads_bytes);
+}
+
+bool EncodedCache::IsAmongLargest(const std::string& key, uint64_t bytes) {
+  if (!seen_all_ && !seen_.insert(key).second) {
+    seen_all_ = true;
+    seen_.clear();
+  }
+  if (seen_all_) return largest_.count({bytes, key}) != 0;
+  if (bytes > options_.capacity_bytes) return false;
+  largest_.insert({bytes, key});
+  largest_bytes_ += bytes;
+  while (largest_bytes_ > options_.capacity_bytes) {
+    largest_bytes_ -= largest_.begin()->first;
+    largest_.erase(largest_.begin());
+  }
+  return false;
+}
+
+bool EncodedCache::HasRoom(uint64_t payload_bytes) const {
+  const uint64_t needed = payload_bytes + kPayloadPaddingBytes;
+  if (!is_full_ && options_.capacity_bytes - statistics_.memory_bytes >= needed) return true;
+  return std::any_of(slabs_.begin(), slabs_.end(), [needed](const Slab& slab) {
+    return slab.bytes - slab.used_bytes >= needed;
+  });
+}
+
+// Null if there is none.
+uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
+  const uint64_t needed = payload_bytes + kPayloadPaddingBytes;
+  auto slab = std::find_if(slabs_.begin(), slabs_.end(), [needed](const Slab& s) {
+    return s.bytes - s.used_bytes >= needed;
+  });
+  if (slab == slabs_.end()) {
+    const uint64_t left = options_.capacity_bytes - statistics_.memory_bytes;
+    if (is_full_ || left < needed) return nullptr;
+    const uint64_t bytes = std::min(left, std::max(needed, kSlabBytes));
+    try {
+      slabs_.push_back({device_->AllocateDevice(bytes), bytes, 0});
+    } catch (const std::bad_alloc&) {
+      is_full_ = true;
+      return nullptr;
+    }
+    statistics_.memory_bytes += bytes;
+    slab = std::prev(slabs_.end());
+  }
+  uint8_t* place = static_cast<uint8_t*>(slab->memory.get()) + slab->used_bytes;
+  slab->used_bytes += payload_bytes;
+  return place;
+}
+
+void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Then the event stands for all fills, whatever their streams.
+  filled_->MakeWait(stream);
+  std::unordered_map<std::string, CachedImage> added;
+  for (const Candidate& candidate : images) {
+    if (entries_.count(*candidate.key) != 0 || added.count(*candidate.key) != 0) continue;
+    const uint64_t bytes = candidate.view->payloads_bytes;
+    uint8_t* place = TakeRoom(bytes);
+    if (place == nullptr) continue;
+    CachedImage image = CopyHead(*candidate.view);
+    image.has_rans = candidate.has_rans;
+    image.payloads_dev = place;
+    added.emplace(*candidate.key, std::move(image));
+    // With the padding, so that kernels never read what nobody wrote.
+    device_->Copy(place, candidate.payloads_dev, bytes + kPayloadPaddingBytes, stream);
+    statistics_.payload_bytes += bytes;
+  }
+  filled_->Record(stream);
+  entries_.merge(added);
+  statistics_.entries = entries_.size();
+}
+
+void EncodedCache::WaitForFills(CUstream_st* stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  filled_->MakeWait(stream);
+}
+
+CacheStatistics EncodedCache::statistics() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return statistics_;
+}
+
+}  // namespace l3

@@ -1,0 +1,136 @@
+#include "cuda/launch.h"
+
+#include <climits>
+#include <stdexcept>
+
+#include "cuda/border_fill.cuh"
+#include "cuda/resources.h"
+#include "cuda/tile_kernels.cuh"
+
+namespace l3 {
+namespace {
+
+// Warps that an SM shall hold at once: as many as need no register spilled,
+// or as many blocks as it takes. Rans tiles need more registers.
+#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
+constexpr int kWarpsPerSm = 16;
+#elif __CUDA_ARCH__ < 900
+constexpr int kWarpsPerSm = 20;
+#else
+constexpr int kWarpsPerSm = 22;
+#endif
+#if __CUDA_ARCH__ == 900
+constexpr int kRansWarpsPerSm = 20;
+#else
+constexpr int kRansWarpsPerSm = 16;
+#endif
+// Plans take registers too.
+#if __CUDA_ARCH__ >= 1200
+constexpr int kPlanWarpsPerSm = 12;
+#else
+constexpr int kPlanWarpsPerSm = 16;
+#endif
+template <bool kRans, bool kPlans>
+constexpr int kWarpsAtOnce = kPlans ? kPlanWarpsPerSm : kRans ? kRansWarpsPerSm : kWarpsPerSm;
+
+// Block -> tile: a block is one warp, so that the compiler knows the task to be
+// the same on all lanes, and a finished warp makes room at once. With rans tiles,
+// block -> some tiles of an image, a row of threads -> tile; the shared memory has
+// the image's tables, then each warp's scratch.
+// kPlans says that samples follow plans; then some tasks fill borders.
+template <bool kRans, bool kPlans>
+__global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans> : 1),
+                                  kRans ? 1 : kWarpsAtOnce<kRans, kPlans>)
+    DecodeTiles(TileBatch batch) {
+  extern __shared__ uint4 shared[];
+  uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
+  RansLookup* lookup = nullptr;
+  uint32_t task_number = blockIdx.x;
+  DeviceWarp warp;
+  if constexpr (kRans) {
+    lookup = reinterpret_cast<RansLookup*>(scratch);
+    const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
+    scratch += sizeof(RansLookup) + warp_index * batch.scratch_bytes;
+    task_number = blockIdx.x * batch.warps_per_block + warp_index;
+    const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
+    if (sample.rans != nullptr) {
+      BuildRansLookup(warp, warp_index, batch.warps_per_block, *sample.rans,
+                      sample.info.used_bits, lookup);
+    }
+    __syncthreads();
+  }
+  const TileTask task = batch.tasks[task_number];
+  if constexpr (kPlans) {
+    if (task.payload_units == 0 && task.tile != 0) {
+      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+    }
+  }
+  if ((kRans || kPlans) && task.payload_units == 0) return;
+  const DecodeSample sample = batch.samples[task.sample];
+  Status status;
+  if constexpr (kPlans) {
+    status = DecodeTileWarp<kRans>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
+  } else {
+    status = DecodeTileWarp<kRans>(warp, sample, sample.output, task, lookup, scratch);
+  }
+  if (status != Status::kOk && warp.lane() == 0) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
+              BadTile(task.tile, status));
+  }
+}
+
+const void* FindKernel(bool has_rans, bool has_plans) {
+  if (has_rans) {
+    return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<true, true>)
+                     : reinterpret_cast<const void*>(&DecodeTiles<true, false>);
+  }
+  return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<false, true>)
+                   : reinterpret_cast<const void*>(&DecodeTiles<false, false>);
+}
+
+int DeviceAttribute(cudaDeviceAttr attribute) {
+  int value = 0;
+  L3_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, GetCudaDevice()));
+  return value;
+}
+
+}  // namespace
+
+GpuLimits GetGpuLimits() {
+  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
+  const auto warps = [](const void* kernel) {
+    int blocks = 0;
+    L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
+                                                                kWarps * kWarpLanes, 0));
+    return static_cast<uint32_t>(blocks * kWarps);
+  };
+  const auto bytes = [](cudaDeviceAttr attribute) {
+    return static_cast<uint32_t>(DeviceAttribute(attribute));
+  };
+  return {bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+          bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          bytes(cudaDevAttrReservedSharedMemoryPerBlock), warps(FindKernel(true, false)),
+          warps(FindKernel(true, true))};
+}
+
+void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
+  if (batch.task_count == 0) return;
+  if (batch.task_count > INT_MAX) {
+    throw std::runtime_error("A batch has more than 2^31 - 1 tiles. Use smaller batches.");
+  }
+  TileBatch argument = batch;
+  void* arguments[] = {&argument};
+  uint32_t shared_bytes = batch.warps_per_block * batch.scratch_bytes;
+  const void* kernel = FindKernel(batch.has_rans, batch.plans != nullptr);
+  if (batch.has_rans) {
+    shared_bytes += static_cast<uint32_t>(sizeof(RansLookup));
+    L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
+  }
+  L3_CUDA_CHECK(cudaLaunchKernel(
+      kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
+      dim3(kWarpLanes, batch.warps_per_block), arguments, shared_bytes, stream));
+}
+
+}  // namespace l3

@@ -1,0 +1,870 @@
+// Tests of the batch engine and the encoded cache on the emulated GPU, in a program of
+// its own since they count allocations and protect pages.
+//
+//   l3_batch_test --list   names the tests
+//   l3_batch_test NAME     runs one; exits with 1 and says where it failed
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu/parallel.h"
+#include "cuda/batch_decoder.h"
+#include "cuda/emulated_decoder.h"
+#include "cuda/emulated_device.h"
+#include "cuda/encoded_cache.h"
+#include "encoder/encoder.h"
+#include "format/image_view.h"
+
+#define CHECK(condition)                                                        \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #condition); \
+    }                                                                           \
+  } while (false)
+
+namespace {
+std::atomic<uint64_t> g_allocations{0};
+}
+
+// Not inline, or GCC takes malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++g_allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace l3 {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Pace = EmulatedPace;
+
+constexpr Pace kPaces[] = {Pace::kEager, Pace::kLazy};
+
+// An encoded file, and its samples.
+struct Picture {
+  Bytes file;
+  Bytes samples;
+  ImageView view;  // of `file`
+  std::string name;
+};
+
+struct Kind {
+  uint32_t width_px, height_px, channels, sample_bits;
+  EncodeMode mode;
+  uint32_t noise_bits;  // of each sample, on a gradient; 0: all samples are the same
+};
+
+std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
+  std::mt19937 random(seed);
+  auto picture = std::make_unique<Picture>();
+  const size_t count = size_t{kind.width_px} * kind.height_px * kind.channels;
+  picture->samples.resize(count * kind.sample_bits / 8);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t x = static_cast<uint32_t>(i / kind.channels % kind.width_px);
+    const uint32_t noise = random() & ((1u << kind.noise_bits) - 1);
+    const uint32_t sample = kind.noise_bits == 0 ? seed : x + seed + noise;
+    if (kind.sample_bits == 8) {
+      picture->samples[i] = static_cast<uint8_t>(sample);
+    } else {
+      reinterpret_cast<uint16_t*>(picture->samples.data())[i] = static_cast<uint16_t>(sample);
+    }
+  }
+  const PixelView pixels = {picture->samples.data(), kind.width_px,    kind.height_px,
+                            kind.channels,           kind.sample_bits,
+                            uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
+  EncodeOptions options;
+  options.mode = kind.mode;
+  options.effort = 1;
+  CHECK(EncodeImage(pixels, options, &picture->file) == Status::kOk);
+  CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
+  picture->name = std::to_string(seed) + ".l3";
+  return picture;
+}
+
+using Pictures = std::vector<std::unique_ptr<Picture>>;
+
+// One of each sort, small ones since lanes are emulated.
+Pictures MakeMixedBatch(uint32_t seed) {
+  constexpr Kind kKinds[] = {
+      {40, 30, 3, 8, EncodeMode::kRans, 4},   {37, 21, 3, 8, EncodeMode::kPacked, 4},
+      {1, 1, 1, 8, EncodeMode::kPacked, 0},   {33, 17, 1, 16, EncodeMode::kPacked, 9},
+      {64, 9, 4, 8, EncodeMode::kPacked, 8},  {19, 40, 1, 16, EncodeMode::kRans, 6},
+      {130, 40, 2, 8, EncodeMode::kPacked, 2},
+  };
+  Pictures batch;
+  for (const Kind& kind : kKinds) {
+    batch.push_back(MakePicture(kind, seed++));
+  }
+  return batch;
+}
+
+void DamageLastTile(Picture* picture) { picture->file.back() ^= 0x40; }
+
+// The outputs of a batch in the memory of the device.
+class Outputs {
+ public:
+  Outputs(EmulatedGpu* gpu, const Pictures& batch)
+      : device_(gpu->MakeDevice(Pace::kEager)), stream_(device_->MakeStream()) {
+    for (const auto& picture : batch) {
+      memory_.push_back(device_->AllocateDevice(picture->samples.size()));
+    }
+  }
+
+  uint8_t* data(size_t i) const { return static_cast<uint8_t*>(memory_[i].get()); }
+
+  // What lies there now.
+  Bytes Read(size_t i, size_t bytes) const {
+    Bytes samples(bytes);
+    const auto event = device_->MakeEvent();
+    device_->Copy(samples.data(), data(i), bytes, stream_.get());
+    event->Record(stream_.get());
+    event->Synchronize();
+    return samples;
+  }
+
+  bool AreRight(const Pictures& batch) const {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (Read(i, batch[i]->samples.size()) != batch[i]->samples) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::unique_ptr<GpuDevice> device_;
+  std::shared_ptr<CUstream_st> stream_;
+  std::vector<std::shared_ptr<void>> memory_;
+};
+
+std::vector<CudaSample> MakeSamples(const Pictures& batch, const Outputs& outputs) {
+  std::vector<CudaSample> samples;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const ImageView& view = batch[i]->view;
+    samples.push_back({view, WholeImagePlan(view.info, outputs.data(i))});
+  }
+  return samples;
+}
+
+std::shared_ptr<EncodedCache> MakeCache(EmulatedGpu* gpu, const CacheOptions& options) {
+  return std::make_shared<EncodedCache>(options, gpu->MakeDevice(Pace::kLazy));
+}
+
+// The same as an operator does it that has a cache.
+std::vector<CudaSample> MakeCachedSamples(const Pictures& batch, const Outputs& outputs,
+                                          EncodedCache* cache) {
+  std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Picture& picture = *batch[i];
+    samples[i].cached = cache->Find(picture.name, picture.file.data(), picture.file.size());
+    if (samples[i].cached != nullptr) {
+      samples[i].view = samples[i].cached->view;
+    } else if (cache->Wants(picture.name, picture.view)) {
+      samples[i].cache_key = &picture.name;
+    }
+  }
+  return samples;
+}
+
+bool AllOk(const std::vector<DecodeResult>& results) {
+  return std::all_of(results.begin(), results.end(),
+                     [](const DecodeResult& r) { return r.status == Status::kOk; });
+}
+
+const ForEach kOnTwoThreads = [](size_t count, const std::function<void(size_t)>& task) {
+  ParallelFor(count, 2, [&task](uint64_t i) { task(i); });
+};
+
+// A device that does nothing, and remembers what it was asked.
+class IdleDevice : public GpuDevice {
+ public:
+  struct Upload {
+    const uint8_t* from;
+    size_t bytes;
+  };
+
+  explicit IdleDevice(std::vector<Upload>* uploads = nullptr) : uploads_(uploads) {}
+
+  GpuLimits limits() const override { return kEmulatedGpuLimits; }
+  std::shared_ptr<void> AllocatePinned(size_t bytes) override { return Allocate(bytes); }
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override { return Allocate(bytes); }
+  std::shared_ptr<CUstream_st> MakeStream() override {
+    return {reinterpret_cast<CUstream_st*>(this), [](CUstream_st*) {}};
+  }
+  std::unique_ptr<GpuEvent> MakeEvent() override { return std::make_unique<Event>(); }
+  void Copy(void*, const void* from, size_t bytes, CUstream_st* stream) override {
+    if (uploads_ != nullptr && stream != nullptr) {
+      uploads_->push_back({static_cast<const uint8_t*>(from), bytes});
+    }
+  }
+  void Launch(const TileBatch&, CUstream_st*) override {}
+
+ private:
+  struct Event : GpuEvent {
+    void Record(CUstream_st*) override {}
+    void Synchronize() override {}
+    void MakeWait(CUstream_st*) override {}
+  };
+
+  static std::shared_ptr<void> Allocate(size_t bytes) {
+    return std::shared_ptr<uint8_t[]>(new uint8_t[bytes]);
+  }
+
+  std::vector<Upload>* uploads_;
+};
+
+// Batches follow one another at any pace of the decoder's uploads and of the stream, also
+// if nobody waits for their results.
+void BatchesInFlight() {
+  std::vector<Pictures> batches;
+  for (uint32_t i = 0; i < 4; ++i) batches.push_back(MakeMixedBatch(10 * i));
+  std::rotate(batches[2].begin(), batches[2].begin() + 2, batches[2].end());
+  for (const Pace upload_pace : kPaces) {
+    for (const Pace pace : kPaces) {
+      for (const bool waits : {true, false}) {
+        EmulatedGpu gpu;
+        const auto stream = gpu.MakeStream(pace);
+        std::vector<Outputs> outputs;
+        for (const Pictures& batch : batches) outputs.emplace_back(&gpu, batch);
+        BatchDecoder decoder(gpu.MakeDevice(upload_pace));
+        decoder.Reserve(1 << 20, 1 << 20);  // growing would wait
+        for (size_t i = 0; i < batches.size(); ++i) {
+          decoder.Launch(MakeSamples(batches[i], outputs[i]), stream.get(), kOnTwoThreads);
+          if (waits && i > 0) CHECK(AllOk(decoder.Wait()));
+        }
+        for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
+        for (size_t i = 0; i < batches.size(); ++i) CHECK(outputs[i].AreRight(batches[i]));
+        CHECK(gpu.launches() == batches.size());
+      }
+    }
+  }
+}
+
+void ResultsInOrder() {
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  CHECK(decoder.Wait().empty());
+  Pictures batch = MakeMixedBatch(1);
+  const Outputs outputs(&gpu, batch);
+  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  for (size_t i = 0; i < 3; ++i) {  // the results of batch 0 are lost
+    DamageLastTile(batch[i].get());
+    decoder.Launch(samples, stream.get());
+  }
+  CHECK(decoder.Wait()[1].status == Status::kChecksumMismatch);
+  CHECK(decoder.Wait()[2].status == Status::kChecksumMismatch);
+  CHECK(decoder.Wait()[2].status == Status::kChecksumMismatch);
+  decoder.Launch({}, stream.get());
+  CHECK(decoder.Wait().empty());
+  CHECK(decoder.uploaded_bytes() == 0);
+}
+
+void DamageStaysInItsSample() {
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kEager));
+  for (size_t bad = 0; bad < 7; ++bad) {
+    Pictures batch = MakeMixedBatch(5);
+    const Outputs outputs(&gpu, batch);
+    DamageLastTile(batch[bad].get());
+    decoder.Launch(MakeSamples(batch, outputs), stream.get());
+    const std::vector<DecodeResult> results = decoder.Wait();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (i == bad) {
+        CHECK(results[i].status == Status::kChecksumMismatch);
+        CHECK(results[i].tile + 1 == batch[i]->view.info.tile_count());
+      } else {
+        CHECK(results[i].status == Status::kOk);
+        CHECK(outputs.Read(i, batch[i]->samples.size()) == batch[i]->samples);
+      }
+    }
+  }
+}
+
+// Nor does a batch that is served by the cache.
+void SteadyStateAllocatesNothing() {
+  const Pictures batch = MakeMixedBatch(3);
+  const auto cache = std::make_shared<EncodedCache>(
+      CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, std::make_unique<IdleDevice>());
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(std::make_unique<IdleDevice>(), cache);
+  const ForEach for_each = [](size_t count, const std::function<void(size_t)>& task) {
+    for (size_t i = 0; i < count; ++i) task(i);
+  };
+  for (const bool cached : {false, true}) {
+    std::vector<CudaSample> samples;
+    const auto run = [&] {
+      decoder.Launch(samples, nullptr, for_each);
+      CHECK(decoder.Wait().size() == batch.size());
+    };
+    samples = cached ? MakeCachedSamples(batch, outputs, cache.get())
+                     : MakeSamples(batch, outputs);
+    for (int i = 0; i < 2; ++i) run();
+    if (cached) samples = MakeCachedSamples(batch, outputs, cache.get());
+    CHECK(!cached || samples[0].cached != nullptr);
+    const uint64_t before = g_allocations;
+    for (int i = 0; i < 10; ++i) run();
+    CHECK(g_allocations == before);
+  }
+}
+
+// A chunk goes up as soon as it is staged, before the next one is.
+void UploadsInChunks() {
+  constexpr size_t kChunk = 8 << 20;
+  Pictures batch;
+  for (uint32_t i = 0; i < 3; ++i) {
+    batch.push_back(MakePicture({2048, 1536, 3, 8, EncodeMode::kPacked, 8}, i));
+  }
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  std::vector<IdleDevice::Upload> uploads;
+  BatchDecoder decoder(std::make_unique<IdleDevice>(&uploads));
+  std::vector<size_t> uploads_before;  // each call of for_each
+  const ForEach for_each = [&](size_t count, const std::function<void(size_t)>& task) {
+    uploads_before.push_back(uploads.size());
+    for (size_t i = 0; i < count; ++i) task(i);
+  };
+  decoder.Launch(MakeSamples(batch, outputs), nullptr, for_each);
+  const size_t chunks = decoder.uploaded_bytes() / kChunk;
+  CHECK(chunks == 3 && uploads.size() == chunks);
+  CHECK((uploads_before == std::vector<size_t>{0, 0, 1, 2}));  // the first call reads headers
+  size_t bytes = 0;
+  for (size_t i = 0; i < chunks; ++i) {
+    CHECK(uploads[i].from == uploads[0].from + bytes);
+    CHECK(uploads[i].bytes >= kChunk && uploads[i].bytes < 2 * kChunk);
+    bytes += uploads[i].bytes;
+  }
+  CHECK(bytes == decoder.uploaded_bytes());
+
+  uploads.clear();
+  batch.resize(1);
+  decoder.Launch(MakeSamples(batch, outputs), nullptr);
+  CHECK(uploads.size() == 1);
+}
+
+// Whichever allocation fails, the batch in flight is not disturbed and the next one is fine.
+void OutOfMemory() {
+  const Pictures small = MakeMixedBatch(2);
+  Pictures large = MakeMixedBatch(20);
+  for (uint32_t i = 0; i < 4; ++i) {
+    large.push_back(MakePicture({90, 70, 3, 8, EncodeMode::kPacked, 8}, 30 + i));
+  }
+  for (uint64_t failing = 0;; ++failing) {
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs small_outputs(&gpu, small);
+    const Outputs large_outputs(&gpu, large);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+    const std::vector<CudaSample> samples = MakeSamples(large, large_outputs);
+    decoder.Launch(MakeSamples(small, small_outputs), stream.get());
+    decoder.Launch(MakeSamples(small, small_outputs), stream.get());
+    gpu.FailAllocations(failing, 1);
+    bool failed = false;
+    try {
+      decoder.Launch(samples, stream.get());
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    if (failed) {
+      CHECK(decoder.Wait().size() == small.size() && small_outputs.AreRight(small));
+      decoder.Launch(samples, stream.get());
+    } else {
+      CHECK(failing == 3);  // memory of the device, staging, results
+      CHECK(decoder.Wait().size() == small.size());
+    }
+    CHECK(decoder.Wait().size() == large.size() && large_outputs.AreRight(large));
+    if (!failed) return;
+  }
+}
+
+void ReservedMemoryIsEnough() {
+  const Pictures batch = MakeMixedBatch(2);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const Outputs outputs(&gpu, batch);
+  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  decoder.Reserve(1 << 20, 1 << 20);
+  decoder.Reserve(1 << 10, 1 << 10);
+  const uint64_t reserved = gpu.allocations();
+  decoder.Launch(samples, stream.get());
+  CHECK(gpu.allocations() == reserved + 1);  // of the results
+  decoder.Wait();
+  CHECK(outputs.AreRight(batch));
+}
+
+// Buffers that grow are those of a batch in flight.
+void GrowingInFlight() {
+  const Pictures small = MakeMixedBatch(2);
+  Pictures large = MakeMixedBatch(20);
+  for (uint32_t i = 0; i < 9; ++i) {
+    large.push_back(MakePicture({8, 8, 1, 8, EncodeMode::kPacked, 3}, i));
+  }
+  for (const size_t reserved : {0, 1 << 20}) {  // the second time only the results grow
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs small_outputs(&gpu, small);
+    const Outputs large_outputs(&gpu, large);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+    decoder.Reserve(reserved, reserved);
+    for (int i = 0; i < 2; ++i) {
+      decoder.Launch(MakeSamples(small, small_outputs), stream.get());
+    }
+    decoder.Launch(MakeSamples(large, large_outputs), stream.get());
+    decoder.Reserve(0, 2 << 20);
+    for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
+    CHECK(small_outputs.AreRight(small) && large_outputs.AreRight(large));
+  }
+}
+
+// A staging task that fails in the second chunk: the first one is on its way.
+void FailedStaging() {
+  const Pictures batch = MakeMixedBatch(2);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const Outputs outputs(&gpu, batch);
+  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  decoder.Launch(samples, stream.get());
+  bool failed = false;
+  try {
+    decoder.Launch(samples, stream.get(), [](size_t, const std::function<void(size_t)>&) {
+      throw std::runtime_error("a thread died");
+    });
+  } catch (const std::runtime_error&) {
+    failed = true;
+  }
+  CHECK(failed);
+  CHECK(decoder.Wait().size() == batch.size() && outputs.AreRight(batch));
+  const Outputs again(&gpu, batch);
+  decoder.Launch(MakeSamples(batch, again), stream.get());
+  CHECK(AllOk(decoder.Wait()) && again.AreRight(batch));
+}
+
+void DestructionWaitsForItsOwnWork() {
+  const Pictures batch = MakeMixedBatch(2);
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  const uint64_t before = gpu.live_bytes();
+  const auto device = gpu.MakeDevice(Pace::kLazy);
+  const Bytes from(8);
+  Bytes to(8);
+  const auto foreign = device->MakeStream();
+  device->Copy(to.data(), from.data(), 8, foreign.get());
+  for (const bool fills_cache : {false, true}) {
+    const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+    {
+      const auto stream = gpu.MakeStream(Pace::kLazy);
+      BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+      decoder.Launch(MakeSamples(batch, outputs), stream.get());
+      if (fills_cache) {
+        decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+      }
+      device->Copy(to.data(), from.data(), 8, stream.get());
+      CHECK(gpu.QueuedWork(stream.get()) > 1);
+    }
+    CHECK(outputs.AreRight(batch));
+  }
+  CHECK(gpu.live_bytes() == before);
+  CHECK(gpu.QueuedWork(foreign.get()) == 1);
+}
+
+void ManyTinyImages() {
+  Pictures batch;
+  for (uint32_t i = 0; i < 1024; ++i) {
+    const EncodeMode mode = i % 2 == 0 ? EncodeMode::kPacked : EncodeMode::kRans;
+    batch.push_back(MakePicture({i % 3 + 1, i % 5 + 1, i % 4 + 1, 8, mode, 3}, i));
+  }
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kEager);
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  decoder.Launch(MakeSamples(batch, outputs), stream.get(), kOnTwoThreads);
+  CHECK(decoder.Wait().size() == 1024 && outputs.AreRight(batch));
+  CHECK(gpu.launches() == 1);
+}
+
+void HundredMegapixels() {
+  Pictures batch;
+  batch.push_back(MakePicture({10000, 10000, 1, 8, EncodeMode::kPacked, 0}, 7));
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kEager);
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  decoder.Launch(MakeSamples(batch, outputs), stream.get());
+  CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+}
+
+// Costly tiles come first in the order in which blocks start.
+void CostlyTilesFirst() {
+  Pictures batch;
+  batch.push_back(MakePicture({8, 8, 1, 8, EncodeMode::kPacked, 3}, 1));
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 3}, 2));
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 3}, 3));
+  batch.push_back(MakePicture({300, 200, 1, 8, EncodeMode::kPacked, 8}, 4));
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  BatchLayout layout;
+  layout.Plan(samples, kEmulatedGpuLimits);
+  Bytes buffer(layout.total_bytes());
+  for (size_t i = 0; i < layout.piece_count(); ++i) {
+    layout.WritePiece(i, buffer.data(), buffer.data());
+  }
+  const TileBatch tiles = layout.Batch(buffer.data());
+  std::vector<uint32_t> order;
+  for (uint64_t i = 0; i < tiles.task_count; ++i) {
+    const uint32_t sample = tiles.tasks[i].sample;
+    if (order.empty() || order.back() != sample) order.push_back(sample);
+  }
+  CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
+}
+
+// Encoded files in pages whose payloads the host can be denied.
+class GuardedFile {
+ public:
+  explicit GuardedFile(const Picture& picture) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t head = static_cast<size_t>(picture.view.payloads - picture.file.data());
+    // The payloads start on a page.
+    const size_t head_pages = CeilDiv(head, page) * page;
+    const size_t payload_pages = CeilDiv(picture.view.payloads_bytes, page) * page;
+    bytes_ = head_pages + payload_pages;
+    void* pages = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    pages_ = static_cast<uint8_t*>(pages);
+    payloads_ = pages_ + head_pages;
+    file_ = payloads_ - head;
+    std::memcpy(file_, picture.file.data(), picture.file.size());
+  }
+  GuardedFile(const GuardedFile&) = delete;
+  ~GuardedFile() { munmap(pages_, bytes_); }
+
+  const uint8_t* data() const { return file_; }
+  void ForbidPayloads() {
+    CHECK(mprotect(payloads_, static_cast<size_t>(pages_ + bytes_ - payloads_), PROT_NONE) == 0);
+  }
+
+ private:
+  size_t bytes_;
+  uint8_t* pages_;
+  uint8_t* payloads_;
+  uint8_t* file_;
+};
+
+void CacheHitsLeavePayloadsAlone() {
+  const Pictures batch = MakeMixedBatch(4);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  const Outputs first(&gpu, batch);
+  decoder.Launch(MakeCachedSamples(batch, first, cache.get()), stream.get());
+  CHECK(AllOk(decoder.Wait()) && first.AreRight(batch));
+  const CacheStatistics filled = cache->statistics();
+  CHECK(filled.entries == batch.size() && filled.hits == 0 && filled.misses == batch.size());
+
+  std::vector<std::unique_ptr<GuardedFile>> files;
+  const Outputs second(&gpu, batch);
+  std::vector<CudaSample> samples;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    files.push_back(std::make_unique<GuardedFile>(*batch[i]));
+    files.back()->ForbidPayloads();
+    const CachedImage* cached =
+        cache->Find(batch[i]->name, files.back()->data(), batch[i]->file.size());
+    CHECK(cached != nullptr);
+    samples.push_back({cached->view, WholeImagePlan(cached->view.info, second.data(i)), cached});
+  }
+  files.clear();
+  const uint64_t before = gpu.uploaded_bytes();
+  decoder.Launch(samples, stream.get());
+  CHECK(AllOk(decoder.Wait()) && second.AreRight(batch));
+  const uint64_t uploaded = gpu.uploaded_bytes() - before;
+  CHECK(uploaded == decoder.uploaded_bytes());
+  uint64_t tiles = 0;
+  for (const auto& picture : batch) tiles += picture->view.info.tile_count();
+  CHECK(filled.payload_bytes > 4096 && uploaded < batch.size() * 8192 + tiles * 32);
+  CHECK(cache->statistics().hits == batch.size());
+}
+
+// An image is kept whole, whatever window asked for it.
+void CacheServesAnyWindow() {
+  Pictures batch;
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  const Window windows[] = {{270, 150, 20, 50}, {3, 5, 290, 7}, {0, 0, 300, 200}, {9, 9, 0, 0}};
+  for (const Window& window : windows) {
+    std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
+    for (CudaSample& sample : samples) {
+      CHECK((sample.cached != nullptr) == (&window != windows));
+      sample.plan.window = window;
+      sample.plan.y_stride_bytes = 3 * window.width_px;
+    }
+    decoder.Launch(samples, stream.get());
+    CHECK(AllOk(decoder.Wait()));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const size_t row_bytes = 3 * window.width_px;
+      const Bytes rows = outputs.Read(i, row_bytes * window.height_px);
+      for (uint32_t y = 0; y < window.height_px; ++y) {
+        const uint8_t* expected =
+            batch[i]->samples.data() + 3 * (300 * (window.y_px + y) + window.x_px);
+        CHECK(std::memcmp(rows.data() + row_bytes * y, expected, row_bytes) == 0);
+      }
+    }
+  }
+}
+
+// The uploads of one decoder that fills the cache are late, those of others are not.
+void CacheServesNothingBeforeItIsThere() {
+  const Pictures batch = MakeMixedBatch(4);
+  const Pictures other = MakeMixedBatch(30);
+  EmulatedGpu gpu;
+  const auto late = gpu.MakeStream(Pace::kLazy);
+  const auto early = gpu.MakeStream(Pace::kEager);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  const Outputs first(&gpu, batch);
+  const Outputs second(&gpu, batch);
+  const Outputs third(&gpu, other);
+  BatchDecoder filling(gpu.MakeDevice(Pace::kLazy), cache);
+  BatchDecoder filling_too(gpu.MakeDevice(Pace::kEager), cache);
+  BatchDecoder reading(gpu.MakeDevice(Pace::kEager), cache);
+  filling.Launch(MakeCachedSamples(batch, first, cache.get()), late.get());
+  filling_too.Launch(MakeCachedSamples(other, third, cache.get()), early.get());
+  const std::vector<CudaSample> samples = MakeCachedSamples(batch, second, cache.get());
+  CHECK(samples[0].cached != nullptr);
+  reading.Launch(samples, early.get());
+  CHECK(AllOk(reading.Wait()) && second.AreRight(batch));
+  CHECK(AllOk(filling.Wait()) && first.AreRight(batch));
+  CHECK(AllOk(filling_too.Wait()) && third.AreRight(other));
+}
+
+void CacheNoticesChangedFiles() {
+  const auto make_batch = [](uint32_t seed) {
+    Pictures batch;
+    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, seed));
+    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, seed));
+    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 0}, seed));
+    for (size_t i = 0; i < batch.size(); ++i) batch[i]->name = std::to_string(i) + ".l3";
+    return batch;
+  };
+  const Pictures batch = make_batch(5);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+  decoder.Wait();
+
+  const Pictures changed = make_batch(7);
+  const Outputs new_outputs(&gpu, changed);
+  const std::vector<CudaSample> samples = MakeCachedSamples(changed, new_outputs, cache.get());
+  CHECK(samples[0].cached == nullptr && samples[1].cached == nullptr);
+  CHECK(samples[0].cache_key == nullptr && samples[1].cache_key == nullptr);
+  CHECK(samples[2].cached != nullptr);  // constant tiles stay as long as they were
+  decoder.Launch(samples, stream.get());
+  CHECK(AllOk(decoder.Wait()));
+  for (size_t i : {0, 1}) {
+    CHECK(new_outputs.Read(i, changed[i]->samples.size()) == changed[i]->samples);
+  }
+
+  const Bytes& file = batch[0]->file;
+  CHECK(cache->Find("0.l3", file.data(), file.size()) != nullptr);
+  CHECK(cache->Find("0.l3", file.data(), file.size() - 1) == nullptr);
+  CHECK(cache->Find("0.l3", file.data(), 10) == nullptr);
+  CHECK(cache->Find("0.l3", nullptr, 0) != nullptr);  // the reader skipped it
+  CHECK(cache->Find("3.l3", file.data(), file.size()) == nullptr);
+  CHECK(cache->Find("3.l3", nullptr, 0) == nullptr);
+}
+
+void CacheStaysInItsMemory() {
+  Pictures batch;
+  uint64_t payload_bytes = 0;
+  for (uint32_t i = 0; i < 12; ++i) {
+    batch.push_back(MakePicture({60 + i, 50, 3, 8, EncodeMode::kPacked, 7}, i));
+    payload_bytes += batch.back()->view.payloads_bytes;
+  }
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const Outputs outputs(&gpu, batch);
+  const auto fill = [&](const std::shared_ptr<EncodedCache>& cache) {
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+      CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+    }
+    return cache->statistics();
+  };
+  const uint64_t before = gpu.live_device_bytes();
+  for (uint64_t capacity = 0; capacity < 2 * payload_bytes; capacity += payload_bytes / 3) {
+    const auto cache = MakeCache(&gpu, {capacity, CachePolicy::kThreshold, 0});
+    CHECK(gpu.live_device_bytes() == before);  // nothing up front
+    const CacheStatistics statistics = fill(cache);
+    CHECK(gpu.live_device_bytes() - before == statistics.memory_bytes);
+    CHECK(statistics.memory_bytes <= capacity);
+    CHECK(statistics.payload_bytes <= statistics.memory_bytes);
+    CHECK(statistics.hits == statistics.entries);
+    CHECK((statistics.entries == batch.size()) == (capacity > payload_bytes + 4160));
+  }
+  CHECK(gpu.live_device_bytes() == before);
+
+  const uint64_t threshold = batch[6]->file.size();
+  CHECK(fill(MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, threshold})).entries == 6);
+
+  // A device without memory for it: the batch is decoded all the same.
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  decoder.Launch(MakeSamples(batch, outputs), stream.get());
+  decoder.Launch(MakeSamples(batch, outputs), stream.get());
+  gpu.FailAllocations(0, 1);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+    decoder.Wait();
+    CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+  }
+  CHECK(cache->statistics().entries == 0 && cache->statistics().memory_bytes == 0);
+}
+
+void CacheKeepsTheLargest() {
+  Pictures batch;
+  for (uint32_t i = 0; i < 9; ++i) {
+    batch.push_back(MakePicture({40 + 10 * (i * 5 % 9), 50, 3, 8, EncodeMode::kPacked, 8}, i));
+  }
+  std::vector<size_t> by_size(batch.size());
+  for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
+  std::sort(by_size.begin(), by_size.end(),
+            [&](size_t a, size_t b) { return batch[a]->file.size() > batch[b]->file.size(); });
+  uint64_t capacity = 0;
+  for (size_t i = 0; i < 3; ++i) capacity += batch[by_size[i]]->file.size();
+  capacity += batch[by_size[3]]->file.size() - 1;
+
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {capacity, CachePolicy::kLargest, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  const Outputs outputs(&gpu, batch);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    CHECK(cache->statistics().entries == (epoch < 2 ? 0 : 3));
+    decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+    CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+  }
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Picture& picture = *batch[by_size[i]];
+    const auto* found = cache->Find(picture.name, picture.file.data(), picture.file.size());
+    CHECK((found != nullptr) == (i < 3));
+  }
+}
+
+void CacheIsSharedByADevice() {
+  EmulatedGpu gpu;
+  const auto make_device = [&] { return gpu.MakeDevice(Pace::kLazy); };
+  const CacheOptions options = {1 << 20, CachePolicy::kThreshold, 0};
+  CacheOptions others = options;
+  others.threshold_bytes = 1;
+  auto cache = EncodedCache::OfDevice(0, options, make_device);
+  CHECK(EncodedCache::OfDevice(0, options, make_device) == cache);
+  CHECK(EncodedCache::OfDevice(1, others, make_device) != cache);
+  bool refused = false;
+  try {
+    EncodedCache::OfDevice(0, others, make_device);
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  CHECK(refused);
+  cache = nullptr;
+  cache = EncodedCache::OfDevice(0, others, make_device);
+}
+
+// Decoders on threads, which share a GPU and a cache that fills up on the way.
+void DecodersOnThreads() {
+  const Pictures batch = MakeMixedBatch(4);
+  EmulatedGpu gpu;
+  const auto cache = MakeCache(&gpu, {12 << 10, CachePolicy::kThreshold, 0});
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const auto stream = gpu.MakeStream(kPaces[t % 2]);
+      BatchDecoder decoder(gpu.MakeDevice(kPaces[t / 2]), cache);
+      for (int i = 0; i < 4; ++i) {
+        const Outputs outputs(&gpu, batch);
+        decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+        if (AllOk(decoder.Wait()) && outputs.AreRight(batch)) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 12);
+  const CacheStatistics statistics = cache->statistics();
+  CHECK(statistics.hits + statistics.misses == 12 * batch.size() && statistics.hits > 0);
+  CHECK(statistics.memory_bytes <= 12 << 10);
+}
+
+const std::map<std::string, void (*)()> kTests = {
+    {"batches_in_flight", BatchesInFlight},
+    {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
+    {"cache_is_shared_by_a_device", CacheIsSharedByADevice},
+    {"cache_keeps_the_largest", CacheKeepsTheLargest},
+    {"cache_notices_changed_files", CacheNoticesChangedFiles},
+    {"cache_serves_any_window", CacheServesAnyWindow},
+    {"cache_serves_nothing_before_it_is_there", CacheServesNothingBeforeItIsThere},
+    {"cache_stays_in_its_memory", CacheStaysInItsMemory},
+    {"costly_tiles_first", CostlyTilesFirst},
+    {"damage_stays_in_its_sample", DamageStaysInItsSample},
+    {"decoders_on_threads", DecodersOnThreads},
+    {"destruction_waits_for_its_own_work", DestructionWaitsForItsOwnWork},
+    {"failed_staging", FailedStaging},
+    {"growing_in_flight", GrowingInFlight},
+    {"hundred_megapixels", HundredMegapixels},
+    {"many_tiny_images", ManyTinyImages},
+    {"out_of_memory", OutOfMemory},
+    {"reserved_memory_is_enough", ReservedMemoryIsEnough},
+    {"results_in_order", ResultsInOrder},
+    {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
+    {"uploads_in_chunks", UploadsInChunks},
+};
+
+}  // namespace
+}  // namespace l3
+
+int main(int argc, char** argv) {
+  const std::string name = argc == 2 ? argv[1] : "";
+  if (name == "--list") {
+    for (const auto& test : l3::kTests) std::printf("%s\n", test.first.c_str());
+    return 0;
+  }
+  const auto test = l3::kTests.find(name);
+  if (test == l3::kTests.end()) {
+    std::fprintf(stderr, "usage: l3_batch_test --list | NAME\n");
+    return 2;
+  }
+  try {
+    test->second();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    return 1;
+  }
+}
