@@ -4,12 +4,13 @@
 
 Codecs take turns on each image, round after round, and each codec's best time on
 each image counts: what else the machine does disturbs all alike. MB are 10^6 bytes
-of pixels.
+of pixels. At the end, what a second core adds to the decoding of one large image.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ import matplotlib.pyplot as plt
 from peers import L3, PEERS, PNG, Codec, Image, encode_exactly, images, machine
 from report import RESULTS, markdown_table, write_results
 from rich.progress import track
+
+import l3dali
 
 SPEED_SETS = ("photo/kodak", "photo/large", "gray16/landsat8", "rgb16", "mask")
 # Seconds an encoder may take on an image before it runs once only.
@@ -63,6 +66,20 @@ def measure_image(
         totals[name]["raw"] += image.nbytes
         totals[name]["encode"] += best_encode[name]
         totals[name]["decode"] += best_decode[name]
+
+
+def measure_scaling(data: Path, rounds: int) -> dict[str, float]:
+    """Speed of two threads as a multiple of one, by mode, on the largest image of photo/large."""
+    image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
+    scaling = {}
+    for mode in l3dali.MODES:
+        encoded = l3dali.encode(image, mode=mode)
+        one, two = float("inf"), float("inf")
+        for _ in range(5 * rounds):
+            one = min(one, seconds(functools.partial(l3dali.decode, encoded, threads=1)))
+            two = min(two, seconds(functools.partial(l3dali.decode, encoded, threads=2)))
+        scaling[mode] = one / two
+    return scaling
 
 
 def draw(results: dict[str, dict[str, dict[str, float]]], name: str, out: Path) -> None:
@@ -121,7 +138,12 @@ def main() -> None:
             "x libpng decode",
         ]
         text += f"\n## {name}\n\n" + markdown_table(head, rows)
-    write_results("cpu", "Speed on one core", text, results, args.out)
+    scaling = measure_scaling(args.data, args.rounds)
+    text += (
+        "\n## Two cores\n\nDecoding the largest image of photo/large, speed over one core's:\n\n"
+    )
+    text += markdown_table(["mode", "speed"], [[m, f"{x:.2f}x"] for m, x in scaling.items()])
+    write_results("cpu", "Speed on one core", text, {**results, "two cores": scaling}, args.out)
     draw(results, next(iter(results)), args.out)
 
 

@@ -17,7 +17,8 @@ import l3dali
 
 Image = npt.NDArray[Any]
 
-# Folders of test images, in the order of the tables.
+# Folders of test images, in the order of the tables. "folder@WxH" are pieces of that
+# size, cut out of the folder's images on a grid.
 SETS = (
     "photo/kodak",
     "photo/gb82",
@@ -31,7 +32,12 @@ SETS = (
     "mask",
     "rgba8/dsbowl",
     "rgba8/openclipart",
+    "photo/large@500x375",
+    "photo/large@32x32",
+    "gray16/landsat8@32x32",
 )
+# Pieces that are cut out of one image, at most.
+MAX_PIECES = 24
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,25 @@ def read_image(path: Path) -> Image:
 
 def images(data: Path, name: str) -> Iterator[tuple[Path, Image]]:
     """The images of one set, in name order."""
-    for path in sorted((data / name).glob("*.png")):
-        yield path, read_image(path)
+    folder, _, size = name.partition("@")
+    for path in sorted((data / folder).glob("*.png")):
+        image = read_image(path)
+        if not size:
+            yield path, image
+            continue
+        width, height = map(int, size.split("x"))
+        for piece in _pieces(image, width, height):
+            yield path, piece
+
+
+def _pieces(image: Image, width: int, height: int) -> Iterator[Image]:
+    """Up to MAX_PIECES pieces, spread evenly over the whole ones that the image holds."""
+    columns, rows = image.shape[1] // width, image.shape[0] // height
+    count = min(MAX_PIECES, columns * rows)
+    for i in range(count):
+        row, column = divmod(i * columns * rows // count, columns)
+        top, left = row * height, column * width
+        yield np.ascontiguousarray(image[top : top + height, left : left + width])
 
 
 def encode_exactly(codec: Codec, image: Image) -> bytes | None:

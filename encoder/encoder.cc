@@ -86,6 +86,26 @@ ValueCoding RankedValues(const std::vector<uint8_t>& used) {
   return coding;
 }
 
+template <typename Sample, uint32_t kChannels>
+void LoadChannels(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                  TilePlanes* planes) {
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
+                         uint64_t{rect.x_px} * kChannels * sizeof(Sample);
+    const auto plane_row = [&](uint32_t c) { return planes->plane[c] + y * kMaxPackedTileSide; };
+    for (uint32_t x = 0; x < rect.width_px; ++x) {
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        plane_row(c)[x] = static_cast<uint16_t>(SampleAt<Sample>(row, uint64_t{x} * kChannels + c));
+      }
+    }
+    if (coding.shift == 0 && coding.table.empty()) continue;
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      uint16_t* values = plane_row(c);
+      for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(values[x]);
+    }
+  }
+}
+
 template <typename Sample>
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
               TilePlanes* planes) {
@@ -93,17 +113,11 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   planes->height_px = rect.height_px;
   planes->channels = pixels.channels;
   planes->used_bits = coding.used_bits;
-  for (uint32_t y = 0; y < rect.height_px; ++y) {
-    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
-                         uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
-    for (uint32_t c = 0; c < pixels.channels; ++c) {
-      uint16_t* out = planes->plane[c] + y * kMaxPackedTileSide;
-      for (uint32_t x = 0; x < rect.width_px; ++x) {
-        out[x] = static_cast<uint16_t>(SampleAt<Sample>(row, uint64_t{x} * pixels.channels + c));
-      }
-      if (coding.shift == 0 && coding.table.empty()) continue;
-      for (uint32_t x = 0; x < rect.width_px; ++x) out[x] = coding.Value(out[x]);
-    }
+  switch (pixels.channels) {
+    case 1: return LoadChannels<Sample, 1>(pixels, coding, rect, planes);
+    case 2: return LoadChannels<Sample, 2>(pixels, coding, rect, planes);
+    case 3: return LoadChannels<Sample, 3>(pixels, coding, rect, planes);
+    default: return LoadChannels<Sample, 4>(pixels, coding, rect, planes);
   }
 }
 

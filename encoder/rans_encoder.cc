@@ -126,9 +126,8 @@ void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
   for (size_t place = tile.folded.size(); place > 0;) {
     place -= kRansLanes;
     position = (position == 0 ? tile.channels : position) - 1;
-    begin = kernels.encode(symbols.row_of_level[position], symbols.entry,
-                           tile.folded.data() + place, tile.level.data() + place, long_raw, state,
-                           begin);
+    begin = kernels.encode(symbols.entry[position], tile.folded.data() + place,
+                           tile.level.data() + place, long_raw, state, begin);
   }
 
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(TileCoding::kRans)};

@@ -37,22 +37,18 @@ namespace {
 
 }  // namespace
 
-RansSymbols::RansSymbols(const RansModel& model) : row_of_level{}, entry{} {
+RansSymbols::RansSymbols(const RansModel& model) : entry{} {
   for (uint32_t p = 0; p < kMaxChannels; ++p) {
     for (uint32_t level = 0; level < kRansLevels; ++level) {
-      row_of_level[p][level] = model.table_of_level[p][level] * kRansTokens;
+      const uint16_t* frequency = model.frequency[model.table_of_level[p][level]];
+      uint32_t start = 0;
+      for (uint32_t token = 0; token < kRansTokens; ++token) {
+        entry[p][level * kRansTokens + token] = frequency[token] | start << 16;
+        start += frequency[token];
+      }
     }
-    row_of_level[p][kIdleLevel] = kIdleRow;
+    entry[p][kIdleLevel * kRansTokens] = kRansScale;
   }
-  for (uint32_t t = 0; t < model.table_count; ++t) {
-    uint32_t start = 0;
-    for (uint32_t token = 0; token < kRansTokens; ++token) {
-      const uint32_t frequency = model.frequency[t][token];
-      entry[t * kRansTokens + token] = frequency | start << 16;
-      start += frequency;
-    }
-  }
-  entry[kIdleRow] = kRansScale;
 }
 
 const RansKernels& GetRansKernels() {

@@ -2,6 +2,7 @@
 // instruction sets from rans_kernels.inc; all give the same result.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/rans_model.h"
@@ -34,12 +35,11 @@ struct RansRunModel {
   const uint16_t* magnitude[2];  // of the channels before
 };
 
-// Each has a place for every sample of the run, and not one more is written.
 struct RansRunResult {
   uint16_t* folded;
   uint8_t* level;
-  uint16_t* energy;
   uint16_t* magnitude;
+  uint16_t* energy;  // a place for every sample of the run; not one more is written
 };
 
 // Columns of the products below: unknowns, then the target.
@@ -50,15 +50,15 @@ constexpr uint32_t kRansProductBlock = 512;
 constexpr int32_t kMaxRansDifference = 255;
 constexpr int32_t kMaxRansWeight = 128;
 
-// The symbols of a model. Entry kRansIdleRow is of no sample: it leaves states alone.
+// The symbols of a model, by channel: kRansTokens of each level. Level kIdleLevel is of no
+// sample: its token 0 leaves states alone.
 struct RansSymbols {
   static constexpr uint32_t kIdleLevel = kRansLevels;
-  static constexpr uint32_t kIdleRow = kMaxRansTables * kRansTokens;
 
   explicit RansSymbols(const RansModel& model);
 
-  uint32_t row_of_level[kMaxChannels][kRansLevels + 1];  // where a level's symbols begin
-  uint32_t entry[kIdleRow + 1];                          // frequency, and from bit 16 on start
+  // The frequency, and from bit 16 on the start.
+  uint32_t entry[kMaxChannels][(kIdleLevel + 1) * kRansTokens];
 };
 
 // Where columns of a run come from and go to.
@@ -94,8 +94,8 @@ struct RansKernels {
   // Puts one sample of every lane into the states, and what these lose, from the
   // last lane to the first, before `end`. Returns where that begins; up to a word
   // before it may be overwritten.
-  uint8_t* (*encode)(const uint32_t* row_of_level, const uint32_t* entry, const uint16_t* folded,
-                     const uint8_t* level, bool long_raw, uint32_t* state, uint8_t* end);
+  uint8_t* (*encode)(const uint32_t* entry, const uint16_t* folded, const uint8_t* level,
+                     bool long_raw, uint32_t* state, uint8_t* end);
 };
 
 // The fastest this machine has.

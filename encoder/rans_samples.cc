@@ -72,7 +72,11 @@ void RansSamples::FindTaps() {
 }
 
 RansRun RansSamples::GetRun(uint32_t position, Wave wave) const {
-  RansRun run{wave.count, GetRansRole(channels_, position), used_bits_, values(position, wave), {}};
+  RansRun run;  // not cleared: that takes longer than the rest
+  run.count = wave.count;
+  run.role = GetRansRole(channels_, position);
+  run.used_bits = used_bits_;
+  run.value = values(position, wave);
   const ptrdiff_t at = static_cast<ptrdiff_t>(At(wave));
   for (uint32_t i = 0; i < RansTapCount(run.role); ++i) {
     const Tap tap = tap_[position][i];
@@ -106,7 +110,7 @@ void RansSamples::Model(const RansSettings& settings, const RansPlan& plan) {
                                     {magnitude[0], magnitude[1]}};
         kernels.model(GetRun(p, wave), model,
                       {folded_[p].data() + At(wave), level_[p].data() + At(wave),
-                       now.at(wave.first_row), magnitude[p]});
+                       magnitude[p], now.at(wave.first_row)});
       }
       // What the next wave finds outside the tile: east of a row that has ended, ...
       if (number >= width_ && (number - width_) % 2 == 0) {
