@@ -145,7 +145,7 @@ def rans_streams(draw: st.DrawFn) -> bytes:
         place = draw(st.integers(0, len(stream.chunks)))
         stream.chunks.insert(place, build.rans_model_chunk(model))
     sets = draw(st.lists(st.integers(0, 3), min_size=channels, max_size=channels))
-    spread = draw(st.sampled_from([8, 127]))
+    spread = draw(st.sampled_from([8, 48, 80, 127]))
     noise = draw(st.sampled_from([1, 9, value_limit]))
     y, x, channel = np.ogrid[: stream.height, : stream.width, :channels]
     image = 3 * x + 2 * y + 40 * channel + rng.integers(0, noise, (len(y), x.size, channels))

@@ -11,8 +11,16 @@
 namespace l3 {
 namespace {
 
-// What decodes a tile on `engine`, or null.
-decltype(&DecodeTile) FindEngine(CpuEngine engine) {
+void DecodeTilesByCore(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                       TileJob* jobs, uint32_t count) {
+  for (TileJob* job = jobs; job < jobs + count; ++job) {
+    if (job->status != Status::kOk) continue;
+    job->status = DecodeTile(info, map, rans, job->tile, job->payload, job->size, job->output);
+  }
+}
+
+// What decodes tiles on `engine`, or null.
+decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
@@ -20,18 +28,17 @@ decltype(&DecodeTile) FindEngine(CpuEngine engine) {
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512vbmi") &&
-                          __builtin_cpu_supports("avx512vbmi2") &&
-                          __builtin_cpu_supports("avx512vnni");
-  if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTileAvx512;
-  if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTileAvx2;
+                          __builtin_cpu_supports("avx512vbmi2");
+  if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTilesAvx512;
+  if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTilesAvx2;
 #endif
-  return any || engine == CpuEngine::kScalar ? DecodeTile : nullptr;
+  return any || engine == CpuEngine::kScalar ? DecodeTilesByCore : nullptr;
 }
 
 // What stores a decoded tile on that engine.
-decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTile) decode_tile) {
+decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
 #if defined(__x86_64__)
-  if (decode_tile != DecodeTile) return StoreRectAvx2;
+  if (decode_tiles != DecodeTilesByCore) return StoreRectAvx2;
 #endif
   return StoreRect;
 }
@@ -66,6 +73,12 @@ void FillBands(const OutputPlan& plan) {
   }
 }
 
+// Keeps the first bad tile.
+void Note(const TileJob& job, DecodeResult* result) {
+  if (job.status == Status::kOk) return;
+  if (result->status == Status::kOk || job.tile < result->tile) *result = {job.status, job.tile};
+}
+
 }  // namespace
 
 bool IsAvailable(CpuEngine engine) { return FindEngine(engine) != nullptr; }
@@ -85,8 +98,8 @@ struct CpuDecoder::LazyRansTables {
 
 CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     : view_(view),
-      decode_tile_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
-      store_rect_(FindStore(decode_tile_)),
+      decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
+      store_rect_(FindStore(decode_tiles_)),
       rans_(std::make_unique<LazyRansTables>()) {
   map_ = SampleMap{nullptr, 1u << view.info.used_bits, view.info.shift};
   if (view.value_count != 0) {
@@ -101,42 +114,39 @@ CpuDecoder::~CpuDecoder() = default;
 CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
 CpuDecoder& CpuDecoder::operator=(CpuDecoder&&) noexcept = default;
 
-Status CpuDecoder::FindPayload(uint32_t tile, Payload* payload) const {
+TileJob CpuDecoder::MakeJob(uint32_t tile, const ImageOutput& output) const {
   const uint64_t begin = view_.PayloadBegin(tile);
   const uint64_t end = view_.PayloadEnd(tile);
-  // Only if somebody changed the index since ParseImage() judged it.
-  if (begin >= end || end > view_.payloads_bytes) return Status::kCorruptHeader;
-  *payload = {view_.payloads + begin, static_cast<uint32_t>(end - begin)};
-  return Status::kOk;
+  // False only if somebody changed the index since ParseImage() judged it.
+  const bool sound = begin < end && end <= view_.payloads_bytes;
+  if (!sound) return {tile, nullptr, 0, output, Status::kCorruptHeader};
+  return {tile, view_.payloads + begin, static_cast<uint32_t>(end - begin), output, Status::kOk};
 }
 
-Status CpuDecoder::DecodeOneTile(uint32_t tile, const ImageOutput& output) const {
-  Payload payload;
-  const Status status = FindPayload(tile, &payload);
-  if (status != Status::kOk) return status;
-  const bool is_rans = payload.data[4] == static_cast<uint8_t>(TileCoding::kRans);
-  return decode_tile_(view_.info, map_, is_rans ? rans_->Get(view_) : nullptr, tile, payload.data,
-                      payload.size, output);
+void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
+  const bool any_rans = std::any_of(jobs, jobs + count, [](const TileJob& job) {
+    return job.status == Status::kOk && job.payload[4] == static_cast<uint8_t>(TileCoding::kRans);
+  });
+  decode_tiles_(view_.info, map_, any_rans ? rans_->Get(view_) : nullptr, jobs, count);
 }
 
 // Large tiles are stored ones (format.md 5).
 Status CpuDecoder::DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const {
-  Payload payload;
-  Status status = FindPayload(tile, &payload);
-  if (status != Status::kOk) return status;
+  const TileJob job = MakeJob(tile, {});
+  if (job.status != Status::kOk) return job.status;
   const ImageInfo& info = view_.info;
-  if (PayloadCheck(payload.data, payload.size) != LoadU32(payload.data)) {
+  if (PayloadCheck(job.payload, job.size) != LoadU32(job.payload)) {
     return Status::kChecksumMismatch;
   }
   TilePayload parsed;
-  status = ParseTilePayload(info, payload.data, payload.size, &parsed);
+  Status status = ParseTilePayload(info, job.payload, job.size, &parsed);
   if (status != Status::kOk) return status;
   const TileRect rect = GetTileRect(info, tile);
   const uint64_t row_bytes = uint64_t{rect.width_px} * info.pixel_bytes();
   status = CheckBodyEnd(parsed, kTileHeaderBytes + row_bytes * rect.height_px);
   if (status != Status::kOk) return status;
 
-  const uint8_t* in = payload.data + kTileHeaderBytes;
+  const uint8_t* in = job.payload + kTileHeaderBytes;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
       const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
@@ -153,10 +163,15 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_
 DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
                                      const ImageOutput& output) const {
   DecodeResult result{Status::kOk, 0};
-  for (uint32_t tile = begin; tile < end; ++tile) {
-    const TileRect rect = GetTileRect(view_.info, tile);
-    const Status status = DecodeOneTile(tile, OutputOfTile(view_.info, output, rect));
-    if (result.status == Status::kOk) result = {status, tile};
+  for (uint32_t tile = begin; tile < end;) {
+    TileJob jobs[kMaxTileJobs];
+    uint32_t count = 0;
+    for (; count < kMaxTileJobs && tile < end; ++tile) {
+      const TileRect rect = GetTileRect(view_.info, tile);
+      jobs[count++] = MakeJob(tile, OutputOfTile(view_.info, output, rect));
+    }
+    RunJobs(jobs, count);
+    for (uint32_t k = 0; k < count; ++k) Note(jobs[k], &result);
   }
   return result;
 }
@@ -168,30 +183,48 @@ DecodeResult CpuDecoder::DecodeWindow(const OutputPlan& plan, uint32_t row_begin
   const TileSpan span = TilesOfWindow(info, plan.window);
   row_begin = std::max(row_begin, span.row_begin);
   row_end = std::min(row_end, span.row_end);
+  const size_t scratch_bytes = ScratchBytes(info);
   std::unique_ptr<uint8_t[]> scratch;
+  const auto get_scratch = [&](uint32_t i) {
+    if (!scratch) scratch.reset(new uint8_t[kMaxTileJobs * scratch_bytes]);
+    return scratch.get() + i * scratch_bytes;
+  };
   DecodeResult result{Status::kOk, 0};
+  TileJob jobs[kMaxTileJobs];
+  bool in_scratch[kMaxTileJobs];
+  uint32_t count = 0;
+  const auto run = [&] {
+    RunJobs(jobs, count);
+    for (uint32_t k = 0; k < count; ++k) {
+      if (jobs[k].status == Status::kOk && in_scratch[k]) {
+        store_rect_(info, plan, GetTileRect(info, jobs[k].tile), jobs[k].output);
+      }
+      Note(jobs[k], &result);
+    }
+    count = 0;
+  };
   for (uint32_t row = row_begin; row < row_end; ++row) {
     for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
       const uint32_t tile = row * info.tile_columns() + column;
       const TileRect rect = GetTileRect(info, tile);
       const TileRect part = ClipToWindow(plan.window, rect);
-      Status status;
-      if (stored_image && part.width_px == rect.width_px && part.height_px == rect.height_px) {
-        uint8_t* place = plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0);
-        status = DecodeOneTile(tile, {place, static_cast<uint64_t>(plan.y_stride_bytes)});
+      const bool whole = part.width_px == rect.width_px && part.height_px == rect.height_px;
+      in_scratch[count] = !stored_image || !whole;
+      ImageOutput output;
+      if (!in_scratch[count]) {
+        output = {plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0),
+                  static_cast<uint64_t>(plan.y_stride_bytes)};
+      } else if (HasLargeTiles(info)) {
+        Note({tile, nullptr, 0, {}, DecodeLargeTile(tile, plan, get_scratch(0))}, &result);
+        continue;
       } else {
-        if (!scratch) scratch.reset(new uint8_t[ScratchBytes(info)]);
-        if (HasLargeTiles(info)) {
-          status = DecodeLargeTile(tile, plan, scratch.get());
-        } else {
-          const ImageOutput pixels = {scratch.get(), uint64_t{rect.width_px} * info.pixel_bytes()};
-          status = DecodeOneTile(tile, pixels);
-          if (status == Status::kOk) store_rect_(info, plan, rect, pixels);
-        }
+        output = {get_scratch(count), uint64_t{rect.width_px} * info.pixel_bytes()};
       }
-      if (result.status == Status::kOk) result = {status, tile};
+      jobs[count++] = MakeJob(tile, output);
+      if (count == kMaxTileJobs) run();
     }
   }
+  run();
   return result;
 }
 

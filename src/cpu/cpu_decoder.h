@@ -13,11 +13,13 @@
 
 namespace l3 {
 
+struct TileJob;
+
 enum class CpuEngine {
   kAuto,    // the fastest this machine has
   kScalar,  // the core itself
   kAvx2,    // with F16C
-  kAvx512,  // with VBMI, VBMI2 and VNNI
+  kAvx512,  // with VBMI and VBMI2
 };
 
 // Whether this build and this machine can run `engine`.
@@ -47,22 +49,19 @@ class CpuDecoder {
   // Decodes the tiles that the window touches and that are in rows of tiles
   // [row_begin, row_end), those behind a bad one too; no other payload is read. What they
   // have of the window goes where `plan` says. Apart from tiles that leave as stored and
-  // whole, they take a buffer of a tile, at most 512 KiB.
+  // whole, they take buffers of two tiles, at most 512 KiB each.
   DecodeResult DecodeWindow(const OutputPlan& plan, uint32_t row_begin, uint32_t row_end) const;
 
  private:
   struct LazyRansTables;
-  struct Payload {
-    const uint8_t* data;
-    uint32_t size;
-  };
 
-  Status FindPayload(uint32_t tile, Payload* payload) const;
-  Status DecodeOneTile(uint32_t tile, const ImageOutput& output) const;
+  TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
+  void RunJobs(TileJob* jobs, uint32_t count) const;
   Status DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const;
 
   ImageView view_;
-  decltype(&DecodeTile) decode_tile_;
+  void (*decode_tiles_)(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                        TileJob* jobs, uint32_t count);
   decltype(&StoreRect) store_rect_;
   std::unique_ptr<uint16_t[]> value_table_;
   SampleMap map_;

@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/rans.h"
@@ -19,6 +20,7 @@ class WordReader {
  public:
   static constexpr uint32_t kStepBytes = 2 * kRansLanes;
 
+  WordReader() = default;
   WordReader(const uint8_t* payload, uint32_t size, uint32_t offset)
       : tail_begin_(size - std::min(size, kStepBytes)), size_(size), pos_(offset) {
     payload_ = payload;
@@ -36,154 +38,177 @@ class WordReader {
   uint32_t pos() const { return pos_; }
 
  private:
-  const uint8_t* payload_;
-  uint32_t tail_begin_;
-  uint32_t size_;
-  uint32_t pos_;
+  const uint8_t* payload_ = nullptr;
+  uint32_t tail_begin_ = 0;
+  uint32_t size_ = 0;
+  uint32_t pos_ = 0;
   uint8_t tail_[3 * kStepBytes] = {};
 };
 
 // What one step does in which lanes.
-struct StepMasks {
+struct StepLanes {
   uint32_t active;
   uint32_t first;  // in the first column
   uint32_t last;   // in the last column
 };
 
+// Taps that are multiplied together. In the first of a pair's lanes lies a value, in
+// the second, but for other channels, the value above it.
+constexpr uint8_t kTapPairs[kMaxRansTaps / 2][2] = {{0, 6}, {1, 4},   {3, 2},   {5, 7},
+                                                    {8, 9}, {11, 10}, {12, 13}, {15, 14}};
+
 #define L3_RANS_AVX2 __attribute__((target("avx2,popcnt")))
-#define L3_RANS_AVX512                                                                  \
-  __attribute__((target("avx2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2," \
-                        "avx512vnni")))
+#define L3_RANS_AVX512 \
+  __attribute__((target("avx2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")))
 
 namespace avx2 {
 
 #define L3_RANS_TARGET L3_RANS_AVX2
-#define L3_OP L3_RANS_AVX2 inline
+#define L3_OP L3_RANS_AVX2 __attribute__((always_inline)) inline
 using Vector = __m256i;
-constexpr uint32_t kWidth = 8;
-constexpr uint32_t kParts = 4;
-using Mask = __m256i;  // all bits of a lane, or none
+struct Wide {
+  Vector half[2];
+};
+constexpr uint32_t kWidth = 16;
+constexpr uint32_t kParts = 2;
 
 L3_OP Vector Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 L3_OP void Store(void* p, Vector v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 L3_OP Vector Fill(uint32_t v) { return _mm256_set1_epi32(static_cast<int>(v)); }
+L3_OP Vector Fill16(uint32_t v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+L3_OP Vector Repeat16Bytes(const uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+L3_OP Vector And(Vector a, Vector b) { return _mm256_and_si256(a, b); }
+L3_OP Vector AndNot(Vector a, Vector b) { return _mm256_andnot_si256(b, a); }
+L3_OP Vector Or(Vector a, Vector b) { return _mm256_or_si256(a, b); }
+L3_OP Vector Xor(Vector a, Vector b) { return _mm256_xor_si256(a, b); }
+L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
+  return _mm256_blendv_epi8(no, yes, mask);
+}
 L3_OP Vector Add(Vector a, Vector b) { return _mm256_add_epi32(a, b); }
 L3_OP Vector Sub(Vector a, Vector b) { return _mm256_sub_epi32(a, b); }
 L3_OP Vector Mul(Vector a, Vector b) { return _mm256_mullo_epi32(a, b); }
-L3_OP Vector And(Vector a, Vector b) { return _mm256_and_si256(a, b); }
-L3_OP Vector Or(Vector a, Vector b) { return _mm256_or_si256(a, b); }
-L3_OP Vector Xor(Vector a, Vector b) { return _mm256_xor_si256(a, b); }
-L3_OP Vector AndNot(Vector a, Vector b) { return _mm256_andnot_si256(b, a); }
-L3_OP Vector Merge(Vector a, Vector b, Vector bytes) { return _mm256_blendv_epi8(a, b, bytes); }
+L3_OP Vector Min(Vector a, Vector b) { return _mm256_min_epi32(a, b); }
+L3_OP Vector Max(Vector a, Vector b) { return _mm256_max_epi32(a, b); }
 template <int kBits>
 L3_OP Vector ShiftLeft(Vector v) { return _mm256_slli_epi32(v, kBits); }
 template <int kBits>
 L3_OP Vector ShiftRight(Vector v) { return _mm256_srli_epi32(v, kBits); }
 template <int kBits>
 L3_OP Vector ShiftRightSigned(Vector v) { return _mm256_srai_epi32(v, kBits); }
-template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) { return _mm256_slli_epi16(v, kBits); }
 L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm256_sllv_epi32(v, bits); }
 L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm256_srlv_epi32(v, bits); }
-L3_OP Vector Min(Vector a, Vector b) { return _mm256_min_epi32(a, b); }
-L3_OP Vector Max(Vector a, Vector b) { return _mm256_max_epi32(a, b); }
-L3_OP Vector Clamp(Vector v, Vector high) { return Min(Max(v, _mm256_setzero_si256()), high); }
-L3_OP Vector AbsoluteDifference8(Vector a, Vector b) {
-  return Or(_mm256_subs_epu8(a, b), _mm256_subs_epu8(b, a));
-}
-L3_OP Vector AbsoluteDifference(Vector a, Vector b) { return _mm256_abs_epi32(Sub(a, b)); }
-L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
-L3_OP Vector AddDotBytes(Vector sum, Vector a, Vector b) {
-  const Vector even = DotPairs(And(a, Fill(0x00FF00FF)), _mm256_srai_epi16(ShiftLeft16<8>(b), 8));
-  const Vector odd = DotPairs(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
-  return Add(sum, Add(even, odd));
-}
-L3_OP Vector JoinHalves(Vector low, Vector high) { return _mm256_blend_epi16(low, high, 0xAA); }
-template <int kA, int kB, int kC, int kD>
-L3_OP Vector ShuffleBytes(Vector v) {
-  constexpr int kOrder = kA | kB << 8 | kC << 16 | kD << 24;
-  return _mm256_shuffle_epi8(
-      v, _mm256_add_epi32(_mm256_set1_epi32(kOrder),
-                          _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404,
-                                            0x08080808, 0x0C0C0C0C)));
-}
-L3_OP Mask ToMask(uint32_t lanes, uint32_t part) {
-  const Vector bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  return _mm256_cmpeq_epi32(And(Fill(lanes >> (kWidth * part)), bits), bits);
-}
-L3_OP Vector Select(Mask mask, Vector yes, Vector no) { return _mm256_blendv_epi8(no, yes, mask); }
-L3_OP uint32_t ToBits(Mask mask) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
-}
-L3_OP uint32_t IsLess(Vector a, Vector b) {
-  return ToBits(_mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a)) ^ 0xFF;
-}
-L3_OP uint32_t IsEqual(Vector a, Vector b) { return ToBits(_mm256_cmpeq_epi32(a, b)); }
-L3_OP Vector Gather(const uint32_t* base, Vector index) {
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(base), index, 4);
-}
 L3_OP Vector FloatBits(Vector v) { return _mm256_castps_si256(_mm256_cvtepi32_ps(v)); }
-L3_OP Vector LookUp8(Vector table, Vector index) {
-  return _mm256_permutevar8x32_epi32(table, index);
+L3_OP Vector Add16(Vector a, Vector b) { return _mm256_add_epi16(a, b); }
+L3_OP Vector Sub16(Vector a, Vector b) { return _mm256_sub_epi16(a, b); }
+L3_OP Vector Mul16(Vector a, Vector b) { return _mm256_mullo_epi16(a, b); }
+L3_OP Vector Min16(Vector a, Vector b) { return _mm256_min_epi16(a, b); }
+L3_OP Vector Max16(Vector a, Vector b) { return _mm256_max_epi16(a, b); }
+L3_OP Vector LeastOf16(Vector a, Vector b) { return _mm256_min_epu16(a, b); }
+L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm256_adds_epu16(a, b); }
+L3_OP Vector Excess16(Vector a, Vector b) { return _mm256_subs_epu16(a, b); }
+L3_OP Vector Average16(Vector a, Vector b) { return _mm256_avg_epu16(a, b); }
+template <int kBits>
+L3_OP Vector ShiftLeft16(Vector v) { return _mm256_slli_epi16(v, kBits); }
+template <int kBits>
+L3_OP Vector ShiftRight16(Vector v) { return _mm256_srli_epi16(v, kBits); }
+L3_OP Vector FitsWord(Vector v) {
+  return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v);
 }
+L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
+L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
+L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
+L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
+L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm256_maddubs_epi16(a, b); }
+L3_OP Vector JoinHalves(Vector low, Vector high) { return _mm256_blend_epi16(low, high, 0xAA); }
+L3_OP Vector LookUp16(Vector table, Vector index) { return _mm256_shuffle_epi8(table, index); }
+L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
+L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
+L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm256_unpacklo_epi8(a, b); }
+L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm256_unpackhi_epi8(a, b); }
+L3_OP Vector Pack(Vector low, Vector high) { return _mm256_packus_epi32(low, high); }
+
+L3_OP Vector MaskOf(uint32_t lanes, uint32_t part) {
+  const Vector bits = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
+                                        8192, 16384, -32768);
+  return _mm256_cmpeq_epi16(And(Fill16(lanes >> (kWidth * part)), bits), bits);
+}
+L3_OP uint32_t LanesOf(const Vector* mask) {
+  const Vector bytes = _mm256_packs_epi16(mask[0], mask[1]);
+  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8)));
+}
+
 struct Table64 {
   Vector quarter[4];  // 16 bytes each, in both halves
 };
 L3_OP Table64 LoadTable64(const uint8_t* bytes) {
   Table64 table;
-  for (uint32_t i = 0; i < 4; ++i) {
-    table.quarter[i] = _mm256_broadcastsi128_si256(
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * i)));
-  }
+  for (uint32_t i = 0; i < 4; ++i) table.quarter[i] = Repeat16Bytes(bytes + 16 * i);
   return table;
 }
-L3_OP Vector LookUp64(const Table64& table, Vector index) {
-  Vector found = _mm256_setzero_si256();
-  for (uint32_t i = 0; i < 4; ++i) {
-    // Bytes that are not of this quarter get their highest bit, and find 0.
-    const Vector place = _mm256_sub_epi8(index, Fill(16 * i));
-    found = Or(found, _mm256_shuffle_epi8(table.quarter[i],
-                                          _mm256_adds_epu8(place, _mm256_set1_epi8(0x70))));
-  }
-  return And(found, Fill(0xFF));
-}
-L3_OP void MoveUp(const Vector* v, uint32_t first, Vector* out) {
-  const Vector one_up = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
-  Vector below = Fill(first);
-  for (uint32_t i = 0; i < kParts; ++i) {
-    const Vector rotated = _mm256_permutevar8x32_epi32(v[i], one_up);
-    out[i] = _mm256_blend_epi32(rotated, below, 1);
-    below = rotated;
-  }
+L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
+  const Vector place = _mm256_packus_epi16(index[0], index[1]);
+  // Bytes are chosen by their highest bit, where these have bits 4 and 5 of the place.
+  const Vector odd = ShiftLeft16<3>(place);
+  const Vector upper = ShiftLeft16<2>(place);
+  const Vector low = SelectOf(odd, LookUp16(table.quarter[1], place),
+                            LookUp16(table.quarter[0], place));
+  const Vector high = SelectOf(odd, LookUp16(table.quarter[3], place),
+                             LookUp16(table.quarter[2], place));
+  const Vector bytes = SelectOf(upper, high, low);
+  found[0] = ZipLow8(bytes, bytes);
+  found[1] = ZipHigh8(bytes, bytes);
 }
 
-// For each set of lanes the number, among those in the set, of each lane.
+// Four loads and inserts for half a register are faster than a gather.
+L3_OP __m128i LookUp4(const uint32_t* table, const uint16_t* index) {
+  uint64_t q;
+  std::memcpy(&q, index, 8);
+  return _mm_setr_epi32(static_cast<int>(table[q & 0xFFFF]), static_cast<int>(table[q >> 16 & 0xFFFF]),
+                        static_cast<int>(table[q >> 32 & 0xFFFF]), static_cast<int>(table[q >> 48]));
+}
+L3_OP Wide LookUp(const uint32_t* table, Vector index) {
+  alignas(32) uint16_t at[kWidth];
+  Store(at, index);
+  __asm__("" : "+m"(at));
+  Wide found;
+  for (uint32_t half = 0; half < 2; ++half) {
+    found.half[half] = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(LookUp4(table, at + 4 * half)), LookUp4(table, at + 8 + 4 * half), 1);
+  }
+  return found;
+}
+
+// For each set of 8 lanes, where the bytes of each lane's word lie among those in turn.
 struct SpreadTable {
-  uint8_t at[256][8];
+  uint8_t at[256][16];
 };
 constexpr SpreadTable MakeSpreadTable() {
   SpreadTable table{};
   for (uint32_t lanes = 0; lanes < 256; ++lanes) {
-    uint8_t number = 0;
+    uint8_t place = 0;
     for (uint32_t lane = 0; lane < 8; ++lane) {
-      table.at[lanes][lane] = number;
-      number = static_cast<uint8_t>(number + (lanes >> lane & 1));
+      const bool here = (lanes >> lane & 1) != 0;
+      table.at[lanes][2 * lane] = here ? place++ : 0x80;
+      table.at[lanes][2 * lane + 1] = here ? place++ : 0x80;
     }
   }
   return table;
 }
 constexpr SpreadTable kSpreadTable = MakeSpreadTable();
 
-L3_OP void Refill(uint32_t lanes, const uint8_t* words, Vector* state) {
+L3_OP __m128i SpreadTo8(uint32_t lanes, uint32_t group, const uint8_t* words) {
+  const uint32_t before = lanes & ((1u << (8 * group)) - 1);
+  const uint8_t* next = words + 2 * __builtin_popcount(before);
+  return _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)),
+                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(
+                              kSpreadTable.at[lanes >> (8 * group) & 0xFF])));
+}
+L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
   for (uint32_t i = 0; i < kParts; ++i) {
-    const uint32_t here = lanes >> (kWidth * i) & 0xFF;
-    const Vector order = _mm256_cvtepu8_epi32(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kSpreadTable.at[here])));
-    const Vector in_turn = _mm256_cvtepu16_epi32(
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(words)));
-    const Vector word = _mm256_permutevar8x32_epi32(in_turn, order);
-    state[i] = Select(ToMask(lanes, i), Or(ShiftLeft<16>(state[i]), word), state[i]);
-    words += 2 * __builtin_popcount(here);
+    word[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(SpreadTo8(lanes, 2 * i, words)),
+                                      SpreadTo8(lanes, 2 * i + 1, words), 1);
   }
 }
 
@@ -197,98 +222,110 @@ L3_OP void Refill(uint32_t lanes, const uint8_t* words, Vector* state) {
 namespace avx512 {
 
 #define L3_RANS_TARGET L3_RANS_AVX512
-#define L3_OP L3_RANS_AVX512 inline
+#define L3_OP L3_RANS_AVX512 __attribute__((always_inline)) inline
 using Vector = __m512i;
-constexpr uint32_t kWidth = 16;
-constexpr uint32_t kParts = 2;
-using Mask = __mmask16;
+// 32 bits a lane, where a Vector has 16.
+struct Wide {
+  Vector half[2];
+};
+constexpr uint32_t kWidth = 32;
+constexpr uint32_t kParts = 1;
 
 L3_OP Vector Load(const void* p) { return _mm512_loadu_si512(p); }
 L3_OP void Store(void* p, Vector v) { _mm512_storeu_si512(p, v); }
 L3_OP Vector Fill(uint32_t v) { return _mm512_set1_epi32(static_cast<int>(v)); }
+L3_OP Vector Fill16(uint32_t v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+// 16 bytes again and again.
+L3_OP Vector Repeat16Bytes(const uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+L3_OP Vector And(Vector a, Vector b) { return _mm512_and_si512(a, b); }
+L3_OP Vector AndNot(Vector a, Vector b) { return _mm512_andnot_si512(b, a); }  // a & ~b
+L3_OP Vector Or(Vector a, Vector b) { return _mm512_or_si512(a, b); }
+L3_OP Vector Xor(Vector a, Vector b) { return _mm512_xor_si512(a, b); }
+// By the bits of a mask, all or none of a lane.
+L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
+  return _mm512_ternarylogic_epi32(mask, yes, no, 0xCA);
+}
+// On 32 bits.
 L3_OP Vector Add(Vector a, Vector b) { return _mm512_add_epi32(a, b); }
 L3_OP Vector Sub(Vector a, Vector b) { return _mm512_sub_epi32(a, b); }
 L3_OP Vector Mul(Vector a, Vector b) { return _mm512_mullo_epi32(a, b); }
-L3_OP Vector And(Vector a, Vector b) { return _mm512_and_si512(a, b); }
-L3_OP Vector Or(Vector a, Vector b) { return _mm512_or_si512(a, b); }
-L3_OP Vector Xor(Vector a, Vector b) { return _mm512_xor_si512(a, b); }
-// b where bits of `bits` are set, else a
-L3_OP Vector Merge(Vector a, Vector b, Vector bits) {
-  return _mm512_ternarylogic_epi32(bits, b, a, 0xCA);
-}
-L3_OP Vector AndNot(Vector a, Vector b) { return _mm512_andnot_si512(b, a); }  // a & ~b
+L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
+L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
 L3_OP Vector ShiftLeft(Vector v) { return _mm512_slli_epi32(v, kBits); }
 template <int kBits>
 L3_OP Vector ShiftRight(Vector v) { return _mm512_srli_epi32(v, kBits); }
 template <int kBits>
 L3_OP Vector ShiftRightSigned(Vector v) { return _mm512_srai_epi32(v, kBits); }
-template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) { return _mm512_slli_epi16(v, kBits); }
 L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm512_sllv_epi32(v, bits); }
 L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm512_srlv_epi32(v, bits); }
-L3_OP Vector Clamp(Vector v, Vector high) {
-  return _mm512_min_epi32(_mm512_max_epi32(v, _mm512_setzero_si512()), high);
+L3_OP Vector FloatBits(Vector v) { return _mm512_castps_si512(_mm512_cvtepi32_ps(v)); }
+// On 16 bits: signed, or where the name is LeastOf, Capped, Excess or Average, unsigned.
+L3_OP Vector Add16(Vector a, Vector b) { return _mm512_add_epi16(a, b); }
+L3_OP Vector Sub16(Vector a, Vector b) { return _mm512_sub_epi16(a, b); }
+L3_OP Vector Mul16(Vector a, Vector b) { return _mm512_mullo_epi16(a, b); }
+L3_OP Vector Min16(Vector a, Vector b) { return _mm512_min_epi16(a, b); }
+L3_OP Vector Max16(Vector a, Vector b) { return _mm512_max_epi16(a, b); }
+L3_OP Vector LeastOf16(Vector a, Vector b) { return _mm512_min_epu16(a, b); }
+L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm512_adds_epu16(a, b); }
+L3_OP Vector Excess16(Vector a, Vector b) { return _mm512_subs_epu16(a, b); }   // 0 if negative
+L3_OP Vector Average16(Vector a, Vector b) { return _mm512_avg_epu16(a, b); }  // rounded up
+template <int kBits>
+L3_OP Vector ShiftLeft16(Vector v) { return _mm512_slli_epi16(v, kBits); }
+template <int kBits>
+L3_OP Vector ShiftRight16(Vector v) { return _mm512_srli_epi16(v, kBits); }
+// A mask of the lanes below 2^16.
+L3_OP Vector FitsWord(Vector v) {
+  return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);
 }
-L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
-L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
-L3_OP Vector AbsoluteDifference8(Vector a, Vector b) {
-  return Or(_mm512_subs_epu8(a, b), _mm512_subs_epu8(b, a));
-}
-L3_OP Vector AbsoluteDifference(Vector a, Vector b) { return _mm512_abs_epi32(Sub(a, b)); }
+L3_OP Vector PackMasks(Vector low, Vector high) { return _mm512_packs_epi32(low, high); }
+// On bytes.
+L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
+L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }
 // Of pairs of signed 16-bit numbers, the sum of products.
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm512_madd_epi16(a, b); }
-// sum + the products of four unsigned bytes and four signed ones
-L3_OP Vector AddDotBytes(Vector sum, Vector a, Vector b) { return _mm512_dpbusd_epi32(sum, a, b); }
-// 16-bit halves: the high one from b
+// Of pairs of unsigned and signed bytes, the sum of products, limited to 16 bits.
+L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm512_maddubs_epi16(a, b); }
+// 16-bit halves: the high one from `high`
 L3_OP Vector JoinHalves(Vector low, Vector high) {
   return _mm512_mask_mov_epi16(low, 0xAAAAAAAA, high);
 }
-template <int kA, int kB, int kC, int kD>
-L3_OP Vector ShuffleBytes(Vector v) {
-  constexpr int kOrder = kA | kB << 8 | kC << 16 | kD << 24;
-  return _mm512_shuffle_epi8(
-      v, _mm512_add_epi32(_mm512_set1_epi32(kOrder),
-                          _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0)));
-}
-L3_OP Mask ToMask(uint32_t lanes, uint32_t part) {
-  return static_cast<Mask>(lanes >> (kWidth * part));
-}
-L3_OP Vector Select(Mask mask, Vector yes, Vector no) {
-  return _mm512_mask_mov_epi32(no, mask, yes);
-}
-L3_OP uint32_t IsLess(Vector a, Vector b) { return _mm512_cmplt_epu32_mask(a, b); }
-L3_OP uint32_t IsEqual(Vector a, Vector b) { return _mm512_cmpeq_epi32_mask(a, b); }
-L3_OP Vector Gather(const uint32_t* base, Vector index) {
-  return _mm512_i32gather_epi32(index, base, 4);
-}
-// Level of an activity: two bits of a float's fraction, and its exponent.
-L3_OP Vector FloatBits(Vector v) { return _mm512_castps_si512(_mm512_cvtepi32_ps(v)); }
-// Entry of a table of at most 8 entries.
-L3_OP Vector LookUp8(Vector table, Vector index) {
-  return _mm512_permutexvar_epi32(index, table);
-}
+// Bytes of a table of 16 that Repeat16Bytes loaded.
+L3_OP Vector LookUp16(Vector table, Vector index) { return _mm512_shuffle_epi8(table, index); }
+// From two vectors of 16 bits a lane to 32 bits a lane, and back: the lanes keep
+// their order, but that each 8 lie 4 by 4 in the two results.
+L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm512_unpacklo_epi16(a, b); }
+L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm512_unpackhi_epi16(a, b); }
+L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm512_unpacklo_epi8(a, b); }
+L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm512_unpackhi_epi8(a, b); }
+// Signed numbers, limited to [0, 2^16).
+L3_OP Vector Pack(Vector low, Vector high) { return _mm512_packus_epi32(low, high); }
+
+L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
+L3_OP uint32_t LanesOf(const Vector* mask) { return _mm512_movepi16_mask(mask[0]); }
+
 // A table of 64 bytes.
 struct Table64 {
   Vector bytes;
 };
 L3_OP Table64 LoadTable64(const uint8_t* bytes) { return {Load(bytes)}; }
-L3_OP Vector LookUp64(const Table64& table, Vector index) {
-  return _mm512_maskz_permutexvar_epi8(0x1111111111111111, index, table.bytes);
+// What is found stands in both bytes of its lane.
+L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
+  const Vector twice = Or(index[0], ShiftLeft16<8>(index[0]));
+  found[0] = _mm512_permutexvar_epi8(twice, table.bytes);
 }
-// Each lane gets what the lane below has; lane 0 gets `first`.
-L3_OP void MoveUp(const Vector* v, uint32_t first, Vector* out) {
-  out[1] = _mm512_alignr_epi32(v[1], v[0], 15);
-  out[0] = _mm512_mask_set1_epi32(_mm512_alignr_epi32(v[0], v[0], 15), 1,
-                                  static_cast<int>(first));
+
+L3_OP Wide LookUp(const uint32_t* table, Vector index) {
+  const Vector zero = _mm512_setzero_si512();
+  return {{_mm512_i32gather_epi32(ZipLow16(index, zero), table, 4),
+           _mm512_i32gather_epi32(ZipHigh16(index, zero), table, 4)}};
 }
-// Refills states in `lanes` with words in turn.
-L3_OP void Refill(uint32_t lanes, const uint8_t* words, Vector* state) {
-  const __m512i spread = _mm512_maskz_expand_epi16(lanes, Load(words));
-  const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(spread));
-  const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(spread, 1));
-  state[0] = Select(ToMask(lanes, 0), Or(ShiftLeft<16>(state[0]), low), state[0]);
-  state[1] = Select(ToMask(lanes, 1), Or(ShiftLeft<16>(state[1]), high), state[1]);
+
+// Gives words in turn to `lanes`, 0 to others.
+L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
+  word[0] = _mm512_maskz_expand_epi16(lanes, Load(words));
 }
 
 #include "cpu/rans_lockstep.inc"
@@ -299,14 +336,12 @@ L3_OP void Refill(uint32_t lanes, const uint8_t* words, Vector* state) {
 }  // namespace avx512
 }  // namespace
 
-Status DecodeRansTileAvx2(const ImageInfo& info, const SampleMap& map, const RansTables& rans, const TileRect& rect, const TilePayload& tile,
-                          const ImageOutput& output) {
-  return avx2::DecodeRansTile(info, map, rans, rect, tile, output);
+void DecodeRansTilesAvx2(const RansImage& image, RansTileJob* jobs, uint32_t count) {
+  avx2::DecodeRansTiles(image, jobs, count);
 }
 
-Status DecodeRansTileAvx512(const ImageInfo& info, const SampleMap& map, const RansTables& rans, const TileRect& rect, const TilePayload& tile,
-                            const ImageOutput& output) {
-  return avx512::DecodeRansTile(info, map, rans, rect, tile, output);
+void DecodeRansTilesAvx512(const RansImage& image, RansTileJob* jobs, uint32_t count) {
+  avx512::DecodeRansTiles(image, jobs, count);
 }
 
 }  // namespace l3

@@ -381,47 +381,63 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
 // The two codings that have more to them than AVX2.
 struct Variant {
   UnpackRow<uint8_t>* unpack_bytes;
-  decltype(&DecodeRansTile) decode_rans;
+  decltype(&DecodeRansTilesAvx2) decode_rans;
 };
 
-L3_AVX2 Status DecodeTileWith(Variant variant, const ImageInfo& info, const SampleMap& map,
-                          const RansTables* rans, uint32_t tile, const uint8_t* payload,
-                          uint32_t size, const ImageOutput& output) {
-  if (PayloadCheck(payload, size) != LoadU32(payload)) return Status::kChecksumMismatch;
-  TilePayload parsed;
-  const Status status = ParseTilePayload(info, payload, size, &parsed);
-  if (status != Status::kOk) return status;
-  const TileRect rect = GetTileRect(info, tile);
+L3_AVX2 Status DecodeOther(Variant variant, const ImageInfo& info, const SampleMap& map,
+                           const TileRect& rect, const TilePayload& tile,
+                           const ImageOutput& output) {
   const bool bytes = info.sample_bits == 8;
-  switch (parsed.coding) {
-    case TileCoding::kConstant: return DecodeConstant(info, map, rect, parsed, output);
+  switch (tile.coding) {
+    case TileCoding::kConstant: return DecodeConstant(info, map, rect, tile, output);
     case TileCoding::kStored:
-      return bytes ? DecodeStored<ByteLanes>(info, map, rect, parsed, output)
-                   : DecodeStored<WordLanes>(info, map, rect, parsed, output);
-    case TileCoding::kPacked:
-      return bytes
-                 ? DecodePacked<ByteLanes>(info, map, rect, parsed, variant.unpack_bytes, output)
-                 : DecodePacked<WordLanes>(info, map, rect, parsed, UnpackWordsAvx2, output);
-    case TileCoding::kRans: return variant.decode_rans(info, map, *rans, rect, parsed, output);
+      return bytes ? DecodeStored<ByteLanes>(info, map, rect, tile, output)
+                   : DecodeStored<WordLanes>(info, map, rect, tile, output);
+    default:
+      return bytes ? DecodePacked<ByteLanes>(info, map, rect, tile, variant.unpack_bytes, output)
+                   : DecodePacked<WordLanes>(info, map, rect, tile, UnpackWordsAvx2, output);
   }
-  return Status::kUnsupportedFeature;
+}
+
+L3_AVX2 void DecodeTilesWith(Variant variant, const ImageInfo& info, const SampleMap& map,
+                             const RansTables* rans, TileJob* jobs, uint32_t count) {
+  RansTileJob rans_jobs[kMaxTileJobs];
+  TileJob* rans_of[kMaxTileJobs];
+  uint32_t rans_count = 0;
+  for (TileJob* job = jobs; job < jobs + count; ++job) {
+    if (job->status != Status::kOk) continue;
+    if (PayloadCheck(job->payload, job->size) != LoadU32(job->payload)) {
+      job->status = Status::kChecksumMismatch;
+      continue;
+    }
+    TilePayload tile;
+    job->status = ParseTilePayload(info, job->payload, job->size, &tile);
+    if (job->status != Status::kOk) continue;
+    const TileRect rect = GetTileRect(info, job->tile);
+    if (tile.coding != TileCoding::kRans) {
+      job->status = DecodeOther(variant, info, map, rect, tile, job->output);
+      continue;
+    }
+    rans_jobs[rans_count] = {rect, tile, job->output, Status::kOk};
+    rans_of[rans_count++] = job;
+  }
+  if (rans_count == 0) return;
+  variant.decode_rans({info, map, *rans}, rans_jobs, rans_count);
+  for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
 }
 
 }  // namespace
 }  // namespace x86
 
-Status DecodeTileAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
-                      uint32_t tile, const uint8_t* payload, uint32_t size,
-                      const ImageOutput& output) {
-  return x86::DecodeTileWith({x86::UnpackBytesAvx2, DecodeRansTileAvx2}, info, map, rans, tile,
-                             payload, size, output);
+void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                     TileJob* jobs, uint32_t count) {
+  x86::DecodeTilesWith({x86::UnpackBytesAvx2, DecodeRansTilesAvx2}, info, map, rans, jobs, count);
 }
 
-Status DecodeTileAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
-                        uint32_t tile, const uint8_t* payload, uint32_t size,
-                        const ImageOutput& output) {
-  return x86::DecodeTileWith({x86::UnpackBytesAvx512, DecodeRansTileAvx512}, info, map, rans, tile,
-                             payload, size, output);
+void DecodeTilesAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                       TileJob* jobs, uint32_t count) {
+  x86::DecodeTilesWith({x86::UnpackBytesAvx512, DecodeRansTilesAvx512}, info, map, rans, jobs,
+                       count);
 }
 
 }  // namespace l3
