@@ -51,6 +51,11 @@ def test_more_effort_is_not_larger() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.parametrize("efforts", [(2, 3), (4, 5), (7, 8, 9)])
+def test_efforts_that_give_the_same_bytes(efforts: tuple[int, ...]) -> None:
+    assert len({l3dali.encode(_photo(), effort=effort) for effort in efforts}) == 1
+
+
 def test_rans_is_smaller_than_packed_and_the_default() -> None:
     image = _photo()
     rans = l3dali.encode(image, mode="rans")

@@ -88,7 +88,8 @@ def encode(
         image: uint8 or uint16 of shape (H, W) or (H, W, C) with 1 to 4 channels: gray; gray, alpha;
             red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask.
         mode: how tiles are coded; one of `MODES`.
-        effort: 1 (fast) to 9 (small). The packed mode has one effort: all give the same bytes.
+        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
+            and 7 to 9; in the packed mode all do.
         threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
             on it.
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
