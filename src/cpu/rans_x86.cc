@@ -121,7 +121,6 @@ L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
 L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm256_maddubs_epi16(a, b); }
-L3_OP Vector JoinHalves(Vector low, Vector high) { return _mm256_blend_epi16(low, high, 0xAA); }
 L3_OP Vector LookUp16(Vector table, Vector index) { return _mm256_shuffle_epi8(table, index); }
 L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
 L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
@@ -287,10 +286,6 @@ L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v))
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm512_madd_epi16(a, b); }
 // Of pairs of unsigned and signed bytes, the sum of products, limited to 16 bits.
 L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm512_maddubs_epi16(a, b); }
-// 16-bit halves: the high one from `high`
-L3_OP Vector JoinHalves(Vector low, Vector high) {
-  return _mm512_mask_mov_epi16(low, 0xAAAAAAAA, high);
-}
 // Bytes of a table of 16 that Repeat16Bytes loaded.
 L3_OP Vector LookUp16(Vector table, Vector index) { return _mm512_shuffle_epi8(table, index); }
 // From two vectors of 16 bits a lane to 32 bits a lane, and back: the lanes keep
