@@ -33,7 +33,7 @@ endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-SOURCES := CMakeLists.txt pyproject.toml benchmarks/kernels.cu \
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
