@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12   Python to build the venv from
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
-#   DATA=folder         images of the benchmarks; `make gpu` also takes .l3 files there
+#   DATA=folder         images of the benchmarks
 #   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
 
 PYTHON ?= python3
@@ -28,7 +28,7 @@ else
   PIP_INSTALL := $(PY) -m pip install -q
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
-  EXTRAS := [demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+  EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
@@ -64,12 +64,13 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/memory.py
 
 gpu gpu-bench: L3_CUDA_ARCHS = native
+gpu gpu-bench: GPU = PYTHONPATH="benchmarks:$$PYTHONPATH" $(PY) tools/gpu.py
 
-gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, one table
-	$(PY) tools/gpu.py --data $(DATA)
+gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
+	$(GPU) --data $(DATA)
 
 gpu-bench: build  ## on a GPU host: the benchmarks alone
-	$(PY) tools/gpu.py --data $(DATA) --only benchmarks
+	$(GPU) --data $(DATA) --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
