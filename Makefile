@@ -3,6 +3,7 @@
 #   PYTHON=python3.12   Python to build the venv from
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
+#   PIPELINE="--threads 1 16 --rounds 1"   less of benchmarks/pipeline.py in `make gpu`
 #   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
 
 PYTHON ?= python3
@@ -64,13 +65,13 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/memory.py
 
 gpu gpu-bench: L3_CUDA_ARCHS = native
-gpu gpu-bench: GPU = PYTHONPATH="benchmarks:$$PYTHONPATH" $(PY) tools/gpu.py
+gpu gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/gpu.py
 
 gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
-	$(GPU) --data $(DATA)
+	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)"
 
 gpu-bench: build  ## on a GPU host: the benchmarks alone
-	$(GPU) --data $(DATA) --only benchmarks
+	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)" --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/

@@ -68,9 +68,9 @@ def device_table(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
     order = sorted(rows, key=lambda r: (image_name(r), r["batch"], -r["pixel_gb_s"]))
     return [
         [
+            str(row["codec"]),
             image_name(row),
             f"{row['batch']}",
-            str(row["codec"]),
             f"{ratio(row):.2f}",
             f"{row['pixel_gb_s']:.1f}",
             f"{row['median_us']:.1f}",
@@ -80,7 +80,7 @@ def device_table(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
     ]
 
 
-DEVICE_HEAD = ["image", "batch", "codec", "ratio", "GB/s of pixels", "us", "% of memory bound"]
+DEVICE_HEAD = ["codec", "image", "batch", "ratio", "GB/s of pixels", "us", "% of memory bound"]
 
 
 def usual(rows: list[Row]) -> list[Row]:
@@ -122,7 +122,7 @@ PIPELINE_HEAD += ["% of upload", "CPU cores", "GPU ms an image"]
 def draw(rows: list[Row], ceilings: Ceilings, title: str, path: Path) -> None:
     """Throughput by codec; and against density, under what the copies allow."""
     figure, (bars, roof) = plt.subplots(1, 2, figsize=(13, 5.5))
-    ratios = np.geomspace(0.9, max(ratio(row) for row in rows) * 1.3, 100)
+    ratios = np.linspace(0.9, max(ratio(row) for row in rows) * 1.3, 100)
     for label, bound, style in (
         ("bound by device memory", ceilings.memory_bound, "-"),
         ("bound by the upload", ceilings.upload_bound, "--"),
@@ -141,7 +141,7 @@ def draw(rows: list[Row], ceilings: Ceilings, title: str, path: Path) -> None:
         )
     bars.set_xlabel("GB/s of pixels")
     bars.set_title(title)
-    roof.set(xscale="log", yscale="log", xlabel="compression ratio", ylabel="GB/s of pixels")
+    roof.set(yscale="log", xlabel="compression ratio", ylabel="GB/s of pixels")
     roof.set_title("measured, and what the measured copies allow")
     roof.legend()
     for panel in (bars, roof):

@@ -223,6 +223,7 @@ BenchRow TimeCodec(GpuTimer* timer, const Codec& codec, const std::string& form,
   const DeviceMemory compressed(chunk_stride * chunks);
   const ChunkTable packed = ChunkTable::OfUnknownSizes(compressed.data(), chunk_stride, chunks);
   const DeviceMemory statuses(chunks * sizeof(nvcompStatus_t));
+  L3_CUDA_CHECK(cudaMemset(statuses.data(), 0, chunks * sizeof(nvcompStatus_t)));
   const auto statuses_dev = reinterpret_cast<nvcompStatus_t*>(statuses.data());
   {
     const CudaStream stream;

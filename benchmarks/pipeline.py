@@ -257,6 +257,13 @@ def measure_set(
     return rows, [f"{fmt}: {reason}" for fmt, reason in reasons.items() if reason]
 
 
+def rounded(number: float) -> str:
+    """Three digits or more."""
+    return (
+        f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+    )
+
+
 def page(rows: list[Row]) -> str:
     """The tables, one a set."""
     head = ["format", "threads", "ratio", "images/s", "slowest to fastest", "MB/s of pixels"]
@@ -268,12 +275,12 @@ def page(rows: list[Row]) -> str:
                 row.format if row.lossless else f"{row.format} (lossy)",
                 f"{row.threads}",
                 f"{row.pixel_bytes / row.encoded_bytes:.2f}",
-                f"{row.images_per_s:.0f}",
-                f"{row.slowest_images_per_s:.0f} to {row.fastest_images_per_s:.0f}",
+                rounded(row.images_per_s),
+                f"{rounded(row.slowest_images_per_s)} to {rounded(row.fastest_images_per_s)}",
                 f"{row.images_per_s * row.pixel_bytes / 1e6:.0f}",
-                f"{row.times_png:.2f}",
-                f"{row.cpu_s_per_1000:.2f}",
-                f"{row.png_cpu_ratio:.2f}",
+                rounded(row.times_png),
+                rounded(row.cpu_s_per_1000),
+                rounded(row.png_cpu_ratio),
                 "-" if row.gpu_ms_per_image is None else f"{row.gpu_ms_per_image:.3f}",
             ]
             for row in of_set
@@ -283,31 +290,29 @@ def page(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row], title: str, path: Path) -> None:
-    """For each set: throughput by format at the most threads, and by threads."""
+    """For each set: throughput and CPU time by format at the most threads; then by threads."""
     sets = list(dict.fromkeys(row.set for row in rows))
-    figure, axes = plt.subplots(len(sets), 2, figsize=(11, 4.2 * len(sets)), squeeze=False)
-    for (bars, lines), name in zip(axes, sets, strict=True):
+    size = (15, 4.2 * len(sets))
+    figure, axes = plt.subplots(len(sets), 3, figsize=size, squeeze=False, layout="constrained")
+    for (rates, cpu, lines), name in zip(axes, sets, strict=True):
         of_set = [row for row in rows if row.set == name]
-        most = max(row.threads for row in of_set)
+        threads = sorted({row.threads for row in of_set})
         for fmt in dict.fromkeys(row.format for row in of_set):
-            of_format = [row for row in of_set if row.format == fmt]
-            rates = [row.images_per_s for row in of_format]
-            lines.plot([row.threads for row in of_format], rates, marker="o", label=fmt)
+            of_format = {row.threads: row for row in of_set if row.format == fmt}
+            lines.plot(threads, [of_format[n].images_per_s for n in threads], marker="o", label=fmt)
             color = lines.lines[-1].get_color()
-            bars.barh(
-                fmt, next(r.images_per_s for r in of_format if r.threads == most), color=color
-            )
-        bars.invert_yaxis()
-        bars.set_xlabel(f"images/s, {most} threads")
-        lines.set_xlabel("threads")
-        lines.set_ylabel("images/s")
-        lines.set_yscale("log")
-        lines.legend(fontsize=8)
-        for panel in (bars, lines):
-            panel.set_title(f"{name}, {title}")
+            rates.barh(fmt, of_format[threads[-1]].images_per_s, color=color)
+            cpu.barh(fmt, of_format[threads[-1]].cpu_s_per_1000, color=color)
+        rates.set(xscale="log", xlabel=f"images/s, {threads[-1]} threads", title=f"{name}, {title}")
+        cpu.set(xscale="log", xlabel=f"CPU s per 1,000 images, {threads[-1]} threads")
+        lines.set(yscale="log", ylabel="images/s", xlabel="threads", xticks=threads)
+        lines.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        for panel in (rates, cpu):
+            panel.invert_yaxis()
+        for panel in (rates, cpu, lines):
             panel.grid(alpha=0.3, which="both")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
 
 
 def positive(text: str) -> int:
@@ -328,7 +333,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--batch", type=positive, default=32)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     parser.add_argument("--files", type=positive, default=256, help="of each format")
     parser.add_argument("--images", type=positive, help="of each set; default: all")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -357,7 +362,8 @@ def main(arguments: list[str] | None = None) -> None:
     text = (
         f"{host}. Files in the page cache to decoded batches of "
         f"{args.batch} through DALI, device={args.device!r}; {args.files} files of each format. "
-        f"Formats in turn, {args.rounds} rounds of {args.seconds:g} s, medians.\n"
+        f"Formats in turn, {args.rounds} rounds of {args.seconds:g} s, medians. "
+        f"Load {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, this run included.\n"
         + "".join(left_out)
         + page(rows)
     )

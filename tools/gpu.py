@@ -57,7 +57,7 @@ class Result:
     last_line: str
 
 
-def _steps(data: Path, results: Path) -> list[Step]:
+def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[Step]:
     # Without Python, so that compute-sanitizer sees our kernels and little else.
     compare: list[str | Path] = [
         _BUILD / "l3_compare_on_gpu",
@@ -73,6 +73,7 @@ def _steps(data: Path, results: Path) -> list[Step]:
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
     pipeline = ["benchmarks/pipeline.py", "--device=mixed", f"--data={data}", f"--out={results}"]
+    pipeline += pipeline_options
     return [
         Step("compare", "tests", compare),
         Step("tests", "tests", [sys.executable, "-m", "pytest", "-q"]),
@@ -125,9 +126,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["tests", "benchmarks"])
     parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
+    parser.add_argument("--pipeline", default="", help="more options of pipeline.py, in one string")
     arguments = parser.parse_args()
     folder = _prepare_results(describe_gpu())
-    steps = [s for s in _steps(arguments.data, folder) if arguments.only in (None, s.group)]
+    steps = _steps(arguments.data, folder, arguments.pipeline.split())
+    steps = [step for step in steps if arguments.only in (None, step.group)]
     results = [_run(step) for step in steps]
     print(f"\n{'step':<14}{'outcome':<10}{'seconds':>8}  last line")
     for r in results:
