@@ -275,6 +275,28 @@ def test_pipeline_refuses(
     assert complaint in f"{stop.value} {capsys.readouterr().err}"
 
 
+@pytest.mark.parametrize(
+    ("script", "described"),
+    [
+        ("echo 'NVIDIA H200, 580.65.06'", ("NVIDIA H200", "580.65.06")),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", None),
+        (None, None),
+    ],
+)
+def test_gpu_is_described(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str | None,
+    described: tuple[str, str] | None,
+) -> None:
+    if script:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert benchmarks("gpu_host").describe_gpu() == described
+
+
 @pytest.fixture
 def gpu_tool(benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
@@ -291,10 +313,12 @@ def test_absent_module_has_its_line(gpu_tool: Any) -> None:
     assert gpu_tool._run(step).last_line == "Python lacks no_such_module"
 
 
-def test_results_lie_by_gpu(gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_tool, "_RESULTS", tmp_path)
-    assert not gpu_tool._prepare_results(None).exists()
-    folder = gpu_tool._prepare_results(("NVIDIA H200", "580.65.06"))
-    assert folder == tmp_path / "nvidia_h200"
-    host = json.loads((folder / "host.json").read_text())
-    assert (host["gpu"], host["driver"]) == ("NVIDIA H200", "580.65.06")
+def test_results_of_a_gpu_are_of_one_run(gpu_tool: Any, tmp_path: Path) -> None:
+    gpu = ("NVIDIA H200", "580.65.06")
+    folder = tmp_path / gpu_tool._results_folder(gpu).name
+    assert folder.name == "nvidia_h200"
+    folder.mkdir()
+    (folder / "nvcomp.json").write_text("an older run")
+    gpu_tool._begin_results(folder, gpu)
+    (host,) = folder.iterdir()
+    assert json.loads(host.read_text()).items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()

@@ -109,16 +109,17 @@ def _run(step: Step) -> Result:
     return Result(step.name, outcome, time.monotonic() - start, last_line)
 
 
-def _prepare_results(gpu: tuple[str, str] | None) -> Path:
-    """The folder for this GPU's results, with host.json in it; none is made without a GPU."""
-    if gpu is None:
-        return _RESULTS / "no_gpu"
-    name, driver = gpu
-    folder = _RESULTS / re.sub(r"\W+", "_", name).strip("_").lower()
-    folder.mkdir(parents=True, exist_ok=True)
-    host = {"gpu": name, "driver": driver, "date": date.today().isoformat()}
+def _results_folder(gpu: tuple[str, str] | None) -> Path:
+    name = gpu[0] if gpu else "no GPU"
+    return _RESULTS / re.sub(r"\W+", "_", name).strip("_").lower()
+
+
+def _begin_results(folder: Path, gpu: tuple[str, str]) -> None:
+    """Empties the folder, so that it holds one run, and writes host.json."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    host = {"gpu": gpu[0], "driver": gpu[1], "date": date.today().isoformat()}
     (folder / "host.json").write_text(json.dumps(host, indent=1) + "\n")
-    return folder
 
 
 def main() -> int:
@@ -128,7 +129,10 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
     parser.add_argument("--pipeline", default="", help="more options of pipeline.py, in one string")
     arguments = parser.parse_args()
-    folder = _prepare_results(describe_gpu())
+    gpu = describe_gpu()
+    folder = _results_folder(gpu)
+    if gpu and arguments.only != "tests":
+        _begin_results(folder, gpu)
     steps = _steps(arguments.data, folder, arguments.pipeline.split())
     steps = [step for step in steps if arguments.only in (None, step.group)]
     results = [_run(step) for step in steps]
