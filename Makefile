@@ -2,7 +2,8 @@
 #
 #   PYTHON=python3.12   Python to build the venv from
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
-#   DATA=folder         images of the benchmarks; `make gpu` also takes .l3 files there
+#   DATA=folder         images of the benchmarks
+#   PIPELINE="--threads 1 16 --rounds 1"   less of benchmarks/pipeline.py in `make gpu`
 #   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
 
 PYTHON ?= python3
@@ -28,12 +29,12 @@ else
   PIP_INSTALL := $(PY) -m pip install -q
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
-  EXTRAS := [demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+  EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-SOURCES := CMakeLists.txt pyproject.toml benchmarks/kernels.cu \
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
@@ -65,12 +66,13 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 
 gpu gpu-bench: L3_CUDA_ARCHS = native
+gpu gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/gpu.py
 
-gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, one table
-	$(PY) tools/gpu.py --data $(DATA)
+gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
+	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)"
 
 gpu-bench: build  ## on a GPU host: the benchmarks alone
-	$(PY) tools/gpu.py --data $(DATA) --only benchmarks
+	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)" --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/

@@ -1,0 +1,234 @@
+// What the GPU benchmarks share: arguments, images, timing, results. Knows L3's
+// CPU decoder, which gives every peer the same pixels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu_decoder.h"
+#include "cuda/resources.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+struct BenchOptions {
+  std::vector<size_t> batches = {1, 32, 256};
+  int repeat = 50;
+  bool host_only = false;  // stop before the first CUDA call
+  std::string json;
+  std::vector<std::string> files;
+};
+
+// Throws with the usage if the arguments are others.
+inline BenchOptions ParseBenchOptions(int argc, char** argv) {
+  const std::string usage = "usage: " + std::string(argv[0]) +
+                            " [--batch 1,32,256] [--repeat 50] [--json FILE] [--host-only] "
+                            "FILE.l3...";
+  const auto positive = [&](const std::string& text) {
+    const bool digits = !text.empty() && text.size() < 7 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    const int number = digits ? std::stoi(text) : 0;
+    if (number == 0) throw std::runtime_error("'" + text + "' is no positive number; " + usage);
+    return number;
+  };
+  BenchOptions options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto value = [&] {
+      if (i + 1 == argc) throw std::runtime_error(argument + " needs a value; " + usage);
+      return std::string(argv[++i]);
+    };
+    if (argument == "--batch") {
+      options.batches.clear();
+      for (std::string list = value() + ","; !list.empty();) {
+        const size_t comma = list.find(',');
+        options.batches.push_back(static_cast<size_t>(positive(list.substr(0, comma))));
+        list.erase(0, comma + 1);
+      }
+    } else if (argument == "--repeat") {
+      options.repeat = positive(value());
+    } else if (argument == "--json") {
+      options.json = value();
+    } else if (argument == "--host-only") {
+      options.host_only = true;
+    } else if (argument.rfind("--", 0) == 0) {
+      throw std::runtime_error("unknown option " + argument + "; " + usage);
+    } else {
+      options.files.push_back(argument);
+    }
+  }
+  if (options.files.empty()) throw std::runtime_error(usage);
+  return options;
+}
+
+// A file and the pixels in it, rows packed. `view` points into `bytes`.
+struct BenchImage {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  ImageView view;
+  std::vector<uint8_t> pixels;
+};
+
+inline BenchImage ReadBenchImage(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw std::runtime_error("cannot read " + path);
+  BenchImage image;
+  image.name = path.substr(path.rfind('/') + 1);
+  image.bytes.assign(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+  const Status status = ParseImage(image.bytes.data(), image.bytes.size(), &image.view);
+  if (status != Status::kOk) throw std::runtime_error(path + ": " + StatusName(status));
+  const ImageInfo& info = image.view.info;
+  image.pixels.resize(info.image_bytes());
+  const ImageOutput output = {image.pixels.data(), info.row_bytes()};
+  if (CpuDecoder(image.view).DecodeImage(output, 0).status != Status::kOk) {
+    throw std::runtime_error(path + " is damaged");
+  }
+  return image;
+}
+
+inline std::vector<BenchImage> ReadBenchImages(const std::vector<std::string>& paths) {
+  std::vector<BenchImage> images;
+  for (const std::string& path : paths) images.push_back(ReadBenchImage(path));
+  return images;
+}
+
+// The current GPU's name. The first CUDA call of each benchmark.
+inline std::string RequireGpu() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    throw std::runtime_error(std::string("no usable GPU, so nothing was timed: ") +
+                             cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+  }
+  int device = 0;
+  L3_CUDA_CHECK(cudaGetDevice(&device));
+  cudaDeviceProp properties;
+  L3_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
+}
+
+// Times work on a stream of its own, by events. Before each run the L2 cache is
+// filled with other data.
+class GpuTimer {
+ public:
+  GpuTimer() : flush_(kFlushBytes), begin_(cudaEventDefault), end_(cudaEventDefault) {}
+
+  // Sorted microseconds of `repeat` runs of `work(stream)`.
+  template <typename Work>
+  std::vector<double> Run(int repeat, const Work& work) {
+    std::vector<double> times;
+    for (int i = 0; i < kWarmups + repeat; ++i) {
+      L3_CUDA_CHECK(cudaMemsetAsync(flush_.data(), i, kFlushBytes, stream_.get()));
+      begin_.Record(stream_.get());
+      work(stream_.get());
+      end_.Record(stream_.get());
+      end_.Synchronize();
+      float milliseconds = 0;
+      L3_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
+      if (i >= kWarmups) times.push_back(1e3 * static_cast<double>(milliseconds));
+    }
+    std::sort(times.begin(), times.end());
+    return times;
+  }
+
+ private:
+  static constexpr size_t kFlushBytes = size_t{512} << 20;  // well over any L2 cache
+  static constexpr int kWarmups = 5;
+
+  CudaStream stream_;
+  DeviceMemory flush_;
+  CudaEvent begin_;
+  CudaEvent end_;
+};
+
+// A batch is one image, repeated. `encoded_bytes` and the times are the batch's.
+struct BenchRow {
+  std::string codec;
+  std::string file;
+  ImageInfo info;
+  size_t batch;
+  uint64_t encoded_bytes;
+  double median_us;
+  double min_us;
+
+  uint64_t pixel_bytes() const { return info.image_bytes() * batch; }
+  double pixel_gigabytes_per_second() const {
+    return static_cast<double>(pixel_bytes()) / median_us / 1e3;
+  }
+};
+
+inline void PrintHeading(const std::string& gpu) {
+  std::printf("%s\n%-24s %-28s %16s %6s %7s %11s %11s\n", gpu.c_str(), "codec", "file", "image",
+              "batch", "ratio", "median us", "GB/s pixels");
+}
+
+inline void PrintRow(const BenchRow& row) {
+  const std::string image = std::to_string(row.info.width_px) + "x" +
+                            std::to_string(row.info.height_px) + "x" +
+                            std::to_string(row.info.channels) + " u" +
+                            std::to_string(row.info.sample_bits);
+  std::printf("%-24s %-28.28s %16s %6zu %7.2f %11.1f %11.1f\n", row.codec.c_str(),
+              row.file.c_str(), image.c_str(), row.batch,
+              static_cast<double>(row.pixel_bytes()) / static_cast<double>(row.encoded_bytes),
+              row.median_us, row.pixel_gigabytes_per_second());
+  std::fflush(stdout);
+}
+
+inline std::string JsonQuoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+// Writes `fields`, JSON members such as "\"copy_gb_s\": 2100.0", beside the rows.
+inline void WriteBenchJson(const std::string& path, const std::string& gpu,
+                           const std::vector<std::string>& fields,
+                           const std::vector<BenchRow>& rows) {
+  std::ofstream file(path);
+  file << "{\n  \"gpu\": " << JsonQuoted(gpu);
+  for (const std::string& field : fields) file << ",\n  " << field;
+  file << ",\n  \"rows\": [";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const BenchRow& row = rows[i];
+    file << (i == 0 ? "\n" : ",\n") << "    {\"codec\": " << JsonQuoted(row.codec)
+         << ", \"file\": " << JsonQuoted(row.file) << ", \"width\": " << row.info.width_px
+         << ", \"height\": " << row.info.height_px
+         << ", \"channels\": " << unsigned{row.info.channels}
+         << ", \"sample_bits\": " << unsigned{row.info.sample_bits} << ", \"batch\": " << row.batch
+         << ", \"encoded_bytes\": " << row.encoded_bytes
+         << ", \"pixel_bytes\": " << row.pixel_bytes() << ", \"median_us\": " << row.median_us
+         << ", \"min_us\": " << row.min_us
+         << ", \"pixel_gb_s\": " << row.pixel_gigabytes_per_second() << "}";
+  }
+  file << "\n  ]\n}\n";
+  if (!file.flush()) throw std::runtime_error("cannot write " + path);
+}
+
+// The main() of a benchmark: runs `run(options)`; 0 when done, 2 when it could not.
+template <typename Run>
+int BenchMain(int argc, char** argv, const Run& run) {
+  try {
+    run(ParseBenchOptions(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    const char* slash = std::strrchr(argv[0], '/');
+    std::fprintf(stderr, "%s: %s\n", slash ? slash + 1 : argv[0], error.what());
+    return 2;
+  }
+}
+
+}  // namespace l3

@@ -1,0 +1,324 @@
+"""The benchmarks' own parts: the paper's layout, reports, arguments, and what a bare host sees."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import l3dali
+from l3dali._gpu import has_gpu
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ("kernels", "paper_layout", "nvcomp")
+
+
+def _program(name: str) -> Path:
+    """A benchmark of the build in use; it has them with the CUDA engine, and so with DALI."""
+    folder = Path(os.environ.get("L3_TESTING_LIBRARY", ROOT / "build/release/x")).parent
+    path = folder / f"l3_bench_{name}"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not built")
+    return path
+
+
+def _run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [_program(name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, Any], Path]:
+    """Writes an image of random or given samples as .l3."""
+
+    def write_l3(name: str, image: Any) -> Path:
+        path = tmp_path / f"{name}.l3"
+        path.write_bytes(l3dali.encode(np.asarray(image), mode="packed"))
+        return path
+
+    return write_l3
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+RANDOM = np.random.default_rng(7)
+IMAGES = {
+    "one_pixel": RANDOM.integers(0, 256, (1, 1, 3)),
+    "noise": RANDOM.integers(0, 256, (130, 67, 3)),
+    "edges_of_patches": RANDOM.integers(100, 140, (65, 129, 4)),
+    "gray": np.add.outer(np.arange(200), np.arange(63)) % 256,
+    "constant": np.full((64, 64, 2), 200),
+    "extremes": RANDOM.choice([0, 255], (70, 70, 3)),
+}
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize("name", IMAGES)
+def test_paper_layout_is_lossless(name: str, write: Callable[[str, Any], Path]) -> None:
+    done = _run("paper_layout", "--host-only", write(name, IMAGES[name].astype(np.uint8)))
+    assert done.stderr == ""
+    assert f"{name}.l3: exact on the host" in done.stdout
+
+
+@pytest.mark.dali
+def test_paper_layout_has_its_size(write: Callable[[str, Any], Path]) -> None:
+    # 13 bytes and 3 x 16 bits; then 12 bits, padded to 2 bytes, for each row of a channel.
+    done = _run("paper_layout", "--host-only", write("flat", np.zeros((64, 64, 3), np.uint8)))
+    assert f"{8 * (13 + 6 + 3 * 64 * 2) / 64**2:.3f} bits a pixel" in done.stdout
+
+
+@pytest.mark.dali
+def test_paper_layout_passes_over_16_bits(write: Callable[[str, Any], Path]) -> None:
+    done = _run("paper_layout", "--host-only", write("deep", np.zeros((9, 9), np.uint16)))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.dali
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_says_that_there_is_no_gpu(name: str, write: Callable[[str, Any], Path]) -> None:
+    done = _run(name, write("image", np.zeros((9, 9, 3), np.uint8)))
+    assert done.returncode == 2
+    assert "no usable GPU, so nothing was timed" in done.stderr
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "usage: "),
+        (["--batch", "1,0", "a.l3"], "'0' is no positive number"),
+        (["--batch", "1,", "a.l3"], "'' is no positive number"),
+        (["--repeat", "-3", "a.l3"], "'-3' is no positive number"),
+        (["--json"], "--json needs a value"),
+        (["--fast", "a.l3"], "unknown option --fast"),
+        (["missing.l3"], "cannot read missing.l3"),
+        ([str(ROOT / "README.md")], "kBadMagic"),
+    ],
+)
+def test_program_refuses(name: str, arguments: list[str], complaint: str) -> None:
+    done = _run(name, *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+def _row(codec: str, **changes: Any) -> dict[str, Any]:
+    row = {"codec": codec, "file": "photo.packed.l3", "batch": 32, "pixel_gb_s": 500.0}
+    row |= {"encoded_bytes": 1000, "pixel_bytes": 2000, "median_us": 4.0, "min_us": 3.5}
+    return row | changes
+
+
+PIPELINE_ROW: dict[str, Any] = {
+    "set": "photo/large",
+    "format": "L3 rans",
+    "threads": 16,
+    "images_per_s": 10000.0,
+    "times_png": 30.0,
+    "cpu_s_per_1000": 0.2,
+    "gpu_ms_per_image": None,
+    "encoded_bytes": 2e6,
+    "pixel_bytes": 6e6,
+}
+
+
+def test_ceilings(benchmarks: Callable[[str], ModuleType]) -> None:
+    ceilings = benchmarks("gpu_summary").Ceilings(device_copy=2000, host_to_device=50)
+    # 4000 GB/s read or written, of which two thirds are pixels; 50 GB/s that double.
+    assert ceilings.memory_bound(2) == pytest.approx(4000 * 2 / 3)
+    assert ceilings.upload_bound(2) == 100
+
+
+def test_usual_rows(benchmarks: Callable[[str], ModuleType]) -> None:
+    large = [_row("a", batch=batch, pixel_bytes=90 * batch) for batch in (1, 8, 256)]
+    small = _row("b", file="icon.packed.l3", batch=256, pixel_bytes=50 * 256)
+    assert benchmarks("gpu_summary").usual([small, *large]) == [large[1]]
+
+
+def test_summary_of_a_gpu(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "rows": [_row("L3 rans")]}
+    host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
+    for name, content in {
+        "host": host,
+        "kernels": kernels,
+        "paper_layout": {"rows": [_row("paper's layout, a batch", pixel_gb_s=80.0)]},
+        "pipeline_mixed": {"rows": [PIPELINE_ROW]},
+    }.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+
+    assert benchmarks("gpu_summary").summarise(tmp_path) == "nvcomp"
+    page = (tmp_path / "kernels.md").read_text()
+    assert "NVIDIA Test, driver 580, 2026-01-01" in page
+    assert "| L3 rans | photo | 32 | 2.00 | 500.0 | 4.0 | 19 |" in page
+    assert page.index("L3 rans") < page.index("paper's layout")
+    assert (tmp_path / "kernels.png").stat().st_size > 0
+    assert "paper's layout" in capsys.readouterr().out
+
+
+def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
+    few = PIPELINE_ROW | {"threads": 1}
+    # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
+    assert benchmarks("gpu_summary").pipeline_table([few, PIPELINE_ROW], 50.0) == [
+        ["L3 rans", "16", "10000", "30.0", "20.00", "40", "2.0", "-"]
+    ]
+
+
+def test_summary_without_results(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    missing = benchmarks("gpu_summary").summarise(tmp_path)
+    assert missing == "kernels, paper_layout, nvcomp, pipeline_mixed"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gpu_images_need_no_data(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    images = benchmarks("gpu_images").benchmark_images(tmp_path)
+    shapes = {name: image.shape for name, image in images.items()}
+    assert shapes == {"gradient_2048x1024": (1024, 2048, 3), "gradient_500x375": (375, 500, 3)}
+
+
+def test_cut_mirrors_what_is_missing(benchmarks: Callable[[str], ModuleType]) -> None:
+    cut = benchmarks("gpu_images").cut(np.array([[1, 2, 3], [4, 5, 6]]), 1, 5)
+    assert cut.tolist() == [[1, 2, 3, 3, 2]]
+
+
+@pytest.mark.dali
+def test_pipeline_rows_are_medians(benchmarks: Callable[[str], ModuleType]) -> None:
+    pipeline = benchmarks("pipeline")
+    png = [pipeline.Turn(10, 8, None), pipeline.Turn(20, 8, None), pipeline.Turn(40, 8, None)]
+    turns = [pipeline.Turn(30, 4, 1), pipeline.Turn(40, 2, 3), pipeline.Turn(200, 1, 2)]
+    row = pipeline.summarise("set", pipeline.formats("cpu")[0], 2, turns, png, 1.0, 3.0)
+    assert (row.images_per_s, row.slowest_images_per_s, row.fastest_images_per_s) == (40, 30, 200)
+    assert row.times_png == 3  # of 3, 2 and 5
+    assert (row.cpu_s_per_1000, row.png_cpu_ratio, row.gpu_ms_per_image) == (2, 4, 2)
+
+
+@pytest.mark.dali
+def test_pipeline_runs_and_reports(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    monkeypatch.setenv("OPENCV_LOG_LEVEL", "ERROR")
+    (tmp_path / "few").mkdir()
+    for name in "ab":
+        image = RANDOM.integers(0, 256, (40, 30, 3)).astype(np.uint8)
+        (tmp_path / "few" / f"{name}.png").write_bytes(imagecodecs.png_encode(image))
+    once = "--device cpu --threads 1 --batch 3 --rounds 1 --seconds 0 --files 4"
+    arguments = ["--data", str(tmp_path), "--sets", "few", "--out", str(tmp_path), *once.split()]
+    benchmarks("pipeline").main(arguments)
+    rows = json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]
+    page = (tmp_path / "pipeline_cpu.md").read_text()
+    assert [row["format"] for row in rows] == [
+        *("PNG -6", "L3 packed", "L3 rans", "HTJ2K", "JPEG 2000", "JPEG 95", "raw (numpy)")
+    ]
+    assert "Not measured" not in page
+    assert "JPEG 95 (lossy)" in page
+    assert rows[0]["times_png"] == 1
+    assert (tmp_path / "pipeline_cpu.png").stat().st_size > 0
+
+
+@pytest.mark.dali
+def test_format_that_loses_pixels_is_left_out(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    pipeline = benchmarks("pipeline")
+    png, jpeg = (f for f in pipeline.formats("cpu") if f.name in ("PNG -6", "JPEG 95"))
+    image = RANDOM.integers(0, 256, (40, 30, 3)).astype(np.uint8)
+    files = pipeline.write_files([jpeg.encode(image)], 1, tmp_path / "jpeg")
+    assert pipeline.why_not(png, files, image, "cpu") == "does not give back the pixels"
+    assert pipeline.why_not(jpeg, files, image, "cpu") == ""
+    broken = pipeline.write_files([b"no image"], 1, tmp_path / "broken")
+    assert pipeline.why_not(png, broken, image, "cpu") != ""
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--device gpu", "invalid choice"),
+        ("--threads 0", "0 is not positive"),
+        ("--batch x", "invalid positive value"),
+        ("--device cpu --sets nothing", "no images in"),
+        pytest.param(
+            "--device mixed --sets one",
+            "no GPU, so nothing was timed",
+            marks=pytest.mark.skipif(has_gpu(), reason="there is a GPU"),
+        ),
+    ],
+)
+def test_pipeline_refuses(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    complaint: str,
+) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    (tmp_path / "one").mkdir()
+    image = imagecodecs.png_encode(np.zeros((9, 9, 3), np.uint8))
+    (tmp_path / "one" / "a.png").write_bytes(image)
+    with pytest.raises(SystemExit) as stop:
+        benchmarks("pipeline").main(["--data", str(tmp_path), *arguments.split()])
+    assert complaint in f"{stop.value} {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    ("script", "described"),
+    [
+        ("echo 'NVIDIA H200, 580.65.06'", ("NVIDIA H200", "580.65.06")),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", None),
+        (None, None),
+    ],
+)
+def test_gpu_is_described(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str | None,
+    described: tuple[str, str] | None,
+) -> None:
+    if script:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert benchmarks("gpu_host").describe_gpu() == described
+
+
+@pytest.fixture
+def gpu_tool(benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return benchmarks("gpu")
+
+
+def test_absent_benchmark_has_its_line(gpu_tool: Any) -> None:
+    step = gpu_tool.Step("nvcomp", "benchmarks", ["no/such/program"], lack="nvcomp: not installed")
+    assert gpu_tool._run(step) == gpu_tool.Result("nvcomp", "NOT RUN", 0.0, "nvcomp: not installed")
+
+
+def test_absent_module_has_its_line(gpu_tool: Any) -> None:
+    step = gpu_tool.Step("pipeline", "benchmarks", [sys.executable], ("json", "no_such_module"))
+    assert gpu_tool._run(step).last_line == "Python lacks no_such_module"
+
+
+def test_results_of_a_gpu_are_of_one_run(gpu_tool: Any, tmp_path: Path) -> None:
+    gpu = ("NVIDIA H200", "580.65.06")
+    folder = tmp_path / gpu_tool._results_folder(gpu).name
+    assert folder.name == "nvidia_h200"
+    folder.mkdir()
+    (folder / "nvcomp.json").write_text("an older run")
+    gpu_tool._begin_results(folder, gpu)
+    (host,) = folder.iterdir()
+    assert json.loads(host.read_text()).items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()
