@@ -16,7 +16,13 @@ from output_plans import FILL, SELECT, TYPES, Plan, lay_out, random_plan, random
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
 
-PLANS = {"scalar": 1500, "avx2": 3000, "avx512": 3000, "emulated_cuda": 600}
+PLANS = {
+    "scalar": 1500,
+    "avx2": 3000,
+    "avx512": 3000,
+    "emulated_cuda": 600,
+    "emulated_small_cuda": 600,
+}
 
 
 def texture(rng: Generator, height: int, width: int, channels: int, sample_bits: int) -> Samples:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_decoder import FormatError
 
-MOST_SAMPLES = {"emulated_cuda": 40_000, "scalar": 1_000_000}
+MOST_SAMPLES = {"emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000}
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PHOTOGRAPHS = sorted(
     path

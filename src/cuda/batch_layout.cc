@@ -1,6 +1,7 @@
 #include "cuda/batch_layout.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -30,6 +31,40 @@ TileSpan NeededTiles(const CudaSample& sample) {
                                      : TilesOfWindow(sample.view.info, sample.plan.window);
 }
 
+// Blocks for the tasks of a sample.
+uint64_t BlockCount(uint64_t task_count, uint32_t warps_per_block) {
+  return CeilDiv(task_count, warps_per_block);
+}
+
+uint32_t LookupBytes(RansLookupKind kind) {
+  switch (kind) {
+    case RansLookupKind::kNone: return 0;
+    case RansLookupKind::kCompact: return sizeof(CompactRansLookup);
+    case RansLookupKind::kWide: break;
+  }
+  return sizeof(WideRansLookup);
+}
+
+// Predicted time of a batch, in units of what a warp adds to the time of a
+// multiprocessor whose schedulers are busy (docs/benchmarks.md, "The rans kernel").
+double PredictRansTime(const std::vector<uint64_t>& task_counts, const RansPlan& plan,
+                       uint32_t multiprocessors) {
+  const double alone = plan.lookup == RansLookupKind::kWide ? 9 : 11;  // one warp, no other
+  const double fill = 2;                                               // tables, by one warp
+  const uint32_t warps = plan.warps_per_block;
+  uint64_t blocks = 0;
+  for (uint64_t tasks : task_counts) blocks += BlockCount(tasks, warps);
+  const auto round = [&](uint64_t blocks_per_multiprocessor) {
+    return std::hypot(alone, static_cast<double>(blocks_per_multiprocessor * warps)) + fill / warps;
+  };
+  const uint64_t blocks_per_round = uint64_t{plan.blocks_per_multiprocessor} * multiprocessors;
+  const uint64_t rest = blocks % blocks_per_round;
+  double time = static_cast<double>(blocks / blocks_per_round) *
+                round(plan.blocks_per_multiprocessor);
+  if (rest != 0) time += round(CeilDiv(rest, multiprocessors));
+  return time;
+}
+
 }  // namespace
 
 void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task) {
@@ -37,33 +72,26 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-// The tasks of a sample, in whole blocks.
-uint64_t BatchLayout::TaskCount(size_t sample, uint32_t warps_per_block) const {
-  const Place& place = places_[sample];
-  const uint64_t tasks = place.span.tile_count() + place.border_tasks;
-  return CeilDiv(tasks, warps_per_block) * warps_per_block;
-}
-
-// How many warps should share tables: as many as keep most warps at work, since
-// shared memory limits the blocks, and the last block of a sample has idle warps.
-uint32_t BatchLayout::ChooseWarpsPerBlock(const GpuLimits& limits) const {
-  const uint32_t most_warps = has_plans_ ? limits.rans_plan_warps : limits.rans_warps;
-  uint64_t work = 0;
-  for (size_t i = 0; i < places_.size(); ++i) work += TaskCount(i, 1);
-  uint32_t best = 1;
-  double best_busy = 0;
-  for (uint32_t warps = 1; warps <= kMaxWarpsPerBlock; ++warps) {
-    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + warps * scratch_bytes_;
-    if (bytes > limits.shared_bytes_per_block) break;
-    const uint32_t blocks = std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
-                                     most_warps / warps);
-    uint64_t tasks = 0;
-    for (size_t i = 0; i < places_.size(); ++i) tasks += TaskCount(i, warps);
-    const double busy =
-        blocks * warps * (static_cast<double>(work) / static_cast<double>(tasks));
-    if (busy > best_busy) {
-      best = warps;
-      best_busy = busy;
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes,
+                  bool has_plans, const GpuLimits& limits) {
+  RansPlan best = {};
+  double best_time = 0;
+  for (RansLookupKind kind : {RansLookupKind::kCompact, RansLookupKind::kWide}) {
+    const bool wide = kind == RansLookupKind::kWide;
+    if (wide && has_plans) break;
+    const WarpLimits most =
+        has_plans ? limits.rans_plans : wide ? limits.wide_rans : limits.compact_rans;
+    for (uint32_t warps = 1; warps <= most.per_block; ++warps) {
+      const uint32_t bytes = LookupBytes(kind) + warps * scratch_bytes;
+      if (bytes > limits.shared_bytes_per_block) break;
+      const RansPlan plan = {kind, warps,
+                             std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
+                                      most.per_multiprocessor / warps)};
+      const double time = PredictRansTime(task_counts, plan, limits.multiprocessors);
+      if (best.lookup == RansLookupKind::kNone || time < best_time) {
+        best = plan;
+        best_time = time;
+      }
     }
   }
   return best;
@@ -84,8 +112,9 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   });
 
   scratch_bytes_ = sizeof(WarpScratch);
-  has_rans_ = false;
+  bool has_rans = false;
   has_plans_ = false;
+  task_counts_.clear();
   for (size_t i = 0; i < samples.size(); ++i) {
     const ImageInfo& info = samples[i].view.info;
     const OutputPlan& plan = samples[i].plan;
@@ -93,14 +122,16 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     has_plans_ = has_plans_ || !IsWholeImageAsStored(info, plan);
     place.span = TilesOfWindow(info, plan.window);
     place.border_tasks = BorderTasks(plan);
+    task_counts_.push_back(place.span.tile_count() + place.border_tasks);
     PlanRuns(i);
     if (!place.has_rans) continue;
-    has_rans_ = true;
+    has_rans = true;
     const uint32_t bytes =
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
-  warps_per_block_ = has_rans_ ? ChooseWarpsPerBlock(limits) : 1;
+  rans_ = has_rans ? PlanRans(task_counts_, scratch_bytes_, has_plans_, limits)
+                   : RansPlan{RansLookupKind::kNone, 1, 0};
 
   // Images with the costliest tiles go first, so that small ones fill the end.
   order_.resize(samples.size());
@@ -113,7 +144,8 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   task_count_ = 0;
   for (size_t i : order_) {
     places_[i].first_task = task_count_;
-    task_count_ += TaskCount(i, warps_per_block_);
+    task_counts_[i] = BlockCount(task_counts_[i], rans_.warps_per_block) * rans_.warps_per_block;
+    task_count_ += task_counts_[i];
   }
 
   samples_offset_ = Align16(results_bytes());
@@ -250,7 +282,7 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
   const Place& place = places_[sample];
   const uint32_t number = static_cast<uint32_t>(sample);
   uint8_t* out = staging + tasks_offset_ + place.first_task * sizeof(TileTask);
-  uint8_t* const end = out + TaskCount(sample, warps_per_block_) * sizeof(TileTask);
+  uint8_t* const end = out + task_counts_[sample] * sizeof(TileTask);
   const auto write = [&out](const TileTask& task) {
     std::memcpy(out, &task, sizeof(task));
     out += sizeof(task);
@@ -285,9 +317,10 @@ TileBatch BatchLayout::Batch(uint8_t* device) const {
           reinterpret_cast<const TileTask*>(device + tasks_offset_),
           reinterpret_cast<uint64_t*>(device),
           task_count_,
-          warps_per_block_,
+          rans_.warps_per_block,
+          LookupBytes(rans_.lookup) + rans_.warps_per_block * scratch_bytes_,
           scratch_bytes_,
-          has_rans_,
+          rans_.lookup,
           has_plans_ ? reinterpret_cast<const OutputPlan*>(device + plans_offset_) : nullptr};
 }
 

@@ -39,14 +39,34 @@ using ForEach = std::function<void(size_t count, const std::function<void(size_t
 // The same on this thread where `for_each` is null.
 void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task);
 
-// What a multiprocessor has room for.
+// Warps of a kernel for rans tiles.
+struct WarpLimits {
+  uint32_t per_multiprocessor;  // as many as have registers
+  uint32_t per_block;
+};
+
+// How many multiprocessors there are, and what each has room for.
 struct GpuLimits {
+  uint32_t multiprocessors;
   uint32_t shared_bytes;            // of shared memory
   uint32_t shared_bytes_per_block;  // at most
   uint32_t reserved_bytes;          // of it that a block takes besides its own
-  uint32_t rans_warps;              // as many as have registers
-  uint32_t rans_plan_warps;         // the same, if samples follow plans
+  WarpLimits compact_rans;          // of the kernels with these tables
+  WarpLimits wide_rans;
+  WarpLimits rans_plans;            // of the one where samples follow plans
 };
+
+// How the rans tiles of a batch are decoded.
+struct RansPlan {
+  RansLookupKind lookup;
+  uint32_t warps_per_block;
+  uint32_t blocks_per_multiprocessor;
+};
+
+// The plan of the least predicted time for images of so many tasks, when a warp
+// needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes,
+                  bool has_plans, const GpuLimits& limits);
 
 class BatchLayout {
  public:
@@ -103,8 +123,6 @@ class BatchLayout {
     uint64_t bytes;
   };
 
-  uint64_t TaskCount(size_t sample, uint32_t warps_per_block) const;
-  uint32_t ChooseWarpsPerBlock(const GpuLimits& limits) const;
   void PlanRuns(size_t sample);
   void PlanPieces(size_t sample);
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
@@ -116,16 +134,16 @@ class BatchLayout {
   const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
   std::vector<Run> runs_;
-  std::vector<Piece> pieces_;  // behind a piece for each sample
+  std::vector<Piece> pieces_;          // behind a piece for each sample
+  std::vector<uint64_t> task_counts_;  // of each sample, in whole blocks
   std::vector<size_t> order_;
   uint64_t samples_offset_ = 0;
   bool has_plans_ = false;
   uint64_t plans_offset_ = 0;
   uint64_t tasks_offset_ = 0;
   uint64_t task_count_ = 0;
-  uint32_t warps_per_block_ = 1;
+  RansPlan rans_ = {};
   uint32_t scratch_bytes_ = 0;
-  bool has_rans_ = false;
   uint64_t payloads_offset_ = 0;
   uint64_t total_bytes_ = 0;
 };

@@ -9,10 +9,13 @@
 #include "cuda/tile_kernels.cuh"
 
 namespace l3 {
+namespace {
 
-void DecodeTilesEmulated(const TileBatch& batch) {
+// `output_of` gives the output of a sample by its number: for DecodeTileWarp().
+template <class Lookup, class OutputOf>
+void DecodeTilesWith(const TileBatch& batch, const OutputOf& output_of) {
   WarpEmulator emulator;
-  const auto lookup = std::make_unique<RansLookup>();
+  const auto lookup = std::make_unique<Lookup>();
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
     const DecodeSample& sample = batch.samples[task.sample];
@@ -30,12 +33,8 @@ void DecodeTilesEmulated(const TileBatch& batch) {
     }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status =
-          batch.plans != nullptr
-              ? DecodeTileWarp<true>(warp, sample, batch.plans[task.sample], task, lookup.get(),
-                                     scratch.get())
-              : DecodeTileWarp<true>(warp, sample, sample.output, task, lookup.get(),
-                                     scratch.get());
+      const Status status = DecodeTileWarp<Lookup>(warp, sample, output_of(task.sample), task,
+                                                   lookup.get(), scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
       uint64_t& result = batch.results[task.sample];
       result = std::min(result, BadTile(task.tile, status));
@@ -43,9 +42,26 @@ void DecodeTilesEmulated(const TileBatch& batch) {
   }
 }
 
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples) {
+}  // namespace
+
+void DecodeTilesEmulated(const TileBatch& batch) {
+  const auto image = [&](uint32_t sample) -> const ImageOutput& {
+    return batch.samples[sample].output;
+  };
+  const auto plan = [&](uint32_t sample) -> const OutputPlan& { return batch.plans[sample]; };
+  if (batch.plans != nullptr) {
+    DecodeTilesWith<CompactRansLookup>(batch, plan);
+  } else if (batch.lookup == RansLookupKind::kWide) {
+    DecodeTilesWith<WideRansLookup>(batch, image);
+  } else {
+    DecodeTilesWith<CompactRansLookup>(batch, image);
+  }
+}
+
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
+                                              const GpuLimits& gpu) {
   BatchLayout layout;
-  layout.Plan(samples, kEmulatedGpuLimits);
+  layout.Plan(samples, gpu);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   for (size_t piece = 0; piece < layout.piece_count(); ++piece) {
@@ -62,12 +78,13 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
 uint64_t UploadedBytesEmulated(const CudaSample& sample) {
   const std::vector<CudaSample> batch = {sample};
   BatchLayout layout;
-  layout.Plan(batch, kEmulatedGpuLimits);
+  layout.Plan(batch, kLargeGpu);
   return layout.total_bytes();
 }
 
-DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan) {
-  return DecodeBatchEmulated({CudaSample{view, plan}})[0];
+DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,
+                                 const GpuLimits& gpu) {
+  return DecodeBatchEmulated({CudaSample{view, plan}}, gpu)[0];
 }
 
 }  // namespace l3

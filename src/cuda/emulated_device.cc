@@ -93,7 +93,7 @@ class EmulatedDevice : public GpuDevice {
  public:
   EmulatedDevice(EmulatedGpu* gpu, EmulatedPace pace) : gpu_(gpu), pace_(pace) {}
 
-  GpuLimits limits() const override { return kEmulatedGpuLimits; }
+  GpuLimits limits() const override { return kLargeGpu; }
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
     return gpu_->Allocate(bytes, false);
   }

@@ -69,17 +69,6 @@ L3_DEVICE uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
 #endif
 }
 
-// All ones if the lowest bit is one, else 0.
-L3_DEVICE uint32_t SpreadLowestBit(uint32_t v) {
-#if defined(__CUDA_ARCH__)
-  uint32_t mask;
-  asm("bfe.s32 %0, %1, 0, 1;" : "=r"(mask) : "r"(v));
-  return mask;
-#else
-  return 0u - (v & 1);
-#endif
-}
-
 // Sums of products on top of `sum`: of the four bytes of `a` and of `b`, or of
 // the two halves of `a` and the low or the high two bytes of `b`. All are
 // unsigned but, in SignedDot...(), those of `b`.
@@ -132,6 +121,16 @@ L3_DEVICE int32_t SignedDotHigh(uint32_t a, uint32_t b, int32_t sum) {
   return sum;
 #else
   return SignedDotLow(a, b >> 16, sum);
+#endif
+}
+
+// a * b + c in one instruction, where the compiler would see shifts and sums.
+L3_DEVICE uint32_t MultiplyAdd(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDA_ARCH__)
+  asm("mad.lo.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+  return c;
+#else
+  return a * b + c;
 #endif
 }
 

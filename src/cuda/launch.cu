@@ -1,7 +1,9 @@
 #include "cuda/launch.h"
 
+#include <algorithm>
 #include <climits>
 #include <stdexcept>
+#include <type_traits>
 
 #include "cuda/border_fill.cuh"
 #include "cuda/resources.h"
@@ -21,6 +23,8 @@ constexpr int kWarpsPerSm = 22;
 #endif
 #if __CUDA_ARCH__ == 900
 constexpr int kRansWarpsPerSm = 20;
+#elif __CUDA_ARCH__ >= 1200
+constexpr int kRansWarpsPerSm = 12;
 #else
 constexpr int kRansWarpsPerSm = 16;
 #endif
@@ -35,22 +39,22 @@ constexpr int kWarpsAtOnce = kPlans ? kPlanWarpsPerSm : kRans ? kRansWarpsPerSm 
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
-// block -> some tiles of an image, a row of threads -> tile; the shared memory has
-// the image's tables, then each warp's scratch.
+// for which Lookup is not void, block -> some tiles of an image, a row of threads ->
+// tile; the shared memory has the image's tables, then each warp's scratch.
 // kPlans says that samples follow plans; then some tasks fill borders.
-template <bool kRans, bool kPlans>
+template <class Lookup, bool kPlans, bool kRans = !std::is_void_v<Lookup>>
 __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans> : 1),
                                   kRans ? 1 : kWarpsAtOnce<kRans, kPlans>)
     DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
-  RansLookup* lookup = nullptr;
+  Lookup* lookup = nullptr;
   uint32_t task_number = blockIdx.x;
   DeviceWarp warp;
   if constexpr (kRans) {
-    lookup = reinterpret_cast<RansLookup*>(scratch);
+    lookup = reinterpret_cast<Lookup*>(scratch);
     const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
-    scratch += sizeof(RansLookup) + warp_index * batch.scratch_bytes;
+    scratch += sizeof(Lookup) + warp_index * batch.scratch_bytes;
     task_number = blockIdx.x * batch.warps_per_block + warp_index;
     const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
     if (sample.rans != nullptr) {
@@ -69,9 +73,9 @@ __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans
   const DecodeSample sample = batch.samples[task.sample];
   Status status;
   if constexpr (kPlans) {
-    status = DecodeTileWarp<kRans>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
+    status = DecodeTileWarp<Lookup>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
   } else {
-    status = DecodeTileWarp<kRans>(warp, sample, sample.output, task, lookup, scratch);
+    status = DecodeTileWarp<Lookup>(warp, sample, sample.output, task, lookup, scratch);
   }
   if (status != Status::kOk && warp.lane() == 0) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
@@ -80,13 +84,18 @@ __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans
   }
 }
 
-const void* FindKernel(bool has_rans, bool has_plans) {
-  if (has_rans) {
-    return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<true, true>)
-                     : reinterpret_cast<const void*>(&DecodeTiles<true, false>);
+// There are no plans with wide tables (docs/benchmarks.md, "The rans kernel").
+const void* FindKernel(RansLookupKind lookup, bool has_plans) {
+  switch (lookup) {
+    case RansLookupKind::kNone:
+      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<void, true>)
+                       : reinterpret_cast<const void*>(&DecodeTiles<void, false>);
+    case RansLookupKind::kCompact:
+      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, true>)
+                       : reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, false>);
+    case RansLookupKind::kWide: break;
   }
-  return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<false, true>)
-                   : reinterpret_cast<const void*>(&DecodeTiles<false, false>);
+  return reinterpret_cast<const void*>(&DecodeTiles<WideRansLookup, false>);
 }
 
 int DeviceAttribute(cudaDeviceAttr attribute) {
@@ -95,23 +104,31 @@ int DeviceAttribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+WarpLimits GetWarpLimits(const void* kernel) {
+  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
+  int blocks = 0;
+  L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
+                                                              kWarps * kWarpLanes, 0));
+  cudaFuncAttributes attributes;
+  L3_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int warps = blocks * kWarps;
+  const int warps_per_block = std::min(warps, attributes.maxThreadsPerBlock / int{kWarpLanes});
+  return {static_cast<uint32_t>(warps), static_cast<uint32_t>(warps_per_block)};
+}
+
 }  // namespace
 
 GpuLimits GetGpuLimits() {
-  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
-  const auto warps = [](const void* kernel) {
-    int blocks = 0;
-    L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
-                                                                kWarps * kWarpLanes, 0));
-    return static_cast<uint32_t>(blocks * kWarps);
-  };
-  const auto bytes = [](cudaDeviceAttr attribute) {
+  const auto number = [](cudaDeviceAttr attribute) {
     return static_cast<uint32_t>(DeviceAttribute(attribute));
   };
-  return {bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
-          bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-          bytes(cudaDevAttrReservedSharedMemoryPerBlock), warps(FindKernel(true, false)),
-          warps(FindKernel(true, true))};
+  return {number(cudaDevAttrMultiProcessorCount),
+          number(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+          number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          number(cudaDevAttrReservedSharedMemoryPerBlock),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, false)),
+          GetWarpLimits(FindKernel(RansLookupKind::kWide, false)),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, true))};
 }
 
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
@@ -121,16 +138,14 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   }
   TileBatch argument = batch;
   void* arguments[] = {&argument};
-  uint32_t shared_bytes = batch.warps_per_block * batch.scratch_bytes;
-  const void* kernel = FindKernel(batch.has_rans, batch.plans != nullptr);
-  if (batch.has_rans) {
-    shared_bytes += static_cast<uint32_t>(sizeof(RansLookup));
+  const void* kernel = FindKernel(batch.lookup, batch.plans != nullptr);
+  if (batch.lookup != RansLookupKind::kNone) {
     L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
   }
   L3_CUDA_CHECK(cudaLaunchKernel(
       kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
-      dim3(kWarpLanes, batch.warps_per_block), arguments, shared_bytes, stream));
+      dim3(kWarpLanes, batch.warps_per_block), arguments, batch.shared_bytes, stream));
 }
 
 }  // namespace l3

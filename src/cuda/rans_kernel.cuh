@@ -24,6 +24,10 @@
 
 namespace l3 {
 
+// How far the check stays ahead: some runs of most images, as little of the L1 cache
+// is left beside wide tables.
+constexpr uint32_t kRansReadAheadBytes = 512;
+
 // The values of a pixel in the order of channels. `value` is in coding order.
 template <uint32_t kChannels, class Samples>
 L3_DEVICE void PackPixel(const uint32_t (&value)[kChannels],
@@ -34,10 +38,12 @@ L3_DEVICE void PackPixel(const uint32_t (&value)[kChannels],
   if constexpr (kChannels == 1) {
     words[0] = value[0];
   } else if constexpr (Samples::kBytes == 1) {
-    words[0] = PermuteBytes(at(0), at(1), 0x0040);
-    if constexpr (kChannels == 3) words[0] = PermuteBytes(words[0], at(2), 0x4410);
+    // Of channels in coding order, as Predict() needs them too.
+    const uint32_t first = PermuteBytes(value[0], value[1], 0x0040);
+    if constexpr (kChannels == 2) words[0] = first;
+    if constexpr (kChannels == 3) words[0] = PermuteBytes(first, value[2], 0x4401);
     if constexpr (kChannels == 4) {
-      words[0] = LowHalves(words[0], PermuteBytes(at(2), at(3), 0x0040));
+      words[0] = PermuteBytes(first, PermuteBytes(value[2], value[3], 0x0040), 0x5401);
     }
   } else {
     words[0] = LowHalves(at(0), at(1));
@@ -87,21 +93,27 @@ L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kRunPixels][PixelWords(kCha
 // state of a lane without a pixel waits, while the lane computes with another.
 class RansStates {
  public:
-  L3_DEVICE RansStates(uint32_t lanes_below, uint32_t begin, const uint8_t* words)
-      : words_(reinterpret_cast<const uint16_t*>(words)),
+  template <class Warp>
+  L3_DEVICE RansStates(const Warp& warp, uint32_t begin, const uint8_t* words)
+      : next_(reinterpret_cast<const uint16_t*>(words) + warp.lane()),
         waiting_(begin),
-        lanes_below_(lanes_below) {}
+        lanes_below_(warp.LanesBelow()) {
+    word_ = LoadConstantHalf(next_);
+  }
 
   // The next word.
-  L3_DEVICE const uint8_t* words() const { return reinterpret_cast<const uint8_t*>(words_); }
+  template <class Warp>
+  L3_DEVICE const uint8_t* words(const Warp& warp) const {
+    return reinterpret_cast<const uint8_t*>(next_ - warp.lane());
+  }
   L3_DEVICE uint32_t current() const { return current_; }
-  L3_DEVICE uint32_t End() const { return active_ ? current_ : waiting_; }
+  L3_DEVICE uint32_t End() const { return active() ? current_ : waiting_; }
 
   // Whether the lane has a pixel.
-  L3_DEVICE bool active() const { return active_; }
+  L3_DEVICE bool active() const { return refill_below_ != 0; }
   L3_DEVICE void SetActive(bool active) {
-    if (active == active_) return;
-    active_ = active;
+    if (active == this->active()) return;
+    refill_below_ = active ? kRansStateBegin : 0;
     const uint32_t current = current_;
     current_ = waiting_;
     waiting_ = current;
@@ -110,26 +122,27 @@ class RansStates {
   // Goes on with `state`; small states of active lanes are refilled.
   template <class Warp>
   L3_DEVICE void Update(Warp& warp, uint32_t state) {
-    const bool hungry = active_ && state < kRansStateBegin;
+    const bool hungry = state < refill_below_;
     const uint32_t hungry_lanes = warp.Ballot(hungry);
-    if (hungry) {
-      const uint32_t before = PopCount(hungry_lanes & lanes_below_);
-      state = LowHalves(LoadConstantHalf(words_ + before), state);
-    }
+    const uint32_t word = warp.Shuffle(word_, PopCount(hungry_lanes & lanes_below_));
     current_ = state;
-    words_ += PopCount(hungry_lanes);
+    if (hungry) current_ = MultiplyAdd(state, 1 << 16, word);
+    next_ += PopCount(hungry_lanes);
+    word_ = LoadConstantHalf(next_);
   }
 
  private:
-  const uint16_t* words_;
+  // Lanes hold the next words in order, and read them before they are needed.
+  const uint16_t* next_;
+  uint32_t word_;
   uint32_t current_ = kRansStateBegin;
   uint32_t waiting_;
-  bool active_ = false;
+  uint32_t refill_below_ = 0;  // 0 for a lane without a pixel
   uint32_t lanes_below_;
 };
 
 // A lane of a tile. kFitted says that every channel has coefficients.
-template <uint32_t kChannels, class Samples, bool kFitted>
+template <uint32_t kChannels, class Samples, bool kFitted, class Lookup>
 class RansLane {
  public:
   using Scratch = RansScratch<kChannels, Samples::kBytes>;
@@ -137,7 +150,7 @@ class RansLane {
   // Initialises the scratch, but for the taps.
   template <class Warp>
   L3_DEVICE RansLane(Warp& warp, const ImageInfo& info, const TileRect& rect, const RansBody& body,
-                     const RansLookup& lookup, Scratch* scratch)
+                     const Lookup& lookup, Scratch* scratch)
       : lookup_(lookup),
         scratch_(scratch),
         schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
@@ -148,18 +161,16 @@ class RansLane {
         lane_(warp.lane()),
         lane_below_(warp.ShuffleUp(warp.lane(), 0)),
         x_(schedule_.period - 2 * lane_),
-        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px),
-        slot_(0u - 2 * kSlotBytes * lane_),
-        row_place_(x_ - 2),
-        first_row_read_(lane_ == 0 ? schedule_.period - 1 : ~0u) {
+        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px) {
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
       fitted_[p] = kFitted || body.sets[p] != 0;
       own_[p] = north_[p] = Samples::Start(body.base[p]);
       before_[p] = {};
+      PassOn(warp, p);
     }
     // Lane 0 reads on when there is no row left.
-    for (uint32_t x = lane_; x < schedule_.period; x += kWarpLanes) PassToRow(x);
+    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes) PassToRow(x);
     warp.Sync();
   }
 
@@ -169,44 +180,44 @@ class RansLane {
     return warp.Ballot(x_ + steps >= width_) != 0;
   }
 
-  // Decodes a pixel on every lane that has one. `edges` says whether a lane may be
-  // in the first or the last column.
-  template <class Warp>
-  L3_DEVICE void Step(Warp& warp, uint32_t step, bool edges, RansStates* states) {
-    Passed passed[kChannels];
-    L3_UNROLL
-    for (uint32_t p = 0; p < kChannels; ++p) {
-      L3_UNROLL
-      for (uint32_t i = 0; i < Passed::kWords; ++i) {
-        passed[p].word[i] = warp.Shuffle(own_[p].word[i], lane_below_);
-      }
+  // Decodes kRunPixels pixels on every lane that has them. kEdges says that a lane
+  // may come to the first or the last column.
+  template <bool kEdges, class Warp>
+  L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
+    uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
+    L3_UNROLL_TWICE
+    for (uint32_t i = 0; i < kRunPixels; ++i) {
+      Step<kEdges>(warp, place, states);
+      place += kSlotBytes;
     }
-    // Above the first row lies that row itself, two pixels further right.
-    if (step >= first_row_read_) {
-      const auto pixel = scratch_->row[x_ - 1];
+  }
+
+  // Decodes a pixel on every lane that has one.
+  template <bool kEdges, class Warp>
+  L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
+    const uint32_t row_place = x_;
+    if (kEdges && x_ >= width_) BeginRow(states);
+    if (x_ >= row_read_from_) {
+      const auto pixel = scratch_->row[x_ + 1];
       L3_UNROLL
       for (uint32_t p = 0; p < kChannels; ++p) {
         L3_UNROLL
         for (uint32_t i = 0; i < Passed::kWords; ++i) {
-          passed[p].word[i] = pixel.word[p * Passed::kWords + i];
+          passed_[p].word[i] = pixel.word[p * Passed::kWords + i];
         }
       }
     }
-    Passed northeast[kChannels];
-    L3_UNROLL
-    for (uint32_t p = 0; p < kChannels; ++p) northeast[p] = passed[p];
-    const uint32_t row_place = row_place_;
-    row_place_ = x_ - 1;
-    if (edges) MeetEdges(states, northeast);
 
     Around around[kChannels];
     uint32_t mixed[kChannels];
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
-      around[p] = Samples::Arrange(northeast[p], north_[p], own_[p], before_[p]);
-      mixed[p] = Samples::MixEnergies(northeast[p], own_[p]);
+      // In the last column what is to the north stands in for what is to the north-east.
+      const Passed northeast = kEdges && x_ + 1 >= width_ ? north_[p] : passed_[p];
+      around[p] = Samples::Arrange(northeast, north_[p], own_[p], before_[p]);
+      mixed[p] = Samples::MixEnergies(northeast, own_[p]);
       before_[p] = around[p];
-      north_[p] = passed[p];
+      north_[p] = passed_[p];
     }
 
     uint32_t value[kChannels] = {};
@@ -216,20 +227,27 @@ class RansLane {
       const RansRole role = GetRansRole(kChannels, p);
       uint32_t activity = mixed[p];
       if (role == RansRole::kFirst) activity += gradient_weight_ * Samples::Gradient(around[p]);
-      if (role != RansRole::kFirst) activity += Samples::kActivityScale * 4 * magnitude[0];
-      if (role == RansRole::kThird) activity += Samples::kActivityScale * 8 * magnitude[1];
-      const uint32_t context = lookup_.context[p][LevelOfActivity<Samples>(activity)];
+      if (role != RansRole::kFirst) {
+        activity = MultiplyAdd(magnitude[0], Samples::kActivityScale * 4, activity);
+      }
+      if (role == RansRole::kThird) {
+        activity = MultiplyAdd(magnitude[1], Samples::kActivityScale * 8, activity);
+      }
+      const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);
       const int32_t scaled = fitted_[p] ? Predict(role, p, around, value, context)
                                         : PredictByGradient(role, p, around, value);
-      const uint32_t sign = SpreadLowestBit(folded);
-      const uint32_t residual = (folded >> 1) ^ sign;
-      value[p] =
-          Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) + residual, max_value_, around[p]);
-      magnitude[p] = Samples::LimitMagnitude((folded >> 1) - sign);
+      // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
+      const uint32_t odd = folded & 1;
+      const uint32_t half = folded >> 1;
+      const uint32_t minus_residual = MultiplyAdd(odd, folded, 0u - half);
+      value[p] = Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) - minus_residual,
+                                    max_value_, around[p]);
+      magnitude[p] = Samples::LimitMagnitude(half + odd);
       own_[p] = Samples::Pass(value[p], around[p], Samples::NextEnergy(mixed[p], magnitude[p]));
+      PassOn(warp, p);
     }
-    KeepPixel(value);
+    KeepPixel(value, place);
     if (writes_row_) PassToRow(row_place);
     warp.Sync();
     ++x_;
@@ -243,7 +261,10 @@ class RansLane {
     const uint32_t done = steps - 2 * lane_;
     if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
     const uint32_t back = kRunPixels + done % kRunPixels;
-    const uint8_t* run = Pixels() + (done - back) % (2 * kRunPixels) * kSlotBytes;
+    const auto pixel_word = [&](uint32_t i, uint32_t k) {
+      const uint32_t slot = (steps - back + i / 2 * 2) % (2 * kRunPixels) + i % 2;
+      return LoadWord(Pixels() + slot * kSlotBytes + 4 * kWarpLanes * k);
+    };
     uint32_t x = x_;
     uint32_t y = y_;
     while (x < back) {
@@ -257,7 +278,7 @@ class RansLane {
       L3_UNROLL
       for (uint32_t i = 0; i < kRunPixels; ++i) {
         L3_UNROLL
-        for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = PixelWord(run + i * kSlotBytes, k);
+        for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = pixel_word(i, k);
       }
       uint32_t words[kRunPixels * kChannels * Samples::kBytes / 4];
       InterleaveRun<kChannels, Samples::kBytes>(pixel, words);
@@ -280,7 +301,7 @@ class RansLane {
         L3_UNROLL
         for (uint32_t c = 0; c < kChannels; ++c) {
           constexpr uint32_t kBits = 8 * Samples::kBytes;
-          const uint32_t word = PixelWord(run + i * kSlotBytes, c * kBits / 32);
+          const uint32_t word = pixel_word(i, c * kBits / 32);
           const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
           const bool in_table = value < map.value_count;
           samples[c] = in_table ? map(value) : 0;
@@ -300,49 +321,34 @@ class RansLane {
   static constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
 
   // Begins a row if the one before is done. In the first column what is to the
-  // north stands in for what is to the west, in the last one for what is to the
-  // north-east.
-  L3_DEVICE void MeetEdges(RansStates* states, Passed (&northeast)[kChannels]) {
-    if (x_ >= width_) {
-      if (x_ == schedule_.period) {
-        x_ = 0;
-        y_ += schedule_.lanes;
-      }
-      states->SetActive(x_ < width_ && y_ < height_);
-      writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
-      L3_UNROLL
-      for (uint32_t p = 0; p < kChannels; ++p) {
-        own_[p] = north_[p];
-        before_[p] = Samples::AroundFrom(north_[p]);
-      }
+  // north stands in for what is to the west.
+  L3_DEVICE void BeginRow(RansStates* states) {
+    if (x_ == schedule_.period) {
+      x_ = 0;
+      y_ += schedule_.lanes;
+      // Above the first row lies that row itself, two pixels further right.
+      if (lane_ == 0) row_read_from_ = y_ == 0 ? schedule_.period - 1 : 0;
     }
-    if (x_ + 1 >= width_) {
-      L3_UNROLL
-      for (uint32_t p = 0; p < kChannels; ++p) northeast[p] = north_[p];
+    states->SetActive(x_ < width_ && y_ < height_);
+    writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      own_[p] = north_[p];
+      before_[p] = Samples::AroundFrom(north_[p]);
     }
   }
 
   // Reads a folded residual.
   template <class Warp>
   L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
-    constexpr uint32_t kTableBytes = Samples::kTokens * Samples::kTokenUnit;
-    const uint32_t state = states->current();
-    const uint32_t slot = Select(kRansScale - 1, state, context);
-    // Byte 1 of the context is 4 times the table.
-    const uint32_t place =
-        Dot(context, kTableBytes / 4 << 8, lookup_.token_of_slot[slot]) *
-        (static_cast<uint32_t>(sizeof(RansSymbol)) / Samples::kTokenUnit);
-    const RansSymbol symbol = *reinterpret_cast<const RansSymbol*>(
-        reinterpret_cast<const uint8_t*>(lookup_.symbol) + place);
-    uint32_t next = state + symbol.factor * (state >> kRansScaleBits) +
-                    static_cast<uint32_t>(static_cast<int32_t>(symbol.rest) >> (32 - 11));
+    const auto entry = lookup_.template Find<Samples>(states->current(), context);
+    uint32_t next = Lookup::Next(entry, states->current());
     if (Samples::kLongRaw) {
       states->Update(warp, next);
       next = states->current();
     }
-    const uint32_t dropped = FunnelShift(next, 0, symbol.rest);
-    const uint32_t folded =
-        Samples::TokenBase(symbol.rest) + next - (dropped << (symbol.rest & 31));
+    const uint32_t dropped = FunnelShift(next, 0, entry.bits);
+    const uint32_t folded = Lookup::template Fold<Samples>(entry, next, dropped);
     states->Update(warp, dropped);
     return folded;
   }
@@ -372,17 +378,23 @@ class RansLane {
   }
 
   // Puts a pixel where it waits to be stored.
-  L3_DEVICE void KeepPixel(const uint32_t (&value)[kChannels]) {
+  L3_DEVICE void KeepPixel(const uint32_t (&value)[kChannels], uint8_t* place) const {
     uint32_t pixel[kPixelWords];
     PackPixel<kChannels, Samples>(value, pixel);
-    uint8_t* place = Pixels() + slot_ % (2 * kRunPixels * kSlotBytes);
-    slot_ += kSlotBytes;
     L3_UNROLL
     for (uint32_t k = 0; k < kPixelWords; ++k) StoreWord(place + 4 * kWarpLanes * k, pixel[k]);
   }
+  // Hands what this lane knows of channel p to the lane above.
+  template <class Warp>
+  L3_DEVICE void PassOn(Warp& warp, uint32_t p) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < Passed::kWords; ++i) {
+      passed_[p].word[i] = warp.Shuffle(own_[p].word[i], lane_below_);
+    }
+  }
   // Puts what this lane passes on where lane 0 finds it.
   L3_DEVICE void PassToRow(uint32_t x) {
-    auto& pixel = scratch_->row[x];
+    typename Scratch::PassedPixel pixel = {};
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
       L3_UNROLL
@@ -390,16 +402,14 @@ class RansLane {
         pixel.word[p * Passed::kWords + i] = own_[p].word[i];
       }
     }
+    scratch_->row[x] = pixel;
   }
   // This lane's part of scratch_->pixels, kSlotBytes from pixel to pixel.
   L3_DEVICE uint8_t* Pixels() const {
     return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
   }
-  static L3_DEVICE uint32_t PixelWord(const uint8_t* pixel, uint32_t k) {
-    return LoadWord(pixel + 4 * kWarpLanes * k);
-  }
 
-  const RansLookup& lookup_;
+  const Lookup& lookup_;
   Scratch* scratch_;
   RansSchedule schedule_;
   uint32_t width_;
@@ -411,25 +421,22 @@ class RansLane {
   // Columns done in row y_; schedule_.period if the row has yet to begin.
   uint32_t x_;
   uint32_t y_;
-  uint32_t slot_;  // where the next pixel waits
-  // Where in scratch_->row this lane's pixel goes: at x_ - 1 lane 0 finds its
-  // north-east neighbour, as x_ is when the step begins.
-  uint32_t row_place_;
-  uint32_t first_row_read_;  // in steps
   bool fitted_[kChannels];
+  uint32_t row_read_from_ = ~0u;  // from this column on scratch_->row has what is above
   bool writes_row_ = false;
-  // Of each channel: what this lane passed on last, what was passed to it then,
-  // and what was around its pixel.
+  // Of each channel: what this lane passed on last, what was passed to it then and
+  // before that, and what was around its pixel.
   Passed own_[kChannels];
+  Passed passed_[kChannels];
   Passed north_[kChannels];
   Around before_[kChannels];
 };
 
 template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, bool kFitted, class Warp,
-          class Store>
+          class Lookup, class Store>
 L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                 const TileRect& rect, const TilePayload& tile,
-                                const RansBody& body, const RansLookup& lookup, const Store& store,
+                                const RansBody& body, const Lookup& lookup, const Store& store,
                                 RunningCheck<Warp>* check,
                                 RansScratch<kChannels, Samples::kBytes>* scratch) {
   const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
@@ -437,30 +444,36 @@ L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleM
                              ? LoadConstantWord(tile.data + begin_offset)
                              : kRansStateBegin;
   if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
-  RansStates states(warp.LanesBelow(), begin, tile.data + body.words_offset);
-  RansLane<kChannels, Samples, kFitted> lane(warp, info, rect, body, lookup, scratch);
+  RansStates states(warp, begin, tile.data + body.words_offset);
+  RansLane<kChannels, Samples, kFitted, Lookup> lane(warp, info, rect, body, lookup, scratch);
 
   const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
   bool valid = true;
   // A lane's last run may be complete only some steps later, in which no lane has
   // a pixel.
   for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
-    const uint32_t pos = static_cast<uint32_t>(states.words() - tile.data);
+    // From lane 0, so that the compiler sees that lanes do not part here.
+    const uint32_t pos =
+        warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
     if (pos > tile.size) return Status::kCorruptTile;
-    check->ReadTo(pos + kReadAheadBytes);
-    const bool edges = lane.MeetsEdges(warp, kRunPixels);
-    L3_UNROLL_TWICE
-    for (uint32_t i = 0; i < kRunPixels; ++i) lane.Step(warp, step + i, edges, &states);
+    check->ReadTo(pos + kRansReadAheadBytes);
+    // Tiles without coefficients are rare: they have the one loop, to keep the code small.
+    if (!kFitted || lane.MeetsEdges(warp, kRunPixels)) {
+      lane.template DecodeRun<true>(warp, step, &states);
+    } else {
+      lane.template DecodeRun<false>(warp, step, &states);
+    }
     valid = lane.template StoreRun<kSampleBytes>(step + kRunPixels, map, store) && valid;
   }
   if (!OnAllLanes(warp, valid && states.End() == kRansStateBegin)) return Status::kCorruptTile;
-  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words() - tile.data));
+  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words(warp) - tile.data));
 }
 
-template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, class Warp, class Store>
+template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, class Warp, class Lookup,
+          class Store>
 L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                     const TileRect& rect, const TilePayload& payload,
-                                    const RansLookup& lookup, const Store& store,
+                                    const Lookup& lookup, const Store& store,
                                     RunningCheck<Warp>* check,
                                     RansScratch<kChannels, Samples::kBytes>* scratch) {
   TilePayload tile = payload;

@@ -134,7 +134,7 @@ struct GroupMath {
 
  private:
   static L3_DEVICE uint32_t Weigh(const WordTaps& taps, uint32_t nw, uint32_t n, uint32_t ne) {
-    return (taps.nw * nw + taps.n * n + taps.ne * ne + taps.bias) >> taps.shift;
+    return (taps.bias + taps.nw * nw + taps.n * n + taps.ne * ne) >> taps.shift;
   }
 };
 

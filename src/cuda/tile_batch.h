@@ -35,6 +35,9 @@ struct TileTask {
 };
 static_assert(sizeof(TileTask) == 16 && std::is_trivially_copyable_v<TileTask>);
 
+// How kernels look the tokens of rans tiles up (rans_lookup.cuh).
+enum class RansLookupKind : uint32_t { kNone, kCompact, kWide };
+
 struct TileBatch {
   const DecodeSample* samples;
   // The tasks of a block follow one another, and are of one sample.
@@ -42,13 +45,11 @@ struct TileBatch {
   uint64_t* results;  // one for each sample, kNoBadTile before the launch
   uint64_t task_count;
   uint32_t warps_per_block;  // 1 without rans tiles
-  uint32_t scratch_bytes;    // of shared memory that a warp needs, a multiple of 16
-  bool has_rans;
-  const OutputPlan* plans;  // one for each sample; null if all leave whole and as stored
+  uint32_t shared_bytes;     // of shared memory that a block needs
+  uint32_t scratch_bytes;    // of it each warp's, a multiple of 16
+  RansLookupKind lookup;     // kNone without rans tiles; never kWide with plans
+  const OutputPlan* plans;   // one for each sample; null if all leave whole and as stored
 };
-
-// Warps that can share the tables of an image.
-constexpr uint32_t kMaxWarpsPerBlock = 10;
 
 // Kernels read up to this many bytes past a payload: whole words, and the words
 // of a rans tile for some steps before they look where those end.

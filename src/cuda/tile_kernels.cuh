@@ -11,6 +11,8 @@
 // memory to the store policy.
 #pragma once
 
+#include <type_traits>
+
 #include "core/color.h"
 #include "core/packed.h"
 #include "core/tile.h"
@@ -267,11 +269,11 @@ L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const ImageInfo& info,
   return {info, plan, rect};
 }
 
-template <bool kRans, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
+template <class Lookup, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
 L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Output& output,
                               const TileRect& rect, const TilePayload& tile,
                               RunningCheck<Warp>* check,
-                              [[maybe_unused]] const RansLookup* lookup, uint8_t* memory) {
+                              [[maybe_unused]] const Lookup* lookup, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
   const auto store = MakeStore<kChannels, kSampleBytes>(sample.info, output, rect);
   switch (tile.coding) {
@@ -285,7 +287,7 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
       return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
                                                            tile, store, check, scratch);
     case TileCoding::kRans:
-      if constexpr (kRans) {
+      if constexpr (!std::is_void_v<Lookup>) {
         if (sample.info.used_bits <= 8) {
           return DecodeRansTileWarp<kChannels, kSampleBytes, ByteSamples>(
               warp, sample.info, sample.map, rect, tile, *lookup, store, check,
@@ -302,35 +304,35 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
   return Status::kUnsupportedFeature;
 }
 
-template <bool kRans, uint32_t kSampleBytes, class Warp, class Output>
+template <class Lookup, uint32_t kSampleBytes, class Warp, class Output>
 L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const Output& output,
                                    const TileRect& rect, const TilePayload& tile,
-                                   RunningCheck<Warp>* check, const RansLookup* lookup,
+                                   RunningCheck<Warp>* check, const Lookup* lookup,
                                    uint8_t* memory) {
   switch (sample.info.channels) {
     case 1:
-      return DecodeTileAs<kRans, 1, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                  memory);
+      return DecodeTileAs<Lookup, 1, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
     case 2:
-      return DecodeTileAs<kRans, 2, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                  memory);
+      return DecodeTileAs<Lookup, 2, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
     case 3:
-      return DecodeTileAs<kRans, 3, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                  memory);
+      return DecodeTileAs<Lookup, 3, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
     default:
-      return DecodeTileAs<kRans, 4, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                  memory);
+      return DecodeTileAs<Lookup, 4, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
   }
 }
 
-// Decodes one tile, which is a rans tile only if kRans says that there are such: they
-// need more registers, and the image's `lookup`. The Status is the same on every lane.
+// Decodes one tile, which is a rans tile only if Lookup is not void: they need more
+// registers, and the image's `lookup`. The Status is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
 // outside. `output` is the ImageOutput of an image that leaves whole and as stored, or an
 // OutputPlan. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
-template <bool kRans, class Warp, class Output>
+template <class Lookup, class Warp, class Output>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
-                                const TileTask& task, const RansLookup* lookup, uint8_t* memory) {
+                                const TileTask& task, const Lookup* lookup, uint8_t* memory) {
   const uint8_t* payload =
       GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
@@ -340,10 +342,10 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status = sample.info.sample_bits == 8
-                 ? DecodeTileOfDepth<kRans, 1>(warp, sample, output, rect, tile, &check, lookup,
-                                               memory)
-                 : DecodeTileOfDepth<kRans, 2>(warp, sample, output, rect, tile, &check, lookup,
-                                               memory);
+                 ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup,
+                                                memory)
+                 : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
+                                                memory);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

@@ -42,15 +42,17 @@ struct RansScratch {
   RansTaps taps[kChannels][kMaxRansSets];
   // Two runs of each lane: one waits while the next begins.
   uint32_t pixels[2 * kRunPixels][PixelWords(kChannels, kBytes)][kWarpLanes];
-  // What the last lane passes to lane 0. There are as many as the tile is wide.
-  PassedPixel row[kMaxPackedTileSide];
+  // What the last lane passes to lane 0, by column; that of the first column is put
+  // behind the last one, as lane 0 comes to it from there.
+  PassedPixel row[kMaxPackedTileSide + 1];
 };
 
 // Bytes of a RansScratch that tiles of this width need.
 constexpr uint32_t RansScratchBytes(uint32_t channels, uint32_t bytes, uint32_t tile_width_log2) {
   const uint32_t taps = channels * kMaxRansSets * static_cast<uint32_t>(sizeof(RansTaps));
   const uint32_t pixels = 2 * kRunPixels * 4 * kWarpLanes * PixelWords(channels, bytes);
-  return taps + pixels + ((4 * PassedWords(channels, bytes)) << tile_width_log2);
+  const uint32_t row = 4 * PassedWords(channels, bytes) * ((1u << tile_width_log2) + 1);
+  return (taps + pixels + row + 15) / 16 * 16;
 }
 static_assert(sizeof(RansScratch<3, 1>) == RansScratchBytes(3, 1, kMaxPackedTileLog2));
 static_assert(sizeof(RansScratch<4, 2>) == RansScratchBytes(4, 2, kMaxPackedTileLog2));

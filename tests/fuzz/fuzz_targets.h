@@ -22,8 +22,8 @@ namespace l3::fuzz {
 // Larger images only cost time: no path depends on more pixels than a few tiles.
 constexpr uint64_t kMaxImageBytes = uint64_t{1} << 24;
 
-constexpr const char* kEngineNames[kL3TestEngineCount] = {"scalar", "avx2", "emulated_cuda",
-                                                          "avx512"};
+constexpr const char* kEngineNames[kL3TestEngineCount] = {
+    "scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda"};
 constexpr uint32_t kOk = 0;
 constexpr uint32_t kNoTile = 0xFFFFFFFFu;
 

@@ -200,7 +200,7 @@ class IdleDevice : public GpuDevice {
 
   explicit IdleDevice(std::vector<Upload>* uploads = nullptr) : uploads_(uploads) {}
 
-  GpuLimits limits() const override { return kEmulatedGpuLimits; }
+  GpuLimits limits() const override { return kLargeGpu; }
   std::shared_ptr<void> AllocatePinned(size_t bytes) override { return Allocate(bytes); }
   std::shared_ptr<void> AllocateDevice(size_t bytes) override { return Allocate(bytes); }
   std::shared_ptr<CUstream_st> MakeStream() override {
@@ -523,7 +523,7 @@ void CostlyTilesFirst() {
   const Outputs outputs(&gpu, batch);
   const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
   BatchLayout layout;
-  layout.Plan(samples, kEmulatedGpuLimits);
+  layout.Plan(samples, kLargeGpu);
   Bytes buffer(layout.total_bytes());
   for (size_t i = 0; i < layout.piece_count(); ++i) {
     layout.WritePiece(i, buffer.data(), buffer.data());
@@ -535,6 +535,25 @@ void CostlyTilesFirst() {
     if (order.empty() || order.back() != sample) order.push_back(sample);
   }
   CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
+}
+
+// Wide tables are for GPUs with room, and for kernels that follow no plans.
+void TablesOfRansTiles() {
+  const auto tables = [](EncodeMode mode, bool whole, const GpuLimits& gpu) {
+    const auto picture = MakePicture({40, 30, 3, 8, mode, 4}, 1);
+    Bytes pixels(picture->samples.size());
+    std::vector<CudaSample> samples = {
+        {picture->view, WholeImagePlan(picture->view.info, pixels.data())}};
+    if (!whole) samples[0].plan.window.width_px = 7;
+    BatchLayout layout;
+    layout.Plan(samples, gpu);
+    Bytes buffer(layout.total_bytes());
+    return layout.Batch(buffer.data()).lookup;
+  };
+  CHECK(tables(EncodeMode::kRans, true, kLargeGpu) == RansLookupKind::kWide);
+  CHECK(tables(EncodeMode::kRans, true, kSmallGpu) == RansLookupKind::kCompact);
+  CHECK(tables(EncodeMode::kRans, false, kLargeGpu) == RansLookupKind::kCompact);
+  CHECK(tables(EncodeMode::kPacked, true, kLargeGpu) == RansLookupKind::kNone);
 }
 
 // Encoded files in pages whose payloads the host can be denied.
@@ -843,6 +862,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
+    {"tables_of_rans_tiles", TablesOfRansTiles},
     {"uploads_in_chunks", UploadsInChunks},
 };
 

@@ -53,12 +53,21 @@ l3::CpuEngine CpuEngineOf(uint32_t engine) {
   }
 }
 
+// Null for engines of the CPU.
+const l3::GpuLimits* EmulatedGpuOf(uint32_t engine) {
+  switch (engine) {
+    case kL3TestEmulatedCuda: return &l3::kLargeGpu;
+    case kL3TestEmulatedSmallCuda: return &l3::kSmallGpu;
+    default: return nullptr;
+  }
+}
+
 DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
                     unsigned threads) {
-  if (engine == kL3TestEmulatedCuda) {
+  if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     l3::OutputPlan plan = l3::WholeImagePlan(view.info, output.data);
     plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
-    return l3::DecodeImageEmulated(view, plan);
+    return l3::DecodeImageEmulated(view, plan, *gpu);
   }
   return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
 }
@@ -66,7 +75,9 @@ DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageO
 // A thread a row of tiles, as operators do it.
 DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::OutputPlan& plan,
                         unsigned threads) {
-  if (engine == kL3TestEmulatedCuda) return l3::DecodeImageEmulated(view, plan);
+  if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
+    return l3::DecodeImageEmulated(view, plan, *gpu);
+  }
   const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
   const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
   DecodeResult first{Status::kOk, 0};
@@ -117,6 +128,7 @@ int l3_test_engine_available(uint32_t engine) {
     case kL3TestAvx2:
       return l3::IsAvailable(l3::CpuEngine::kAvx2);
     case kL3TestEmulatedCuda:
+    case kL3TestEmulatedSmallCuda:
       return true;
     case kL3TestAvx512:
       return l3::IsAvailable(l3::CpuEngine::kAvx512);

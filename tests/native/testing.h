@@ -19,7 +19,8 @@ enum L3TestEngine {
   kL3TestAvx2 = 1,
   kL3TestEmulatedCuda = 2,
   kL3TestAvx512 = 3,
-  kL3TestEngineCount = 4,
+  kL3TestEmulatedSmallCuda = 4,  // a GPU with less shared memory
+  kL3TestEngineCount = 5,
 };
 
 struct L3TestInfo {
