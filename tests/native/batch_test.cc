@@ -655,28 +655,33 @@ void CacheServesAnyWindow() {
   }
 }
 
-// The uploads of one decoder that fills the cache are late, those of others are not.
+// The uploads of a decoder that fills the cache are late, those of others are not: one that
+// reads, and one that fills it too before that.
 void CacheServesNothingBeforeItIsThere() {
   const Pictures batch = MakeMixedBatch(4);
   const Pictures other = MakeMixedBatch(30);
-  EmulatedGpu gpu;
-  const auto late = gpu.MakeStream(Pace::kLazy);
-  const auto early = gpu.MakeStream(Pace::kEager);
-  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
-  const Outputs first(&gpu, batch);
-  const Outputs second(&gpu, batch);
-  const Outputs third(&gpu, other);
-  BatchDecoder filling(gpu.MakeDevice(Pace::kLazy), cache);
-  BatchDecoder filling_too(gpu.MakeDevice(Pace::kEager), cache);
-  BatchDecoder reading(gpu.MakeDevice(Pace::kEager), cache);
-  filling.Launch(MakeCachedSamples(batch, first, cache.get()), late.get());
-  filling_too.Launch(MakeCachedSamples(other, third, cache.get()), early.get());
-  const std::vector<CudaSample> samples = MakeCachedSamples(batch, second, cache.get());
-  CHECK(samples[0].cached != nullptr);
-  reading.Launch(samples, early.get());
-  CHECK(AllOk(reading.Wait()) && second.AreRight(batch));
-  CHECK(AllOk(filling.Wait()) && first.AreRight(batch));
-  CHECK(AllOk(filling_too.Wait()) && third.AreRight(other));
+  for (const bool others_fill : {false, true}) {
+    EmulatedGpu gpu;
+    const auto late = gpu.MakeStream(Pace::kLazy);
+    const auto early = gpu.MakeStream(Pace::kEager);
+    const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+    const Outputs first(&gpu, batch);
+    const Outputs second(&gpu, batch);
+    const Outputs third(&gpu, other);
+    BatchDecoder filling(gpu.MakeDevice(Pace::kLazy), cache);
+    BatchDecoder filling_too(gpu.MakeDevice(Pace::kEager), cache);
+    BatchDecoder reading(gpu.MakeDevice(Pace::kEager), cache);
+    filling.Launch(MakeCachedSamples(batch, first, cache.get()), late.get());
+    if (others_fill) {
+      filling_too.Launch(MakeCachedSamples(other, third, cache.get()), early.get());
+      CHECK(AllOk(filling_too.Wait()) && third.AreRight(other));
+    }
+    const std::vector<CudaSample> samples = MakeCachedSamples(batch, second, cache.get());
+    CHECK(samples[0].cached != nullptr);
+    reading.Launch(samples, early.get());
+    CHECK(AllOk(reading.Wait()) && second.AreRight(batch));
+    CHECK(AllOk(filling.Wait()) && first.AreRight(batch));
+  }
 }
 
 void CacheNoticesChangedFiles() {
