@@ -34,8 +34,14 @@ constexpr int kPlanWarpsPerSm = 12;
 #else
 constexpr int kPlanWarpsPerSm = 16;
 #endif
+#if __CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200
+constexpr int kRansPlanWarpsPerSm = 12;
+#else
+constexpr int kRansPlanWarpsPerSm = 16;
+#endif
 template <bool kRans, bool kPlans>
-constexpr int kWarpsAtOnce = kPlans ? kPlanWarpsPerSm : kRans ? kRansWarpsPerSm : kWarpsPerSm;
+constexpr int kWarpsAtOnce = kPlans ? (kRans ? kRansPlanWarpsPerSm : kPlanWarpsPerSm)
+                                    : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
