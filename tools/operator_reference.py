@@ -45,15 +45,9 @@ they are left out here.
 # They tune DALI's decoders of other formats, or are for volumes.
 WITHOUT_EFFECT = {
     "cache_batch_copy",
-    "cache_debug",
-    "cache_size",
-    "cache_threshold",
-    "cache_type",
     "crop_d",
     "crop_pos_z",
-    "device_memory_padding",
     "device_memory_padding_jpeg2k",
-    "host_memory_padding",
     "host_memory_padding_jpeg2k",
     "hw_decoder_load",
     "hybrid_huffman_threshold",
