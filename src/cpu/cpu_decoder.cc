@@ -8,6 +8,10 @@
 #include "cpu/store_x86.h"
 #include "cpu/tile_x86.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace l3 {
 namespace {
 
@@ -19,12 +23,20 @@ void DecodeTilesByCore(const ImageInfo& info, const SampleMap& map, const RansTa
   }
 }
 
+#if defined(__x86_64__)
+// Clang 14 does not know it by name.
+bool HasF16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 // What decodes tiles on `engine`, or null.
 decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
-                        __builtin_cpu_supports("f16c");
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512vbmi") &&
