@@ -34,6 +34,8 @@ endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
+CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
+  -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
 
@@ -78,10 +80,11 @@ gpu-bench: build  ## on a GPU host: the benchmarks alone
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
 	L3_CUDA_ARCHS= $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
 
-lint: $(VENV)/installed  ## ruff and mypy
+lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 
 clean:  ## remove everything that make wrote
 	rm -rf $(VENV) build dist demo

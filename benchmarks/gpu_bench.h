@@ -173,12 +173,11 @@ inline void PrintHeading(const std::string& gpu) {
 }
 
 inline void PrintRow(const BenchRow& row) {
-  const std::string image = std::to_string(row.info.width_px) + "x" +
-                            std::to_string(row.info.height_px) + "x" +
-                            std::to_string(row.info.channels) + " u" +
-                            std::to_string(row.info.sample_bits);
-  std::printf("%-24s %-28.28s %16s %6zu %7.2f %11.1f %11.1f\n", row.codec.c_str(),
-              row.file.c_str(), image.c_str(), row.batch,
+  const std::string image =
+      std::to_string(row.info.width_px) + "x" + std::to_string(row.info.height_px) + "x" +
+      std::to_string(row.info.channels) + " u" + std::to_string(row.info.sample_bits);
+  std::printf("%-24s %-28.28s %16s %6zu %7.2f %11.1f %11.1f\n", row.codec.c_str(), row.file.c_str(),
+              image.c_str(), row.batch,
               static_cast<double>(row.pixel_bytes()) / static_cast<double>(row.encoded_bytes),
               row.median_us, row.pixel_gigabytes_per_second());
   std::fflush(stdout);

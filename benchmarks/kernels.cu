@@ -83,8 +83,8 @@ BenchRow TimeBatch(GpuTimer* timer, const BenchImage& image, size_t batch, int r
   const std::vector<double> times =
       timer->Run(repeat, [&](cudaStream_t stream) { LaunchDecodeTiles(tiles, stream); });
   CheckBatch(image, batch, device.data(), output.data());
-  return {CodecName(image.view), image.name,           info,         batch,
-          image.bytes.size() * batch, times[times.size() / 2], times.front()};
+  return {CodecName(image.view),   image.name,   info, batch, image.bytes.size() * batch,
+          times[times.size() / 2], times.front()};
 }
 
 void Run(const BenchOptions& options) {

@@ -101,12 +101,12 @@ Codec MakeCodec(const std::string& name, const CompressOptions& compress_options
 }
 
 // The functions of one codec have its name in theirs.
-#define L3_NVCOMP_CODEC(name, compress_options)                                      \
-  MakeCodec(#name, compress_options, nvcompBatched##name##DecompressDefaultOpts,     \
-            nvcompBatched##name##CompressGetTempSizeAsync,                           \
-            nvcompBatched##name##CompressGetMaxOutputChunkSize,                      \
-            nvcompBatched##name##CompressAsync,                                      \
-            nvcompBatched##name##DecompressGetTempSizeAsync, nvcompBatched##name##DecompressAsync)
+#define L3_NVCOMP_CODEC(name, compress_options)                                                  \
+  MakeCodec(#name, compress_options, nvcompBatched##name##DecompressDefaultOpts,                 \
+            nvcompBatched##name##CompressGetTempSizeAsync,                                       \
+            nvcompBatched##name##CompressGetMaxOutputChunkSize,                                  \
+            nvcompBatched##name##CompressAsync, nvcompBatched##name##DecompressGetTempSizeAsync, \
+            nvcompBatched##name##DecompressAsync)
 
 // nvCOMP's default options, and the type of the samples where a codec asks for it.
 std::vector<Codec> Codecs(uint32_t sample_bits) {
@@ -180,18 +180,18 @@ class ChunkTable {
   }
   std::vector<size_t> DownloadBytes() const {
     std::vector<size_t> bytes(size_);
-    L3_CUDA_CHECK(cudaMemcpy(bytes.data(), bytes_.data(), size_ * sizeof(size_t),
-                             cudaMemcpyDeviceToHost));
+    L3_CUDA_CHECK(
+        cudaMemcpy(bytes.data(), bytes_.data(), size_ * sizeof(size_t), cudaMemcpyDeviceToHost));
     return bytes;
   }
 
  private:
   ChunkTable(const std::vector<void*>& data, const std::vector<size_t>& bytes)
       : size_(data.size()), data_(size_ * sizeof(void*)), bytes_(size_ * sizeof(size_t)) {
-    L3_CUDA_CHECK(cudaMemcpy(data_.data(), data.data(), size_ * sizeof(void*),
-                             cudaMemcpyHostToDevice));
-    L3_CUDA_CHECK(cudaMemcpy(bytes_.data(), bytes.data(), size_ * sizeof(size_t),
-                             cudaMemcpyHostToDevice));
+    L3_CUDA_CHECK(
+        cudaMemcpy(data_.data(), data.data(), size_ * sizeof(void*), cudaMemcpyHostToDevice));
+    L3_CUDA_CHECK(
+        cudaMemcpy(bytes_.data(), bytes.data(), size_ * sizeof(size_t), cudaMemcpyHostToDevice));
   }
 
   size_t size_;
@@ -216,8 +216,7 @@ BenchRow TimeCodec(GpuTimer* timer, const Codec& codec, const std::string& form,
     L3_CUDA_CHECK(cudaMemcpy(input.data() + i * image_stride, samples.data(), samples.size(),
                              cudaMemcpyHostToDevice));
   }
-  const ChunkTable from =
-      ChunkTable::OfImages(input.data(), image_stride, samples.size(), count);
+  const ChunkTable from = ChunkTable::OfImages(input.data(), image_stride, samples.size(), count);
   const size_t chunks = from.size();
   const size_t chunk_stride = CeilDiv(codec.max_chunk_bytes(), kAlignment) * kAlignment;
   const DeviceMemory compressed(chunk_stride * chunks);
@@ -246,14 +245,14 @@ BenchRow TimeCodec(GpuTimer* timer, const Codec& codec, const std::string& form,
   });
   CheckStatuses(statuses, chunks, codec.name + " decompression");
   std::vector<uint8_t> output(samples.size());
-  L3_CUDA_CHECK(cudaMemcpy(output.data(), input.data() + (count - 1) * image_stride,
-                           samples.size(), cudaMemcpyDeviceToHost));
+  L3_CUDA_CHECK(cudaMemcpy(output.data(), input.data() + (count - 1) * image_stride, samples.size(),
+                           cudaMemcpyDeviceToHost));
   if (output != samples) throw std::runtime_error(codec.name + " is not lossless");
 
   uint64_t encoded_bytes = 0;
   for (size_t bytes : packed.DownloadBytes()) encoded_bytes += bytes;
-  return {codec.name + ", " + form,  image.name, image.view.info, count, encoded_bytes,
-          times[times.size() / 2], times.front()};
+  return {codec.name + ", " + form, image.name,   image.view.info, count, encoded_bytes,
+          times[times.size() / 2],  times.front()};
 }
 
 void Run(const BenchOptions& options) {
@@ -269,8 +268,7 @@ void Run(const BenchOptions& options) {
     for (const Codec& codec : Codecs(images[i].view.info.sample_bits)) {
       for (size_t batch : options.batches) {
         const auto time = [&](const char* form, const std::vector<uint8_t>& samples) {
-          rows.push_back(
-              TimeCodec(&timer, codec, form, images[i], samples, batch, options.repeat));
+          rows.push_back(TimeCodec(&timer, codec, form, images[i], samples, batch, options.repeat));
           PrintRow(rows.back());
         };
         try {

@@ -64,13 +64,13 @@ class Batch {
         payloads_(file.payload.size() * count),
         pixels_(pixel_bytes_ * count),
         images_(sizeof(PaperImage) * count) {
-    L3_CUDA_CHECK(cudaMemcpy(begins_.data(), file.patch_begin.data(),
-                             4 * file.patch_begin.size(), cudaMemcpyHostToDevice));
+    L3_CUDA_CHECK(cudaMemcpy(begins_.data(), file.patch_begin.data(), 4 * file.patch_begin.size(),
+                             cudaMemcpyHostToDevice));
     std::vector<PaperImage> images;
     for (size_t i = 0; i < count; ++i) {
       uint8_t* payload = payloads_.data() + i * file.payload.size();
-      L3_CUDA_CHECK(cudaMemcpy(payload, file.payload.data(), file.payload.size(),
-                               cudaMemcpyHostToDevice));
+      L3_CUDA_CHECK(
+          cudaMemcpy(payload, file.payload.data(), file.payload.size(), cudaMemcpyHostToDevice));
       images.push_back({file.width_px, file.height_px, file.channels,
                         reinterpret_cast<const uint32_t*>(begins_.data()), payload,
                         pixels_.data() + i * pixel_bytes_});
@@ -120,9 +120,9 @@ void Run(const BenchOptions& options) {
     if (UnpackPaperLayout(files.back()) != image.pixels) {
       throw std::runtime_error(image.name + " does not come back from the paper's layout");
     }
-    std::printf("%s: exact on the host, %.3f bits a pixel\n", image.name.c_str(),
-                8.0 * static_cast<double>(files.back().file_bytes()) / info.width_px /
-                    info.height_px);
+    std::printf(
+        "%s: exact on the host, %.3f bits a pixel\n", image.name.c_str(),
+        8.0 * static_cast<double>(files.back().file_bytes()) / info.width_px / info.height_px);
   }
   if (options.host_only) return;
   const std::string gpu = RequireGpu();
@@ -133,8 +133,8 @@ void Run(const BenchOptions& options) {
     for (size_t count : options.batches) {
       const auto time = [&](const char* codec, void (Batch::*launch)(cudaStream_t) const) {
         const Batch batch(files[i], count);
-        const std::vector<double> times = timer.Run(
-            options.repeat, [&](cudaStream_t stream) { (batch.*launch)(stream); });
+        const std::vector<double> times =
+            timer.Run(options.repeat, [&](cudaStream_t stream) { (batch.*launch)(stream); });
         if (batch.DownloadPixels() != images[i].pixels) {
           throw std::runtime_error(images[i].name + ": the GPU's pixels are wrong");
         }

@@ -162,7 +162,8 @@ inline std::vector<uint8_t> UnpackPaperLayout(const PaperFile& file) {
           const uint8_t prediction = y == 0 ? 0 : PaperPrediction(above.data(), x, patch.width_px);
           row[x] = static_cast<uint8_t>(prediction + PaperResidual(packed, x));
           image.pixels[((size_t{patch.y_px} + y) * image.width_px + patch.x_px + x) *
-                           image.channels + c] = row[x];
+                           image.channels +
+                       c] = row[x];
         }
         packed += PaperRowBytes(PaperRowWidthBits(packed), patch.width_px);
         above.swap(row);

@@ -90,8 +90,8 @@ template <typename Sample, uint32_t kChannels>
 void LoadChannels(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
                   TilePlanes* planes) {
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
-                         uint64_t{rect.x_px} * kChannels * sizeof(Sample);
+    const uint8_t* row =
+        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * kChannels * sizeof(Sample);
     const auto plane_row = [&](uint32_t c) { return planes->plane[c] + y * kMaxPackedTileSide; };
     for (uint32_t x = 0; x < rect.width_px; ++x) {
       for (uint32_t c = 0; c < kChannels; ++c) {
@@ -134,8 +134,8 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   size_t pos = out->size();
   out->resize(pos + row_samples * rect.height_px * sizeof(Sample));
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    const uint8_t* row = RowOf(pixels, rect.y_px + y) +
-                         uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
+    const uint8_t* row =
+        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
     for (uint64_t i = 0; i < row_samples; ++i, pos += sizeof(Sample)) {
       const uint32_t value = coding.Value(SampleAt<Sample>(row, i));
       (*out)[pos] = static_cast<uint8_t>(value);
@@ -219,9 +219,8 @@ void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCodin
 }
 
 // Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
-std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info,
-                                 const ValueCoding& coding, const EncodeOptions& options,
-                                 bool only_stored) {
+std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+                                 const EncodeOptions& options, bool only_stored) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
   std::optional<RansImage> rans;
@@ -272,11 +271,10 @@ uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32
 
 std::vector<uint8_t> EncodeStored(const PixelView& pixels, ImageInfo info,
                                   const EncodeOptions& options) {
-  info.tile_width_log2 = static_cast<uint8_t>(
-      std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, kMaxTileLog2));
+  info.tile_width_log2 =
+      static_cast<uint8_t>(std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, kMaxTileLog2));
   const uint64_t line_bytes =
-      std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
-      info.pixel_bytes();
+      std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) * info.pixel_bytes();
   const uint64_t lines = CeilDiv(kMinLargeTileBytes, line_bytes);
   info.tile_height_log2 =
       static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
@@ -296,13 +294,12 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
   // Room for the largest value table beside the metadata.
   return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
-         pixels.channels <= kMaxChannels &&
-         (pixels.sample_bits == 8 || pixels.sample_bits == 16) &&
+         pixels.channels <= kMaxChannels && (pixels.sample_bits == 8 || pixels.sample_bits == 16) &&
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits / 8 &&
          metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
-         options.palette.size <= 1024 && tile_width_ok && tile_height_ok &&
-         options.effort >= 1 && options.effort <= 9;
+         options.palette.size <= 1024 && tile_width_ok && tile_height_ok && options.effort >= 1 &&
+         options.effort <= 9;
 }
 
 }  // namespace
@@ -332,10 +329,10 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
   const uint32_t width_log2 = packed ? kPackedTileWidthLog2 : rans_log2;
   const uint32_t height_log2 = packed ? kPackedTileHeightLog2 : rans_log2;
-  info.tile_width_log2 = static_cast<uint8_t>(
-      options.tile_width_log2 != 0 ? options.tile_width_log2 : width_log2);
-  info.tile_height_log2 = static_cast<uint8_t>(
-      options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
+  info.tile_width_log2 =
+      static_cast<uint8_t>(options.tile_width_log2 != 0 ? options.tile_width_log2 : width_log2);
+  info.tile_height_log2 =
+      static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
   info.meaning = options.meaning;
 
   const std::vector<uint8_t> used = pixels.sample_bits == 8 ? FindUsedSamples<uint8_t>(pixels)
@@ -344,8 +341,7 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   *encoded = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
   const ValueCoding ranked = RankedValues(used);
   if (ranked.used_bits < shifted.used_bits) {
-    std::vector<uint8_t> other =
-        EncodeTiles(pixels, info, ranked, options, /*only_stored=*/false);
+    std::vector<uint8_t> other = EncodeTiles(pixels, info, ranked, options, /*only_stored=*/false);
     if (other.size() < encoded->size()) *encoded = std::move(other);
   }
 

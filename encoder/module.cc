@@ -202,8 +202,8 @@ PYBIND11_MODULE(_native, m) {
   if (l3::l3_error == nullptr) throw py::error_already_set();
   m.add_object("L3Error", py::reinterpret_borrow<py::object>(l3::l3_error));
 
-  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"),
-        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
+  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
+        py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
         py::arg("palette"));
   m.def("decode", &l3::Decode, py::arg("data"), py::kw_only(), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

@@ -50,8 +50,7 @@ bool HasManyZeros(const WidthRow* widths, uint32_t rows, uint32_t groups) {
   return 4 * zeros >= rows * groups;
 }
 
-uint64_t AbsoluteBits(const WidthRow* widths, uint32_t rows, uint32_t groups,
-                      uint32_t used_bits) {
+uint64_t AbsoluteBits(const WidthRow* widths, uint32_t rows, uint32_t groups, uint32_t used_bits) {
   uint64_t sum = 0;
   for (uint32_t y = 0; y < rows; ++y) {
     for (uint32_t g = 0; g < groups; ++g) sum += AbsoluteWidth(Width(widths[y], g), used_bits);
@@ -100,8 +99,8 @@ uint32_t GroupMask(const FoldedRow& row, uint32_t g) {
 }
 
 // Stops counting once `limit` is passed.
-uint64_t SparseBits(const FoldedRow* folded, const WidthRow* widths, uint32_t rows,
-                    uint32_t groups, uint64_t limit) {
+uint64_t SparseBits(const FoldedRow* folded, const WidthRow* widths, uint32_t rows, uint32_t groups,
+                    uint64_t limit) {
   uint64_t bytes = (rows + 7) / 8;
   for (uint32_t y = 0; y < rows && 8 * bytes < limit; ++y) {
     uint32_t coded = 0;
@@ -109,8 +108,8 @@ uint64_t SparseBits(const FoldedRow* folded, const WidthRow* widths, uint32_t ro
     for (uint32_t g = 0; g < groups; ++g) {
       if (widths[y].at[g] == 0) continue;
       ++coded;
-      bits += Width(widths[y], g) *
-              static_cast<uint32_t>(__builtin_popcount(GroupMask(folded[y], g)));
+      bits +=
+          Width(widths[y], g) * static_cast<uint32_t>(__builtin_popcount(GroupMask(folded[y], g)));
     }
     if (coded != 0) bytes += (groups + 7) / 8 + (coded + 1) / 2 + coded + (bits + 7) / 8;
   }
@@ -150,8 +149,7 @@ void PlanChannel(const TilePlanes& tile, uint32_t c, PackedWorkspace* work) {
   plan.bits = AbsoluteBits(widths, rows, groups, tile.used_bits);
   uint32_t start_width = 0;
   search.accumulate_width_costs(widths, rows, tile.used_bits, work->costs);
-  const uint64_t delta_bits =
-      DeltaBits(work->costs[0], rows, groups, tile.used_bits, &start_width);
+  const uint64_t delta_bits = DeltaBits(work->costs[0], rows, groups, tile.used_bits, &start_width);
   if (delta_bits < plan.bits) {
     plan.layout = ChannelLayout::kDelta;
     plan.bits = delta_bits;
@@ -177,8 +175,7 @@ void PlanChannel(const TilePlanes& tile, uint32_t c, PackedWorkspace* work) {
   } else if (plan.layout == ChannelLayout::kAbsolute) {
     for (uint32_t y = 0; y < rows; ++y) {
       for (uint32_t g = 0; g < groups; ++g) {
-        widths[y].at[g] =
-            static_cast<int16_t>(AbsoluteWidth(Width(widths[y], g), tile.used_bits));
+        widths[y].at[g] = static_cast<int16_t>(AbsoluteWidth(Width(widths[y], g), tile.used_bits));
       }
     }
   }
@@ -361,8 +358,7 @@ void AppendPackedPayload(TilePlanes* planes, PackedWorkspace* workspace,
   }
 
   const size_t begin = out->size();
-  const size_t size =
-      kTileHeaderBytes + size_t{kChannelHeaderBytes} * planes->channels + bits / 8;
+  const size_t size = kTileHeaderBytes + size_t{kChannelHeaderBytes} * planes->channels + bits / 8;
   out->resize(begin + size + kSlackBytes);  // zeros
   uint8_t* p = out->data() + begin;
   p[4] = static_cast<uint8_t>(TileCoding::kPacked);

@@ -20,7 +20,6 @@ PackedWorkspacePtr MakePackedWorkspace();
 
 // Chooses transform, predictors and layouts, and appends a payload to `out`,
 // but for its check and its alignment. Changes `planes` (the transform).
-void AppendPackedPayload(TilePlanes* planes, PackedWorkspace* workspace,
-                         std::vector<uint8_t>* out);
+void AppendPackedPayload(TilePlanes* planes, PackedWorkspace* workspace, std::vector<uint8_t>* out);
 
 }  // namespace l3

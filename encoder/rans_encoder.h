@@ -38,7 +38,6 @@ struct RansTile {
 
 // Appends a payload to `out`, but for its check and its alignment. The model has
 // a frequency for each of the tile's tokens.
-void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
-                       std::vector<uint8_t>* out);
+void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols, std::vector<uint8_t>* out);
 
 }  // namespace l3

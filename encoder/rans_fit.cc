@@ -62,8 +62,8 @@ void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t*
     rounded[unknowns.tap[i]] += k;
     rounded[unknowns.reference[i]] -= k;
   }
-  const bool fits = std::all_of(rounded, rounded + kMaxRansTaps,
-                                [](int32_t k) { return k >= -128 && k <= 127; });
+  const bool fits =
+      std::all_of(rounded, rounded + kMaxRansTaps, [](int32_t k) { return k >= -128 && k <= 127; });
   for (uint32_t i = 0; i < kMaxRansTaps; ++i) {
     const int32_t north_alone = i == Unknowns::kNorth ? 64 : 0;
     coefficients[i] = static_cast<int8_t>(fits ? rounded[i] : north_alone);
@@ -101,9 +101,9 @@ void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
       const RansRun run = samples.GetRun(p, wave);
       const uint8_t* level = samples.levels(p, wave);
       int32_t deviation[kMaxRansRun];
-      const int64_t sum = blind ? kernels.deviate_by_pixels(run, deviation)
-                                : kernels.deviate_by_model(samples.folded(p, wave), level,
-                                                           wave.count, deviation);
+      const int64_t sum =
+          blind ? kernels.deviate_by_pixels(run, deviation)
+                : kernels.deviate_by_model(samples.folded(p, wave), level, wave.count, deviation);
       const int64_t mean_of_wave = sum / wave.count;
       mean = mean == 0 ? mean_of_wave : (15 * mean + mean_of_wave) / 16;
       // One part of the weight: it enters both factors of each product.
@@ -116,8 +116,8 @@ void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
   }
 }
 
-void RansFitter::AddRun(const RansRun& run, uint32_t position, uint32_t sets,
-                        const uint8_t* level, const int16_t* weight) {
+void RansFitter::AddRun(const RansRun& run, uint32_t position, uint32_t sets, const uint8_t* level,
+                        const int16_t* weight) {
   const RansKernels& kernels = GetRansKernels();
   const Unknowns unknowns(run.role);
   RansColumns columns;

@@ -47,8 +47,7 @@ void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& loa
 
 }  // namespace
 
-RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads,
-                     const LoadTile& load)
+RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load)
     : settings_{effort, kGradientWeights[0], {}}, start_{} {
   RansCounts counts;
   Probe(info, threads, load, &counts);

@@ -65,8 +65,7 @@ uint64_t MeanToken(const TokenCounts& counts) {
 // `max_clusters` are left. Clusters merge only with those up to `reach` places away
 // in the order of their means. Returns the cluster that each went into.
 constexpr uint32_t kMaxReach = 8;
-std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_clusters,
-                            uint32_t reach) {
+std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_clusters, uint32_t reach) {
   const uint32_t n = static_cast<uint32_t>(clusters->size());
   std::vector<uint32_t> into(n);
   std::vector<uint32_t> order(n);  // of the clusters that are left
@@ -75,9 +74,8 @@ std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_cluster
     into[i] = order[i] = i;
     mean[i] = MeanToken((*clusters)[i].counts);
   }
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return mean[a] != mean[b] ? mean[a] < mean[b] : a < b;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return mean[a] != mean[b] ? mean[a] < mean[b] : a < b; });
   // cost[i][k] is that of merging place i of the order with place i + 1 + k.
   std::vector<std::array<int64_t, kMaxReach>> cost(n);
   const auto find_cost = [&](size_t i, size_t j) {
@@ -159,8 +157,7 @@ void AppendBase128(uint32_t value, std::vector<uint8_t>* out) {
 }
 
 template <bool kAllSmall>
-void CountChannel(const RansSamples& samples, uint32_t position,
-                  uint32_t (*counts)[kRansTokens]) {
+void CountChannel(const RansSamples& samples, uint32_t position, uint32_t (*counts)[kRansTokens]) {
   static constexpr SmallTokens kSmall = MakeSmallTokens();
   // Two in turn: neighbours often count alike, and would wait for one another.
   uint32_t turn[2][kRansLevels * kRansTokens] = {};
@@ -222,8 +219,8 @@ void ChooseRansSets(const RansCounts& counts, RansSettings* settings) {
   }
 }
 
-RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
-                         const RansSettings& settings, uint32_t spare_tokens) {
+RansModel BuildRansModel(const RansCounts& counts, uint32_t channels, const RansSettings& settings,
+                         uint32_t spare_tokens) {
   RansModel model{};
   model.gradient_weight = settings.gradient_weight;
   std::vector<Cluster> clusters;

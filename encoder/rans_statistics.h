@@ -24,8 +24,8 @@ void ChooseRansSets(const RansCounts& counts, RansSettings* settings);
 
 // Clusters levels into tables. Every token that was counted gets a frequency;
 // with `spare_tokens`, the first so many do in every table, counted or not. No counts, no tables.
-RansModel BuildRansModel(const RansCounts& counts, uint32_t channels,
-                         const RansSettings& settings, uint32_t spare_tokens);
+RansModel BuildRansModel(const RansCounts& counts, uint32_t channels, const RansSettings& settings,
+                         uint32_t spare_tokens);
 
 // What the counted tokens cost with a table for each level, in 1 / 2^kCostBits bit.
 uint64_t EntropyOfLevels(const RansCounts& counts, uint32_t channels);

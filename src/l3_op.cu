@@ -66,8 +66,7 @@ at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the la
 the second epoch on.)code",
                     "")
     .AddOptionalArg("cache_threshold", "Bytes of the smallest file to cache.", 0)
-    .AddOptionalArg("cache_debug", "Print the cache's hits, misses and images at the end.",
-                    false)
+    .AddOptionalArg("cache_debug", "Print the cache's hits, misses and images at the end.", false)
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
 
 ``"raise"`` ends the pipeline with an error that names the sample and its source. ``"zero"`` goes
@@ -189,8 +188,8 @@ DALI_REGISTER_OPERATOR(l3__DecodeSlice, l3::DecodeSlice<l3::CpuBackend>, CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeSlice, l3::DecodeSlice<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__DecodeRandomCrop, l3::DecodeRandomCrop<l3::CpuBackend>, CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeRandomCrop, l3::DecodeRandomCrop<l3::MixedBackend>, Mixed);
-DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
-                       l3::DecodeCropMirrorNormalize<l3::CpuBackend>, CPU);
+DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize, l3::DecodeCropMirrorNormalize<l3::CpuBackend>,
+                       CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
                        l3::DecodeCropMirrorNormalize<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);

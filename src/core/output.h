@@ -198,9 +198,9 @@ L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Sample
     return Add(sum, factor[3]);
   }
   if (source[0] == kFillChannel) return factor[0];
-  const float sample = static_cast<float>(
-      source[0] == kLumaChannel ? Luma(samples, static_cast<uint32_t>(factor[3]))
-                                : samples[source[0]]);
+  const float sample =
+      static_cast<float>(source[0] == kLumaChannel ? Luma(samples, static_cast<uint32_t>(factor[3]))
+                                                   : samples[source[0]]);
   if (channel.op == PixelOp::kSelect) return sample;
   return Multiply(Multiply(Add(sample, -factor[0]), factor[1]), factor[2]);
 }

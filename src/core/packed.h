@@ -137,8 +137,8 @@ L3_HOST_DEVICE inline void ReconstructRow(uint32_t predictor, const uint16_t* ab
     const int32_t ne = above[x + 1 < width ? x + 1 : x];
     const int32_t w = x > 0 ? row[x - 1] : above[0];
     const int32_t prediction = PredictFromAbove(taps, nw, n, ne) + (taps.adds_west ? w : 0);
-    row[x] = static_cast<uint16_t>(
-        static_cast<uint32_t>(prediction + UnfoldResidual(folded[x])) & mask);
+    row[x] =
+        static_cast<uint16_t>(static_cast<uint32_t>(prediction + UnfoldResidual(folded[x])) & mask);
   }
 }
 

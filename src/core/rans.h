@@ -22,9 +22,9 @@ struct RansBody {
 };
 
 // `size` is the payload's, at least 16.
-L3_HOST_DEVICE inline Status ParseRansBody(const uint8_t* payload, uint32_t size,
-                                           uint32_t channels, uint32_t used_bits, uint32_t width,
-                                           uint32_t height, RansBody* body) {
+L3_HOST_DEVICE inline Status ParseRansBody(const uint8_t* payload, uint32_t size, uint32_t channels,
+                                           uint32_t used_bits, uint32_t width, uint32_t height,
+                                           RansBody* body) {
   const uint32_t end_of_header = kTileHeaderBytes + kRansBodyHeaderBytes;
   if (size < end_of_header) return Status::kCorruptTile;
   const uint8_t* header = payload + kTileHeaderBytes;
@@ -34,8 +34,7 @@ L3_HOST_DEVICE inline Status ParseRansBody(const uint8_t* payload, uint32_t size
     body->sets[p] = header[p];
     body->base[p] = static_cast<uint16_t>(LoadU16(header + kMaxChannels + 2 * p));
     body->coefficients_offset[p] = pos;
-    if (body->sets[p] > (exists ? kMaxRansSets : 0) ||
-        body->base[p] >> (exists ? used_bits : 0)) {
+    if (body->sets[p] > (exists ? kMaxRansSets : 0) || body->base[p] >> (exists ? used_bits : 0)) {
       return Status::kCorruptTile;
     }
     pos += body->sets[p] * RansTapCount(GetRansRole(channels, p));
@@ -110,8 +109,8 @@ struct RansNeighbors {
 // |W - NW| + |N - NW| + |N - NE|, as magnitudes are.
 L3_HOST_DEVICE inline uint32_t RansGradient(const RansNeighbors& at) {
   const auto distance = [](int32_t a, int32_t b) { return a < b ? b - a : a - b; };
-  const uint32_t sum = static_cast<uint32_t>(distance(at.w, at.nw) + distance(at.n, at.nw) +
-                                             distance(at.n, at.ne));
+  const uint32_t sum =
+      static_cast<uint32_t>(distance(at.w, at.nw) + distance(at.n, at.nw) + distance(at.n, at.ne));
   return sum < kMaxRansMagnitude ? sum : kMaxRansMagnitude;
 }
 
@@ -141,9 +140,7 @@ struct RansPlane {
     return rows[static_cast<uint32_t>(y) % kRows][x];
   }
   int32_t Value(int32_t x, int32_t y) const { return At(value, x, y, base); }
-  uint32_t Energy(int32_t x, int32_t y) const {
-    return static_cast<uint32_t>(At(energy, x, y, 0));
-  }
+  uint32_t Energy(int32_t x, int32_t y) const { return static_cast<uint32_t>(At(energy, x, y, 0)); }
   RansNeighbors NeighborsOf(int32_t x, int32_t y) const {
     return {Value(x + 1, y - 1), Value(x, y - 1), Value(x - 1, y - 1), Value(x - 1, y),
             Value(x, y - 2),     Value(x - 2, y), Value(x + 1, y - 2), Value(x - 2, y - 1)};
@@ -180,11 +177,11 @@ L3_HOST_DEVICE inline int32_t PredictRans(RansRole role, const RansPixel& pixel,
   int32_t prediction;
   if (coefficients == nullptr) {
     if (role == RansRole::kFirst) return PredictGradient(own.w, own.n, own.nw);
-    prediction = pixel.value[0] +
-                 PredictGradient(own.w - first.w, own.n - first.n, own.nw - first.nw);
+    prediction =
+        pixel.value[0] + PredictGradient(own.w - first.w, own.n - first.n, own.nw - first.nw);
   } else {
-    int32_t taps[kMaxRansTaps] = {own.ne, own.n, own.nw, own.w, own.nn, own.ww, own.nne, own.nww,
-                                  first.ne, first.n, first.nw, first.w};
+    int32_t taps[kMaxRansTaps] = {own.ne,  own.n,   own.nw,   own.w,   own.nn,   own.ww,
+                                  own.nne, own.nww, first.ne, first.n, first.nw, first.w};
     if (role == RansRole::kSecond) taps[7] = pixel.value[0];
     if (role == RansRole::kThird) {
       taps[6] = pixel.value[0];

@@ -22,8 +22,7 @@ struct ImageOutput {
 // The part of an image's output that a tile fills.
 L3_HOST_DEVICE inline ImageOutput OutputOfTile(const ImageInfo& info, const ImageOutput& image,
                                                const TileRect& rect) {
-  return {image.Row(rect.y_px) + uint64_t{rect.x_px} * info.pixel_bytes(),
-          image.row_stride_bytes};
+  return {image.Row(rect.y_px) + uint64_t{rect.x_px} * info.pixel_bytes(), image.row_stride_bytes};
 }
 
 // What became of an image, or of a run of its tiles.
@@ -156,16 +155,16 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
 
   uint32_t pos = body.residuals_offset;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    uint16_t(*above)[kMaxPackedTileSide] = rows[y & 1];
-    uint16_t(*current)[kMaxPackedTileSide] = rows[(y & 1) ^ 1];
+    uint16_t (*above)[kMaxPackedTileSide] = rows[y & 1];
+    uint16_t (*current)[kMaxPackedTileSide] = rows[(y & 1) ^ 1];
     for (uint32_t c = 0; c < info.channels; ++c) {
       const PackedChannel& channel = body.channel[c];
       if (channel.layout == ChannelLayout::kConstant) continue;
       const uint8_t* codes = tile.data + channel.widths_offset + y * channel.width_row_bytes;
       if (channel.layout == ChannelLayout::kSparse) {
         const bool row_coded = ReadBit(tile.data + channel.widths_offset, y) != 0;
-        status = ReadSparseRow(tile.data, tile.size, row_coded, groups, info.used_bits, &pos,
-                               folded);
+        status =
+            ReadSparseRow(tile.data, tile.size, row_coded, groups, info.used_bits, &pos, folded);
       } else {
         for (uint32_t g = 0; g < groups; ++g) {
           widths[c][g] = static_cast<uint8_t>(
@@ -210,9 +209,8 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
     }
     return true;
   };
-  const Status status =
-      DecodeRansPixels(tile.data, tile.size, info.channels, info.used_bits, tables,
-                       rect.width_px, rect.height_px, &end, store);
+  const Status status = DecodeRansPixels(tile.data, tile.size, info.channels, info.used_bits,
+                                         tables, rect.width_px, rect.height_px, &end, store);
   return status == Status::kOk ? CheckBodyEnd(tile, end) : status;
 }
 

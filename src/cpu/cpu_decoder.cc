@@ -37,10 +37,9 @@ decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
 #if defined(__x86_64__)
   const bool has_avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vbmi") &&
-                          __builtin_cpu_supports("avx512vbmi2");
+  const bool has_avx512 =
+      has_avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
   if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTilesAvx512;
   if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTilesAvx2;
 #endif

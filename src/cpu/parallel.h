@@ -48,8 +48,7 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
 // The same without a state: task(i).
 template <typename Task>
 void ParallelFor(uint64_t count, unsigned threads, const Task& task) {
-  ParallelForWithState(
-      count, threads, [] { return 0; }, [&task](int, uint64_t i) { task(i); });
+  ParallelForWithState(count, threads, [] { return 0; }, [&task](int, uint64_t i) { task(i); });
 }
 
 }  // namespace l3

@@ -92,11 +92,17 @@ L3_OP Vector Mul(Vector a, Vector b) { return _mm256_mullo_epi32(a, b); }
 L3_OP Vector Min(Vector a, Vector b) { return _mm256_min_epi32(a, b); }
 L3_OP Vector Max(Vector a, Vector b) { return _mm256_max_epi32(a, b); }
 template <int kBits>
-L3_OP Vector ShiftLeft(Vector v) { return _mm256_slli_epi32(v, kBits); }
+L3_OP Vector ShiftLeft(Vector v) {
+  return _mm256_slli_epi32(v, kBits);
+}
 template <int kBits>
-L3_OP Vector ShiftRight(Vector v) { return _mm256_srli_epi32(v, kBits); }
+L3_OP Vector ShiftRight(Vector v) {
+  return _mm256_srli_epi32(v, kBits);
+}
 template <int kBits>
-L3_OP Vector ShiftRightSigned(Vector v) { return _mm256_srai_epi32(v, kBits); }
+L3_OP Vector ShiftRightSigned(Vector v) {
+  return _mm256_srai_epi32(v, kBits);
+}
 L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm256_sllv_epi32(v, bits); }
 L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm256_srlv_epi32(v, bits); }
 L3_OP Vector FloatBits(Vector v) { return _mm256_castps_si256(_mm256_cvtepi32_ps(v)); }
@@ -110,12 +116,14 @@ L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm256_adds_epu16(a, b); }
 L3_OP Vector Excess16(Vector a, Vector b) { return _mm256_subs_epu16(a, b); }
 L3_OP Vector Average16(Vector a, Vector b) { return _mm256_avg_epu16(a, b); }
 template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) { return _mm256_slli_epi16(v, kBits); }
-template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) { return _mm256_srli_epi16(v, kBits); }
-L3_OP Vector FitsWord(Vector v) {
-  return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v);
+L3_OP Vector ShiftLeft16(Vector v) {
+  return _mm256_slli_epi16(v, kBits);
 }
+template <int kBits>
+L3_OP Vector ShiftRight16(Vector v) {
+  return _mm256_srli_epi16(v, kBits);
+}
+L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
@@ -151,10 +159,10 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
   // Bytes are chosen by their highest bit, where these have bits 4 and 5 of the place.
   const Vector odd = ShiftLeft16<3>(place);
   const Vector upper = ShiftLeft16<2>(place);
-  const Vector low = SelectOf(odd, LookUp16(table.quarter[1], place),
-                            LookUp16(table.quarter[0], place));
-  const Vector high = SelectOf(odd, LookUp16(table.quarter[3], place),
-                             LookUp16(table.quarter[2], place));
+  const Vector low =
+      SelectOf(odd, LookUp16(table.quarter[1], place), LookUp16(table.quarter[0], place));
+  const Vector high =
+      SelectOf(odd, LookUp16(table.quarter[3], place), LookUp16(table.quarter[2], place));
   const Vector bytes = SelectOf(upper, high, low);
   found[0] = ZipLow8(bytes, bytes);
   found[1] = ZipHigh8(bytes, bytes);
@@ -162,18 +170,16 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
 
 // A gather is no faster on Zen 5 (2026-11-20, Kodak), and slow where microcode guards it.
 L3_OP __m128i LookUp4(const uint32_t* table, uint64_t index) {
-  return _mm_setr_epi32(static_cast<int>(table[index & 0xFFFF]),
-                        static_cast<int>(table[index >> 16 & 0xFFFF]),
-                        static_cast<int>(table[index >> 32 & 0xFFFF]),
-                        static_cast<int>(table[index >> 48]));
+  return _mm_setr_epi32(
+      static_cast<int>(table[index & 0xFFFF]), static_cast<int>(table[index >> 16 & 0xFFFF]),
+      static_cast<int>(table[index >> 32 & 0xFFFF]), static_cast<int>(table[index >> 48]));
 }
 L3_OP Wide LookUp(const uint32_t* table, Vector index) {
   alignas(32) uint64_t by_fours[kWidth / 4];
   Store(by_fours, index);
   Wide found;
   for (uint32_t h = 0; h < 2; ++h) {
-    found.half[h] = _mm256_setr_m128i(LookUp4(table, by_fours[h]),
-                                      LookUp4(table, by_fours[2 + h]));
+    found.half[h] = _mm256_setr_m128i(LookUp4(table, by_fours[h]), LookUp4(table, by_fours[2 + h]));
   }
   return found;
 }
@@ -252,11 +258,17 @@ L3_OP Vector Mul(Vector a, Vector b) { return _mm512_mullo_epi32(a, b); }
 L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
 L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
-L3_OP Vector ShiftLeft(Vector v) { return _mm512_slli_epi32(v, kBits); }
+L3_OP Vector ShiftLeft(Vector v) {
+  return _mm512_slli_epi32(v, kBits);
+}
 template <int kBits>
-L3_OP Vector ShiftRight(Vector v) { return _mm512_srli_epi32(v, kBits); }
+L3_OP Vector ShiftRight(Vector v) {
+  return _mm512_srli_epi32(v, kBits);
+}
 template <int kBits>
-L3_OP Vector ShiftRightSigned(Vector v) { return _mm512_srai_epi32(v, kBits); }
+L3_OP Vector ShiftRightSigned(Vector v) {
+  return _mm512_srai_epi32(v, kBits);
+}
 L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm512_sllv_epi32(v, bits); }
 L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm512_srlv_epi32(v, bits); }
 L3_OP Vector FloatBits(Vector v) { return _mm512_castps_si512(_mm512_cvtepi32_ps(v)); }
@@ -271,9 +283,13 @@ L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm512_adds_epu16(a, b); }
 L3_OP Vector Excess16(Vector a, Vector b) { return _mm512_subs_epu16(a, b); }   // 0 if negative
 L3_OP Vector Average16(Vector a, Vector b) { return _mm512_avg_epu16(a, b); }  // rounded up
 template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) { return _mm512_slli_epi16(v, kBits); }
+L3_OP Vector ShiftLeft16(Vector v) {
+  return _mm512_slli_epi16(v, kBits);
+}
 template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) { return _mm512_srli_epi16(v, kBits); }
+L3_OP Vector ShiftRight16(Vector v) {
+  return _mm512_srli_epi16(v, kBits);
+}
 // A mask of the lanes below 2^16.
 L3_OP Vector FitsWord(Vector v) {
   return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);

@@ -78,8 +78,7 @@ L3_STORE void Split(const uint8_t* row, uint32_t width, Planes<Stored>* planes) 
 }
 
 template <typename Stored>
-L3_STORE void Split(const uint8_t* row, uint32_t channels, uint32_t width,
-                   Planes<Stored>* planes) {
+L3_STORE void Split(const uint8_t* row, uint32_t channels, uint32_t width, Planes<Stored>* planes) {
   switch (channels) {
     case 1: return Split<Stored, 1>(row, width, planes);
     case 2: return Split<Stored, 2>(row, width, planes);
@@ -135,13 +134,13 @@ L3_STORE inline void ConvertFloats(__m256 v, OutputValueType<kType>* out) {
     const __m256i rounded = Round(v, OutputTraits<kType>::kMin, OutputTraits<kType>::kMax);
     const __m128i low = _mm256_castsi256_si128(rounded);
     const __m128i high = _mm256_extracti128_si256(rounded, 1);
-    const __m128i words = kType == OutputType::kU16 ? _mm_packus_epi32(low, high)
-                                                    : _mm_packs_epi32(low, high);
+    const __m128i words =
+        kType == OutputType::kU16 ? _mm_packus_epi32(low, high) : _mm_packs_epi32(low, high);
     if constexpr (sizeof(Value) == 2) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out), words);
     } else {
-      const __m128i bytes = kType == OutputType::kU8 ? _mm_packus_epi16(words, words)
-                                                     : _mm_packs_epi16(words, words);
+      const __m128i bytes =
+          kType == OutputType::kU8 ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
       _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
     }
   } else {
@@ -154,7 +153,7 @@ L3_STORE inline void ConvertFloats(__m256 v, OutputValueType<kType>* out) {
 // Eight values of OutputValue.
 template <typename Stored, PixelOp kOp>
 L3_STORE inline __m256 OutputFloats(const OutputPlan& plan, uint32_t c,
-                                   const Planes<Stored>& planes, uint32_t x) {
+                                    const Planes<Stored>& planes, uint32_t x) {
   if constexpr (kOp == PixelOp::kMix) {
     __m256 sum;
     for (uint32_t i = 0; i < 3; ++i) {
@@ -174,7 +173,7 @@ L3_STORE inline __m256 OutputFloats(const OutputPlan& plan, uint32_t c,
 // The values of channel c of the output.
 template <typename Stored, OutputType kType, PixelOp kOp>
 L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored>& planes,
-                        uint32_t width, OutputValueType<kType>* out) {
+                         uint32_t width, OutputValueType<kType>* out) {
   uint32_t x = 0;
   for (; x + kFloats <= width; x += kFloats) {
     ConvertFloats<kType>(OutputFloats<Stored, kOp>(plan, c, planes, x), out + x);
@@ -188,7 +187,7 @@ L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored
 
 template <typename Stored, OutputType kType>
 L3_STORE void ConvertRun(const OutputPlan& plan, uint32_t c, const Planes<Stored>& planes,
-                        uint32_t width, OutputValueType<kType>* out) {
+                         uint32_t width, OutputValueType<kType>* out) {
   if (plan.op == PixelOp::kMix) {
     return ConvertRun<Stored, kType, PixelOp::kMix>(plan, c, planes, width, out);
   }

@@ -29,8 +29,7 @@ L3_AVX2 inline __m256i MixWords(__m256i x) {
 // of the first word, which is the check itself, out again.
 L3_AVX2 uint32_t PayloadCheck(const uint8_t* payload, uint32_t size) {
   const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  __m256i place =
-      _mm256_mullo_epi32(numbers, _mm256_set1_epi32(static_cast<int>(kCheckStep)));
+  __m256i place = _mm256_mullo_epi32(numbers, _mm256_set1_epi32(static_cast<int>(kCheckStep)));
   const __m256i next_place = _mm256_set1_epi32(static_cast<int>(8 * kCheckStep));
   __m256i sum = _mm256_setzero_si256();
   uint32_t pos = 0;
@@ -41,8 +40,7 @@ L3_AVX2 uint32_t PayloadCheck(const uint8_t* payload, uint32_t size) {
   __m128i half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
   if (pos < size) {
     const __m256i last = _mm256_castsi128_si256(LoadHalf(payload + pos));
-    half = _mm_add_epi32(half,
-                         _mm256_castsi256_si128(MixWords(_mm256_add_epi32(last, place))));
+    half = _mm_add_epi32(half, _mm256_castsi256_si128(MixWords(_mm256_add_epi32(last, place))));
   }
   half = _mm_add_epi32(half, _mm_srli_si128(half, 8));
   half = _mm_add_epi32(half, _mm_srli_si128(half, 4));
@@ -77,8 +75,8 @@ class PayloadReader {
 // the row does not have. 16 bytes of codes can be read.
 L3_AVX2 inline __m256i AbsoluteWidths(const uint8_t* codes, __m256i max_width) {
   const __m256i bytes = _mm256_cvtepu8_epi16(LoadHalf(codes));
-  const __m256i code = _mm256_and_si256(_mm256_or_si256(bytes, _mm256_slli_epi16(bytes, 4)),
-                                        _mm256_set1_epi8(15));
+  const __m256i code =
+      _mm256_and_si256(_mm256_or_si256(bytes, _mm256_slli_epi16(bytes, 4)), _mm256_set1_epi8(15));
   const __m256i is_15 = _mm256_cmpeq_epi8(code, _mm256_set1_epi8(15));
   return _mm256_min_epu8(_mm256_sub_epi8(code, is_15), max_width);
 }

@@ -27,9 +27,7 @@ constexpr uint32_t kVectorBytes = 32;
 L3_AVX2 inline __m256i Load(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }
-L3_AVX2 inline void Store(void* p, __m256i v) {
-  _mm256_storeu_si256(static_cast<__m256i*>(p), v);
-}
+L3_AVX2 inline void Store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 L3_AVX2 inline __m128i LoadHalf(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }

@@ -98,8 +98,8 @@ L3_AVX2 void StoreRow(const typename Lanes::Value* const* planes, uint32_t width
 }
 
 template <typename Lanes>
-L3_AVX2 void StoreRow(const typename Lanes::Value* const* planes, uint32_t channels,
-                      uint32_t width, uint8_t* out) {
+L3_AVX2 void StoreRow(const typename Lanes::Value* const* planes, uint32_t channels, uint32_t width,
+                      uint8_t* out) {
   switch (channels) {
     case 1: return StoreRow<Lanes, 1>(planes, width, out);
     case 2: return StoreRow<Lanes, 2>(planes, width, out);

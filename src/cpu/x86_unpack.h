@@ -118,10 +118,10 @@ L3_AVX2 inline void UnpackBytesAvx2(const uint8_t* p, const uint8_t* widths, uin
     const uint8_t* p1 = p + widths[g];
     const uint8_t* p2 = p1 + widths[g + 1];
     const uint8_t* p3 = p2 + widths[g + 2];
-    const __m256i even = Join(UnpackNarrow(LoadHalf(p), widths[g]),
-                              UnpackNarrow(LoadHalf(p2), widths[g + 2]));
-    const __m256i odd = Join(UnpackNarrow(LoadHalf(p1), widths[g + 1]),
-                             UnpackNarrow(LoadHalf(p3), widths[g + 3]));
+    const __m256i even =
+        Join(UnpackNarrow(LoadHalf(p), widths[g]), UnpackNarrow(LoadHalf(p2), widths[g + 2]));
+    const __m256i odd =
+        Join(UnpackNarrow(LoadHalf(p1), widths[g + 1]), UnpackNarrow(LoadHalf(p3), widths[g + 3]));
     Store(folded + kGroupSize * g, _mm256_packus_epi16(even, odd));
     p = p3 + widths[g + 3];
   }
@@ -157,8 +157,8 @@ L3_AVX2 inline __m128i LoadBits(const uint8_t* p, uint32_t bit) {
 }
 
 // A sparse group: its fields lie at bit `bit` of `p`, one for each bit of `mask`.
-L3_AVX2 inline void UnpackSparseGroup(const uint8_t* p, uint32_t bit, uint32_t width,
-                                      uint32_t mask, uint8_t* folded) {
+L3_AVX2 inline void UnpackSparseGroup(const uint8_t* p, uint32_t bit, uint32_t width, uint32_t mask,
+                                      uint8_t* folded) {
   const __m128i words = UnpackNarrow(LoadBits(p, bit), width);
   const __m128i field_of =
       _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kUnpackTables.field_of[mask]));
@@ -166,16 +166,16 @@ L3_AVX2 inline void UnpackSparseGroup(const uint8_t* p, uint32_t bit, uint32_t w
   _mm_storel_epi64(reinterpret_cast<__m128i*>(folded), _mm_shuffle_epi8(fields, field_of));
 }
 
-L3_AVX2 inline void UnpackSparseGroup(const uint8_t* p, uint32_t bit, uint32_t width,
-                                      uint32_t mask, uint16_t* folded) {
+L3_AVX2 inline void UnpackSparseGroup(const uint8_t* p, uint32_t bit, uint32_t width, uint32_t mask,
+                                      uint16_t* folded) {
   const __m128i words = UnpackWide(LoadBits(p, bit), width);
   const __m128i field_of =
       _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kUnpackTables.field_of[mask]));
   const __m128i low = _mm_packus_epi16(_mm_and_si128(words, _mm_set1_epi16(0xFF)), words);
   const __m128i high = _mm_packus_epi16(_mm_srli_epi16(words, 8), words);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(folded),
-                   _mm_unpacklo_epi8(_mm_shuffle_epi8(low, field_of),
-                                     _mm_shuffle_epi8(high, field_of)));
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(folded),
+      _mm_unpacklo_epi8(_mm_shuffle_epi8(low, field_of), _mm_shuffle_epi8(high, field_of)));
 }
 
 // Bytes, on AVX-512 VBMI: 8 groups at a time. A permutation brings the (up to 8)

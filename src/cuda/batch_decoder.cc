@@ -90,12 +90,11 @@ void BatchDecoder::StageAndUpload(Slot* slot, const ForEach& for_each) {
       ++chunk.end;
     }
     RunForEach(for_each, chunk.end - chunk.begin, [&chunk](size_t i) {
-      chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(),
-                              chunk.slot.device.data());
+      chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(), chunk.slot.device.data());
     });
     const uint64_t staged = layout_.BytesOfPieces(chunk.end);
-    device_->Copy(slot->device.data() + uploaded, slot->pinned.data() + uploaded,
-                  staged - uploaded, upload_stream_.get());
+    device_->Copy(slot->device.data() + uploaded, slot->pinned.data() + uploaded, staged - uploaded,
+                  upload_stream_.get());
     // Even if a later chunk fails, nobody writes to this one while it goes up.
     slot->uploaded->Record(upload_stream_.get());
     uploaded = staged;
@@ -114,9 +113,8 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   StageAndUpload(&slot, for_each);
 
   slot.uploaded->MakeWait(stream);
-  const bool any_cached = std::any_of(samples.begin(), samples.end(), [](const CudaSample& s) {
-    return s.cached != nullptr;
-  });
+  const bool any_cached = std::any_of(samples.begin(), samples.end(),
+                                      [](const CudaSample& s) { return s.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
   device_->Launch(layout_.Batch(slot.device.data()), stream);
   device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);

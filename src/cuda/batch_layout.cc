@@ -59,8 +59,8 @@ double PredictRansTime(const std::vector<uint64_t>& task_counts, const RansPlan&
   };
   const uint64_t blocks_per_round = uint64_t{plan.blocks_per_multiprocessor} * multiprocessors;
   const uint64_t rest = blocks % blocks_per_round;
-  double time = static_cast<double>(blocks / blocks_per_round) *
-                round(plan.blocks_per_multiprocessor);
+  double time =
+      static_cast<double>(blocks / blocks_per_round) * round(plan.blocks_per_multiprocessor);
   if (rest != 0) time += round(CeilDiv(rest, multiprocessors));
   return time;
 }
@@ -72,15 +72,16 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes,
-                  bool has_plans, const GpuLimits& limits) {
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes, bool has_plans,
+                  const GpuLimits& limits) {
   RansPlan best = {};
   double best_time = 0;
   for (RansLookupKind kind : {RansLookupKind::kCompact, RansLookupKind::kWide}) {
     const bool wide = kind == RansLookupKind::kWide;
     if (wide && has_plans) break;
-    const WarpLimits most =
-        has_plans ? limits.rans_plans : wide ? limits.wide_rans : limits.compact_rans;
+    const WarpLimits most = has_plans ? limits.rans_plans
+                            : wide    ? limits.wide_rans
+                                      : limits.compact_rans;
     for (uint32_t warps = 1; warps <= most.per_block; ++warps) {
       const uint32_t bytes = LookupBytes(kind) + warps * scratch_bytes;
       if (bytes > limits.shared_bytes_per_block) break;
@@ -106,9 +107,8 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   // Reads payloads, which may have to come from a disk.
   RunForEach(for_each, samples.size(), [this](size_t i) {
     const CudaSample& sample = (*samples_)[i];
-    places_[i].has_rans = sample.cached != nullptr
-                              ? sample.cached->has_rans
-                              : HasRansTile(sample.view, NeededTiles(sample));
+    places_[i].has_rans = sample.cached != nullptr ? sample.cached->has_rans
+                                                   : HasRansTile(sample.view, NeededTiles(sample));
   });
 
   scratch_bytes_ = sizeof(WarpScratch);
@@ -209,8 +209,8 @@ void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece
     const bool extends = last != nullptr && last->bytes < kPieceBytes &&
                          last->begin + last->bytes == run.begin + done;
     if (!extends) {
-      pieces_.push_back({sample, run.begin + done,
-                         places_[sample].payloads_offset + run.offset + done, 0});
+      pieces_.push_back(
+          {sample, run.begin + done, places_[sample].payloads_offset + run.offset + done, 0});
       last = &pieces_.back();
     }
     const uint64_t bytes = std::min(run.bytes - done, kPieceBytes - last->bytes);
@@ -265,8 +265,7 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
   }
   const CachedImage* cached = (*samples_)[sample].cached;
-  descriptor.payloads =
-      cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;
+  descriptor.payloads = cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;
   if (has_plans_) {
     std::memcpy(staging + plans_offset_ + sample * sizeof(plan), &plan, sizeof(plan));
   } else {
@@ -295,8 +294,8 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
       const uint64_t payload = view.PayloadBegin(tile);
       const uint64_t payload_end = view.PayloadEnd(tile);
       // False only if somebody changed the index since ParseImage() judged it.
-      const bool sound = run->begin <= payload && payload < payload_end &&
-                         payload_end <= run->begin + run->bytes;
+      const bool sound =
+          run->begin <= payload && payload < payload_end && payload_end <= run->begin + run->bytes;
       if (!sound) {
         first_bad = std::min(first_bad, BadTile(tile, Status::kCorruptHeader));
         write({number, tile, 0, 1});  // any bytes

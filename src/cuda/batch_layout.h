@@ -65,8 +65,8 @@ struct RansPlan {
 
 // The plan of the least predicted time for images of so many tasks, when a warp
 // needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes,
-                  bool has_plans, const GpuLimits& limits);
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes, bool has_plans,
+                  const GpuLimits& limits);
 
 class BatchLayout {
  public:

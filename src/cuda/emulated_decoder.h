@@ -12,10 +12,8 @@
 namespace l3 {
 
 // GPUs to lay a batch out for: they differ in how rans tokens are looked up.
-constexpr GpuLimits kLargeGpu = {132,      228 << 10, 227 << 10, 1 << 10,
-                                 {20, 20}, {20, 20},  {16, 16}};
-constexpr GpuLimits kSmallGpu = {80,       100 << 10, 99 << 10, 1 << 10,
-                                 {16, 16}, {16, 16},  {12, 12}};
+constexpr GpuLimits kLargeGpu = {132, 228 << 10, 227 << 10, 1 << 10, {20, 20}, {20, 20}, {16, 16}};
+constexpr GpuLimits kSmallGpu = {80, 100 << 10, 99 << 10, 1 << 10, {16, 16}, {16, 16}, {12, 12}};
 
 // Runs the kernels of a batch that lies in host memory.
 void DecodeTilesEmulated(const TileBatch& batch);

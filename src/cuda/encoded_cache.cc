@@ -78,8 +78,7 @@ const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* fil
 }
 
 bool EncodedCache::Wants(const std::string& key, const ImageView& view) {
-  const uint64_t bytes =
-      static_cast<uint64_t>(view.payloads - FileOf(view)) + view.payloads_bytes;
+  const uint64_t bytes = static_cast<uint64_t>(view.payloads - FileOf(view)) + view.payloads_bytes;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes)) return false;
   return bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&
@@ -105,17 +104,15 @@ bool EncodedCache::IsAmongLargest(const std::string& key, uint64_t bytes) {
 bool EncodedCache::HasRoom(uint64_t payload_bytes) const {
   const uint64_t needed = payload_bytes + kPayloadPaddingBytes;
   if (!is_full_ && options_.capacity_bytes - statistics_.memory_bytes >= needed) return true;
-  return std::any_of(slabs_.begin(), slabs_.end(), [needed](const Slab& slab) {
-    return slab.bytes - slab.used_bytes >= needed;
-  });
+  return std::any_of(slabs_.begin(), slabs_.end(),
+                     [needed](const Slab& slab) { return slab.bytes - slab.used_bytes >= needed; });
 }
 
 // Null if there is none.
 uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
   const uint64_t needed = payload_bytes + kPayloadPaddingBytes;
-  auto slab = std::find_if(slabs_.begin(), slabs_.end(), [needed](const Slab& s) {
-    return s.bytes - s.used_bytes >= needed;
-  });
+  auto slab = std::find_if(slabs_.begin(), slabs_.end(),
+                           [needed](const Slab& s) { return s.bytes - s.used_bytes >= needed; });
   if (slab == slabs_.end()) {
     const uint64_t left = options_.capacity_bytes - statistics_.memory_bytes;
     if (is_full_ || left < needed) return nullptr;

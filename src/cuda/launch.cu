@@ -1,11 +1,10 @@
-#include "cuda/launch.h"
-
 #include <algorithm>
 #include <climits>
 #include <stdexcept>
 #include <type_traits>
 
 #include "cuda/border_fill.cuh"
+#include "cuda/launch.h"
 #include "cuda/resources.h"
 #include "cuda/tile_kernels.cuh"
 
@@ -64,8 +63,8 @@ __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans
     task_number = blockIdx.x * batch.warps_per_block + warp_index;
     const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
     if (sample.rans != nullptr) {
-      BuildRansLookup(warp, warp_index, batch.warps_per_block, *sample.rans,
-                      sample.info.used_bits, lookup);
+      BuildRansLookup(warp, warp_index, batch.warps_per_block, *sample.rans, sample.info.used_bits,
+                      lookup);
     }
     __syncthreads();
   }
@@ -113,8 +112,8 @@ int DeviceAttribute(cudaDeviceAttr attribute) {
 WarpLimits GetWarpLimits(const void* kernel) {
   constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
   int blocks = 0;
-  L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel,
-                                                              kWarps * kWarpLanes, 0));
+  L3_CUDA_CHECK(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * kWarpLanes, 0));
   cudaFuncAttributes attributes;
   L3_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
   const int warps = blocks * kWarps;

@@ -67,8 +67,7 @@ class RunningCheck {
 
 // 64 bits of a payload, from any bit on. Bit offsets fit 32 bits, since a
 // packed body stays under 1 MiB.
-L3_DEVICE void ReadWindow(const uint8_t* payload, uint32_t bit, uint32_t* lo,
-                                 uint32_t* hi) {
+L3_DEVICE void ReadWindow(const uint8_t* payload, uint32_t bit, uint32_t* lo, uint32_t* hi) {
   const uint8_t* p = payload + bit / 32 * 4;
   const uint32_t first = LoadConstantWord(p);
   const uint32_t second = LoadConstantWord(p + 4);

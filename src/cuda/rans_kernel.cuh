@@ -241,8 +241,8 @@ class RansLane {
       const uint32_t odd = folded & 1;
       const uint32_t half = folded >> 1;
       const uint32_t minus_residual = MultiplyAdd(odd, folded, 0u - half);
-      value[p] = Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) - minus_residual,
-                                    max_value_, around[p]);
+      value[p] = Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) - minus_residual, max_value_,
+                                    around[p]);
       magnitude[p] = Samples::LimitMagnitude(half + odd);
       own_[p] = Samples::Pass(value[p], around[p], Samples::NextEnergy(mixed[p], magnitude[p]));
       PassOn(warp, p);
@@ -435,9 +435,8 @@ class RansLane {
 template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, bool kFitted, class Warp,
           class Lookup, class Store>
 L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
-                                const TileRect& rect, const TilePayload& tile,
-                                const RansBody& body, const Lookup& lookup, const Store& store,
-                                RunningCheck<Warp>* check,
+                                const TileRect& rect, const TilePayload& tile, const RansBody& body,
+                                const Lookup& lookup, const Store& store, RunningCheck<Warp>* check,
                                 RansScratch<kChannels, Samples::kBytes>* scratch) {
   const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
   const uint32_t begin = begin_offset < body.words_offset
@@ -453,8 +452,7 @@ L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleM
   // a pixel.
   for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
     // From lane 0, so that the compiler sees that lanes do not part here.
-    const uint32_t pos =
-        warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
+    const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
     if (pos > tile.size) return Status::kCorruptTile;
     check->ReadTo(pos + kRansReadAheadBytes);
     // Tiles without coefficients are rare: they have the one loop, to keep the code small.
@@ -491,8 +489,8 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
       // Levels of sets that are missing have the last one.
       const uint32_t set = warp.lane() < sets ? warp.lane() : sets - 1;
       const RansRole role = GetRansRole(kChannels, p);
-      scratch->taps[p][warp.lane()] = LoadRansTaps(
-          tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
+      scratch->taps[p][warp.lane()] =
+          LoadRansTaps(tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
     }
   }
   // From lane 0, so that the compiler sees that lanes do not part here.

@@ -65,8 +65,8 @@ struct ByteSamples {
 
   // What is around a pixel, from what the neighbours to the north-east, the north
   // and the west passed on, and from what was around the western one.
-  static L3_DEVICE Around Arrange(const Passed& northeast, const Passed& north,
-                                  const Passed& west, const Around& before) {
+  static L3_DEVICE Around Arrange(const Passed& northeast, const Passed& north, const Passed& west,
+                                  const Around& before) {
     const uint32_t above = PermuteBytes(northeast.word[0], north.word[0], 0x6273);
     return {PermuteBytes(above, west.word[0], 0x7610),  // `above` is NE, N, NNE, NN
             PermuteBytes(above, before.near, 0x7632)};
@@ -76,8 +76,8 @@ struct ByteSamples {
 
   // MixRansEnergy() of core/rans_model.h, plus 8, scaled, on top of kFloatOffset.
   static L3_DEVICE uint32_t MixEnergies(const Passed& northeast, const Passed& west) {
-    const uint32_t mixed = DotLow(northeast.word[0], kActivityScale * 2,
-                                  kFloatOffset + kActivityScale * kMixedStart);
+    const uint32_t mixed =
+        DotLow(northeast.word[0], kActivityScale * 2, kFloatOffset + kActivityScale * kMixedStart);
     return DotLow(west.word[0], kActivityScale * 3, mixed);
   }
   // NextRansEnergy(), plus kEnergyStart, for Pass().
@@ -145,14 +145,12 @@ struct WordSamples {
 
   static L3_DEVICE Passed Start(uint32_t base) { return {{base | base << 16, kEnergyStart}}; }
 
-  static L3_DEVICE Around Arrange(const Passed& northeast, const Passed& north,
-                                  const Passed& west, const Around& before) {
+  static L3_DEVICE Around Arrange(const Passed& northeast, const Passed& north, const Passed& west,
+                                  const Around& before) {
     return {{HighHalves(northeast.word[0], north.word[0]), west.word[0]},
             {LowHalves(northeast.word[0], north.word[0]), before.near[1]}};
   }
-  static L3_DEVICE Around AroundFrom(const Passed& passed) {
-    return {{0, passed.word[0]}, {0, 0}};
-  }
+  static L3_DEVICE Around AroundFrom(const Passed& passed) { return {{0, passed.word[0]}, {0, 0}}; }
 
   static L3_DEVICE uint32_t MixEnergies(const Passed& northeast, const Passed& west) {
     const uint32_t mixed = DotLow(northeast.word[1], 2, kFloatOffset + kMixedStart);

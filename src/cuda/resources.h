@@ -32,12 +32,9 @@ inline const char* CudaRemedy(cudaError_t error) {
     case cudaErrorMemoryAllocation:
       return "Use smaller batches, or leave more GPU and pinned memory free.";
     case cudaErrorNoKernelImageForDevice:
-    case cudaErrorUnsupportedPtxVersion:
-      return "Build L3 for this GPU: set L3_CUDA_ARCHS=native.";
-    case cudaErrorInsufficientDriver:
-      return "Install a newer NVIDIA driver, or decode on the CPU.";
-    case cudaErrorNoDevice:
-      return "Decode on the CPU where there is no GPU.";
+    case cudaErrorUnsupportedPtxVersion: return "Build L3 for this GPU: set L3_CUDA_ARCHS=native.";
+    case cudaErrorInsufficientDriver: return "Install a newer NVIDIA driver, or decode on the CPU.";
+    case cudaErrorNoDevice: return "Decode on the CPU where there is no GPU.";
     default:
       return "If an earlier kernel of this process is to blame, CUDA_LAUNCH_BLOCKING=1 finds it.";
   }

@@ -115,12 +115,9 @@ struct GroupMath {
   L3_DEVICE WordTaps Widen(PredictorTaps taps) const {
     const auto word = [](int8_t tap) { return static_cast<uint32_t>(int32_t{tap}); };
     const uint32_t bias = word(taps.round) + ((range.max + 1) << word(taps.shift));
-    return {word(taps.nw),
-            word(taps.n),
-            word(taps.ne),
-            kSampleBytes == 1 ? bias * SampleGroup::kOnes : bias,
-            word(taps.shift),
-            taps.adds_west};
+    return {word(taps.nw),    word(taps.n),
+            word(taps.ne),    kSampleBytes == 1 ? bias * SampleGroup::kOnes : bias,
+            word(taps.shift), taps.adds_west};
   }
 
   // PredictFromAbove of core/predictor.h, to be masked.

@@ -8,8 +8,8 @@
 #include "core/color.h"
 #include "core/output.h"
 #include "core/tile.h"
-#include "format/rans_model.h"
 #include "format/image_view.h"
+#include "format/rans_model.h"
 #include "format/status.h"
 
 namespace l3 {

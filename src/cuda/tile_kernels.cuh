@@ -47,8 +47,8 @@ L3_DEVICE uint32_t LaneSamples(uint32_t lane, uint32_t width) {
 // a value of the first `count` pixels is no rank of the value table; values of
 // the others may be anything.
 template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, uint32_t kWords>
-L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& map,
-                        uint32_t count, WarpScratch* scratch, bool* valid) {
+L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& map, uint32_t count,
+                        WarpScratch* scratch, bool* valid) {
   uint8_t* place = scratch->row + warp.lane() * 4 * kWords;
   if (map.shift != 0) {
     L3_UNROLL
@@ -110,8 +110,7 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
         if (i >= count) break;
         L3_UNROLL
         for (uint32_t c = 0; c < kChannels; ++c) {
-          const uint32_t value =
-              kSampleBytes == 1 ? tile.data[in] : LoadU16(tile.data + in);
+          const uint32_t value = kSampleBytes == 1 ? tile.data[in] : LoadU16(tile.data + in);
           in += kSampleBytes;
           valid = valid && value < map.value_count;
           values[c].Set(i, value);
@@ -131,9 +130,8 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
 // every channel has the delta layout, as nearly all tiles of photographs do.
 template <uint32_t kChannels, uint32_t kSampleBytes, bool kAllDelta, class Warp, class Store>
 L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
-                                  const TileRect& rect, const TilePayload& tile,
-                                  const Store& store, RunningCheck<Warp>* check,
-                                  WarpScratch* scratch) {
+                                  const TileRect& rect, const TilePayload& tile, const Store& store,
+                                  RunningCheck<Warp>* check, WarpScratch* scratch) {
   const PackedBody& body = scratch->body;
   const auto layout = [&body](uint32_t c) {
     return kAllDelta ? ChannelLayout::kDelta : body.channel[c].layout;
@@ -163,8 +161,7 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     for (uint32_t c = 0; c < kChannels; ++c) {
       const uint32_t row_bytes = body.channel[c].width_row_bytes;
       if (y % kRowsPerRead == 0) {
-        predictors[c] =
-            ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
+        predictors[c] = ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
         codes[c] = ReadWord(tile.data, tile.size,
                             body.channel[c].widths_offset + y * row_bytes + 4 * lane);
         code_bit[c] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
@@ -272,8 +269,8 @@ L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const ImageInfo& info,
 template <class Lookup, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
 L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Output& output,
                               const TileRect& rect, const TilePayload& tile,
-                              RunningCheck<Warp>* check,
-                              [[maybe_unused]] const Lookup* lookup, uint8_t* memory) {
+                              RunningCheck<Warp>* check, [[maybe_unused]] const Lookup* lookup,
+                              uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
   const auto store = MakeStore<kChannels, kSampleBytes>(sample.info, output, rect);
   switch (tile.coding) {
@@ -341,11 +338,11 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   Status status = ParseTilePayload(sample.info, payload, size, &tile);
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
-    status = sample.info.sample_bits == 8
-                 ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup,
-                                                memory)
-                 : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
-                                                memory);
+    status =
+        sample.info.sample_bits == 8
+            ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup, memory)
+            : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
+                                           memory);
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

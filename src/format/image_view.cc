@@ -142,14 +142,13 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
 
   const bool valid =
       info->channels >= 1 && info->channels <= kMaxChannels &&
-      (info->sample_bits == 8 || info->sample_bits == 16) &&
-      info->used_bits >= 1 && info->used_bits <= info->sample_bits &&
-      info->shift <= info->sample_bits - info->used_bits &&
+      (info->sample_bits == 8 || info->sample_bits == 16) && info->used_bits >= 1 &&
+      info->used_bits <= info->sample_bits && info->shift <= info->sample_bits - info->used_bits &&
       info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
       info->tile_height_log2 >= kMinTileHeightLog2 && info->tile_height_log2 <= kMaxTileLog2 &&
       data[15] <= 1 && info->width_px >= 1 && info->height_px >= 1 &&
-      uint64_t{info->width_px} * info->height_px <= kMaxPixels &&
-      info->chunks_bytes % 4 == 0 && info->chunks_bytes <= kMaxChunksBytes;
+      uint64_t{info->width_px} * info->height_px <= kMaxPixels && info->chunks_bytes % 4 == 0 &&
+      info->chunks_bytes <= kMaxChunksBytes;
   return valid ? Status::kOk : Status::kCorruptHeader;
 }
 
@@ -172,8 +171,8 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   if (status != Status::kOk) return status;
 
   // Large tiles earn the memory they claim: each is as long as it is when stored.
-  const bool only_stored = info.tile_width_log2 > kMaxPackedTileLog2 ||
-                           info.tile_height_log2 > kMaxPackedTileLog2;
+  const bool only_stored =
+      info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2;
   uint32_t begin = 0;
   for (uint64_t tile = 0; tile < tile_count; ++tile) {
     const uint32_t end = LoadU32(view->tile_index + 4 * tile);
@@ -231,8 +230,7 @@ ChunkView FindChunk(const ImageView& view, uint32_t type) {
 ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type) {
   uint64_t pos = 0;
   Chunk chunk;
-  while (pos < chunks_bytes &&
-         ReadChunk(chunks + pos, chunks_bytes - pos, &chunk) == Status::kOk) {
+  while (pos < chunks_bytes && ReadChunk(chunks + pos, chunks_bytes - pos, &chunk) == Status::kOk) {
     if (chunk.type == type) return ChunkView{chunk.data, chunk.size};
     pos += chunk.total_bytes;
   }

@@ -94,8 +94,8 @@ struct ImageView {
   ChunkView rans_model;        // null where the built-in model holds
 
   uint64_t PayloadBegin(uint32_t tile) const {
-    return tile == 0 ? 0 : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} *
-                               kPayloadAlignment;
+    return tile == 0 ? 0
+                     : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} * kPayloadAlignment;
   }
   uint64_t PayloadEnd(uint32_t tile) const {
     return uint64_t{LoadU32(tile_index + 4 * size_t{tile})} * kPayloadAlignment;

@@ -97,8 +97,8 @@ class CpuBackend {
     do {  // at least one task, for the border
       const uint64_t end = std::min<uint64_t>(begin + step, span.row_end);
       tasks->push_back({image, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
-                        begin == span.row_begin,
-                        static_cast<int64_t>((end - begin) * row_pixels), DecodeResult{}});
+                        begin == span.row_begin, static_cast<int64_t>((end - begin) * row_pixels),
+                        DecodeResult{}});
       begin = end;
     } while (begin < span.row_end);
   }

@@ -44,8 +44,10 @@ inline OutputType ParseType(dali::DALIDataType type) {
     case DALI_FLOAT16: return OutputType::kF16;
     case DALI_FLOAT: return OutputType::kF32;
     default:
-      DALI_FAIL(dali::make_string("`dtype` is one of uint8, int8, uint16, int16, uint32, int32, "
-                                  "float16 and float, got ", type, "."));
+      DALI_FAIL(
+          dali::make_string("`dtype` is one of uint8, int8, uint16, int16, uint32, int32, "
+                            "float16 and float, got ",
+                            type, "."));
   }
 }
 
@@ -131,25 +133,25 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     for (int i = 0; i < input.num_samples(); ++i) {
       if (samples_[i].status != Status::kOk) continue;
       const Sample& sample = samples_[i];
-      jobs.push_back({i, &sample.view, sample.cached,
-                      sample.plan.At(output.raw_mutable_tensor(i)), {}});
+      jobs.push_back(
+          {i, &sample.view, sample.cached, sample.plan.At(output.raw_mutable_tensor(i)), {}});
     }
     backend_.Decode(ws, &jobs);
 
     for (const DecodeJob& job : jobs) {
       if (job.result.status == Status::kOk) continue;
       samples_[job.sample].status = job.result.status;
-      failures_.Report(input, job.sample, job.result.status,
-                       dali::make_string(", tile ", job.result.tile, " of ",
-                                         job.view->info.tile_count()));
+      failures_.Report(
+          input, job.sample, job.result.status,
+          dali::make_string(", tile ", job.result.tile, " of ", job.view->info.tile_count()));
     }
     std::vector<int32_t> statuses;
     for (int i = 0; i < input.num_samples(); ++i) {
       statuses.push_back(static_cast<int32_t>(samples_[i].status));
       if (samples_[i].status == Status::kOk) continue;
-      Backend::Clear(ws, output.raw_mutable_tensor(i),
-                     static_cast<size_t>(dali::volume(output.tensor_shape_span(i))) *
-                         OutputBytes(type_));
+      Backend::Clear(
+          ws, output.raw_mutable_tensor(i),
+          static_cast<size_t>(dali::volume(output.tensor_shape_span(i))) * OutputBytes(type_));
     }
     if (return_status_ && !statuses.empty()) {
       auto& out = ws.Output<typename Backend::OutputBackend>(1);  // contiguous, as all of ours
@@ -183,9 +185,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     };
     backend_.ForEach(samples_.size(), [&](size_t n) {
       const int i = static_cast<int>(n);
-      samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(),
-                                         input.tensor<uint8_t>(i), file_bytes(i),
-                                         &samples_[n].view, &samples_[n].cached);
+      samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(), input.tensor<uint8_t>(i),
+                                         file_bytes(i), &samples_[n].view, &samples_[n].cached);
     });
     int first = -1;  // sample that can be read
     for (int i = 0; i < input.num_samples(); ++i) {
@@ -231,11 +232,12 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     for (int i = 0; i < input.num_samples(); ++i) {
       const Sample& sample = samples_[i];
       if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
-      DALI_FAIL(dali::make_string(
-          "The output of a batch has one type, but ", NameSample(input, first), " holds ",
-          int{samples_[first].info.sample_bits}, "-bit samples and ", NameSample(input, i), " ",
-          int{sample.info.sample_bits}, "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit "
-          "files in separate readers."));
+      DALI_FAIL(dali::make_string("The output of a batch has one type, but ",
+                                  NameSample(input, first), " holds ",
+                                  int{samples_[first].info.sample_bits}, "-bit samples and ",
+                                  NameSample(input, i), " ", int{sample.info.sample_bits},
+                                  "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit "
+                                  "files in separate readers."));
     }
   }
 
@@ -263,11 +265,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
                        (outside_ != Outside::kError || IsInside(region, image));
     if (sound) return;
-    DALI_FAIL(dali::make_string(
-        "The window of ", NameSample(input, i), ", rows [", region.y.begin_px, ", ",
-        region.y.end_px(), ") and columns [", region.x.begin_px, ", ", region.x.end_px(),
-        "), is empty or not inside the image of ", image.height_px, " x ", image.width_px,
-        " pixels (height x width)."));
+    DALI_FAIL(dali::make_string("The window of ", NameSample(input, i), ", rows [",
+                                region.y.begin_px, ", ", region.y.end_px(), ") and columns [",
+                                region.x.begin_px, ", ", region.x.end_px(),
+                                "), is empty or not inside the image of ", image.height_px, " x ",
+                                image.width_px, " pixels (height x width)."));
   }
 
   Backend backend_;

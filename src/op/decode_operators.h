@@ -25,8 +25,7 @@ class DecodeCrop : public DecodeOperator<Backend> {
       : DecodeOperator<Backend>(spec), crop_(this->spec_) {}
 
  protected:
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
-                   bool failed) override {
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed) override {
     return crop_.GetRegion(ws, sample, image, failed);
   }
 
@@ -93,15 +92,13 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
     std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
   }
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
-                   bool failed) override {
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed) override {
     return crop_.GetRegion(ws, sample, image, failed);
   }
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
-  void PlanSamplePixels(int sample, const ImageInfo& info, bool failed,
-                        OutputPlan* plan) override {
+  void PlanSamplePixels(int sample, const ImageInfo& info, bool failed, OutputPlan* plan) override {
     Normalization normalization = {{}, {}, {}, pad_output_};
     if (!failed) {
       normalization.fill = fill_values_;
@@ -109,10 +106,11 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
                                      &normalization),
                    "`mean` and `std` have as many values, or one of them has one.");
     }
-    DALI_ENFORCE(PlanNormalizedPixels(info, this->colors_, this->type_, normalization, plan),
-                 dali::make_string("`mean`, `std` and `fill_values` have one value or one for each "
-                                   "channel; sample ", sample, " has ",
-                                   OutputChannels(info, this->colors_), " channels."));
+    DALI_ENFORCE(
+        PlanNormalizedPixels(info, this->colors_, this->type_, normalization, plan),
+        dali::make_string("`mean`, `std` and `fill_values` have one value or one for each "
+                          "channel; sample ",
+                          sample, " has ", OutputChannels(info, this->colors_), " channels."));
   }
 
  private:
@@ -132,8 +130,10 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     } else if (policy == "trim_to_shape") {
       this->outside_ = Outside::kTrim;
     } else {
-      DALI_FAIL(dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
-                                  "\"trim_to_shape\", got \"", policy, "\"."));
+      DALI_FAIL(
+          dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
+                            "\"trim_to_shape\", got \"",
+                            policy, "\"."));
     }
   }
 

@@ -43,9 +43,9 @@ class FailurePolicy {
     // A data set with many bad files must not drown the log: past some, at powers of two.
     constexpr uint64_t kAlwaysLogged = 16;
     if (failures_ > kAlwaysLogged && (failures_ & (failures_ - 1)) != 0) return;
-    std::cerr << dali::make_string("[L3] ", operator_name_, ": ", message,
-                                   " It becomes zeros. Failures of this operator so far: ",
-                                   failures_, ".\n");
+    std::cerr << dali::make_string(
+        "[L3] ", operator_name_, ": ", message,
+        " It becomes zeros. Failures of this operator so far: ", failures_, ".\n");
   }
 
  private:

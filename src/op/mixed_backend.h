@@ -64,9 +64,8 @@ class MixedBackend {
     if (cache_ == nullptr || !reports_cache_) return;
     const CacheStatistics s = cache_->statistics();
     std::cerr << dali::make_string("[L3] cache of GPU ", device_id_, ": ", s.hits, " hits, ",
-                                   s.misses, " misses, ", s.entries, " images of ",
-                                   s.payload_bytes, " bytes in ", s.memory_bytes,
-                                   " bytes of memory.\n");
+                                   s.misses, " misses, ", s.entries, " images of ", s.payload_bytes,
+                                   " bytes in ", s.memory_bytes, " bytes of memory.\n");
   }
 
   // Calls task(i) for i in [0, count), on the operator's threads.
@@ -97,10 +96,9 @@ class MixedBackend {
                         cache_->Wants(source, *job.view);
       if (keep) samples.back().cache_key = &source;
     }
-    decoder_.Launch(samples, ws.stream(),
-                    [this](size_t count, const std::function<void(size_t)>& task) {
-                      ForEach(count, task);
-                    });
+    decoder_.Launch(
+        samples, ws.stream(),
+        [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     const std::vector<DecodeResult>& results = decoder_.Wait();
     for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
   }
@@ -131,9 +129,9 @@ class MixedBackend {
                             Bytes(spec, "cache_threshold")};
     if (options.capacity_bytes == 0) return nullptr;
     const std::string type = spec.GetArgument<std::string>("cache_type");
-    DALI_ENFORCE(type.empty() || type == "threshold" || type == "largest",
-                 dali::make_string("`cache_type` is \"threshold\" or \"largest\", got \"", type,
-                                   "\"."));
+    DALI_ENFORCE(
+        type.empty() || type == "threshold" || type == "largest",
+        dali::make_string("`cache_type` is \"threshold\" or \"largest\", got \"", type, "\"."));
     if (type == "largest") options.policy = CachePolicy::kLargest;
     return EncodedCache::OfDevice(device_id, options, MakeDevice);
   }

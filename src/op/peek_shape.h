@@ -17,14 +17,17 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
         dtype_(spec.GetArgument<dali::DALIDataType>("dtype")),
         colors_(ParseColors(spec.GetArgument<dali::DALIImageType>("image_type"))),
         adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")) {
-    TYPE_SWITCH(dtype_, dali::type2id, T, (int32_t, uint32_t, int64_t, uint64_t, float, double),
-      (write_ = [](const std::array<int64_t, 3>& shape, void* out) {
-         for (size_t i = 0; i < shape.size(); ++i) {
-           static_cast<T*>(out)[i] = static_cast<T>(shape[i]);
-         }
-       };),
-      (DALI_FAIL(dali::make_string("`dtype` is one of int32, uint32, int64, uint64, float and "
-                                   "double, got ", dtype_, "."))));
+    TYPE_SWITCH(
+        dtype_, dali::type2id, T, (int32_t, uint32_t, int64_t, uint64_t, float, double),
+        (write_ =
+             [](const std::array<int64_t, 3>& shape, void* out) {
+               for (size_t i = 0; i < shape.size(); ++i) {
+                 static_cast<T*>(out)[i] = static_cast<T>(shape[i]);
+               }
+             };),
+        (DALI_FAIL(dali::make_string("`dtype` is one of int32, uint32, int64, uint64, float and "
+                                     "double, got ",
+                                     dtype_, "."))));
   }
 
  protected:
@@ -40,9 +43,8 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
     if (input.num_samples() != 0) EnforceEncoded(input);
     for (int i = 0; i < input.num_samples(); ++i) {
       std::array<int64_t, 3> shape;
-      const Status status =
-          ReadShape(input.tensor<uint8_t>(i),
-                    static_cast<size_t>(input.tensor_shape_span(i)[0]), &shape);
+      const Status status = ReadShape(input.tensor<uint8_t>(i),
+                                      static_cast<size_t>(input.tensor_shape_span(i)[0]), &shape);
       DALI_ENFORCE(status == Status::kOk,
                    dali::make_string("L3 header of ", NameSample(input, i), ": ",
                                      StatusMessage(status), " (", StatusName(status), ")."));
@@ -58,8 +60,7 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
     Orientation orientation = kAsStored;
     if (adjust_orientation_) {
       if (size < kHeaderBytes + info.chunks_bytes) return Status::kTruncated;
-      orientation =
-          ReadOrientation(FindChunk(data + kHeaderBytes, info.chunks_bytes, kChunkExif));
+      orientation = ReadOrientation(FindChunk(data + kHeaderBytes, info.chunks_bytes, kChunkExif));
     }
     const Size shown = ShownSize(info, orientation);
     *shape = {shown.height_px, shown.width_px, OutputChannels(info, colors_)};

@@ -33,16 +33,15 @@ class CropArguments {
     if (spec.HasArgument("crop")) crop_ = spec.GetRepeatedArgument<float>("crop");
 
     const std::string rounding = spec.GetArgument<std::string>("rounding");
-    DALI_ENFORCE(rounding == "round" || rounding == "truncate",
-                 dali::make_string("`rounding` is \"round\" or \"truncate\", got \"", rounding,
-                                   "\"."));
+    DALI_ENFORCE(
+        rounding == "round" || rounding == "truncate",
+        dali::make_string("`rounding` is \"round\" or \"truncate\", got \"", rounding, "\"."));
     rounding_ = rounding == "round" ? Rounding::kNearest : Rounding::kTruncate;
   }
 
   // The region of a sample of `image`'s size. Where that is not to be relied on (`lenient`),
   // arguments that make no region give any.
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image,
-                   bool lenient) const {
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool lenient) const {
     float height = 0;  // none: the whole axis
     float width = 0;
     if (has_sides_) {
@@ -120,12 +119,11 @@ class SliceArguments {
                    "inputs, anchor and shape.");
       return AcquireInputs(ws);
     }
-    DALI_ENFORCE(ws.NumInput() == 1,
-                 "Named slice arguments exclude the inputs anchor and shape.");
+    DALI_ENFORCE(ws.NumInput() == 1, "Named slice arguments exclude the inputs anchor and shape.");
     dali::TensorListShape<1> counts(samples);
     for (int i = 0; i < samples; ++i) {
-      counts.set_tensor_shape(
-          i, dali::TensorShape<1>(static_cast<int64_t>(sample_axes_[i].size())));
+      counts.set_tensor_shape(i,
+                              dali::TensorShape<1>(static_cast<int64_t>(sample_axes_[i].size())));
     }
     const auto acquire = [&](auto& argument) {
       if (!argument.HasExplicitValue()) return;
@@ -156,12 +154,12 @@ class SliceArguments {
         shape = shapes_[sample][i];
       }
       Extent* extent = vertical ? &region.y : &region.x;
-      DALI_ENFORCE(SliceExtent(image_px, start, end, shape, !named_, extent) || lenient,
-                   dali::make_string("The slice of sample ", sample, " along ",
-                                     vertical ? 'H' : 'W', ": start ", start.value, ", end ",
-                                     end.value, ", shape ", shape.value,
-                                     " (0 where not given). Bounds must be numbers, and the end "
-                                     "not before the start."));
+      DALI_ENFORCE(
+          SliceExtent(image_px, start, end, shape, !named_, extent) || lenient,
+          dali::make_string("The slice of sample ", sample, " along ", vertical ? 'H' : 'W',
+                            ": start ", start.value, ", end ", end.value, ", shape ", shape.value,
+                            " (0 where not given). Bounds must be numbers, and the end "
+                            "not before the start."));
     }
     return region;
   }
@@ -223,11 +221,12 @@ class SliceArguments {
     DALI_ENFORCE(anchors.type() == shapes.type(),
                  dali::make_string("The inputs anchor and shape have one type, got ",
                                    anchors.type(), " and ", shapes.type(), "."));
-    TYPE_SWITCH(anchors.type(), dali::type2id, T, (int32_t, int64_t, float),
-      (ReadBounds<T>(anchors, normalized_anchor_, &anchors_);
-       ReadBounds<T>(shapes, normalized_shape_, &shapes_);),
-      (DALI_FAIL(dali::make_string("The inputs anchor and shape are int32, int64 or float, got ",
-                                   anchors.type(), "."))));
+    TYPE_SWITCH(
+        anchors.type(), dali::type2id, T, (int32_t, int64_t, float),
+        (ReadBounds<T>(anchors, normalized_anchor_, &anchors_);
+         ReadBounds<T>(shapes, normalized_shape_, &shapes_);),
+        (DALI_FAIL(dali::make_string("The inputs anchor and shape are int32, int64 or float, got ",
+                                     anchors.type(), "."))));
   }
 
   template <typename T>

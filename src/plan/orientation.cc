@@ -14,8 +14,7 @@ class TiffReader {
   explicit TiffReader(const ChunkView& block) : block_(block) {
     if (block.size < kTiffHeaderBytes) return;
     little_ = block.data[0] == 'I';
-    valid_ = block.data[0] == block.data[1] && (little_ || block.data[0] == 'M') &&
-             U16(2) == 42;
+    valid_ = block.data[0] == block.data[1] && (little_ || block.data[0] == 'M') && U16(2) == 42;
   }
 
   bool valid() const { return valid_; }

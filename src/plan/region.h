@@ -19,9 +19,7 @@ struct Region {
   Extent x, y;
 };
 
-inline Region WholeImage(const Size& image) {
-  return {{0, image.width_px}, {0, image.height_px}};
-}
+inline Region WholeImage(const Size& image) { return {{0, image.width_px}, {0, image.height_px}}; }
 
 bool IsInside(const Region& region, const Size& image);
 // The part of the region that is inside.
@@ -32,8 +30,7 @@ enum class Rounding { kNearest, kTruncate };
 // `crop_px`, without its fraction, at `position` between the image's begin (0) and its end
 // (1). A crop of 0 pixels or less is the whole axis, wherever it lies. False if a number is
 // none or out of range.
-bool CropExtent(int64_t image_px, float crop_px, float position, Rounding rounding,
-                Extent* extent);
+bool CropExtent(int64_t image_px, float crop_px, float position, Rounding rounding, Extent* extent);
 
 // An argument of a slice along an axis.
 struct SliceBound {

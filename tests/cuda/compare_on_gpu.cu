@@ -104,9 +104,9 @@ int Run(const std::vector<std::string>& names) {
 
   const DeviceMemory output_dev(output_bytes);
   const CudaStream stream;
-  const auto cache = std::make_shared<EncodedCache>(
-      CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0},
-      MakeCudaDevice(MakeDefaultCudaAllocator()));
+  const auto cache =
+      std::make_shared<EncodedCache>(CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0},
+                                     MakeCudaDevice(MakeDefaultCudaAllocator()));
   BatchDecoder decoder(MakeCudaDevice(MakeDefaultCudaAllocator()), cache);
   bool all_agree = true;
   for (const bool from_cache : {false, true}) {

@@ -22,8 +22,8 @@ namespace l3::fuzz {
 // Larger images only cost time: no path depends on more pixels than a few tiles.
 constexpr uint64_t kMaxImageBytes = uint64_t{1} << 24;
 
-constexpr const char* kEngineNames[kL3TestEngineCount] = {
-    "scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda"};
+constexpr const char* kEngineNames[kL3TestEngineCount] = {"scalar", "avx2", "emulated_cuda",
+                                                          "avx512", "emulated_small_cuda"};
 constexpr uint32_t kOk = 0;
 constexpr uint32_t kNoTile = 0xFFFFFFFFu;
 
@@ -37,8 +37,8 @@ inline Decoded Decode(uint32_t engine, const uint8_t* data, size_t size, size_t 
                       uint64_t row_bytes) {
   Decoded decoded;
   decoded.pixels.resize(image_bytes);
-  decoded.status = l3_test_decode(engine, data, size, decoded.pixels.data(), image_bytes,
-                                  row_bytes, 1, &decoded.bad_tile);
+  decoded.status = l3_test_decode(engine, data, size, decoded.pixels.data(), image_bytes, row_bytes,
+                                  1, &decoded.bad_tile);
   if (decoded.status == kOk) {
     decoded.bad_tile = kNoTile;
   } else {
@@ -230,9 +230,8 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
 
   uint8_t* encoded = nullptr;
   size_t encoded_bytes = 0;
-  uint32_t status =
-      l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_bits, row_bytes,
-                     &options, &encoded, &encoded_bytes);
+  uint32_t status = l3_test_encode(pixels.data(), pixels.size(), width, height, channels,
+                                   sample_bits, row_bytes, &options, &encoded, &encoded_bytes);
   if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
   const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
   l3_test_free(encoded);

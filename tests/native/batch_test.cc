@@ -29,11 +29,11 @@
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 
-#define CHECK(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
+#define CHECK(condition)                                                              \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
       throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #condition); \
-    }                                                                           \
+    }                                                                                 \
   } while (false)
 
 namespace {
@@ -86,9 +86,10 @@ std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
       reinterpret_cast<uint16_t*>(picture->samples.data())[i] = static_cast<uint16_t>(sample);
     }
   }
-  const PixelView pixels = {picture->samples.data(), kind.width_px,    kind.height_px,
-                            kind.channels,           kind.sample_bits,
-                            uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
+  const PixelView pixels = {
+      picture->samples.data(), kind.width_px,
+      kind.height_px,          kind.channels,
+      kind.sample_bits,        uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
   EncodeOptions options;
   options.mode = kind.mode;
   options.effort = 1;
@@ -103,9 +104,9 @@ using Pictures = std::vector<std::unique_ptr<Picture>>;
 // One of each sort, small ones since lanes are emulated.
 Pictures MakeMixedBatch(uint32_t seed) {
   constexpr Kind kKinds[] = {
-      {40, 30, 3, 8, EncodeMode::kRans, 4},   {37, 21, 3, 8, EncodeMode::kPacked, 4},
-      {1, 1, 1, 8, EncodeMode::kPacked, 0},   {33, 17, 1, 16, EncodeMode::kPacked, 9},
-      {64, 9, 4, 8, EncodeMode::kPacked, 8},  {19, 40, 1, 16, EncodeMode::kRans, 6},
+      {40, 30, 3, 8, EncodeMode::kRans, 4},    {37, 21, 3, 8, EncodeMode::kPacked, 4},
+      {1, 1, 1, 8, EncodeMode::kPacked, 0},    {33, 17, 1, 16, EncodeMode::kPacked, 9},
+      {64, 9, 4, 8, EncodeMode::kPacked, 8},   {19, 40, 1, 16, EncodeMode::kRans, 6},
       {130, 40, 2, 8, EncodeMode::kPacked, 2},
   };
   Pictures batch;
@@ -314,8 +315,7 @@ void SteadyStateAllocatesNothing() {
       decoder.Launch(samples, nullptr, for_each);
       CHECK(decoder.Wait().size() == batch.size());
     };
-    samples = cached ? MakeCachedSamples(batch, outputs, cache.get())
-                     : MakeSamples(batch, outputs);
+    samples = cached ? MakeCachedSamples(batch, outputs, cache.get()) : MakeSamples(batch, outputs);
     for (int i = 0; i < 2; ++i) run();
     if (cached) samples = MakeCachedSamples(batch, outputs, cache.get());
     CHECK(!cached || samples[0].cached != nullptr);

@@ -57,8 +57,7 @@ struct Tally {
     std::printf("%llu %s, %llu failures", static_cast<unsigned long long>(cases), what,
                 static_cast<unsigned long long>(failures));
     for (const auto& [status, count] : statuses) {
-      std::printf(", %s %llu", l3_test_status_name(status),
-                  static_cast<unsigned long long>(count));
+      std::printf(", %s %llu", l3_test_status_name(status), static_cast<unsigned long long>(count));
     }
     std::printf("; engines:");
     for (uint32_t engine = 0; engine < kL3TestEngineCount; ++engine) {
@@ -115,9 +114,7 @@ void Damage(const std::vector<Bytes>& seeds, Random* random, Bytes* data) {
   const size_t rest = data->size() - place;
   uint8_t* const bytes = data->data() + place;
   switch (random->Below(8)) {
-    case 0:
-      data->resize(place);
-      break;
+    case 0: data->resize(place); break;
     case 1:  // a run of one byte
       std::fill_n(bytes, std::min(rest, 1 + random->Below(40)), random->Byte());
       break;
@@ -130,11 +127,8 @@ void Damage(const std::vector<Bytes>& seeds, Random* random, Bytes* data) {
       break;
     }
     case 4:
-    case 5:
-      *bytes = random->Byte();
-      break;
-    default:
-      *bytes ^= static_cast<uint8_t>(1 << random->Below(8));
+    case 5: *bytes = random->Byte(); break;
+    default: *bytes ^= static_cast<uint8_t>(1 << random->Below(8));
   }
 }
 

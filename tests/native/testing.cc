@@ -123,17 +123,12 @@ const char* l3_test_status_name(uint32_t status) {
 
 int l3_test_engine_available(uint32_t engine) {
   switch (engine) {
-    case kL3TestScalar:
-      return l3::IsAvailable(l3::CpuEngine::kScalar);
-    case kL3TestAvx2:
-      return l3::IsAvailable(l3::CpuEngine::kAvx2);
+    case kL3TestScalar: return l3::IsAvailable(l3::CpuEngine::kScalar);
+    case kL3TestAvx2: return l3::IsAvailable(l3::CpuEngine::kAvx2);
     case kL3TestEmulatedCuda:
-    case kL3TestEmulatedSmallCuda:
-      return true;
-    case kL3TestAvx512:
-      return l3::IsAvailable(l3::CpuEngine::kAvx512);
-    default:
-      return false;
+    case kL3TestEmulatedSmallCuda: return true;
+    case kL3TestAvx512: return l3::IsAvailable(l3::CpuEngine::kAvx512);
+    default: return false;
   }
 }
 
