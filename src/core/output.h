@@ -101,7 +101,7 @@ struct OutputPlan {
   float fill[kMaxChannels];
 
   L3_HOST_DEVICE uint8_t* Place(int64_t x, int64_t y, uint32_t channel) const {
-    return data + x * x_stride_bytes + y * y_stride_bytes + channel * channel_stride_bytes;
+    return data + (x * x_stride_bytes + y * y_stride_bytes + channel * channel_stride_bytes);
   }
 };
 static_assert(std::is_trivially_copyable_v<OutputPlan>);
