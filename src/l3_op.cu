@@ -1,5 +1,5 @@
 // The DALI operators: schemas and registration. Layer: adapter; src/op holds what stands
-// behind it, and no other file includes that. Holds no codec arithmetic.
+// behind it, and no other file includes that. Compiled as C++: kernels are in src/cuda.
 #include <optional>
 
 #include "dali/pipeline/operator/operator.h"
@@ -55,9 +55,11 @@ that keep encoded images. 0: none.
 An image that is cached is decoded without a read of its payloads and without an upload, for any
 window. Operators of a process that use the same GPU share one cache and need the same ``cache_``
 arguments. Memory is taken as images come. Images are known by the source that the reader names;
-those without one (of ``external_source``) are not cached. A file that was changed is noticed by its
-size, header or index, and is then no longer served from the cache; a change that keeps the length
-of every tile goes unseen. ``skip_cached_images`` of readers has no effect: DALI's readers ask only
+those without one (of ``external_source``) are not cached. Files of several folders need names that
+differ: a ``file_root`` is no part of them. A file that was changed, or is another of the same name, is
+noticed by its size and by its start, up to the page of 4096 bytes that the index ends in, and is then
+decoded without the cache; a change behind that which keeps the length of every tile goes unseen.
+``skip_cached_images`` of readers has no effect: DALI's readers ask only
 the cache of DALI's own decoder. Files that a reader maps into memory are not read where they are
 cached.)code",
                     0)

@@ -154,6 +154,16 @@ def test_options_of_other_types_that_say_the_same() -> None:
     assert l3dali.encode(labels, **odd) == l3dali.encode(labels, **plain)
 
 
+def test_exif_of_a_jpeg_begins_at_its_tiff_header() -> None:
+    image = np.zeros((2, 3), np.uint8)
+    assert l3dali.info(l3dali.encode(image, exif=b"Exif\0\0II*\0")).exif == b"II*\0"
+
+
+def test_too_many_pixels_are_refused_before_they_are_copied() -> None:
+    with pytest.raises(ValueError, match=r"65536 x 65536 pixels are too many"):
+        l3dali.encode(np.broadcast_to(np.uint8(0), (1 << 16, 1 << 16)))
+
+
 def test_threads_and_repeats_give_the_same_bytes() -> None:
     image = np.tile(PHOTO, (5, 5, 1))
     assert len({l3dali.encode(image, threads=threads) for threads in (0, 1, 2, 5, 1)}) == 1

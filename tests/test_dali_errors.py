@@ -27,6 +27,8 @@ from nvidia.dali import fn, types
 from reference_decoder import STATUS_NAMES
 from stream_builder import Stream
 
+import l3dali
+
 pytestmark = pytest.mark.dali
 
 DECODERS = [name for name in FAMILY if name != "peek_shape"]
@@ -332,6 +334,32 @@ def test_windows_are_no_matter_of_on_error(
 
     with pytest.raises(RuntimeError, match=r"sample 1.*50 x 70"):
         run(define, device, {"l3": [pair.png, pair.l3]})
+
+
+def test_zeros_have_the_type_of_their_file(device: str) -> None:
+    """Where no file of the batch can be decoded, a header that can be read tells."""
+    encoded = l3dali.encode(np.ones((9, 8, 3), np.uint16))
+    torn = np.frombuffer(encoded[:-1], np.uint8)
+    (images,) = run(
+        lambda l3: fn.l3.decode(l3, device=device, on_error="zero"), device, {"l3": [torn]}
+    )
+    assert images[0].dtype == np.uint16
+    assert images[0].shape == (9, 8, 3)
+
+
+def test_zeros_are_trimmed_as_the_image_would_be(pair: Pair, device: str) -> None:
+    def define(l3: Any) -> Any:
+        return fn.l3.decode_crop_mirror_normalize(
+            l3,
+            device=device,
+            crop=(60000, 60000),
+            out_of_bounds_policy="trim_to_shape",
+            on_error="zero",
+        )
+
+    (images,) = run(define, device, {"l3": [pair.l3[:-1], pair.l3]})
+    assert images[0].shape == images[1].shape
+    assert not images[0].any()
 
 
 @pytest.mark.parametrize("name", DECODERS)

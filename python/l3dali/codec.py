@@ -27,6 +27,7 @@ MODES = ("packed", "rans")
 DEFAULT_MODE = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
+MAX_PIXELS = 2**31
 THREADS = range(1025)  # 0: all of the machine
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
@@ -95,7 +96,7 @@ def encode(
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
-        exif: an EXIF block to keep, from its TIFF header on.
+        exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
         palette: R, G, B, A of each label, up to 256; needs `labels`.
 
     Raises:
@@ -117,7 +118,7 @@ def encode(
         tile=_checked_tile(tile),
         labels=bool(labels),
         icc=_checked_bytes("icc", icc),
-        exif=_checked_bytes("exif", exif),
+        exif=strip_exif_prefix(_checked_bytes("exif", exif)),
         palette=entries,
     )
 
@@ -208,6 +209,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def strip_exif_prefix(exif: bytes | None) -> bytes | None:
+    """An EXIF block from its TIFF header on, as L3 and PNG hold it."""
+    return None if exif is None else exif.removeprefix(b"Exif\0\0")
+
+
 def _as_hwc(image: npt.ArrayLike) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
     if isinstance(image, np.ma.MaskedArray):
@@ -223,6 +229,10 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
         raise ValueError(
             f"shape {np.shape(image)} is not supported; "
             f"L3 holds (H, W) and (H, W, C) with 1 to 4 channels and no empty side"
+        )
+    if array.shape[0] * array.shape[1] > MAX_PIXELS:
+        raise ValueError(
+            f"{array.shape[1]} x {array.shape[0]} pixels are too many; L3 holds up to 2^31"
         )
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 

@@ -1,6 +1,6 @@
 """Other image formats, read and written by their libraries without loss.
 
-Knows nothing of L3 files. The libraries are imported where they are used, so
+Knows nothing of L3's bytes. The libraries are imported where they are used, so
 that `import l3dali` needs none of them.
 """
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from l3dali.codec import MAX_PIXELS, strip_exif_prefix
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -27,7 +29,6 @@ READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
-MAX_PIXELS = 2**31  # of an L3 image
 MAX_ICC_BYTES = 2**28
 PNG_LEVEL = 6
 
@@ -138,7 +139,7 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
         picture = Picture(
             np.array(image),
             icc=image.info.get("icc_profile"),
-            exif=_strip_exif_prefix(image.info.get("exif")),
+            exif=strip_exif_prefix(image.info.get("exif")),
         )
         if image.mode == "P":
             if palette == "index":
@@ -411,15 +412,10 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-_EXIF_PREFIX = b"Exif\0\0"
 _ORIENTATION = 0x0112
 # Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
 # artist, copyright, and the EXIF and GPS directories.
 _DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
-
-
-def _strip_exif_prefix(exif: bytes | None) -> bytes | None:
-    return None if exif is None else exif.removeprefix(_EXIF_PREFIX)
 
 
 def _tiff_exif(data: bytes) -> bytes | None:
@@ -432,7 +428,7 @@ def _tiff_exif(data: bytes) -> bytes | None:
     exif.load(data)
     for tag in set(exif) - set(_DESCRIPTIVE_TAGS):
         del exif[tag]
-    return _strip_exif_prefix(exif.tobytes()) if len(exif) else None
+    return strip_exif_prefix(exif.tobytes()) if len(exif) else None
 
 
 _ORIENTERS: dict[int, Callable[[Any], Any]] = {
@@ -460,5 +456,5 @@ def _oriented(picture: Picture) -> Picture:
     return replace(
         picture,
         pixels=turn(picture.pixels),
-        exif=_strip_exif_prefix(exif.tobytes()) if len(exif) else None,
+        exif=strip_exif_prefix(exif.tobytes()) if len(exif) else None,
     )

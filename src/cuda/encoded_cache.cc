@@ -15,18 +15,20 @@ namespace {
 // Large beside an image, small beside the memory of a GPU.
 constexpr uint64_t kSlabBytes = 64 << 20;
 
-uint64_t FileBytes(const CachedImage& image) {
-  return image.head.size() + image.view.payloads_bytes;
-}
+// Files are mapped by pages: the rest of one that is read anyway costs nothing.
+constexpr uint64_t kPageBytes = 4096;
 
 const uint8_t* FileOf(const ImageView& view) { return view.chunks - kHeaderBytes; }
 
-// The image without its payloads. `view` is of the whole file.
-CachedImage CopyHead(const ImageView& view) {
+// The image as it begins. `view` is of the whole file.
+CachedImage CopyStart(const ImageView& view) {
   const uint8_t* file = FileOf(view);
-  CachedImage image = {{file, view.payloads}, view, false, nullptr};
+  const uint64_t head_bytes = static_cast<uint64_t>(view.payloads - file);
+  const uint64_t file_bytes = head_bytes + view.payloads_bytes;
+  const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, file_bytes);
+  CachedImage image = {{file, file + bytes}, file_bytes, view, false, nullptr};
   const auto moved = [&](const uint8_t* part) {
-    return part == nullptr ? nullptr : image.head.data() + (part - file);
+    return part == nullptr ? nullptr : image.start.data() + (part - file);
   };
   image.view.chunks = moved(view.chunks);
   image.view.tile_index = moved(view.tile_index);
@@ -67,9 +69,8 @@ const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* fil
     if (entry != entries_.end()) image = &entry->second;
   }
   // An entry does not change any more, so that others need not wait for this.
-  if (image != nullptr && size != 0 &&
-      (size != FileBytes(*image) ||
-       std::memcmp(file, image->head.data(), image->head.size()) != 0)) {
+  if (image != nullptr && (size != image->file_bytes ||
+                           std::memcmp(file, image->start.data(), image->start.size()) != 0)) {
     image = nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -141,7 +142,7 @@ void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream
     const uint64_t bytes = candidate.view->payloads_bytes;
     uint8_t* place = TakeRoom(bytes);
     if (place == nullptr) continue;
-    CachedImage image = CopyHead(*candidate.view);
+    CachedImage image = CopyStart(*candidate.view);
     image.has_rans = candidate.has_rans;
     image.payloads_dev = place;
     added.emplace(*candidate.key, std::move(image));

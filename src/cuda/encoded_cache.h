@@ -46,17 +46,19 @@ struct CacheStatistics {
 
 // An image whose payloads are in device memory.
 struct CachedImage {
-  std::vector<uint8_t> head;    // header, chunks and index: the file up to its payloads
-  ImageView view;               // points into `head`; its payloads are null
+  std::vector<uint8_t> start;   // of the file: header, chunks, index, and the rest of their page
+  uint64_t file_bytes;          // of the whole file
+  ImageView view;               // points into `start`; its payloads are null
   bool has_rans;                // whether a tile is
   const uint8_t* payloads_dev;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
 
 // Images are known by the name of their source, as the reader gives it. An entry is served
-// to files that have its head and its size; the payloads are not compared, since that
-// would read them. So a file that was changed is noticed unless the size of every tile
-// stayed as it was. It is then decoded as if there were no cache; its entry stays, for
-// entries never move or leave, and work in flight may use them.
+// to files of its size that begin as it does, to the end of the page that the index ends
+// in: small files are compared whole. More would read the payloads. So another file of the
+// same name is noticed unless it has the same bytes there, and every tile is as long. It is
+// then decoded as if there were no cache; its entry stays, for entries never move or leave,
+// and work in flight may use them.
 //
 // Memory is taken in slabs as images come. Where the device has no more, the cache stays
 // as it is. Threads and decoders may share it; all of them must be gone before it is.
@@ -72,9 +74,8 @@ class EncodedCache {
       int device_id, const CacheOptions& options,
       const std::function<std::unique_ptr<GpuDevice>()>& make_device);
 
-  // The entry of `key` if it can stand for the file, else null. A reader that skips
-  // cached images gives no bytes of them: `size` 0 asks for the entry as it is. Counts
-  // as a hit or a miss. Work that uses the entry must wait for WaitForFills().
+  // The entry of `key` if it can stand for the file, else null. Counts as a hit or a miss.
+  // Work that uses the entry must wait for WaitForFills().
   const CachedImage* Find(const std::string& key, const uint8_t* file, size_t size);
 
   // Whether Add() would keep this image, which was not found.

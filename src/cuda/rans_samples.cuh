@@ -41,7 +41,7 @@ constexpr uint32_t kMixedStart = 8 - 5 * kEnergyStart;
 struct ByteSamples {
   static constexpr uint32_t kBytes = 1;
   static constexpr uint32_t kTokens = kRansShortTokens;
-  static constexpr uint32_t kTokenUnit = 8;  // for RansLookup
+  static constexpr uint32_t kTokenUnit = 8;  // for CompactRansLookup
   static constexpr uint32_t kBaseBit = 8;
   static constexpr bool kLongRaw = false;  // whether states are refilled before raw bits
   // Activities and what adds up to them are multiplied by this.
@@ -56,8 +56,8 @@ struct ByteSamples {
     uint32_t near;  // NE, N, NW, W
     uint32_t far;   // NNE, NN, NWW, WW
   };
-  // From RansSymbol::rest.
-  static L3_DEVICE uint32_t TokenBase(uint32_t rest) { return PermuteBytes(rest, 0, 0x4441); }
+  // From what a RansLookup has of a token.
+  static L3_DEVICE uint32_t TokenBase(uint32_t bits) { return PermuteBytes(bits, 0, 0x4441); }
 
   static L3_DEVICE Passed Start(uint32_t base) {
     return {{kEnergyStart | base << 16 | base << 24}};
@@ -141,7 +141,7 @@ struct WordSamples {
     uint32_t near[2];  // NE, N; NW, W
     uint32_t far[2];   // NNE, NN; NWW, WW
   };
-  static L3_DEVICE uint32_t TokenBase(uint32_t rest) { return rest >> kBaseBit & 0xFFFF; }
+  static L3_DEVICE uint32_t TokenBase(uint32_t bits) { return bits >> kBaseBit & 0xFFFF; }
 
   static L3_DEVICE Passed Start(uint32_t base) { return {{base | base << 16, kEnergyStart}}; }
 

@@ -169,7 +169,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
  private:
   struct Sample {
     Status status;
-    ImageView view;  // if status is kOk
+    ImageView view;  // as far as ParseImage came; consistent if status is kOk
     const CachedImage* cached;
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
@@ -188,7 +188,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(), input.tensor<uint8_t>(i),
                                          file_bytes(i), &samples_[n].view, &samples_[n].cached);
     });
-    int first = -1;  // sample that can be read
+    int first = -1;     // sample that can be read
+    int believed = -1;  // sample that cannot, but whose header can
     for (int i = 0; i < input.num_samples(); ++i) {
       Sample& sample = samples_[i];
       sample.info = sample.view.info;
@@ -200,13 +201,17 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       }
       if (sample.status != Status::kOk && !HasEarnedSize(sample.view, file_bytes(i))) {
         sample.info = ImageInfo{};
-      } else if (adjust_orientation_) {
+        continue;
+      }
+      if (believed < 0) believed = i;
+      if (adjust_orientation_) {
         sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));
       }
     }
-    SetType(input, first);
+    const int like = first >= 0 ? first : believed;
+    SetType(input, like);
     for (Sample& sample : samples_) {
-      if (sample.info.width_px == 0) StandIn(first, &sample.info);
+      if (sample.info.width_px == 0) StandIn(like, &sample.info);
     }
   }
 
@@ -225,16 +230,16 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     info->sample_bits = like < 0 ? uint8_t{8} : samples_[like].info.sample_bits;
   }
 
-  // The type of the batch: the one asked for, or that of the files.
-  void SetType(const Input& input, int first) {
+  // The type of the batch: the one asked for, or that of the sample `like`.
+  void SetType(const Input& input, int like) {
     if (has_type_) return;
-    type_ = first < 0 ? OutputType::kU8 : StoredType(samples_[first].info);
+    type_ = like < 0 ? OutputType::kU8 : StoredType(samples_[like].info);
     for (int i = 0; i < input.num_samples(); ++i) {
       const Sample& sample = samples_[i];
       if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
       DALI_FAIL(dali::make_string("The output of a batch has one type, but ",
-                                  NameSample(input, first), " holds ",
-                                  int{samples_[first].info.sample_bits}, "-bit samples and ",
+                                  NameSample(input, like), " holds ",
+                                  int{samples_[like].info.sample_bits}, "-bit samples and ",
                                   NameSample(input, i), " ", int{sample.info.sample_bits},
                                   "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit "
                                   "files in separate readers."));
@@ -246,11 +251,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const Size image = ShownSize(sample.info, sample.orientation);
     const bool failed = sample.status != Status::kOk;
     Region region = GetRegion(ws, i, image, failed);
+    if (outside_ == Outside::kTrim) region = Trim(region, image);
     if (failed) {
       region.x.size_px = std::max<int64_t>(1, region.x.size_px);
       region.y.size_px = std::max<int64_t>(1, region.y.size_px);
     } else {
-      if (outside_ == Outside::kTrim) region = Trim(region, image);
       EnforceRegion(ws.Input<dali::CPUBackend>(0), i, region, image);
     }
     sample.plan.output = OutputPlan{};
