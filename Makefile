@@ -54,7 +54,7 @@ test: build sanitize  ## run all tests, the sanitizer builds included
 	$(PY) -m pytest $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
-	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid
+	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
 	$(SANITIZE)/l3_replay --encode 100
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZE)/site \
