@@ -24,10 +24,13 @@ void DecodeTilesByCore(const ImageInfo& info, const SampleMap& map, const RansTa
 }
 
 #if defined(__x86_64__)
-// Clang 14 does not know it by name.
+// Clang 14 does not know it by name. Asked once: a virtual machine answers slowly.
 bool HasF16c() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  static const bool has_f16c = [] {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return has_f16c;
 }
 #endif
 
