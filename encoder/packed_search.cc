@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/predictor.h"
+#include "encoder/kernel_targets.h"
 
 namespace l3 {
 namespace {
@@ -18,21 +19,14 @@ constexpr uint32_t kLanes = kMaxGroupsPerRow;
 #undef L3_SEARCH_TARGET
 
 #if defined(__x86_64__)
-// GCC alone has to be told to use whole registers.
-#if defined(__clang__)
-#define L3_WIDE_VECTORS ""
-#else
-#define L3_WIDE_VECTORS ",prefer-vector-width=512"
-#endif
-
 #define L3_SEARCH_NAMESPACE avx2
-#define L3_SEARCH_TARGET __attribute__((target("avx2")))
+#define L3_SEARCH_TARGET L3_KERNEL_AVX2
 #include "encoder/packed_search.inc"
 #undef L3_SEARCH_NAMESPACE
 #undef L3_SEARCH_TARGET
 
 #define L3_SEARCH_NAMESPACE avx512
-#define L3_SEARCH_TARGET __attribute__((target("avx512bw,avx512dq,avx512vl" L3_WIDE_VECTORS)))
+#define L3_SEARCH_TARGET L3_KERNEL_AVX512
 #include "encoder/packed_search.inc"
 #undef L3_SEARCH_NAMESPACE
 #undef L3_SEARCH_TARGET
@@ -42,13 +36,10 @@ constexpr uint32_t kLanes = kMaxGroupsPerRow;
 
 const PackedSearch& GetPackedSearch() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return avx512::kSearch;
-  }
-  if (__builtin_cpu_supports("avx2")) return avx2::kSearch;
-#endif
+  return PickKernels(baseline::kSearch, avx2::kSearch, avx512::kSearch);
+#else
   return baseline::kSearch;
+#endif
 }
 
 }  // namespace l3

@@ -156,6 +156,17 @@ AXES: dict[str, tuple[dict[str, Any], list[int]]] = {
 }
 
 
+def compare_slices(
+    drawn: list[Pair], device: str, columns: dict[str, list[Array]], **fixed: Any
+) -> None:
+    """Compares slices given in every way; `columns` has start, end and shape, by their names."""
+    start, end, shape = columns
+    for names in ((start, end), (start, shape), (start,), (end,), (shape,)):
+        named = {name: columns[name] for name in names}
+        compare("decode_slice", drawn, device, named, **fixed)
+    compare("decode_slice", drawn, device, {}, (columns[start], columns[shape]), **fixed)
+
+
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("seed", [20])
 def test_slice_in_pixels(drawn: list[Pair], device: str, seed: int, axes: str) -> None:
@@ -166,12 +177,7 @@ def test_slice_in_pixels(drawn: list[Pair], device: str, seed: int, axes: str) -
     end = [np.asarray(e, np.int32) for _, e in spans]
     shape = [e - b for b, e in zip(begin, end, strict=True)]
     as_is = {"normalized_anchor": False, "normalized_shape": False}
-    compare("decode_slice", drawn, device, {"start": begin, "end": end}, **fixed)
-    compare("decode_slice", drawn, device, {"start": begin, "shape": shape}, **fixed)
-    compare("decode_slice", drawn, device, {"start": begin}, **fixed)
-    compare("decode_slice", drawn, device, {"end": end}, **fixed)
-    compare("decode_slice", drawn, device, {"shape": shape}, **fixed)
-    compare("decode_slice", drawn, device, {}, (begin, shape), **fixed)
+    compare_slices(drawn, device, {"start": begin, "end": end, "shape": shape}, **fixed)
     for kind in (np.float32, np.int64):
         inputs = tuple([np.asarray(v, kind) for v in column] for column in (begin, shape))
         compare("decode_slice", drawn, device, {}, inputs, **fixed, **as_is)
@@ -186,12 +192,7 @@ def test_slice_in_parts(drawn: list[Pair], device: str, seed: int, axes: str) ->
     begin = [np.asarray(b, np.float32) for b, _ in spans]
     end = [np.asarray(e, np.float32) for _, e in spans]
     shape = [np.asarray(e - b, np.float32) for b, e in spans]
-    compare("decode_slice", drawn, device, {"rel_start": begin, "rel_end": end}, **fixed)
-    compare("decode_slice", drawn, device, {"rel_start": begin, "rel_shape": shape}, **fixed)
-    compare("decode_slice", drawn, device, {"rel_start": begin}, **fixed)
-    compare("decode_slice", drawn, device, {"rel_end": end}, **fixed)
-    compare("decode_slice", drawn, device, {"rel_shape": shape}, **fixed)
-    compare("decode_slice", drawn, device, {}, (begin, shape), **fixed)
+    compare_slices(drawn, device, {"rel_start": begin, "rel_end": end, "rel_shape": shape}, **fixed)
 
 
 @pytest.mark.parametrize("seed", [22])

@@ -18,9 +18,11 @@ size_t Roomy(size_t bytes) { return bytes + bytes / 4; }
 
 }  // namespace
 
-BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<EncodedCache> cache)
+BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<EncodedCache> cache,
+                           uint64_t part_bytes)
     : device_(std::move(device)),
       cache_(std::move(cache)),
+      part_bytes_(part_bytes),
       limits_(device_->limits()),
       upload_stream_(device_->MakeStream()) {
   for (Slot& slot : slots_) {
@@ -74,31 +76,43 @@ void BatchDecoder::MakeRoom(Slot* slot) {
   }
 }
 
-void BatchDecoder::StageAndUpload(Slot* slot, const ForEach& for_each) {
-  slot->done->MakeWait(upload_stream_.get());
+// Stages pieces and queues their upload, in chunks.
+void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
+                                  const ForEach& for_each) {
   struct Chunk {
     const BatchLayout& layout;
     const Slot& slot;
     size_t begin, end;  // of the pieces
-  } chunk = {layout_, *slot, 0, 0};
-  uint64_t uploaded = 0;
-  while (chunk.begin < layout_.piece_count()) {
-    const uint64_t left = layout_.total_bytes() - uploaded;
+  } chunk = {layout_, slot, piece_begin, piece_begin};
+  uint64_t uploaded = layout_.BytesOfPieces(piece_begin);
+  const uint64_t all = layout_.BytesOfPieces(piece_end);
+  while (chunk.begin < piece_end) {
+    const uint64_t left = all - uploaded;
     // A rest that is hardly a chunk goes along.
     const uint64_t goal = uploaded + (left < 2 * kChunkBytes ? left : kChunkBytes);
-    while (chunk.end < layout_.piece_count() && layout_.BytesOfPieces(chunk.end) < goal) {
-      ++chunk.end;
-    }
+    while (chunk.end < piece_end && layout_.BytesOfPieces(chunk.end) < goal) ++chunk.end;
     RunForEach(for_each, chunk.end - chunk.begin, [&chunk](size_t i) {
       chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(), chunk.slot.device.data());
     });
     const uint64_t staged = layout_.BytesOfPieces(chunk.end);
-    device_->Copy(slot->device.data() + uploaded, slot->pinned.data() + uploaded, staged - uploaded,
+    device_->Copy(slot.device.data() + uploaded, slot.pinned.data() + uploaded, staged - uploaded,
                   upload_stream_.get());
     // Even if a later chunk fails, nobody writes to this one while it goes up.
-    slot->uploaded->Record(upload_stream_.get());
+    slot.uploaded->Record(upload_stream_.get());
     uploaded = staged;
     chunk.begin = chunk.end;
+  }
+}
+
+void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each) {
+  size_t piece_begin = 0;
+  for (size_t part = 0; part < layout_.part_count(); ++part) {
+    const size_t piece_end = layout_.PieceEnd(part);
+    StageAndUpload(slot, piece_begin, piece_end, for_each);
+    slot.uploaded->MakeWait(stream);
+    device_->Launch(layout_.Batch(slot.device.data(), part), stream);
+    slot.done->Record(stream);
+    piece_begin = piece_end;
   }
 }
 
@@ -107,16 +121,19 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
-  layout_.Plan(samples, limits_, for_each);
+  layout_.Plan(samples, limits_, for_each, part_bytes_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
-  StageAndUpload(&slot, for_each);
-
-  slot.uploaded->MakeWait(stream);
+  slot.done->MakeWait(upload_stream_.get());
   const bool any_cached = std::any_of(samples.begin(), samples.end(),
                                       [](const CudaSample& s) { return s.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
-  device_->Launch(layout_.Batch(slot.device.data()), stream);
+  try {
+    LaunchParts(slot, stream, for_each);
+  } catch (...) {
+    slot.done->Synchronize();  // parts that were launched write to the caller's memory
+    throw;
+  }
   device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
   slot.done->Record(stream);
   slot.sample_count = samples.size();

@@ -1,4 +1,4 @@
-// Decodes batches of images on a GPU: staging, one upload, one launch, results.
+// Decodes batches of images on a GPU: staging, uploads, launches, results.
 // Layer: cuda; plain C++, so that all of it runs on an emulated device too.
 #pragma once
 
@@ -21,9 +21,15 @@ namespace l3 {
 // decoder that can go on; damaged data never throws.
 class BatchDecoder {
  public:
-  // Samples may come from `cache`, or name a key there.
+  // Payloads that take longer to go up than to decode: 16 MiB take some 300 us over PCIe 5, and
+  // a launch for their tiles is predicted to take half of that (docs/benchmarks.md, "Parts").
+  static constexpr uint64_t kPartBytes = 16 << 20;
+
+  // Samples may come from `cache`, or name a key there. A batch is cut into parts of at least
+  // `part_bytes` of payloads, which are launched one by one as they go up.
   explicit BatchDecoder(std::unique_ptr<GpuDevice> device,
-                        std::shared_ptr<EncodedCache> cache = nullptr);
+                        std::shared_ptr<EncodedCache> cache = nullptr,
+                        uint64_t part_bytes = kPartBytes);
   // Waits for its own work.
   ~BatchDecoder();
   BatchDecoder(const BatchDecoder&) = delete;
@@ -33,7 +39,8 @@ class BatchDecoder {
   // in the memory of the device, and of the host, for each batch in flight.
   void Reserve(size_t device_bytes, size_t pinned_bytes);
 
-  // Stages and uploads, and launches on `stream`; returns once the work is queued.
+  // Stages and uploads, and launches on `stream`; returns once the work
+  // is queued. If it throws, none of it goes on.
   // Encoded bytes are copied before it returns. `for_each` spreads the staging copies
   // over the caller's threads; null copies on this thread. Two batches can be in flight:
   // the results of one that was not waited for are lost to the second one after it.
@@ -70,11 +77,14 @@ class BatchDecoder {
   void GrowDevice(Slot* slot, size_t bytes);
   void GrowPinned(Slot* slot, size_t bytes);
   void MakeRoom(Slot* slot);
-  void StageAndUpload(Slot* slot, const ForEach& for_each);
+  void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
+  void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
+                      const ForEach& for_each);
   void FillCache(const std::vector<CudaSample>& samples, const Slot& slot);
 
   const std::unique_ptr<GpuDevice> device_;
   const std::shared_ptr<EncodedCache> cache_;
+  const uint64_t part_bytes_;
   const GpuLimits limits_;
   // Uploads have a stream of their own: a batch goes up while the one before decodes.
   const std::shared_ptr<CUstream_st> upload_stream_;

@@ -45,15 +45,15 @@ uint32_t LookupBytes(RansLookupKind kind) {
   return sizeof(WideRansLookup);
 }
 
-// Predicted time of a batch, in units of what a warp adds to the time of a
-// multiprocessor whose schedulers are busy (docs/benchmarks.md, "The rans kernel").
-double PredictRansTime(const std::vector<uint64_t>& task_counts, const RansPlan& plan,
-                       uint32_t multiprocessors) {
+// Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
+// time of a multiprocessor whose schedulers are busy (docs/benchmarks.md, "The rans kernel").
+double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
+                       const RansPlan& plan, uint32_t multiprocessors) {
   const double alone = plan.lookup == RansLookupKind::kWide ? 9 : 11;  // one warp, no other
   const double fill = 2;                                               // tables, by one warp
   const uint32_t warps = plan.warps_per_block;
   uint64_t blocks = 0;
-  for (uint64_t tasks : task_counts) blocks += BlockCount(tasks, warps);
+  for (size_t i = begin; i < end; ++i) blocks += BlockCount(task_counts[i], warps);
   const auto round = [&](uint64_t blocks_per_multiprocessor) {
     return std::hypot(alone, static_cast<double>(blocks_per_multiprocessor * warps)) + fill / warps;
   };
@@ -72,8 +72,8 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes, bool has_plans,
-                  const GpuLimits& limits) {
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
+                  uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits) {
   RansPlan best = {};
   double best_time = 0;
   for (RansLookupKind kind : {RansLookupKind::kCompact, RansLookupKind::kWide}) {
@@ -88,7 +88,12 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_byt
       const RansPlan plan = {kind, warps,
                              std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
                                       most.per_multiprocessor / warps)};
-      const double time = PredictRansTime(task_counts, plan, limits.multiprocessors);
+      double time = 0;
+      size_t begin = 0;
+      for (size_t end : part_ends) {
+        time += PredictRansTime(task_counts, begin, end, plan, limits.multiprocessors);
+        begin = end;
+      }
       if (best.lookup == RansLookupKind::kNone || time < best_time) {
         best = plan;
         best_time = time;
@@ -99,7 +104,7 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_byt
 }
 
 void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
-                       const ForEach& for_each) {
+                       const ForEach& for_each, uint64_t part_bytes) {
   samples_ = &samples;
   places_.resize(samples.size());
   runs_.clear();
@@ -130,23 +135,10 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
-  rans_ = has_rans ? PlanRans(task_counts_, scratch_bytes_, has_plans_, limits)
+  PlanParts(part_bytes);
+  rans_ = has_rans ? PlanRans(task_counts_, part_ends_, scratch_bytes_, has_plans_, limits)
                    : RansPlan{RansLookupKind::kNone, 1, 0};
-
-  // Images with the costliest tiles go first, so that small ones fill the end.
-  order_.resize(samples.size());
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-    const uint64_t cost_a = TileCost(samples[a].view.info, places_[a].has_rans);
-    const uint64_t cost_b = TileCost(samples[b].view.info, places_[b].has_rans);
-    return cost_a != cost_b ? cost_a > cost_b : a < b;
-  });
-  task_count_ = 0;
-  for (size_t i : order_) {
-    places_[i].first_task = task_count_;
-    task_counts_[i] = BlockCount(task_counts_[i], rans_.warps_per_block) * rans_.warps_per_block;
-    task_count_ += task_counts_[i];
-  }
+  PlanOrder();
 
   samples_offset_ = Align16(results_bytes());
   plans_offset_ = samples_offset_ + samples.size() * sizeof(DecodeSample);
@@ -162,12 +154,61 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     offset = Align16(offset + sizeof(RansModel));
   }
   payloads_offset_ = offset;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    places_[i].payloads_offset = offset;
-    PlanPieces(i);
-    offset += places_[i].payloads_bytes;
+  size_t begin = 0;
+  for (size_t end : part_ends_) {
+    const size_t first_piece = pieces_.size();
+    for (size_t i = begin; i < end; ++i) {
+      places_[i].payloads_offset = offset;
+      PlanPieces(i);
+      offset += places_[i].payloads_bytes;
+    }
+    if (pieces_.size() > first_piece) {
+      pieces_.back().padding_bytes = kPayloadPaddingBytes;
+      offset += kPayloadPaddingBytes;
+    }
+    places_[end - 1].piece_end = piece_count();
+    begin = end;
   }
-  total_bytes_ = offset + (pieces_.empty() ? 0 : kPayloadPaddingBytes);
+  total_bytes_ = offset;
+}
+
+// Cuts the batch where a part is large enough for a launch, and so is the rest.
+void BatchLayout::PlanParts(uint64_t part_bytes) {
+  uint64_t left = 0;
+  for (const Place& place : places_) left += place.payloads_bytes;
+  part_ends_.clear();
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    bytes += places_[i].payloads_bytes;
+    left -= places_[i].payloads_bytes;
+    const bool is_part = bytes >= part_bytes && left >= part_bytes;
+    if (!is_part && i + 1 < places_.size()) continue;
+    part_ends_.push_back(i + 1);
+    bytes = 0;
+  }
+}
+
+// In a part, images with the costliest tiles go first, so that small ones fill the end.
+void BatchLayout::PlanOrder() {
+  order_.resize(samples_->size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  const auto goes_before = [this](size_t a, size_t b) {
+    const uint64_t cost_a = TileCost((*samples_)[a].view.info, places_[a].has_rans);
+    const uint64_t cost_b = TileCost((*samples_)[b].view.info, places_[b].has_rans);
+    return cost_a != cost_b ? cost_a > cost_b : a < b;
+  };
+  auto begin = order_.begin();
+  for (size_t part_end : part_ends_) {
+    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(part_end);
+    std::sort(begin, end, goes_before);
+    begin = end;
+  }
+  task_count_ = 0;
+  for (size_t i : order_) {
+    places_[i].first_task = task_count_;
+    task_counts_[i] = BlockCount(task_counts_[i], rans_.warps_per_block) * rans_.warps_per_block;
+    task_count_ += task_counts_[i];
+  }
 }
 
 // Finds the payloads that a sample needs.
@@ -210,7 +251,7 @@ void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece
                          last->begin + last->bytes == run.begin + done;
     if (!extends) {
       pieces_.push_back(
-          {sample, run.begin + done, places_[sample].payloads_offset + run.offset + done, 0});
+          {sample, run.begin + done, places_[sample].payloads_offset + run.offset + done, 0, 0});
       last = &pieces_.back();
     }
     const uint64_t bytes = std::min(run.bytes - done, kPieceBytes - last->bytes);
@@ -220,20 +261,17 @@ void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece
 }
 
 uint64_t BatchLayout::BytesOfPieces(size_t pieces) const {
-  if (pieces == piece_count()) return total_bytes_;
   if (pieces < samples_->size()) return 0;
   if (pieces == samples_->size()) return payloads_offset_;
   const Piece& last = pieces_[pieces - samples_->size() - 1];
-  return last.offset + last.bytes;
+  return last.offset + last.bytes + last.padding_bytes;
 }
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
   if (piece < samples_->size()) return WriteSample(piece, staging, device);
   const Piece& p = pieces_[piece - samples_->size()];
   std::memcpy(staging + p.offset, (*samples_)[p.sample].view.payloads + p.begin, p.bytes);
-  if (piece + 1 == piece_count()) {
-    std::memset(staging + total_bytes_ - kPayloadPaddingBytes, 0, kPayloadPaddingBytes);
-  }
+  std::memset(staging + p.offset + p.bytes, 0, p.padding_bytes);
 }
 
 void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const {
@@ -309,6 +347,17 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
   for (uint32_t i = 0; i < place.border_tasks; ++i) write({number, i + 1, 0, 0});
   while (out != end) write({number, 0, 0, 0});
   std::memcpy(staging + 8 * sample, &first_bad, sizeof(first_bad));
+}
+
+TileBatch BatchLayout::Batch(uint8_t* device, size_t part) const {
+  const auto first_task = [this](size_t sample_end) {
+    return sample_end == order_.size() ? task_count_ : places_[order_[sample_end]].first_task;
+  };
+  const uint64_t begin = first_task(part == 0 ? 0 : part_ends_[part - 1]);
+  TileBatch batch = Batch(device);
+  batch.tasks += begin;
+  batch.task_count = first_task(part_ends_[part]) - begin;
+  return batch;
 }
 
 TileBatch BatchLayout::Batch(uint8_t* device) const {

@@ -1,10 +1,11 @@
 // Plans the one buffer that a batch is uploaded in, and writes it in pieces.
 // Layer: cuda; plain C++, knows nothing of streams or allocators.
 //
-//   results | descriptors | plans | tile tasks | value tables, rans models | payloads | padding
+//   results | descriptors | plans | tile tasks | value tables, rans models | part | part | ...
 //
-// Of payloads it has those of the tiles that windows touch. All else is written before them,
-// so that the buffer can go up in chunks.
+// A part is the payloads of some samples, those of the tiles that windows touch, and padding.
+// All else is written before, so that the buffer can go up in chunks and a part can be decoded
+// when it is there.
 #pragma once
 
 #include <cstddef>
@@ -63,17 +64,19 @@ struct RansPlan {
   uint32_t blocks_per_multiprocessor;
 };
 
-// The plan of the least predicted time for images of so many tasks, when a warp
-// needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, uint32_t scratch_bytes, bool has_plans,
-                  const GpuLimits& limits);
+// The plan of the least predicted time for images of so many tasks, launched in parts that
+// end before the images `part_ends`, when a warp needs `scratch_bytes` of shared memory.
+// Where samples follow plans, tables are compact.
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
+                  uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits);
 
 class BatchLayout {
  public:
-  // Plans a batch. `samples` and the encoded bytes must outlive the calls of
-  // WritePiece. Storage of the plan before is reused.
+  // Plans a batch, cut where `part_bytes` of payloads are before the cut and behind it. `samples`
+  // and the encoded bytes must outlive the calls of WritePiece. Storage of the plan before is
+  // reused.
   void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
-            const ForEach& for_each = nullptr);
+            const ForEach& for_each = nullptr, uint64_t part_bytes = ~uint64_t{0});
 
   // Size of the buffer. It must be 16-byte aligned.
   uint64_t total_bytes() const { return total_bytes_; }
@@ -83,12 +86,16 @@ class BatchLayout {
   // Pieces can be written in any order and in parallel. `staging` is the
   // buffer to fill, `device` the address at which kernels will see it.
   size_t piece_count() const { return samples_->size() + pieces_.size(); }
+  // The first pieces, which have all that the parts up to this one need.
+  size_t PieceEnd(size_t part) const { return places_[part_ends_[part] - 1].piece_end; }
   void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
   // Bytes from the start of the buffer that are complete once its first `pieces` pieces
   // are written.
   uint64_t BytesOfPieces(size_t pieces) const;
 
-  // The batch as kernels see it, in a buffer at `device`.
+  size_t part_count() const { return part_ends_.size(); }
+  // The batch as kernels see it, in a buffer at `device`: the tasks of one part, or all.
+  TileBatch Batch(uint8_t* device, size_t part) const;
   TileBatch Batch(uint8_t* device) const;
   // A sample's payloads there.
   const uint8_t* Payloads(size_t sample, const uint8_t* device) const {
@@ -108,6 +115,7 @@ class BatchLayout {
     uint64_t payloads_offset;
     uint64_t payloads_bytes;  // to upload
     size_t first_run;  // a run for each row of the span
+    size_t piece_end;  // of the sample's pieces, if its part ends with it
   };
   // The payloads of a row of tiles, in the file and behind payloads_offset.
   struct Run {
@@ -121,9 +129,12 @@ class BatchLayout {
     uint64_t begin;   // in the file's payloads
     uint64_t offset;  // in the buffer
     uint64_t bytes;
+    uint64_t padding_bytes;  // zeros behind, at the end of a part
   };
 
   void PlanRuns(size_t sample);
+  void PlanParts(uint64_t part_bytes);
+  void PlanOrder();
   void PlanPieces(size_t sample);
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
@@ -136,7 +147,8 @@ class BatchLayout {
   std::vector<Run> runs_;
   std::vector<Piece> pieces_;          // behind a piece for each sample
   std::vector<uint64_t> task_counts_;  // of each sample, in whole blocks
-  std::vector<size_t> order_;
+  std::vector<size_t> part_ends_;      // the sample behind each part
+  std::vector<size_t> order_;          // of the samples' tasks
   uint64_t samples_offset_ = 0;
   bool has_plans_ = false;
   uint64_t plans_offset_ = 0;

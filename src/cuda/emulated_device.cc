@@ -6,14 +6,8 @@
 #include <utility>
 
 #include "cuda/emulated_decoder.h"
+#include "format/portable.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define L3_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define L3_ASAN 1
-#endif
-#endif
 #if defined(L3_ASAN)
 #include <sanitizer/asan_interface.h>
 #endif

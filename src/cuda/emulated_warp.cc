@@ -2,13 +2,8 @@
 
 #include <stdexcept>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define L3_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define L3_ASAN 1
-#endif
-#endif
+#include "format/portable.h"
+
 #if defined(L3_ASAN)
 #include <sanitizer/common_interface_defs.h>
 #endif

@@ -1,4 +1,4 @@
-// What differs between host and device compilers, in one place.
+// What differs between compilers, of hosts and devices, in one place.
 // Layer: format. Knows nothing of images.
 #pragma once
 
@@ -10,6 +10,15 @@
 #define L3_HOST_DEVICE __host__ __device__
 #else
 #define L3_HOST_DEVICE
+#endif
+
+// Defined under AddressSanitizer, which GCC and Clang say in their own ways.
+#if defined(__SANITIZE_ADDRESS__)
+#define L3_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define L3_ASAN 1
+#endif
 #endif
 
 namespace l3 {

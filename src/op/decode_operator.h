@@ -129,34 +129,34 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const Input& input = ws.Input<dali::CPUBackend>(0);
     auto& output = ws.Output<typename Backend::OutputBackend>(0);
     output.SetLayout(output_layout_);
-    std::vector<DecodeJob> jobs;
+    jobs_.clear();
     for (int i = 0; i < input.num_samples(); ++i) {
       if (samples_[i].status != Status::kOk) continue;
       const Sample& sample = samples_[i];
-      jobs.push_back(
+      jobs_.push_back(
           {i, &sample.view, sample.cached, sample.plan.At(output.raw_mutable_tensor(i)), {}});
     }
-    backend_.Decode(ws, &jobs);
+    backend_.Decode(ws, &jobs_);
 
-    for (const DecodeJob& job : jobs) {
+    for (const DecodeJob& job : jobs_) {
       if (job.result.status == Status::kOk) continue;
       samples_[job.sample].status = job.result.status;
       failures_.Report(
           input, job.sample, job.result.status,
           dali::make_string(", tile ", job.result.tile, " of ", job.view->info.tile_count()));
     }
-    std::vector<int32_t> statuses;
+    statuses_.clear();
     for (int i = 0; i < input.num_samples(); ++i) {
-      statuses.push_back(static_cast<int32_t>(samples_[i].status));
+      statuses_.push_back(static_cast<int32_t>(samples_[i].status));
       if (samples_[i].status == Status::kOk) continue;
       Backend::Clear(
           ws, output.raw_mutable_tensor(i),
           static_cast<size_t>(dali::volume(output.tensor_shape_span(i))) * OutputBytes(type_));
     }
-    if (return_status_ && !statuses.empty()) {
+    if (return_status_ && !statuses_.empty()) {
       auto& out = ws.Output<typename Backend::OutputBackend>(1);  // contiguous, as all of ours
-      Backend::Copy(ws, out.raw_mutable_tensor(0), statuses.data(),
-                    statuses.size() * sizeof(statuses[0]));
+      Backend::Copy(ws, out.raw_mutable_tensor(0), statuses_.data(),
+                    statuses_.size() * sizeof(statuses_[0]));
     }
   }
 
@@ -281,6 +281,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   FailurePolicy failures_;
   bool adjust_orientation_, return_status_, has_type_;
   std::vector<Sample> samples_;
+  // Kept from batch to batch for their memory.
+  std::vector<DecodeJob> jobs_;
+  std::vector<int32_t> statuses_;
 };
 
 }  // namespace l3

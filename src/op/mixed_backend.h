@@ -88,16 +88,16 @@ class MixedBackend {
   void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
     if (jobs->empty()) return;
     const auto& input = ws.Input<dali::CPUBackend>(0);
-    std::vector<CudaSample> samples;
+    samples_.clear();
     for (const DecodeJob& job : *jobs) {
-      samples.push_back({*job.view, job.plan, job.cached});
+      samples_.push_back({*job.view, job.plan, job.cached});
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
                         cache_->Wants(source, *job.view);
-      if (keep) samples.back().cache_key = &source;
+      if (keep) samples_.back().cache_key = &source;
     }
     decoder_.Launch(
-        samples, ws.stream(),
+        samples_, ws.stream(),
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     const std::vector<DecodeResult>& results = decoder_.Wait();
     for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
@@ -140,6 +140,7 @@ class MixedBackend {
   const bool reports_cache_;
   const std::shared_ptr<EncodedCache> cache_;
   BatchDecoder decoder_;
+  std::vector<CudaSample> samples_;  // of a batch; kept for its memory
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
 

@@ -1,5 +1,5 @@
-// Decodes the given .l3 files on the GPU, in one batch, and again from the cache,
-// and compares with the CPU engine: for compute-sanitizer, without Python.
+// Decodes the given .l3 files on the GPU, in one batch, again in many parts, and again from the
+// cache, and compares with the CPU engine: for compute-sanitizer, without Python.
 //
 //   l3_compare_on_gpu FILE.l3...
 //
@@ -107,17 +107,29 @@ int Run(const std::vector<std::string>& names) {
   const auto cache =
       std::make_shared<EncodedCache>(CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0},
                                      MakeCudaDevice(MakeDefaultCudaAllocator()));
-  BatchDecoder decoder(MakeCudaDevice(MakeDefaultCudaAllocator()), cache);
+  struct Way {
+    const char* name;
+    bool from_cache;
+    uint64_t part_bytes;
+  };
+  constexpr Way kWays[] = {{"From the host:", false, BatchDecoder::kPartBytes},
+                           {"From the host, in parts:", false, 1},
+                           {"From the cache:", true, BatchDecoder::kPartBytes}};
   bool all_agree = true;
-  for (const bool from_cache : {false, true}) {
+  for (const Way& way : kWays) {
+    // The first way fills the cache.
+    BatchDecoder decoder(MakeCudaDevice(MakeDefaultCudaAllocator()), cache, way.part_bytes);
     std::vector<CudaSample> samples;
     for (const File& file : files) {
       if (file.parsed != Status::kOk) continue;
       samples.push_back(
           {file.view, WholeImagePlan(file.view.info, output_dev.data() + file.output_offset)});
-      samples.back().cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
-      if (!from_cache) samples.back().cache_key = &file.name;
-      all_agree = all_agree && (samples.back().cached != nullptr) == from_cache;
+      if (way.from_cache) {
+        samples.back().cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
+        all_agree = all_agree && samples.back().cached != nullptr;
+      } else if (&way == kWays) {
+        samples.back().cache_key = &file.name;
+      }
     }
     L3_CUDA_CHECK(cudaMemset(output_dev.data(), kUntouched, output_bytes));
     L3_CUDA_CHECK(cudaDeviceSynchronize());
@@ -126,7 +138,7 @@ int Run(const std::vector<std::string>& names) {
     std::vector<uint8_t> output(output_bytes);
     L3_CUDA_CHECK(
         cudaMemcpy(output.data(), output_dev.data(), output_bytes, cudaMemcpyDeviceToHost));
-    std::printf("%s\n", from_cache ? "From the cache:" : "From the host:");
+    std::printf("%s\n", way.name);
     if (!Report(files, results, output)) all_agree = false;
   }
   std::printf("%s\n", all_agree ? "GPU and CPU agree" : "GPU and CPU DIFFER");

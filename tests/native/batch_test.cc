@@ -57,6 +57,11 @@ using Pace = EmulatedPace;
 
 constexpr Pace kPaces[] = {Pace::kEager, Pace::kLazy};
 
+// Of the payloads: large enough that the batches below go in one part, or so small that they
+// have several.
+constexpr uint64_t kOnePart = BatchDecoder::kPartBytes;
+constexpr uint64_t kSmallParts = 1000;
+
 // An encoded file, and its samples.
 struct Picture {
   Bytes file;
@@ -235,23 +240,38 @@ void BatchesInFlight() {
   std::vector<Pictures> batches;
   for (uint32_t i = 0; i < 4; ++i) batches.push_back(MakeMixedBatch(10 * i));
   std::rotate(batches[2].begin(), batches[2].begin() + 2, batches[2].end());
+  struct Way {
+    Pace upload_pace, pace;
+    uint64_t part_bytes;
+    bool waits;
+  };
+  std::vector<Way> ways;
   for (const Pace upload_pace : kPaces) {
     for (const Pace pace : kPaces) {
-      for (const bool waits : {true, false}) {
-        EmulatedGpu gpu;
-        const auto stream = gpu.MakeStream(pace);
-        std::vector<Outputs> outputs;
-        for (const Pictures& batch : batches) outputs.emplace_back(&gpu, batch);
-        BatchDecoder decoder(gpu.MakeDevice(upload_pace));
-        decoder.Reserve(1 << 20, 1 << 20);  // growing would wait
-        for (size_t i = 0; i < batches.size(); ++i) {
-          decoder.Launch(MakeSamples(batches[i], outputs[i]), stream.get(), kOnTwoThreads);
-          if (waits && i > 0) CHECK(AllOk(decoder.Wait()));
+      for (const uint64_t part_bytes : {kOnePart, kSmallParts}) {
+        for (const bool waits : {true, false}) {
+          ways.push_back({upload_pace, pace, part_bytes, waits});
         }
-        for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
-        for (size_t i = 0; i < batches.size(); ++i) CHECK(outputs[i].AreRight(batches[i]));
-        CHECK(gpu.launches() == batches.size());
       }
+    }
+  }
+  for (const Way& way : ways) {
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(way.pace);
+    std::vector<Outputs> outputs;
+    for (const Pictures& batch : batches) outputs.emplace_back(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(way.upload_pace), nullptr, way.part_bytes);
+    decoder.Reserve(1 << 20, 1 << 20);  // growing would wait
+    for (size_t i = 0; i < batches.size(); ++i) {
+      decoder.Launch(MakeSamples(batches[i], outputs[i]), stream.get(), kOnTwoThreads);
+      if (way.waits && i > 0) CHECK(AllOk(decoder.Wait()));
+    }
+    for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
+    for (size_t i = 0; i < batches.size(); ++i) CHECK(outputs[i].AreRight(batches[i]));
+    if (way.part_bytes == kOnePart) {
+      CHECK(gpu.launches() == batches.size());
+    } else {
+      CHECK(gpu.launches() >= 3 * batches.size());
     }
   }
 }
@@ -279,7 +299,7 @@ void ResultsInOrder() {
 void DamageStaysInItsSample() {
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
-  BatchDecoder decoder(gpu.MakeDevice(Pace::kEager));
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kEager), nullptr, kSmallParts);
   for (size_t bad = 0; bad < 7; ++bad) {
     Pictures batch = MakeMixedBatch(5);
     const Outputs outputs(&gpu, batch);
@@ -305,7 +325,7 @@ void SteadyStateAllocatesNothing() {
       CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, std::make_unique<IdleDevice>());
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
-  BatchDecoder decoder(std::make_unique<IdleDevice>(), cache);
+  BatchDecoder decoder(std::make_unique<IdleDevice>(), cache, kSmallParts);
   const ForEach for_each = [](size_t count, const std::function<void(size_t)>& task) {
     for (size_t i = 0; i < count; ++i) task(i);
   };
@@ -434,28 +454,45 @@ void GrowingInFlight() {
   }
 }
 
-// A staging task that fails in the second chunk: the first one is on its way.
+// A staging task that fails: chunks before it are on their way, parts are launched. None of that
+// goes on when the caller hears of it.
 void FailedStaging() {
   const Pictures batch = MakeMixedBatch(2);
-  EmulatedGpu gpu;
-  const auto stream = gpu.MakeStream(Pace::kLazy);
-  const Outputs outputs(&gpu, batch);
-  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
-  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  decoder.Launch(samples, stream.get());
-  bool failed = false;
-  try {
-    decoder.Launch(samples, stream.get(), [](size_t, const std::function<void(size_t)>&) {
-      throw std::runtime_error("a thread died");
-    });
-  } catch (const std::runtime_error&) {
-    failed = true;
+  for (size_t failing = 0;; ++failing) {
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs outputs(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, kSmallParts);
+    decoder.Launch(MakeSamples(batch, outputs), stream.get());
+    const uint64_t launches = gpu.launches();
+    const size_t queued = gpu.QueuedWork(stream.get());
+    size_t calls = 0;
+    bool failed = false;
+    {
+      const Outputs lost(&gpu, batch);
+      try {
+        decoder.Launch(MakeSamples(batch, lost), stream.get(),
+                       [&](size_t count, const std::function<void(size_t)>& task) {
+                         if (calls++ == failing) throw std::runtime_error("a thread died");
+                         for (size_t i = 0; i < count; ++i) task(i);
+                       });
+      } catch (const std::runtime_error&) {
+        failed = true;
+        const bool launched = gpu.launches() > launches;
+        CHECK(gpu.QueuedWork(stream.get()) == (launched ? 0 : queued));
+      }
+      if (!failed) {
+        CHECK(failing >= 4);  // headers, then a chunk for each part
+        for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
+        CHECK(lost.AreRight(batch));
+        return;
+      }
+    }
+    CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+    const Outputs again(&gpu, batch);
+    decoder.Launch(MakeSamples(batch, again), stream.get());
+    CHECK(AllOk(decoder.Wait()) && again.AreRight(batch));
   }
-  CHECK(failed);
-  CHECK(decoder.Wait().size() == batch.size() && outputs.AreRight(batch));
-  const Outputs again(&gpu, batch);
-  decoder.Launch(MakeSamples(batch, again), stream.get());
-  CHECK(AllOk(decoder.Wait()) && again.AreRight(batch));
 }
 
 void DestructionWaitsForItsOwnWork() {
@@ -535,6 +572,56 @@ void CostlyTilesFirst() {
     if (order.empty() || order.back() != sample) order.push_back(sample);
   }
   CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
+}
+
+// Each part has the tasks of its samples, and all that they read is in the pieces up to its end.
+void PartsOfABatch() {
+  const Pictures batch = MakeMixedBatch(6);
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  uint64_t payload_bytes = 0;
+  for (const CudaSample& sample : samples) payload_bytes += sample.view.payloads_bytes;
+  BatchLayout layout;
+  for (const uint64_t part_bytes : {uint64_t{1}, kSmallParts, payload_bytes / 2 + 1}) {
+    layout.Plan(samples, kLargeGpu, nullptr, part_bytes);
+    CHECK(layout.part_count() <= payload_bytes / part_bytes);
+    CHECK((layout.part_count() == 1) == (2 * part_bytes > payload_bytes));
+    CHECK(layout.PieceEnd(layout.part_count() - 1) == layout.piece_count());
+    CHECK(layout.BytesOfPieces(layout.piece_count()) == layout.total_bytes());
+    Bytes buffer(layout.total_bytes());
+    const TileBatch all = layout.Batch(buffer.data());
+    size_t piece = 0;
+    uint64_t task_count = 0;
+    uint32_t next_sample = 0;
+    uint64_t part_begin = layout.BytesOfPieces(samples.size());
+    for (size_t part = 0; part < layout.part_count(); ++part) {
+      for (; piece < layout.PieceEnd(part); ++piece) {
+        layout.WritePiece(piece, buffer.data(), buffer.data());
+      }
+      const uint64_t part_end = layout.BytesOfPieces(piece);
+      const TileBatch tiles = layout.Batch(buffer.data(), part);
+      CHECK(tiles.tasks == all.tasks + task_count);
+      task_count += tiles.task_count;
+      uint32_t sample_end = next_sample;
+      for (uint64_t i = 0; i < tiles.task_count; ++i) {
+        const TileTask& task = tiles.tasks[i];
+        CHECK(task.sample >= next_sample);
+        sample_end = std::max(sample_end, task.sample + 1);
+        const uint8_t* payload =
+            all.samples[task.sample].payloads + uint64_t{16} * task.payload_begin;
+        const uint8_t* payload_end = payload + uint64_t{16} * task.payload_units;
+        CHECK(payload >= buffer.data() + part_begin);
+        CHECK(payload_end + kPayloadPaddingBytes <= buffer.data() + part_end);
+      }
+      next_sample = sample_end;
+      part_begin = part_end;
+    }
+    CHECK(task_count == all.task_count && next_sample == samples.size());
+  }
+  const std::vector<CudaSample> none;
+  layout.Plan(none, kLargeGpu);
+  CHECK(layout.part_count() == 0 && layout.total_bytes() == 0);
 }
 
 // Wide tables are for GPUs with room, and for kernels that follow no plans.
@@ -861,6 +948,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"hundred_megapixels", HundredMegapixels},
     {"many_tiny_images", ManyTinyImages},
     {"out_of_memory", OutOfMemory},
+    {"parts_of_a_batch", PartsOfABatch},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
