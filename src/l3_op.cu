@@ -59,10 +59,16 @@ those without one (of ``external_source``) are not cached. Files of several fold
 differ: a ``file_root`` is no part of them. A file that was changed, or is another of the same name, is
 noticed by its size and by its start, up to the page of 4096 bytes that the index ends in, and is then
 decoded without the cache; a change behind that which keeps the length of every tile goes unseen.
-``skip_cached_images`` of readers has no effect: DALI's readers ask only
-the cache of DALI's own decoder. Files that a reader maps into memory are not read where they are
-cached.)code",
+Images that are damaged are not kept. Most readers copy a file even so; ``skip_cached_images`` spares
+that.)code",
                     0)
+    .AddOptionalArg("skip_cached_images", R"code(Tell readers that have ``skip_cached_images=True`` too
+which files are cached, so that they do not read them: then nobody sees that such a file
+has changed, and other operators get no bytes of it.
+
+Readers ask the cache of :meth:`nvidia.dali.fn.decoders.image`, which gets a byte of each image. If a
+process uses both caches on a GPU, that decoder must be made first.)code",
+                    false)
     .AddOptionalArg("cache_type", R"code(What to cache: ``"threshold"``, the default, every file of
 at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the largest of them, from
 the second epoch on.)code",

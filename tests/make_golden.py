@@ -28,6 +28,7 @@ from reference_decoder import (
     LAYOUT_SPARSE,
     PACKED,
     RANS,
+    RANS,
     STORED,
     TAP_COUNTS,
     RansModel,
@@ -523,6 +524,8 @@ def _bad_payloads() -> Iterator[tuple[str, bytes]]:
     for reason, tile in {"short": stored[:-16], "long": stored + bytes(16)}.items():
         yield f"kCorruptHeader__large_tile_{reason}", _one_tile(tile, **large_tiles)
     for side in ("width", "height"):
+        as_rans = payload(RANS, stored[8:])
+        yield f"kCorruptTile__largest_{side}_rans", _one_tile(as_rans, **{f"tile_{side}_log2": 15})
         large: Fields = {f"tile_{side}_log2": 9, "width": 8, "height": 1}
         yield f"kCorruptTile__large_{side}_constant", _one_tile(constant_tile([1]), **large)
         packed_flat = payload(PACKED, bytes(4))

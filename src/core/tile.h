@@ -56,10 +56,7 @@ L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8
       (info.channels < 3 || tile->coding != TileCoding::kPacked)) {
     return Status::kCorruptTile;
   }
-  if (tile->coding != TileCoding::kStored &&
-      (info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2)) {
-    return Status::kCorruptTile;
-  }
+  if (tile->coding != TileCoding::kStored && info.has_large_tiles()) return Status::kCorruptTile;
   return Status::kOk;
 }
 

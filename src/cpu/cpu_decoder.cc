@@ -57,16 +57,12 @@ decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) dec
   return StoreRect;
 }
 
-bool HasLargeTiles(const ImageInfo& info) {
-  return info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2;
-}
-
 // The samples of a large tile that are decoded at a time.
 constexpr uint32_t kPiecePixels = 4096;
 
 // Bytes of the samples of a tile, or of a piece of it.
 size_t ScratchBytes(const ImageInfo& info) {
-  if (HasLargeTiles(info)) return size_t{kPiecePixels} * info.pixel_bytes();
+  if (info.has_large_tiles()) return size_t{kPiecePixels} * info.pixel_bytes();
   const TileRect first = GetTileRect(info, 0);
   return size_t{first.width_px} * first.height_px * info.pixel_bytes();
 }
@@ -228,7 +224,7 @@ DecodeResult CpuDecoder::DecodeWindow(const OutputPlan& plan, uint32_t row_begin
       if (!in_scratch[count]) {
         output = {plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0),
                   static_cast<uint64_t>(plan.y_stride_bytes)};
-      } else if (HasLargeTiles(info)) {
+      } else if (info.has_large_tiles()) {
         Note({tile, nullptr, 0, {}, DecodeLargeTile(tile, plan, get_scratch(0))}, &result);
         continue;
       } else {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
+
+#include "core/check.h"
 
 namespace l3 {
 namespace {
@@ -15,6 +18,20 @@ constexpr uint64_t kChunkBytes = 8 << 20;
 
 // What to allocate when `bytes` do not fit: some more, as batches vary.
 size_t Roomy(size_t bytes) { return bytes + bytes / 4; }
+
+// Whether all tiles of an image, those that nobody decodes too, pass their checks.
+bool IsIntact(const ImageView& view, const uint8_t* payloads) {
+  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+    const uint64_t begin = view.PayloadBegin(tile);
+    const uint64_t end = view.PayloadEnd(tile);
+    // False only if somebody changed the index since ParseImage() judged it.
+    const bool sound = begin < end && end <= view.payloads_bytes;
+    if (!sound || PayloadCheck(payloads + begin, end - begin) != LoadU32(payloads + begin)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -130,27 +147,39 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   if (any_cached) cache_->WaitForFills(stream);
   try {
     LaunchParts(slot, stream, for_each);
+    device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
+    slot.done->Record(stream);
+    if (cache_ != nullptr) FillCache(samples, slot, for_each);
   } catch (...) {
     slot.done->Synchronize();  // parts that were launched write to the caller's memory
     throw;
   }
-  device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
-  slot.done->Record(stream);
   slot.sample_count = samples.size();
   uploaded_bytes_ = layout_.total_bytes();
   ++launched_;
-  if (cache_ != nullptr) FillCache(samples, slot);
 }
 
-void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot& slot) {
+void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot& slot,
+                             const ForEach& for_each) {
+  const bool any = std::any_of(samples.begin(), samples.end(),
+                               [](const CudaSample& s) { return s.cache_key != nullptr; });
+  if (!any) return;
+  is_intact_.assign(samples.size(), 0);
+  RunForEach(for_each, samples.size(), [&](size_t i) {
+    if (samples[i].cache_key == nullptr) return;
+    is_intact_[i] = IsIntact(samples[i].view, layout_.Payloads(i, slot.pinned.data())) ? 1 : 0;
+  });
   candidates_.clear();
   for (size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].cache_key == nullptr) continue;
+    if (is_intact_[i] == 0) continue;
     candidates_.push_back({samples[i].cache_key, &samples[i].view, layout_.has_rans(i),
                            layout_.Payloads(i, slot.device.data())});
   }
-  if (candidates_.empty()) return;
-  cache_->Add(candidates_, upload_stream_.get());
+  try {
+    cache_->Add(candidates_, upload_stream_.get());
+  } catch (const std::bad_alloc&) {
+    // The host has no memory for what it remembers of each image: none is kept.
+  }
   slot.uploaded->Record(upload_stream_.get());
 }
 

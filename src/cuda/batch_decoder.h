@@ -80,7 +80,7 @@ class BatchDecoder {
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
                       const ForEach& for_each);
-  void FillCache(const std::vector<CudaSample>& samples, const Slot& slot);
+  void FillCache(const std::vector<CudaSample>& samples, const Slot& slot, const ForEach& for_each);
 
   const std::unique_ptr<GpuDevice> device_;
   const std::shared_ptr<EncodedCache> cache_;
@@ -95,6 +95,7 @@ class BatchDecoder {
   uint64_t uploaded_bytes_ = 0;
   std::vector<DecodeResult> results_;
   std::vector<EncodedCache::Candidate> candidates_;
+  std::vector<uint8_t> is_intact_;  // of each sample that the cache shall keep
 };
 
 }  // namespace l3

@@ -84,10 +84,13 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<si
                                       : limits.compact_rans;
     for (uint32_t warps = 1; warps <= most.per_block; ++warps) {
       const uint32_t bytes = LookupBytes(kind) + warps * scratch_bytes;
-      if (bytes > limits.shared_bytes_per_block) break;
-      const RansPlan plan = {kind, warps,
-                             std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
-                                      most.per_multiprocessor / warps)};
+      const bool fits = bytes <= limits.shared_bytes_per_block;
+      // The smallest is planned even so: launching it fails with CUDA's error.
+      if (!fits && best.lookup != RansLookupKind::kNone) break;
+      const RansPlan plan = {
+          kind, warps,
+          std::max(1u, std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
+                                most.per_multiprocessor / warps))};
       double time = 0;
       size_t begin = 0;
       for (size_t end : part_ends) {

@@ -34,8 +34,8 @@ class CudaGpuEvent : public GpuEvent {
 
 class CudaDevice : public GpuDevice {
  public:
-  explicit CudaDevice(std::unique_ptr<CudaAllocator> allocator)
-      : allocator_(std::move(allocator)), device_(GetCudaDevice()), limits_(GetGpuLimits()) {}
+  CudaDevice(int device_id, std::unique_ptr<CudaAllocator> allocator)
+      : allocator_(std::move(allocator)), device_(device_id), limits_(LimitsOf(device_id)) {}
 
   GpuLimits limits() const override { return limits_; }
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
@@ -65,6 +65,11 @@ class CudaDevice : public GpuDevice {
   }
 
  private:
+  static GpuLimits LimitsOf(int device_id) {
+    const CurrentCudaDevice current(device_id);
+    return GetGpuLimits();
+  }
+
   const std::unique_ptr<CudaAllocator> allocator_;
   const int device_;
   const GpuLimits limits_;
@@ -76,8 +81,8 @@ std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator() {
   return std::make_unique<DefaultCudaAllocator>();
 }
 
-std::unique_ptr<GpuDevice> MakeCudaDevice(std::unique_ptr<CudaAllocator> allocator) {
-  return std::make_unique<CudaDevice>(std::move(allocator));
+std::unique_ptr<GpuDevice> MakeCudaDevice(int device_id, std::unique_ptr<CudaAllocator> allocator) {
+  return std::make_unique<CudaDevice>(device_id, std::move(allocator));
 }
 
 }  // namespace l3

@@ -22,7 +22,7 @@ class CudaAllocator {
 // cudaMallocHost and cudaMalloc.
 std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator();
 
-// The device that is current now. Callers may have another one current later.
-std::unique_ptr<GpuDevice> MakeCudaDevice(std::unique_ptr<CudaAllocator> allocator);
+// A device by its number. Callers may have another one current, now and later.
+std::unique_ptr<GpuDevice> MakeCudaDevice(int device_id, std::unique_ptr<CudaAllocator> allocator);
 
 }  // namespace l3

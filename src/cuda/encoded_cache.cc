@@ -12,8 +12,10 @@
 namespace l3 {
 namespace {
 
-// Large beside an image, small beside the memory of a GPU.
+// Large beside an image, small beside the memory of a GPU. Images that are not small beside it
+// have slabs of their own.
 constexpr uint64_t kSlabBytes = 64 << 20;
+constexpr uint64_t kOwnSlabBytes = kSlabBytes / 8;
 
 // Files are mapped by pages: the rest of one that is read anyway costs nothing.
 constexpr uint64_t kPageBytes = 4096;
@@ -65,8 +67,7 @@ const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* fil
   const CachedImage* image = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = entries_.find(key);
-    if (entry != entries_.end()) image = &entry->second;
+    image = Lookup(key);
   }
   // An entry does not change any more, so that others need not wait for this.
   if (image != nullptr && (size != image->file_bytes ||
@@ -74,8 +75,27 @@ const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* fil
     image = nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++(image != nullptr ? statistics_.hits : statistics_.misses);
-  return image;
+  return Count(image);
+}
+
+const CachedImage* EncodedCache::FindUnread(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Count(Lookup(key));
+}
+
+const CachedImage* EncodedCache::Peek(const std::string& key) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Lookup(key);
+}
+
+const CachedImage* EncodedCache::Lookup(const std::string& key) const {
+  const auto entry = entries_.find(key);
+  return entry != entries_.end() ? &entry->second : nullptr;
+}
+
+const CachedImage* EncodedCache::Count(const CachedImage* found) {
+  ++(found != nullptr ? statistics_.hits : statistics_.misses);
+  return found;
 }
 
 bool EncodedCache::Wants(const std::string& key, const ImageView& view) {
@@ -90,8 +110,10 @@ bool EncodedCache::IsAmongLargest(const std::string& key, uint64_t bytes) {
   if (!seen_all_ && !seen_.insert(key).second) {
     seen_all_ = true;
     seen_.clear();
+    for (const auto& [unused, name] : largest_) chosen_.insert(name);
+    largest_.clear();
   }
-  if (seen_all_) return largest_.count({bytes, key}) != 0;
+  if (seen_all_) return chosen_.count(key) != 0;
   if (bytes > options_.capacity_bytes) return false;
   largest_.insert({bytes, key});
   largest_bytes_ += bytes;
@@ -117,7 +139,7 @@ uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
   if (slab == slabs_.end()) {
     const uint64_t left = options_.capacity_bytes - statistics_.memory_bytes;
     if (is_full_ || left < needed) return nullptr;
-    const uint64_t bytes = std::min(left, std::max(needed, kSlabBytes));
+    const uint64_t bytes = needed >= kOwnSlabBytes ? needed : std::min(left, kSlabBytes);
     try {
       slabs_.push_back({device_->AllocateDevice(bytes), bytes, 0});
     } catch (const std::bad_alloc&) {

@@ -77,6 +77,10 @@ class EncodedCache {
   // The entry of `key` if it can stand for the file, else null. Counts as a hit or a miss.
   // Work that uses the entry must wait for WaitForFills().
   const CachedImage* Find(const std::string& key, const uint8_t* file, size_t size);
+  // The same for a file that nobody has read, as it is cached.
+  const CachedImage* FindUnread(const std::string& key);
+  // The same, and counts as nothing.
+  const CachedImage* Peek(const std::string& key) const;
 
   // Whether Add() would keep this image, which was not found.
   bool Wants(const std::string& key, const ImageView& view);
@@ -91,7 +95,8 @@ class EncodedCache {
   };
 
   // Keeps those for which there is room and no entry. Their payloads must be in place once
-  // the work queued on `stream` so far is done; the copies are queued behind it.
+  // the work queued on `stream` so far is done; the copies are queued behind it. If the host
+  // is out of memory, throws std::bad_alloc and keeps none.
   void Add(const std::vector<Candidate>& images, CUstream_st* stream);
 
   // Lets later work of `stream` wait for all payloads of entries found so far.
@@ -107,6 +112,8 @@ class EncodedCache {
     uint64_t used_bytes;
   };
 
+  const CachedImage* Lookup(const std::string& key) const;
+  const CachedImage* Count(const CachedImage* found);
   bool IsAmongLargest(const std::string& key, uint64_t bytes);
   bool HasRoom(uint64_t payload_bytes) const;
   uint8_t* TakeRoom(uint64_t payload_bytes);
@@ -119,11 +126,13 @@ class EncodedCache {
   std::vector<Slab> slabs_;
   bool is_full_ = false;  // the device has no memory for another slab
   CacheStatistics statistics_ = {};
-  // For kLargest: the files seen, until one comes again, and the largest that fit together.
+  // For kLargest: the files seen, until one comes again, and the largest that fit together;
+  // then the names of these.
   std::unordered_set<std::string> seen_;
-  bool seen_all_ = false;
   std::set<std::pair<uint64_t, std::string>> largest_;
   uint64_t largest_bytes_ = 0;
+  bool seen_all_ = false;
+  std::unordered_set<std::string> chosen_;
 };
 
 }  // namespace l3

@@ -60,15 +60,19 @@ inline int GetCudaDevice() {
 // Makes a device current for as long as it lives.
 class CurrentCudaDevice {
  public:
-  explicit CurrentCudaDevice(int device) : before_(GetCudaDevice()) {
-    L3_CUDA_CHECK(cudaSetDevice(device));
+  explicit CurrentCudaDevice(int device) : before_(GetCudaDevice()), device_(device) {
+    if (device_ != before_) L3_CUDA_CHECK(cudaSetDevice(device_));
   }
-  ~CurrentCudaDevice() { cudaSetDevice(before_); }
+  // cudaSetDevice would make a context on a device that has none.
+  ~CurrentCudaDevice() {
+    if (device_ != before_) cudaSetDevice(before_);
+  }
   CurrentCudaDevice(const CurrentCudaDevice&) = delete;
   CurrentCudaDevice& operator=(const CurrentCudaDevice&) = delete;
 
  private:
-  int before_;
+  const int before_;
+  const int device_;
 };
 
 class CudaStream {

@@ -171,8 +171,6 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   if (status != Status::kOk) return status;
 
   // Large tiles earn the memory they claim: each is as long as it is when stored.
-  const bool only_stored =
-      info.tile_width_log2 > kMaxPackedTileLog2 || info.tile_height_log2 > kMaxPackedTileLog2;
   uint32_t begin = 0;
   for (uint64_t tile = 0; tile < tile_count; ++tile) {
     const uint32_t end = LoadU32(view->tile_index + 4 * tile);
@@ -180,7 +178,8 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
       return Status::kCorruptHeader;
     }
     const uint64_t payload_bytes = uint64_t{end - begin} * kPayloadAlignment;
-    if (only_stored && payload_bytes != StoredPayloadBytes(info, static_cast<uint32_t>(tile))) {
+    if (info.has_large_tiles() &&
+        payload_bytes != StoredPayloadBytes(info, static_cast<uint32_t>(tile))) {
       return Status::kCorruptHeader;
     }
     begin = end;
@@ -213,11 +212,14 @@ RansModel GetRansModel(const ImageView& view) {
 }
 
 bool HasRansTile(const ImageView& view, const TileSpan& span) {
+  if (view.info.has_large_tiles()) return false;
   for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
     for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
       const uint32_t tile = row * view.info.tile_columns() + column;
-      const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
-      if (coding == static_cast<uint8_t>(TileCoding::kRans)) return true;
+      const uint64_t coding = view.PayloadBegin(tile) + 4;
+      // False only if somebody changed the index since ParseImage() judged it.
+      const bool sound = coding < view.payloads_bytes;
+      if (sound && view.payloads[coding] == static_cast<uint8_t>(TileCoding::kRans)) return true;
     }
   }
   return false;

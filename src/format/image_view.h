@@ -41,6 +41,10 @@ struct ImageInfo {
                                  tile_height_log2);
   }
   L3_HOST_DEVICE uint32_t tile_count() const { return tile_columns() * tile_rows(); }
+  // Large tiles can only be stored (format.md 5).
+  L3_HOST_DEVICE bool has_large_tiles() const {
+    return tile_width_log2 > kMaxPackedTileLog2 || tile_height_log2 > kMaxPackedTileLog2;
+  }
 };
 
 // Where a tile lies in the image, cut at the edges.
@@ -116,7 +120,8 @@ void ReadValueTable(const ImageView& view, uint16_t* table);
 // The rans model of a view from ParseImage: the file's own, or the built-in one.
 RansModel GetRansModel(const ImageView& view);
 
-// Whether the header of a payload in `span` names the rans coding. No other payload is read.
+// Whether `span` has a tile to decode as rans: its payload's header names the coding, and the
+// image has no large tiles. No other payload is read.
 bool HasRansTile(const ImageView& view, const TileSpan& span);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).

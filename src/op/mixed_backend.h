@@ -21,6 +21,7 @@
 #include "cuda/encoded_cache.h"
 #include "dali/core/cuda_error.h"
 #include "dali/core/mm/memory.h"
+#include "dali/operators/decoder/cache/image_cache_factory.h"
 #include "dali/pipeline/data/buffer.h"
 #include "dali/pipeline/util/thread_pool.h"
 #endif
@@ -54,7 +55,8 @@ class MixedBackend {
       : device_id_(spec.GetArgument<int>("device_id")),
         reports_cache_(spec.GetArgument<bool>("cache_debug")),
         cache_(FindCache(spec, device_id_)),
-        decoder_(MakeDevice(), cache_),
+        skip_list_(FindSkipList(spec, device_id_)),
+        decoder_(MakeDevice(device_id_), cache_),
         threads_(spec.GetArgument<int>("num_threads"), device_id_, spec.GetArgument<bool>("affine"),
                  "[DALI][L3] decode") {
     decoder_.Reserve(Bytes(spec, "device_memory_padding"), Bytes(spec, "host_memory_padding"));
@@ -77,8 +79,12 @@ class MixedBackend {
   // Validates a file, or finds it in the cache.
   Status Read(const std::string& source, const uint8_t* file, size_t size, ImageView* view,
               const CachedImage** cached) {
-    const bool has_name = cache_ != nullptr && !source.empty();
-    *cached = has_name ? cache_->Find(source, file, size) : nullptr;
+    *cached = nullptr;
+    if (cache_ != nullptr && !source.empty()) {
+      // Of a file that it skips a reader gives no byte, or one.
+      const bool is_skipped = skip_list_ != nullptr && size <= 1;
+      *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size);
+    }
     if (*cached == nullptr) return ParseImage(file, size, view);
     *view = (*cached)->view;
     return Status::kOk;
@@ -101,6 +107,7 @@ class MixedBackend {
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     const std::vector<DecodeResult>& results = decoder_.Wait();
     for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
+    if (skip_list_ != nullptr) ListCached(ws, *jobs);
   }
 
   // Copies small things to the memory of outputs.
@@ -112,8 +119,21 @@ class MixedBackend {
   }
 
  private:
-  static std::unique_ptr<GpuDevice> MakeDevice() {
-    return MakeCudaDevice(std::make_unique<DaliAllocator>());
+  static std::unique_ptr<GpuDevice> MakeDevice(int device_id) {
+    return MakeCudaDevice(device_id, std::make_unique<DaliAllocator>());
+  }
+
+  // Names what is cached to readers that skip such files: they ask DALI's own cache, which gets
+  // one byte of each.
+  void ListCached(const dali::Workspace& ws, const std::vector<DecodeJob>& jobs) {
+    const auto& input = ws.Input<dali::CPUBackend>(0);
+    for (const DecodeJob& job : jobs) {
+      const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
+      if (source.empty() || skip_list_->IsCached(source)) continue;
+      const CachedImage* cached = cache_->Peek(source);
+      if (cached == nullptr) continue;
+      skip_list_->Add(source, cached->payloads_dev, {1, 1, 1}, ws.stream());
+    }
   }
 
   // The value of an argument that counts bytes.
@@ -125,7 +145,7 @@ class MixedBackend {
 
   // Null without `cache_size`.
   static std::shared_ptr<EncodedCache> FindCache(const dali::OpSpec& spec, int device_id) {
-    CacheOptions options = {Bytes(spec, "cache_size") << 20, CachePolicy::kThreshold,
+    CacheOptions options = {CacheBytes(spec) - SkipListBytes(spec), CachePolicy::kThreshold,
                             Bytes(spec, "cache_threshold")};
     if (options.capacity_bytes == 0) return nullptr;
     const std::string type = spec.GetArgument<std::string>("cache_type");
@@ -133,12 +153,30 @@ class MixedBackend {
         type.empty() || type == "threshold" || type == "largest",
         dali::make_string("`cache_type` is \"threshold\" or \"largest\", got \"", type, "\"."));
     if (type == "largest") options.policy = CachePolicy::kLargest;
-    return EncodedCache::OfDevice(device_id, options, MakeDevice);
+    return EncodedCache::OfDevice(device_id, options,
+                                  [device_id] { return MakeDevice(device_id); });
+  }
+
+  static uint64_t CacheBytes(const dali::OpSpec& spec) { return Bytes(spec, "cache_size") << 20; }
+
+  // Of the cache's memory. A byte stands for an image, and hardly one has less than 1 KiB.
+  static uint64_t SkipListBytes(const dali::OpSpec& spec) {
+    return spec.GetArgument<bool>("skip_cached_images") ? CacheBytes(spec) >> 10 : 0;
+  }
+
+  // The cache that DALI has for the device, its decoders' or a small one. Null if not asked for.
+  static std::shared_ptr<dali::ImageCache> FindSkipList(const dali::OpSpec& spec, int device_id) {
+    const uint64_t bytes = SkipListBytes(spec);
+    if (bytes == 0) return nullptr;
+    dali::ImageCacheFactory& caches = dali::ImageCacheFactory::Instance();
+    return caches.IsInitialized(device_id) ? caches.Get(device_id)
+                                           : caches.Get(device_id, "threshold", bytes);
   }
 
   const int device_id_;
   const bool reports_cache_;
   const std::shared_ptr<EncodedCache> cache_;
+  const std::shared_ptr<dali::ImageCache> skip_list_;
   BatchDecoder decoder_;
   std::vector<CudaSample> samples_;  // of a batch; kept for its memory
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace

@@ -106,7 +106,7 @@ int Run(const std::vector<std::string>& names) {
   const CudaStream stream;
   const auto cache =
       std::make_shared<EncodedCache>(CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0},
-                                     MakeCudaDevice(MakeDefaultCudaAllocator()));
+                                     MakeCudaDevice(GetCudaDevice(), MakeDefaultCudaAllocator()));
   struct Way {
     const char* name;
     bool from_cache;
@@ -118,7 +118,8 @@ int Run(const std::vector<std::string>& names) {
   bool all_agree = true;
   for (const Way& way : kWays) {
     // The first way fills the cache.
-    BatchDecoder decoder(MakeCudaDevice(MakeDefaultCudaAllocator()), cache, way.part_bytes);
+    BatchDecoder decoder(MakeCudaDevice(GetCudaDevice(), MakeDefaultCudaAllocator()), cache,
+                         way.part_bytes);
     std::vector<CudaSample> samples;
     for (const File& file : files) {
       if (file.parsed != Status::kOk) continue;

@@ -807,6 +807,61 @@ void CacheNoticesChangedFiles() {
   CHECK(cache->Find("3.l3", nullptr, 0) == nullptr);
 }
 
+// A file that was damaged when it was read, also where no window looked, is not kept; once it is
+// repaired, it is.
+void CacheKeepsNoDamage() {
+  for (const bool whole : {true, false}) {
+    Pictures batch;
+    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
+    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+    const Outputs outputs(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+    DamageLastTile(batch[1].get());
+    std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
+    CHECK(samples[1].cache_key != nullptr);
+    if (!whole) samples[1].plan.window = {0, 0, 10, 10};
+    decoder.Launch(samples, stream.get(), kOnTwoThreads);
+    CHECK((decoder.Wait()[1].status == Status::kOk) == !whole);
+    CHECK(cache->Peek(batch[0]->name) != nullptr && cache->Peek(batch[1]->name) == nullptr);
+
+    DamageLastTile(batch[1].get());  // flips the bit back
+    for (const bool cached : {false, true}) {
+      samples = MakeCachedSamples(batch, outputs, cache.get());
+      CHECK((samples[1].cached != nullptr) == cached);
+      decoder.Launch(samples, stream.get());
+      CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+    }
+  }
+}
+
+// A file that the reader skipped comes without bytes.
+void CacheServesUnreadFiles() {
+  const Pictures batch = MakeMixedBatch(4);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  const Outputs first(&gpu, batch);
+  CHECK(cache->FindUnread(batch[0]->name) == nullptr);
+  decoder.Launch(MakeCachedSamples(batch, first, cache.get()), stream.get());
+  CHECK(AllOk(decoder.Wait()));
+  const CacheStatistics before = cache->statistics();
+  const Outputs second(&gpu, batch);
+  std::vector<CudaSample> samples;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const CachedImage* cached = cache->FindUnread(batch[i]->name);
+    CHECK(cached != nullptr && cache->Peek(batch[i]->name) == cached);
+    samples.push_back({cached->view, WholeImagePlan(cached->view.info, second.data(i)), cached});
+  }
+  decoder.Launch(samples, stream.get());
+  CHECK(AllOk(decoder.Wait()) && second.AreRight(batch));
+  CHECK(cache->statistics().hits == before.hits + batch.size());
+  CHECK(cache->statistics().misses == before.misses);
+}
+
 void CacheStaysInItsMemory() {
   Pictures batch;
   uint64_t payload_bytes = 0;
@@ -934,10 +989,12 @@ const std::map<std::string, void (*)()> kTests = {
     {"batches_in_flight", BatchesInFlight},
     {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
     {"cache_is_shared_by_a_device", CacheIsSharedByADevice},
+    {"cache_keeps_no_damage", CacheKeepsNoDamage},
     {"cache_keeps_the_largest", CacheKeepsTheLargest},
     {"cache_notices_changed_files", CacheNoticesChangedFiles},
     {"cache_serves_any_window", CacheServesAnyWindow},
     {"cache_serves_nothing_before_it_is_there", CacheServesNothingBeforeItIsThere},
+    {"cache_serves_unread_files", CacheServesUnreadFiles},
     {"cache_stays_in_its_memory", CacheStaysInItsMemory},
     {"costly_tiles_first", CostlyTilesFirst},
     {"damage_stays_in_its_sample", DamageStaysInItsSample},
