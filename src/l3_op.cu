@@ -62,7 +62,8 @@ decoded without the cache; a change behind that which keeps the length of every 
 Images that are damaged are not kept. Most readers copy a file even so; ``skip_cached_images`` spares
 that.)code",
                     0)
-    .AddOptionalArg("skip_cached_images", R"code(Tell readers that have ``skip_cached_images=True`` too
+    .AddOptionalArg("skip_cached_images",
+                    R"code(Tell readers that have ``skip_cached_images=True`` too
 which files are cached, so that they do not read them: then nobody sees that such a file
 has changed, and other operators get no bytes of it.
 

@@ -28,7 +28,6 @@ from reference_decoder import (
     LAYOUT_SPARSE,
     PACKED,
     RANS,
-    RANS,
     STORED,
     TAP_COUNTS,
     RansModel,
