@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "dali/pipeline/operator/operator.h"
+#include "op/cache_statistics.h"
 #include "op/cpu_backend.h"
 #include "op/decode_operators.h"
 #include "op/mixed_backend.h"
@@ -75,7 +76,9 @@ at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the la
 the second epoch on.)code",
                     "")
     .AddOptionalArg("cache_threshold", "Bytes of the smallest file to cache.", 0)
-    .AddOptionalArg("cache_debug", "Print the cache's hits, misses and images at the end.", false)
+    .AddOptionalArg("cache_debug", R"code(Print the cache's hits, misses and images at the end.
+``l3dali.plugin.cache_statistics()`` gives them at any time.)code",
+                    false)
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
 
 ``"raise"`` ends the pipeline with an error that names the sample and its source. ``"zero"`` goes
@@ -204,3 +207,9 @@ DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
 
 }  // namespace dali
+
+// For l3dali.plugin.cache_statistics().
+extern "C" __attribute__((visibility("default"))) int l3_GetCacheStatistics(int device_id,
+                                                                            uint64_t* numbers) {
+  return l3::GetCacheStatistics(device_id, numbers) ? 1 : 0;
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ EPOCHS = 3
 @pytest.fixture(autouse=True, scope="module")
 def _plugin() -> None:
     import l3dali.plugin  # noqa: F401
+
+
+def cache_statistics(device_id: int) -> Any:
+    from l3dali import plugin
+
+    return plugin.cache_statistics(device_id)
 
 
 def _write_images(folder: Path) -> list[npt.NDArray[np.uint8]]:
@@ -71,6 +78,32 @@ def test_second_epoch_comes_from_the_cache(
     _decode(tmp_path, "mixed", cache_size=64, cache_debug=True)
     report = capfd.readouterr().err
     assert f" {len(images)} misses, {len(images)} images" in report
+
+
+@pytest.mark.cuda
+def test_statistics_can_be_asked_for(tmp_path: Path) -> None:
+    images = _write_images(tmp_path)
+    pipe = dali.Pipeline(BATCH, 2, 0)
+    with pipe:
+        encoded, _ = fn.readers.file(files=sorted(map(str, tmp_path.iterdir())))
+        pipe.set_outputs(fn.l3.decode(encoded, device="mixed", cache_size=64))
+    for _ in range(2 * EPOCHS):
+        pipe.run()
+    statistics = cache_statistics(0)
+    assert statistics is not None
+    assert statistics.images == statistics.misses == len(images)
+    assert statistics.hits >= (EPOCHS - 1) * len(images)
+    assert 0 < statistics.payload_bytes <= statistics.memory_bytes <= 64 << 20
+    del pipe
+    gc.collect()
+    assert cache_statistics(0) is None
+
+
+def test_there_are_no_statistics_without_a_cache(tmp_path: Path) -> None:
+    _write_images(tmp_path)
+    _decode(tmp_path, "cpu", cache_size=64)
+    assert cache_statistics(0) is None
+    assert cache_statistics(-1) is None
 
 
 @pytest.mark.cuda

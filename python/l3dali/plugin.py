@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 from l3dali import _build_info
 
 _DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
+
+
+class CacheStatistics(NamedTuple):
+    """What the encoded cache of a GPU has done so far, and holds."""
+
+    hits: int
+    misses: int
+    images: int
+    payload_bytes: int
+    """Of the images."""
+    memory_bytes: int
+    """Of GPU memory, taken for them."""
+
+
+def cache_statistics(device_id: int = 0) -> CacheStatistics | None:
+    """The statistics of the cache that all operators of a GPU share.
+
+    Args:
+        device_id: number of the GPU.
+
+    Returns:
+        None while no pipeline has an operator with a `cache_size` on that GPU.
+    """
+    library = ctypes.CDLL(str(library_path()))
+    numbers = (ctypes.c_uint64 * len(CacheStatistics._fields))()
+    if not library.l3_GetCacheStatistics(ctypes.c_int(device_id), numbers):
+        return None
+    return CacheStatistics(*numbers)
 
 
 def library_path() -> Path:

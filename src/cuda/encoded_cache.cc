@@ -40,6 +40,17 @@ CachedImage CopyStart(const ImageView& view) {
   return image;
 }
 
+// The caches of devices.
+struct Registry {
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<EncodedCache>> caches;
+};
+
+Registry& GetRegistry() {
+  static Registry registry;
+  return registry;
+}
+
 }  // namespace
 
 EncodedCache::EncodedCache(const CacheOptions& options, std::unique_ptr<GpuDevice> device)
@@ -48,19 +59,25 @@ EncodedCache::EncodedCache(const CacheOptions& options, std::unique_ptr<GpuDevic
 std::shared_ptr<EncodedCache> EncodedCache::OfDevice(
     int device_id, const CacheOptions& options,
     const std::function<std::unique_ptr<GpuDevice>()>& make_device) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<EncodedCache>> caches;
-  const std::lock_guard<std::mutex> lock(mutex);
-  std::shared_ptr<EncodedCache> cache = caches[device_id].lock();
+  Registry& registry = GetRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  std::shared_ptr<EncodedCache> cache = registry.caches[device_id].lock();
   if (cache == nullptr) {
     cache = std::make_shared<EncodedCache>(options, make_device());
-    caches[device_id] = cache;
+    registry.caches[device_id] = cache;
   } else if (!(cache->options_ == options)) {
     throw std::invalid_argument("The L3 cache of GPU " + std::to_string(device_id) +
                                 " is in use with other options. Operators of one GPU share "
                                 "one cache: give all of them the same cache arguments.");
   }
   return cache;
+}
+
+std::shared_ptr<EncodedCache> EncodedCache::OfDevice(int device_id) {
+  Registry& registry = GetRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  const auto cache = registry.caches.find(device_id);
+  return cache != registry.caches.end() ? cache->second.lock() : nullptr;
 }
 
 const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* file, size_t size) {

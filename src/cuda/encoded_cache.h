@@ -73,6 +73,8 @@ class EncodedCache {
   static std::shared_ptr<EncodedCache> OfDevice(
       int device_id, const CacheOptions& options,
       const std::function<std::unique_ptr<GpuDevice>()>& make_device);
+  // The same; null if there is none.
+  static std::shared_ptr<EncodedCache> OfDevice(int device_id);
 
   // The entry of `key` if it can stand for the file, else null. Counts as a hit or a miss.
   // Work that uses the entry must wait for WaitForFills().
