@@ -30,7 +30,7 @@ for library in ("netpbmfile", "rich", "tifffile"):
     pytest.importorskip(library)
 
 Image = NDArray[Any]
-L3 = [sys.executable, "-m", "l3dali.cli"]
+L3 = [sys.executable, "-m", "l3dali"]
 
 
 def image(seed: int = 0, channels: int = 3) -> Image:
@@ -502,7 +502,7 @@ def test_closed_streams(closed: str, tmp_path: Path) -> None:
     write_png(tmp_path / "photo.png")
     (tmp_path / "bad.png").write_text("no image")
     for command, code in (("encode photo.png", 0), ("info photo.l3", 0), ("encode bad.png", 2)):
-        script = f'"$0" -m l3dali.cli {command} {closed}'
+        script = f'"$0" -m l3dali {command} {closed}'
         result = subprocess.run(
             ["sh", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, check=False
         )

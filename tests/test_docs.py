@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
         image = make_image(rng, (90 + i, 120 - i, 3))
         png = imagecodecs.png_encode(image)
         (tmp_path / "png" / ("cats" if i % 2 else "dogs") / f"{i}.png").write_bytes(png)
-    encode = [sys.executable, "-m", "l3dali.cli", "encode", "png", "-o", "l3", "--verify"]
+    encode = [sys.executable, "-m", "l3dali", "encode", "png", "-o", "l3", "--verify"]
     subprocess.run(encode, cwd=tmp_path, check=True)
 
     with tarfile.open(tmp_path / "shard.tar", "w") as tar:

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     for line in "".join(_blocks("bash")).splitlines():
         program, *arguments = shlex.split(line)
         assert program == "l3"
-        subprocess.run([sys.executable, "-m", "l3dali.cli", *arguments], cwd=tmp_path, check=True)
+        subprocess.run([sys.executable, "-m", "l3dali", *arguments], cwd=tmp_path, check=True)
     return tmp_path
 
 

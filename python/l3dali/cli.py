@@ -547,7 +547,3 @@ def _write(path: Path, data: bytes) -> None:
 def _compare(decoded: codec.Image, source: codec.Image) -> None:
     if decoded.dtype != source.dtype or not np.array_equal(decoded, source):
         raise ValueError("the pixels differ from the source's")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
