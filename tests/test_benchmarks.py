@@ -87,6 +87,17 @@ def test_paper_layout_passes_over_16_bits(write: Callable[[str, Any], Path]) -> 
 
 
 @pytest.mark.dali
+def test_rows_are_named_by_mode(write: Callable[[str, Any], Path]) -> None:
+    # No tile of it is a rans tile, as in label maps of rans mode.
+    names = ("map.rans", "map.packed", ".rans", "rans")
+    files = [write(name, np.zeros((9, 9, 3), np.uint8)) for name in names]
+    done = _run("kernels", "--host-only", *files)
+    assert done.stdout.splitlines() == [
+        *("L3 rans: map.rans.l3", "L3 packed: map.packed.l3", "L3: .rans.l3", "L3: rans.l3")
+    ]
+
+
+@pytest.mark.dali
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_says_that_there_is_no_gpu(name: str, write: Callable[[str, Any], Path]) -> None:
