@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -211,10 +212,13 @@ def test_pipeline_rows_are_medians(benchmarks: Callable[[str], ModuleType]) -> N
     pipeline = benchmarks("pipeline")
     png = [pipeline.Turn(10, 8, None), pipeline.Turn(20, 8, None), pipeline.Turn(40, 8, None)]
     turns = [pipeline.Turn(30, 4, 1), pipeline.Turn(40, 2, 3), pipeline.Turn(200, 1, 2)]
-    row = pipeline.summarise("set", pipeline.formats("cpu")[0], 2, turns, png, 1.0, 3.0)
+    what = pipeline.Configuration(pipeline.formats("cpu")[0], 2, 32)
+    row = pipeline.summarise("set", what, turns, png, 1.0, 3.0)
     assert (row.images_per_s, row.slowest_images_per_s, row.fastest_images_per_s) == (40, 30, 200)
     assert row.times_png == 3  # of 3, 2 and 5
     assert (row.cpu_s_per_1000, row.png_cpu_ratio, row.gpu_ms_per_image) == (2, 4, 2)
+    # One that failed in the second round: its first is compared with PNG's first.
+    assert pipeline.summarise("set", what, turns[:1], png, 1.0, 3.0).times_png == 3
 
 
 @pytest.mark.dali
@@ -239,6 +243,135 @@ def test_pipeline_runs_and_reports(
     assert "JPEG 95 (lossy)" in page
     assert rows[0]["times_png"] == 1
     assert (tmp_path / "pipeline_cpu.png").stat().st_size > 0
+
+
+@pytest.fixture
+def small_run(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], Any]:
+    """Runs pipeline.py on one image, the time of its turns made up; returns rows and page."""
+    pipeline = benchmarks("pipeline")
+    monkeypatch.setattr(pipeline, "noisy_gradient", lambda h, w: np.zeros((9, 9, 3), np.uint8))
+    monkeypatch.setattr(pipeline, "take_turn", lambda *_: pipeline.Turn(10, 1, None))
+
+    def run(arguments: str) -> Any:
+        paths = ["--data", str(tmp_path), "--out", str(tmp_path)]
+        pipeline.main([*paths, *f"--device cpu --files 4 {arguments}".split()])
+        rows = json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]
+        return rows, (tmp_path / "pipeline_cpu.md").read_text()
+
+    return run
+
+
+@pytest.mark.dali
+def test_pipeline_needs_no_photographs(small_run: Callable[[str], Any]) -> None:
+    rows, page = small_run("--threads 1 --rounds 1")
+    assert {row["set"] for row in rows} == {"gradient"}
+    assert "1 images of gradient" in page
+
+
+@pytest.mark.dali
+def test_pipeline_batches(small_run: Callable[[str], Any]) -> None:
+    rows, page = small_run("--threads 1 2 --batch 2 4 --rounds 1")
+    at = [(row["threads"], row["batch"]) for row in rows if row["format"] == "L3 rans"]
+    assert at == [(1, 2), (2, 2), (2, 4)]
+    others = {row["format"] for row in rows if row["batch"] == 4}
+    assert others == {"PNG -6", "L3 packed", "L3 rans"}
+    assert "batches of 2 and 4" in page
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(("minutes", "rounds"), [("0", 1), ("9", 3)])
+def test_pipeline_keeps_to_its_time(
+    small_run: Callable[[str], Any], minutes: str, rounds: int
+) -> None:
+    rows, page = small_run(f"--threads 1 --minutes {minutes}")
+    assert {row["rounds"] for row in rows} == {rounds}
+    assert f"in turn, {rounds} rounds of" in page
+
+
+@pytest.mark.dali
+def test_turn_that_fails_leaves_the_others(
+    small_run: Callable[[str], Any],
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = benchmarks("pipeline")
+
+    def fail_once_warm(what: Any, *_: Any) -> Any:
+        turns.append(what)
+        if what.format.name == "L3 rans" and what.batch == 4 and turns.count(what) == 2:
+            raise RuntimeError("out of memory\nstack trace")
+        return pipeline.Turn(10, 1, None)
+
+    turns: list[Any] = []
+    monkeypatch.setattr(pipeline, "take_turn", fail_once_warm)
+    rows, page = small_run("--threads 2 --batch 2 4")
+    rounds = {(row["format"], row["batch"]): row["rounds"] for row in rows}
+    assert (rounds["L3 rans", 4], rounds["L3 rans", 2], rounds["L3 packed", 4]) == (1, 3, 3)
+    assert "Not measured on gradient: L3 rans, 2 threads, batch 4: out of memory.\n" in page
+
+
+@pytest.mark.dali
+def test_rounds_are_written_as_they_end(
+    small_run: Callable[[str], Any],
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    pipeline = benchmarks("pipeline")
+
+    def stop(what: Any, *_: Any) -> Any:
+        turns.append(what)
+        if turns.count(what) == 2:
+            raise KeyboardInterrupt
+        return pipeline.Turn(10, 1, None)
+
+    turns: list[Any] = []
+    monkeypatch.setattr(pipeline, "take_turn", stop)
+    with pytest.raises(KeyboardInterrupt):
+        small_run("--threads 1")
+    assert len(json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]) == len(turns) - 1
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(
+    ("samples_each", "why_not", "expected_s"),
+    [(5, "", 0.05), (3, "", 0.1), (1, "", 0.15), (0, "Python lacks pynvml", 0.05)],
+)
+def test_turn_waits_for_samples_of_the_gpu(
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    samples_each: int,
+    why_not: str,
+    expected_s: float,
+) -> None:
+    pipeline = benchmarks("pipeline")
+    clock = itertools.count()
+
+    class Pipe:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+        def set_outputs(self, *_: object) -> None: ...
+        def run(self) -> None: ...
+
+    class GpuUse:
+        def __init__(self) -> None:
+            self.why_not = why_not
+            self.count = 0
+
+        def samples(self) -> list[float]:
+            self.count += samples_each
+            return [0.5] * self.count
+
+    monkeypatch.setattr(pipeline.dali, "Pipeline", lambda *_: Pipe())
+    monkeypatch.setattr(pipeline, "GpuUse", GpuUse)
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: next(clock) / 1000)
+    fmt = pipeline.Format("any", bytes, lambda files, device: files)
+    turn = pipeline.take_turn(pipeline.Configuration(fmt, 1, 2), ["a"], "mixed", 0.05)
+    assert turn.gpu_samples == samples_each * round(expected_s / 0.05)
+    # Half of the time: of 2 images a millisecond, as the clock says, a quarter each.
+    assert turn.gpu_ms_per_image == (None if why_not else pytest.approx(0.25, rel=0.1))
 
 
 @pytest.mark.dali
@@ -286,12 +419,38 @@ def test_pipeline_refuses(
     assert complaint in f"{stop.value} {capsys.readouterr().err}"
 
 
+class FakeCuda:
+    """CUDA's driver as ctypes shows it, with one GPU."""
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return flags
+
+    def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802
+        return number
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
+        name.value = b"NVIDIA H200"
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 12080
+        return 0
+
+
+KERNEL_MODULE = """\
+NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (a@b)
+GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)
+"""
+
+
 @pytest.mark.parametrize(
-    ("script", "described"),
+    ("script", "cuda", "kernel_module", "described"),
     [
-        ("echo 'NVIDIA H200, 580.65.06'", ("NVIDIA H200", "580.65.06")),
-        ("echo 'NVIDIA-SMI has failed'; exit 9", None),
-        (None, None),
+        ("echo 'NVIDIA H200, 580.65.06'", False, "", ("NVIDIA H200", "580.65.06")),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", False, "", None),
+        (None, False, "", None),
+        (None, True, KERNEL_MODULE, ("NVIDIA H200", "580.65.06")),
+        ("echo 'no devices'", True, "", ("NVIDIA H200", "for CUDA 12.8")),
     ],
 )
 def test_gpu_is_described(
@@ -299,13 +458,34 @@ def test_gpu_is_described(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     script: str | None,
+    cuda: bool,
+    kernel_module: str,
     described: tuple[str, str] | None,
 ) -> None:
+    def load(name: str) -> FakeCuda:
+        if not cuda:
+            raise OSError(name)
+        return FakeCuda()
+
     if script:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
+    if kernel_module:
+        (tmp_path / "version").write_text(kernel_module)
+    gpu_host = benchmarks("gpu_host")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert benchmarks("gpu_host").describe_gpu() == described
+    monkeypatch.setattr(gpu_host.ctypes, "CDLL", load)
+    monkeypatch.setattr(gpu_host, "KERNEL_MODULE", tmp_path / "version")
+    assert gpu_host.describe_gpu() == described
+
+
+def test_gpu_use_needs_its_package(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_host = benchmarks("gpu_host")
+    monkeypatch.setattr(gpu_host, "pynvml", None)
+    use = gpu_host.GpuUse()
+    assert (use.samples(), use.why_not) == ([], "Python lacks pynvml (package nvidia-ml-py)")
 
 
 @pytest.fixture
