@@ -290,7 +290,7 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
         }
         if reasons[PNG.name]:
             raise SystemExit(f"{PNG.name}, which all are compared with: {reasons[PNG.name]}")
-        left_out = [f"{fmt}: {reason}" for fmt, reason in reasons.items() if reason]
+        left_out = [f"{fmt} ({reason})" for fmt, reason in reasons.items() if reason]
         chosen = [fmt for fmt in chosen if not reasons[fmt.name]]
         plan = plan_round(chosen, args.threads, args.batch)
         for done in range(1, args.rounds + 1):
@@ -300,7 +300,7 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
                 except RuntimeError as error:  # such as too little memory: the rest goes on
                     plan.remove(what)
                     at = f"{what.threads} threads, batch {what.batch}"
-                    left_out.append(f"{what.format.name}, {at}: {first_line(error)}")
+                    left_out.append(f"{what.format.name}, {at} ({first_line(error)})")
                 else:
                     turns.setdefault(what, []).append(turn)
             yield Progress(done, rows_of(name, chosen, turns, encoded, originals), list(left_out))
@@ -478,11 +478,11 @@ def write(
     """Writes pipeline_<device>.md and .json; returns the page."""
     rows = [row for part in parts for row in part.rows]
     counts = (f"{len(originals)} images of {name}" for name, originals in sets.items())
-    left_out = (
-        f"\nNot measured on {name}: {what}.\n"
+    left_out = [
+        f"{what}, on {name}"
         for name, part in zip(sets, parts, strict=False)
         for what in part.left_out
-    )
+    ]
     batches = " and ".join(map(str, args.batch))
     text = (
         f"{host} Files in the page cache to decoded batches of {batches} "
@@ -491,10 +491,10 @@ def write(
         f"Formats in turn, {' and '.join(str(part.rounds) for part in parts)} rounds of "
         f"{args.seconds:g} s, medians. "
         f"Load {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, this run included.\n"
-        + "".join(left_out)
+        + "".join(f"\nNot measured: {what}.\n" for what in left_out)
         + page(rows)
     )
-    data = {"host": host, "rows": [asdict(row) for row in rows]}
+    data = {"host": host, "left_out": left_out, "rows": [asdict(row) for row in rows]}
     return save_results(f"pipeline_{args.device}", "DALI pipelines", text, data, args.out)
 
 

@@ -20,7 +20,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     """The same on the terminal, in columns; without rich, which a GPU host may lack."""
     widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
     print(f"\n{title}")
-    for line in (head, *rows):
+    for line in (head, *rows) if rows else ():
         cells = [line[0].ljust(widths[0])]
         cells += [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
         print("  ".join(cells).rstrip())

@@ -138,6 +138,7 @@ PIPELINE_ROW: dict[str, Any] = {
     "set": "photo/large",
     "format": "L3 rans",
     "threads": 16,
+    "batch": 32,
     "images_per_s": 10000.0,
     "times_png": 30.0,
     "cpu_s_per_1000": 0.2,
@@ -163,36 +164,168 @@ def test_usual_rows(benchmarks: Callable[[str], ModuleType]) -> None:
 def test_summary_of_a_gpu(
     benchmarks: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "rows": [_row("L3 rans")]}
+    mixed = {"images": 8, "copies": 32, "median_us": 90.0, "pixel_gb_s": 700.0}
+    mixed |= {"alone_us": 95.0, "alone_gb_s": 660.0}
+    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "mixed": [mixed]}
+    kernels |= {"rows": [_large("L3 rans", 32)]}
+    kernels |= {"failed": [{"what": "photo, batch 256", "reason": "out of memory"}]}
     host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
     for name, content in {
         "host": host,
         "kernels": kernels,
         "paper_layout": {"rows": [_row("paper's layout, a batch", pixel_gb_s=80.0)]},
-        "pipeline_mixed": {"rows": [PIPELINE_ROW]},
+        "pipeline_mixed": {"left_out": ["HTJ2K (no), on x"], "rows": [PIPELINE_ROW]},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
 
-    assert benchmarks("gpu_summary").summarise(tmp_path) == "nvcomp"
+    benchmarks("gpu_summary").summarise(tmp_path)
     page = (tmp_path / "kernels.md").read_text()
     assert "NVIDIA Test, driver 580, 2026-01-01" in page
     assert "| L3 rans | photo | 32 | 2.00 | 500.0 | 4.0 | 19 |" in page
     assert page.index("L3 rans") < page.index("paper's layout")
+    assert "| 8 | 32 | 90.0 | 700.0 | 95.0 | 660.0 |" in page
     assert (tmp_path / "kernels.png").stat().st_size > 0
     assert "paper's layout" in capsys.readouterr().out
+
+    summary = (tmp_path / "summary.md").read_text()
+    target = (
+        "| kernel, rans, RGB8 2048x1024, batch 32 | photo | >= 400 GB/s of pixels | 500 | met |"
+    )
+    assert target in summary
+    assert "| - | < 150 us | - | not measured |" in summary
+    assert "| >= 80 % of upload | 40 | NOT MET |" in summary
+    assert "ahead of 1 of 1 rows" in summary
+    assert summary.endswith(
+        "## Not measured\n\n* kernels: photo, batch 256: out of memory\n* nvcomp\n"
+        "* pipeline_mixed: HTJ2K (no), on x\n"
+    )
+    data = json.loads((tmp_path / "summary.json").read_text())
+    assert data["host"] == host
+    assert [t["met"] for t in data["targets"]].count(True) == 3  # x PNG and cores too
+    assert data["peers"][0]["outcome"] == "ahead"
+    assert data["pipelines"][0]["cpu_s_per_encoded_gb"] == pytest.approx(0.1)
+    assert data["mixed"] == [mixed]
+
+
+def test_summary_needs_no_matplotlib(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
+    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0}
+    (tmp_path / "host.json").write_text(json.dumps(host))
+    (tmp_path / "kernels.json").write_text(json.dumps(kernels | {"rows": [_large("L3 rans", 1)]}))
+    summary = benchmarks("gpu_summary")
+    monkeypatch.setattr(summary.importlib.util, "find_spec", lambda name: None)
+    summary.summarise(tmp_path)
+    assert "Python lacks matplotlib" in capsys.readouterr().out
+    assert not (tmp_path / "kernels.png").exists()
+    assert (tmp_path / "summary.md").exists()
+
+
+def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
+    numbers = benchmarks("gpu_verdict").pipeline_numbers
+    # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
+    row = numbers(PIPELINE_ROW, 50.0)
+    assert (row["encoded_gb_s"], row["upload_percent"], row["cpu_cores"]) == (20, 40, 2)
+    assert row["cpu_s_per_encoded_gb"] == pytest.approx(0.1)
+    assert row["cpu_s_per_pixel_gb"] == pytest.approx(0.2 / 6)
+    assert numbers(PIPELINE_ROW, None)["upload_percent"] is None
+    for name in ("PNG -6", "JPEG 95", "HTJ2K", "JPEG 2000", "L3 rans, cached"):
+        assert numbers(PIPELINE_ROW | {"format": name}, 50.0)["upload_percent"] is None
+    assert numbers(PIPELINE_ROW | {"format": "raw (numpy)"}, 50.0)["upload_percent"] == 40
 
 
 def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
     few = PIPELINE_ROW | {"threads": 1}
-    # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
-    assert benchmarks("gpu_summary").pipeline_table([few, PIPELINE_ROW], 50.0) == [
-        ["L3 rans", "16", "10000", "30.0", "20.00", "40", "2.0", "-"]
+    numbers = [benchmarks("gpu_verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
+    assert benchmarks("gpu_summary").pipeline_table(numbers) == [
+        ["L3 rans", "16", "32", "10000", "30.0", "20.00", "40", "2.0", "0.033", "0.100", "-"]
     ]
 
 
+def _large(codec: str, batch: int, **changes: Any) -> dict[str, Any]:
+    size = {"width": 2048, "height": 1024, "channels": 3, "sample_bits": 8}
+    return _row(codec, batch=batch) | size | changes
+
+
+def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+    rows = [
+        _large("L3 packed", 32, pixel_gb_s=1200.0),
+        _large("L3 rans", 32, pixel_gb_s=399.0),
+        _large("L3 rans", 1, median_us=150.0),
+        _large("L3 packed", 256, width=500, height=375, pixel_gb_s=900.0),
+        _large("L3 packed", 1, sample_bits=16, median_us=1.0),  # another kind
+    ]
+    targets = benchmarks("gpu_verdict").kernel_targets(rows)
+    assert [(t.measured, t.met) for t in targets] == [
+        *((1200, True), (399, False)),
+        *((None, None), (150, False)),  # one image: under 150
+        *((75, True), (None, None)),
+    ]
+    assert [t.where for t in targets[:3]] == ["photo", "photo", ""]
+
+
+def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+    verdict = benchmarks("gpu_verdict")
+    cached = {"format": "L3 rans, cached", "times_png": 60.0, "cpu_s_per_1000": 0.02}
+    rows = [
+        PIPELINE_ROW,
+        PIPELINE_ROW | {"batch": 128, "images_per_s": 20001.0, "times_png": 50.0},  # the fastest
+        PIPELINE_ROW | {"threads": 8, "batch": 128, "images_per_s": 99999.0},
+        PIPELINE_ROW | cached,
+    ]
+    targets = verdict.pipeline_targets([verdict.pipeline_numbers(row, 50.0) for row in rows])
+    assert {t.met for t in targets[:5]} == {None}  # packed
+    assert [t.what for t in targets[7:9]] == [
+        *("pipeline, rans, 16 threads", "pipeline, rans, cached, 16 threads")
+    ]
+    assert [(t.measured, t.met, t.where) for t in targets[5:]] == [
+        (50, True, "photo/large, batch 128"),
+        (pytest.approx(80.004), True, "photo/large, batch 128"),
+        (pytest.approx(4.0002), False, "photo/large, batch 128"),
+        (60, True, "photo/large, batch 32"),
+        (pytest.approx(0.2), False, "photo/large, batch 32"),
+    ]
+
+
+def test_targets_without_pipelines(benchmarks: Callable[[str], ModuleType]) -> None:
+    targets = benchmarks("gpu_verdict").pipeline_targets([])
+    assert [t.met for t in targets] == [None] * 10
+
+
+def test_l3_is_ahead_where_it_is_as_dense_and_faster(
+    benchmarks: Callable[[str], ModuleType],
+) -> None:
+    verdict = benchmarks("gpu_verdict")
+    point = verdict.Point
+    packed, rans = point("L3 packed", "photo", 2.0, 1000.0), point("L3 rans", "photo", 2.5, 400.0)
+    elsewhere = point("L3 rans", "mask", 99.0, 9999.0)
+    peers = {
+        point("equal density", "photo", 2.0, 999.0): (packed, "ahead"),
+        point("faster", "photo", 1.5, 2000.0): (packed, "slower"),
+        point("between", "photo", 2.2, 500.0): (rans, "slower"),
+        point("slow", "photo", 2.2, 399.0): (rans, "ahead"),
+        point("denser", "photo", 3.0, 1.0): (rans, "less dense"),
+    }
+    verdicts = verdict.judge([*peers, point("alone", "icon", 1, 1)], [packed, rans, elsewhere])
+    assert [(v.l3, v.outcome) for v in verdicts] == list(peers.values())
+    assert verdicts[1].times == 0.5
+
+
+def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) -> None:
+    verdict = benchmarks("gpu_verdict")
+    formats = ("PNG -6", "L3 rans", "L3 rans, cached")
+    rows = [verdict.pipeline_numbers(PIPELINE_ROW | {"format": f}, 50.0) for f in formats]
+    peers, l3 = verdict.pipeline_points(rows)
+    assert ([p.codec for p in peers], [p.codec for p in l3]) == (["PNG -6"], ["L3 rans"])
+    assert peers[0].gb_s == 60
+
+
 def test_summary_without_results(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    missing = benchmarks("gpu_summary").summarise(tmp_path)
-    assert missing == "kernels, paper_layout, nvcomp, pipeline_mixed"
+    assert benchmarks("gpu_summary").summarise(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -309,7 +442,7 @@ def test_turn_that_fails_leaves_the_others(
     rows, page = small_run("--threads 2 --batch 2 4")
     rounds = {(row["format"], row["batch"]): row["rounds"] for row in rows}
     assert (rounds["L3 rans", 4], rounds["L3 rans", 2], rounds["L3 packed", 4]) == (1, 3, 3)
-    assert "Not measured on gradient: L3 rans, 2 threads, batch 4: out of memory.\n" in page
+    assert "Not measured: L3 rans, 2 threads, batch 4 (out of memory), on gradient.\n" in page
 
 
 @pytest.mark.dali
