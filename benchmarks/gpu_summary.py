@@ -108,7 +108,7 @@ def pipeline_table(numbers: list[Row]) -> list[list[str]]:
             f"{row['times_png']:.1f}",
             f"{row['encoded_gb_s']:.2f}",
             optional(row["upload_percent"], 0),
-            f"{row['cpu_cores']:.1f}",
+            f"{row['cpu_cores']:.2f}",
             f"{row['cpu_s_per_pixel_gb']:.3f}",
             f"{row['cpu_s_per_encoded_gb']:.3f}",
             optional(row["gpu_ms_per_image"], 3),

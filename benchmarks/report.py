@@ -31,7 +31,9 @@ def save_results(name: str, title: str, text: str, data: Any, out: Path = RESULT
     out.mkdir(parents=True, exist_ok=True)
     page = f"# {title}\n\n{text}"
     (out / f"{name}.md").write_text(page)
-    (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    part = out / f"{name}.json.part"
+    part.write_text(json.dumps(data, indent=1) + "\n")
+    part.replace(out / f"{name}.json")  # so that it is whole, whatever happens
     return page
 
 

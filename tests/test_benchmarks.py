@@ -242,7 +242,7 @@ def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
     few = PIPELINE_ROW | {"threads": 1}
     numbers = [benchmarks("gpu_verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
     assert benchmarks("gpu_summary").pipeline_table(numbers) == [
-        ["L3 rans", "16", "32", "10000", "30.0", "20.00", "40", "2.0", "0.033", "0.100", "-"]
+        ["L3 rans", "16", "32", "10000", "30.0", "20.00", "40", "2.00", "0.033", "0.100", "-"]
     ]
 
 
@@ -632,6 +632,41 @@ def test_absent_benchmark_has_its_line(gpu_tool: Any) -> None:
     assert gpu_tool._run(step) == gpu_tool.Result("nvcomp", "NOT RUN", 0.0, "nvcomp: not installed")
 
 
+@pytest.mark.parametrize(("group", "is_error"), [("tests", True), ("benchmarks", False)])
+def test_tests_that_cannot_run_are_an_error(gpu_tool: Any, group: str, is_error: bool) -> None:
+    result = gpu_tool._run(gpu_tool.Step("x", group, [sys.executable], ["no_such.module"]))
+    assert (result.outcome, result.last_line) == ("NOT RUN", "Python lacks no_such.module")
+    assert result.is_error == is_error
+
+
+def test_extra_module_has_its_word(gpu_tool: Any) -> None:
+    command = [sys.executable, "-c", "print('done')"]
+    step = gpu_tool.Step("pipeline", "benchmarks", command, extras=["no_such_module", "json"])
+    result = gpu_tool._run(step)
+    assert (result.outcome, result.last_line) == ("passed", "Python lacks no_such_module; done")
+
+
+def test_sanitizer_of_an_unsupported_machine_is_no_error(gpu_tool: Any) -> None:
+    command = [sys.executable, "-c", "print('Device not supported'); raise SystemExit(1)"]
+    result = gpu_tool._run(gpu_tool.Step("memcheck", "tests", command))
+    assert (result.outcome, result.is_error) == ("NOT RUN", False)
+
+
+def test_python_steps_name_their_modules(
+    gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_tool, "_BUILD", tmp_path)
+    monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
+    steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
+    missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
+    assert set(missing) == {"tests", "demo", "pipeline"}
+    for module in ("imagecodecs", "rich"):
+        assert all(module in text for text in missing.values())
+    assert "hypothesis, pytest" in missing["tests"]
+    assert steps[-1].missing_extras() == "Python lacks pynvml"
+    assert steps[-1].command[-3:] == ["--minutes=5", "--rounds", "1"]
+
+
 def test_absent_module_has_its_line(gpu_tool: Any) -> None:
     step = gpu_tool.Step("pipeline", "benchmarks", [sys.executable], ("json", "no_such_module"))
     assert gpu_tool._run(step).last_line == "Python lacks no_such_module"
@@ -639,10 +674,56 @@ def test_absent_module_has_its_line(gpu_tool: Any) -> None:
 
 def test_results_of_a_gpu_are_of_one_run(gpu_tool: Any, tmp_path: Path) -> None:
     gpu = ("NVIDIA H200", "580.65.06")
-    folder = tmp_path / gpu_tool._results_folder(gpu).name
+    gathered, folder = tmp_path / "gathered", tmp_path / gpu_tool._results_folder(gpu).name
     assert folder.name == "nvidia_h200"
-    folder.mkdir()
-    (folder / "nvcomp.json").write_text("an older run")
-    gpu_tool._begin_results(folder, gpu)
-    (host,) = folder.iterdir()
-    assert json.loads(host.read_text()).items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()
+    for older in (gathered, folder):
+        older.mkdir()
+        (older / "nvcomp.json").write_text('{"rows": [1]}')
+    gpu_tool._begin_results(gathered, gpu)
+    (gathered / "kernels.json").write_text('{"rows": []}')
+    gpu_tool._publish(gathered, folder)
+    assert [path.name for path in folder.iterdir()] == ["nvcomp.json"]  # nothing new was measured
+    (gathered / "kernels.json").write_text('{"rows": [1]}')
+    (gathered / "pipeline.json.part").write_text("half")
+    gpu_tool._publish(gathered, folder)
+    assert {path.name for path in folder.iterdir()} == {"host.json", "kernels.json"}
+    host = json.loads((folder / "host.json").read_text())
+    assert host.items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()
+
+
+def test_run_ends_with_what_nobody_shall_overlook(
+    gpu_tool: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def python(code: str) -> list[str]:
+        return [sys.executable, "-c", code]
+
+    step = gpu_tool.Step
+    rows = python(f"open({str(tmp_path / 'new/kernels.json')!r}, 'w').write('{{\"rows\": [1]}}')")
+    steps = [
+        step("kernels", "benchmarks", rows),
+        step("tests", "tests", python(""), ["no_such_module"]),
+        step("pipeline", "benchmarks", python("raise SystemExit('no GPU')")),
+    ]
+    monkeypatch.setattr(gpu_tool, "_GATHERED", tmp_path / "new")
+    monkeypatch.setattr(gpu_tool, "_RESULTS", tmp_path / "results")
+    monkeypatch.setattr(gpu_tool, "_steps", lambda *_: steps)
+    monkeypatch.setattr(gpu_tool, "describe_gpu", lambda: ("NVIDIA T4", "535"))
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--data", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)  # where the summary has no script, and so fails
+    assert gpu_tool.main() == 1
+    alarms = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert alarms[:2] == [
+        "!! NOT RUN: tests: Python lacks no_such_module",
+        "!! FAILED: pipeline: no GPU",
+    ]
+    assert alarms[2].startswith("!! FAILED: summary: ")
+    published = tmp_path / "results/nvidia_t4"
+    assert {path.name for path in published.iterdir()} == {"host.json", "kernels.json"}
+
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--data", str(tmp_path), "--only", "tests"])
+    assert gpu_tool.main() == 1  # a test that cannot run is no pass
+    steps[1] = step("tests", "tests", python(""))
+    assert gpu_tool.main() == 0
