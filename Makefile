@@ -78,7 +78,7 @@ gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
 gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone
 	$(GPU) --only tests
 
-gpu-bench: build  ## on a GPU host: the benchmarks alone, about 7 minutes (estimated)
+gpu-bench: build  ## on a GPU host: the benchmarks alone, about 8 minutes (estimated)
 	$(GPU) --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.

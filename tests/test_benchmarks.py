@@ -664,7 +664,7 @@ def test_python_steps_name_their_modules(
         assert all(module in text for text in missing.values())
     assert "hypothesis, pytest" in missing["tests"]
     assert steps[-1].missing_extras() == "Python lacks pynvml"
-    assert steps[-1].command[-3:] == ["--minutes=5", "--rounds", "1"]
+    assert steps[-1].command[-3:] == ["--minutes=6", "--rounds", "1"]
 
 
 def test_absent_module_has_its_line(gpu_tool: Any) -> None:

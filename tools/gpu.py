@@ -94,7 +94,7 @@ def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[S
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
     pipeline = ["benchmarks/pipeline.py", "--device=mixed", f"--data={data}", f"--out={results}"]
-    pipeline += ["--minutes=5", *pipeline_options]
+    pipeline += ["--minutes=6", *pipeline_options]
     return [
         Step("compare", "tests", compare),
         Step("tests", "tests", [sys.executable, "-m", "pytest", "-q"], testing),
