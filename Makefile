@@ -3,8 +3,9 @@
 #   PYTHON=python3.12   Python to build the venv from
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
-#   PIPELINE="--threads 1 16 --rounds 1"   less of benchmarks/pipeline.py in `make gpu`
-#   L3_WHEELS=folder    no package index: take the wheels there and the host's own packages
+#   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
+#   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
+#                       packages, those on PYTHONPATH too
 
 PYTHON ?= python3
 DATA ?= ../shared/data
@@ -39,7 +40,7 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test gpu gpu-bench bench wheel lint sanitize clean
+.PHONY: help build demo test gpu gpu-test gpu-bench bench wheel lint sanitize clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -57,7 +58,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
 	$(SANITIZE)/l3_replay --encode 100
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZE)/site \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest --capture=sys -m "not dali and not cuda and not slow"
 
@@ -67,14 +68,18 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/memory.py
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 
-gpu gpu-bench: L3_CUDA_ARCHS = native
-gpu gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/gpu.py
+gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
+gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
+  $(PY) tools/gpu.py --data $(DATA) --pipeline="$(PIPELINE)"
 
 gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
-	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)"
+	$(GPU)
 
-gpu-bench: build  ## on a GPU host: the benchmarks alone
-	$(GPU) --data $(DATA) --pipeline="$(PIPELINE)" --only benchmarks
+gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone
+	$(GPU) --only tests
+
+gpu-bench: build  ## on a GPU host: the benchmarks alone, about 8 minutes (estimated)
+	$(GPU) --only benchmarks
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/

@@ -11,8 +11,11 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/cpu_decoder.h"
@@ -187,34 +190,99 @@ inline std::string JsonQuoted(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
+    quoted += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
   }
   return quoted + '"';
 }
 
-// Writes `fields`, JSON members such as "\"copy_gb_s\": 2100.0", beside the rows.
-inline void WriteBenchJson(const std::string& path, const std::string& gpu,
-                           const std::vector<std::string>& fields,
-                           const std::vector<BenchRow>& rows) {
-  std::ofstream file(path);
-  file << "{\n  \"gpu\": " << JsonQuoted(gpu);
-  for (const std::string& field : fields) file << ",\n  " << field;
-  file << ",\n  \"rows\": [";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const BenchRow& row = rows[i];
-    file << (i == 0 ? "\n" : ",\n") << "    {\"codec\": " << JsonQuoted(row.codec)
-         << ", \"file\": " << JsonQuoted(row.file) << ", \"width\": " << row.info.width_px
-         << ", \"height\": " << row.info.height_px
-         << ", \"channels\": " << unsigned{row.info.channels}
-         << ", \"sample_bits\": " << unsigned{row.info.sample_bits} << ", \"batch\": " << row.batch
-         << ", \"encoded_bytes\": " << row.encoded_bytes
-         << ", \"pixel_bytes\": " << row.pixel_bytes() << ", \"median_us\": " << row.median_us
-         << ", \"min_us\": " << row.min_us
-         << ", \"pixel_gb_s\": " << row.pixel_gigabytes_per_second() << "}";
+// What a benchmark has measured. Where a JSON file is asked for it is whole after every row, so
+// that a run which is cut short keeps its rows.
+class BenchReport {
+ public:
+  BenchReport(std::string json_path, std::string gpu)
+      : json_path_(std::move(json_path)), gpu_(std::move(gpu)) {}
+
+  const std::string& gpu() const { return gpu_; }
+
+  // A member of the JSON beside the rows: `value` is JSON.
+  void Set(const std::string& name, const std::string& value) {
+    members_[name] = value;
+    Write();
   }
-  file << "\n  ]\n}\n";
-  if (!file.flush()) throw std::runtime_error("cannot write " + path);
-}
+
+  // Prints the row, too.
+  void Add(const BenchRow& row) {
+    PrintRow(row);
+    rows_.push_back(row);
+    Write();
+  }
+
+  // Runs `time()`, which adds rows. What it throws is noted, so that other rows can follow.
+  template <typename Time>
+  void Try(const std::string& what, const Time& time) {
+    try {
+      time();
+    } catch (const std::bad_alloc& error) {
+      Note(what, error.what());
+    } catch (const std::exception& error) {
+      Note(what, error.what());
+      if (++broken_ == 1) first_broken_ = what + ": " + error.what();
+    }
+  }
+
+  // Throws if a row is missing for another reason than too little memory.
+  void RequireSound() const {
+    if (broken_ == 0) return;
+    throw std::runtime_error(std::to_string(broken_) + " not timed, first " + first_broken_);
+  }
+
+ private:
+  void Note(const std::string& what, const std::string& reason) {
+    std::printf("%s: not timed: %s\n", what.c_str(), reason.c_str());
+    failed_.emplace_back(what, reason);
+    Write();
+  }
+
+  // Replaces the file at once.
+  void Write() const {
+    if (json_path_.empty()) return;
+    const std::string part = json_path_ + ".part";
+    std::ofstream file(part);
+    file << "{\n  \"gpu\": " << JsonQuoted(gpu_);
+    for (const auto& [name, value] : members_) file << ",\n  " << JsonQuoted(name) << ": " << value;
+    file << ",\n  \"failed\": [";
+    for (size_t i = 0; i < failed_.size(); ++i) {
+      file << (i == 0 ? "\n" : ",\n") << "    {\"what\": " << JsonQuoted(failed_[i].first)
+           << ", \"reason\": " << JsonQuoted(failed_[i].second) << "}";
+    }
+    file << "\n  ],\n  \"rows\": [";
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const BenchRow& row = rows_[i];
+      file << (i == 0 ? "\n" : ",\n") << "    {\"codec\": " << JsonQuoted(row.codec)
+           << ", \"file\": " << JsonQuoted(row.file) << ", \"width\": " << row.info.width_px
+           << ", \"height\": " << row.info.height_px
+           << ", \"channels\": " << unsigned{row.info.channels}
+           << ", \"sample_bits\": " << unsigned{row.info.sample_bits}
+           << ", \"batch\": " << row.batch << ", \"encoded_bytes\": " << row.encoded_bytes
+           << ", \"pixel_bytes\": " << row.pixel_bytes() << ", \"median_us\": " << row.median_us
+           << ", \"min_us\": " << row.min_us
+           << ", \"pixel_gb_s\": " << row.pixel_gigabytes_per_second() << "}";
+    }
+    file << "\n  ]\n}\n";
+    file.close();
+    if (!file || std::rename(part.c_str(), json_path_.c_str()) != 0) {
+      throw std::runtime_error("cannot write " + json_path_);
+    }
+  }
+
+  std::string json_path_;
+  std::string gpu_;
+  std::map<std::string, std::string> members_;
+  std::vector<BenchRow> rows_;
+  std::vector<std::pair<std::string, std::string>> failed_;  // what, and why
+  size_t broken_ = 0;
+  std::string first_broken_;
+};
 
 // The main() of a benchmark: runs `run(options)`; 0 when done, 2 when it could not.
 template <typename Run>

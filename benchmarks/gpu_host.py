@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 try:
     import pynvml
 except ModuleNotFoundError:
     pynvml = None
 
+KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
-def describe_gpu() -> tuple[str, str] | None:
-    """Name and driver version of the first GPU, from nvidia-smi; None without one."""
+
+def _ask_nvidia_smi() -> tuple[str, str] | None:
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--id=0", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
+    if answer.returncode != 0 or ", " not in answer.stdout:
         return None
     name, driver = answer.stdout.strip().rsplit(", ", 1)
     return name, driver
 
 
+def _ask_cuda() -> tuple[str, str] | None:
+    """Name, and the CUDA release that the driver is for."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    if (
+        cuda.cuInit(0) != 0
+        or cuda.cuDeviceGet(ctypes.byref(device), 0) != 0
+        or cuda.cuDeviceGetName(name, len(name), device) != 0
+        or cuda.cuDriverGetVersion(ctypes.byref(version)) != 0
+    ):
+        return None
+    return name.value.decode(), f"for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def _kernel_module_version() -> str | None:
+    """Of the driver, where the kernel tells it; containers may hide it."""
+    text = KERNEL_MODULE.read_text() if KERNEL_MODULE.exists() else ""
+    found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
+    return found and found[0]
+
+
+def describe_gpu() -> tuple[str, str] | None:
+    """Name and driver version of the first GPU, None without one; with or without nvidia-smi."""
+    if (answer := _ask_nvidia_smi()) is not None:
+        return answer
+    if (answer := _ask_cuda()) is None:
+        return None
+    return answer[0], _kernel_module_version() or answer[1]
+
+
 class GpuUse:
-    """Watches the first GPU from its making on."""
+    """Watches the first GPU from its making on. Counts the kernels of all processes."""
 
     def __init__(self) -> None:
-        """Begins; without package nvidia-ml-py or a GPU there will be nothing to tell."""
+        """Begins; `why_not` says why there will be nothing to tell, and is empty otherwise."""
         self._begin_us = time.time_ns() // 1000
-        self._gpu = None
-        if pynvml is not None:
-            try:
-                pynvml.nvmlInit()
-                self._gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-            except pynvml.NVMLError:
-                pass
+        self.why_not = ""
+        if pynvml is None:
+            self.why_not = "Python lacks pynvml (package nvidia-ml-py)"
+            return
+        try:
+            pynvml.nvmlInit()
+            self._gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        except pynvml.NVMLError as error:
+            self.why_not = f"NVML: {error}"
 
-    def share(self) -> float | None:
-        """Share of the time since the beginning in which a kernel ran; None if unknown."""
-        if self._gpu is None:
-            return None
+    def samples(self) -> list[float]:
+        """NVML's samples so far, a few a second: shares of the time in which a kernel ran."""
+        if self.why_not:
+            return []
         try:
             _, samples = pynvml.nvmlDeviceGetSamples(
                 self._gpu, pynvml.NVML_GPU_UTILIZATION_SAMPLES, self._begin_us
             )
-        except pynvml.NVMLError:
-            return None
-        percents = [s.sampleValue.uiVal for s in samples if s.timeStamp > self._begin_us]
-        return sum(percents) / len(percents) / 100 if percents else None
+        except pynvml.NVMLError as error:
+            # Before the first sample, too, so this is no reason to give up.
+            if not isinstance(error, pynvml.NVMLError_NotFound):
+                self.why_not = f"NVML: {error}"
+            return []
+        return [s.sampleValue.uiVal / 100 for s in samples if s.timeStamp > self._begin_us]

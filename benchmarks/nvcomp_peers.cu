@@ -260,32 +260,27 @@ void Run(const BenchOptions& options) {
   std::vector<std::vector<uint8_t>> planes;
   for (const BenchImage& image : images) planes.push_back(Planes(image));
   if (options.host_only) return;
-  const std::string gpu = RequireGpu();
-  PrintHeading(gpu);
+  BenchReport report(options.json, RequireGpu());
+  nvcompProperties_t properties = {};
+  L3_NVCOMP_CHECK(nvcompGetProperties(&properties));
+  report.Set("nvcomp", std::to_string(properties.version));
+  PrintHeading(report.gpu());
   GpuTimer timer;
-  std::vector<BenchRow> rows;
   for (size_t i = 0; i < images.size(); ++i) {
     for (const Codec& codec : Codecs(images[i].view.info.sample_bits)) {
       for (size_t batch : options.batches) {
         const auto time = [&](const char* form, const std::vector<uint8_t>& samples) {
-          rows.push_back(TimeCodec(&timer, codec, form, images[i], samples, batch, options.repeat));
-          PrintRow(rows.back());
+          const std::string what = codec.name + ", " + form + ", " + images[i].name;
+          report.Try(what + ", batch " + std::to_string(batch), [&] {
+            report.Add(TimeCodec(&timer, codec, form, images[i], samples, batch, options.repeat));
+          });
         };
-        try {
-          time("raw", images[i].pixels);
-          time("planes", planes[i]);
-        } catch (const std::exception& error) {  // such as too little memory: the rest goes on
-          std::printf("%s, %s, batch %zu: %s\n", codec.name.c_str(), images[i].name.c_str(), batch,
-                      error.what());
-        }
+        time("raw", images[i].pixels);
+        time("planes", planes[i]);
       }
     }
   }
-  if (!options.json.empty()) {
-    nvcompProperties_t properties = {};
-    L3_NVCOMP_CHECK(nvcompGetProperties(&properties));
-    WriteBenchJson(options.json, gpu, {"\"nvcomp\": " + std::to_string(properties.version)}, rows);
-  }
+  report.RequireSound();
 }
 
 }  // namespace

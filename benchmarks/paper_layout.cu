@@ -125,28 +125,28 @@ void Run(const BenchOptions& options) {
         8.0 * static_cast<double>(files.back().file_bytes()) / info.width_px / info.height_px);
   }
   if (options.host_only) return;
-  const std::string gpu = RequireGpu();
-  PrintHeading(gpu);
+  BenchReport report(options.json, RequireGpu());
+  PrintHeading(report.gpu());
   GpuTimer timer;
-  std::vector<BenchRow> rows;
   for (size_t i = 0; i < images.size(); ++i) {
     for (size_t count : options.batches) {
       const auto time = [&](const char* codec, void (Batch::*launch)(cudaStream_t) const) {
-        const Batch batch(files[i], count);
-        const std::vector<double> times =
-            timer.Run(options.repeat, [&](cudaStream_t stream) { (batch.*launch)(stream); });
-        if (batch.DownloadPixels() != images[i].pixels) {
-          throw std::runtime_error(images[i].name + ": the GPU's pixels are wrong");
-        }
-        rows.push_back({codec, images[i].name, images[i].view.info, count,
-                        files[i].file_bytes() * count, times[times.size() / 2], times.front()});
-        PrintRow(rows.back());
+        report.Try(std::string(codec) + ", " + images[i].name + ", " + std::to_string(count), [&] {
+          const Batch batch(files[i], count);
+          const std::vector<double> times =
+              timer.Run(options.repeat, [&](cudaStream_t stream) { (batch.*launch)(stream); });
+          if (batch.DownloadPixels() != images[i].pixels) {
+            throw std::runtime_error("the GPU's pixels are wrong");
+          }
+          report.Add({codec, images[i].name, images[i].view.info, count,
+                      files[i].file_bytes() * count, times[times.size() / 2], times.front()});
+        });
       };
       time("paper's layout, an image", &Batch::LaunchEachImage);
       time("paper's layout, a batch", &Batch::LaunchAtOnce);
     }
   }
-  if (!options.json.empty()) WriteBenchJson(options.json, gpu, {}, rows);
+  report.RequireSound();
 }
 
 }  // namespace

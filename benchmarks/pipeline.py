@@ -6,7 +6,8 @@ Every format holds the same pixels; batches end in GPU memory for `mixed`, in ho
 for `cpu`. Formats take turns, round after round, each time in a pipeline of its own that
 warms up first; medians over the rounds count, ratios to PNG are of the same round. CPU
 seconds are those of the whole process. GPU time is the share of the time in which the
-first GPU ran a kernel, as NVML samples it (package nvidia-ml-py).
+first GPU ran a kernel, of any process, as NVML samples it (package nvidia-ml-py). Results
+are written after every round.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,10 @@ import matplotlib as mpl
 import numpy as np
 import nvidia.dali as dali
 from gpu_host import GpuUse, describe_gpu
+from gpu_images import noisy_gradient
 from nvidia.dali import fn, types
 from peers import PNG, Image, images, machine
-from report import RESULTS, markdown_table, write_results
+from report import RESULTS, markdown_table, save_results
 from rich.progress import track
 
 import l3dali
@@ -41,8 +43,11 @@ from l3dali._gpu import has_gpu
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
+USUAL_SET = "photo/large"
 WARM_UP = 3  # batches: one more than DALI prefetches
 CACHE_MB = 16384  # of GPU memory at most; it is taken as files come
+GPU_SAMPLES = 5  # of NVML in a turn: it goes on until it has them,
+LONGEST_TURN = 3  # and for so many times its length at most
 
 
 @dataclass(frozen=True)
@@ -63,16 +68,19 @@ class Turn:
     images_per_s: float
     cpu_s_per_1000: float
     gpu_ms_per_image: float | None  # None where it cannot be had
+    gpu_samples: int = 0  # that the above is a mean of
 
 
 @dataclass(frozen=True)
 class Row:
-    """A format at a number of threads: medians over the rounds, and their extremes."""
+    """A format in a configuration: medians over the rounds, and their extremes."""
 
     set: str
     format: str
     lossless: bool
     threads: int
+    batch: int
+    rounds: int
     images_per_s: float
     slowest_images_per_s: float
     fastest_images_per_s: float
@@ -80,8 +88,27 @@ class Row:
     cpu_s_per_1000: float
     png_cpu_ratio: float
     gpu_ms_per_image: float | None
+    gpu_samples: int  # of all rounds
     encoded_bytes: float  # an image, on average
     pixel_bytes: float
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a turn measures."""
+
+    format: Format
+    threads: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of a set after some rounds."""
+
+    rounds: int
+    rows: list[Row]
+    left_out: list[str]  # what was not measured, and why
 
 
 def _to_npy(image: Image) -> bytes:
@@ -161,27 +188,33 @@ def write_files(encoded: list[bytes], count: int, folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def take_turn(
-    fmt: Format, files: list[str], device: str, threads: int, batch: int, seconds: float
-) -> Turn:
+def take_turn(what: Configuration, files: list[str], device: str, seconds: float) -> Turn:
     """Runs a pipeline of its own for a while."""
-    pipe = dali.Pipeline(batch, threads, 0 if device == "mixed" else None)
+    pipe = dali.Pipeline(what.batch, what.threads, 0 if device == "mixed" else None)
     with pipe:
-        pipe.set_outputs(fmt.load(files, device))
-    epoch = math.ceil(len(files) / batch)
-    for _ in range(WARM_UP + (epoch if fmt.cached else 0)):
+        pipe.set_outputs(what.format.load(files, device))
+    epoch = math.ceil(len(files) / what.batch)
+    for _ in range(WARM_UP + (epoch if what.format.cached else 0)):
         pipe.run()
     gpu = GpuUse()
     begin, begin_cpu = time.perf_counter(), time.process_time()
     batches = 0
-    while batches == 0 or time.perf_counter() - begin < seconds:
-        pipe.run()
-        batches += 1
-    took, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
-    busy = gpu.share()
-    count = batches * batch
-    gpu_ms = None if busy is None or device != "mixed" else 1000 * busy * took / count
-    return Turn(count / took, 1000 * cpu / count, gpu_ms)
+    for length in range(1, LONGEST_TURN + 1):
+        while batches == 0 or time.perf_counter() - begin < length * seconds:
+            pipe.run()
+            batches += 1
+        took, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+        busy = gpu.samples() if device == "mixed" else []
+        if device != "mixed" or gpu.why_not or len(busy) >= GPU_SAMPLES:
+            break
+    count = batches * what.batch
+    gpu_ms = 1000 * statistics.mean(busy) * took / count if busy else None
+    return Turn(count / took, 1000 * cpu / count, gpu_ms, len(busy))
+
+
+def first_line(error: RuntimeError) -> str:
+    """What an error says first."""
+    return str(error).strip().split("\n")[0]
 
 
 def why_not(fmt: Format, files: list[str], original: Image, device: str) -> str:
@@ -192,29 +225,30 @@ def why_not(fmt: Format, files: list[str], original: Image, device: str) -> str:
             pipe.set_outputs(fmt.load(files[:1], device))
         (output,) = pipe.run()
     except RuntimeError as error:
-        return str(error).strip().splitlines()[0]
+        return first_line(error)
     same = np.array_equal(np.asarray(output.as_cpu()[0]), original)
     return "does not give back the pixels" if fmt.lossless and not same else ""
 
 
 def summarise(
     name: str,
-    fmt: Format,
-    threads: int,
+    what: Configuration,
     turns: list[Turn],
     png: list[Turn],
     encoded_bytes: float,
     pixel_bytes: float,
 ) -> Row:
-    """The row of a format from its turns and PNG's of the same rounds."""
+    """The row of a configuration from its turns and PNG's of the same rounds."""
     rates = [turn.images_per_s for turn in turns]
     gpu = [turn.gpu_ms_per_image for turn in turns if turn.gpu_ms_per_image is not None]
-    pairs = list(zip(turns, png, strict=True))
+    pairs = list(zip(turns, png, strict=False))  # one that failed has fewer, of the first rounds
     return Row(
         set=name,
-        format=fmt.name,
-        lossless=fmt.lossless,
-        threads=threads,
+        format=what.format.name,
+        lossless=what.format.lossless,
+        threads=what.threads,
+        batch=what.batch,
+        rounds=len(turns),
         images_per_s=statistics.median(rates),
         slowest_images_per_s=min(rates),
         fastest_images_per_s=max(rates),
@@ -222,15 +256,22 @@ def summarise(
         cpu_s_per_1000=statistics.median(turn.cpu_s_per_1000 for turn in turns),
         png_cpu_ratio=statistics.median(p.cpu_s_per_1000 / t.cpu_s_per_1000 for t, p in pairs),
         gpu_ms_per_image=statistics.median(gpu) if gpu else None,
+        gpu_samples=sum(turn.gpu_samples for turn in turns),
         encoded_bytes=encoded_bytes,
         pixel_bytes=pixel_bytes,
     )
 
 
-def measure_set(
-    name: str, originals: list[Image], args: argparse.Namespace
-) -> tuple[list[Row], list[str]]:
-    """All formats at all numbers of threads on the images of one set; and those left out."""
+def plan_round(chosen: list[Format], threads: list[int], batches: list[int]) -> list[Configuration]:
+    """All formats at all threads with the first batch; L3 and PNG at most threads with the rest."""
+    few = [fmt for fmt in chosen if fmt.name == PNG.name or fmt.name.startswith("L3")]
+    plan = [Configuration(fmt, n, batches[0]) for n in threads for fmt in chosen]
+    return plan + [Configuration(fmt, max(threads), n) for n in batches[1:] for fmt in few]
+
+
+def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> Iterator[Progress]:
+    """All configurations on the images of one set; yields after each round."""
+    began = time.monotonic()
     chosen = formats(args.device)
     encoded = {
         fmt.name: [bytes(fmt.encode(image)) for image in track(originals, fmt.name)]
@@ -238,7 +279,7 @@ def measure_set(
     }
     if args.device == "mixed" and not has_gpu():
         raise SystemExit("no GPU, so nothing was timed; --device cpu needs none")
-    turns: dict[tuple[str, int], list[Turn]] = {}
+    turns: dict[Configuration, list[Turn]] = {}
     with tempfile.TemporaryDirectory() as folder:
         files = {
             fmt: write_files(contents, args.files, Path(folder, str(i)))
@@ -247,28 +288,49 @@ def measure_set(
         reasons = {
             fmt.name: why_not(fmt, files[fmt.name], originals[0], args.device) for fmt in chosen
         }
-        chosen = [fmt for fmt in chosen if not reasons[fmt.name]]
         if reasons[PNG.name]:
             raise SystemExit(f"{PNG.name}, which all are compared with: {reasons[PNG.name]}")
-        rounds = itertools.product(range(args.rounds), args.threads, chosen)
-        steps = args.rounds * len(args.threads) * len(chosen)
-        for _, threads, fmt in track(rounds, name, total=steps):
-            turn = take_turn(fmt, files[fmt.name], args.device, threads, args.batch, args.seconds)
-            turns.setdefault((fmt.name, threads), []).append(turn)
-    rows = [
+        left_out = [f"{fmt} ({reason})" for fmt, reason in reasons.items() if reason]
+        chosen = [fmt for fmt in chosen if not reasons[fmt.name]]
+        plan = plan_round(chosen, args.threads, args.batch)
+        for done in range(1, args.rounds + 1):
+            for what in track(list(plan), f"{name}, round {done}"):
+                try:
+                    turn = take_turn(what, files[what.format.name], args.device, args.seconds)
+                except RuntimeError as error:  # such as too little memory: the rest goes on
+                    plan.remove(what)
+                    at = f"{what.threads} threads, batch {what.batch}"
+                    left_out.append(f"{what.format.name}, {at} ({first_line(error)})")
+                else:
+                    turns.setdefault(what, []).append(turn)
+            yield Progress(done, rows_of(name, chosen, turns, encoded, originals), list(left_out))
+            minutes = (time.monotonic() - began) / 60
+            if minutes / done * (done + 1) > args.minutes:
+                break
+
+
+def rows_of(
+    name: str,
+    chosen: list[Format],
+    turns: dict[Configuration, list[Turn]],
+    encoded: dict[str, list[bytes]],
+    originals: list[Image],
+) -> list[Row]:
+    """The rows so far, by format; those without turns of PNG to compare with are left out."""
+    png = {(w.threads, w.batch): t for w, t in turns.items() if w.format.name == PNG.name}
+    return [
         summarise(
             name,
-            fmt,
-            threads,
-            turns[fmt.name, threads],
-            turns[PNG.name, threads],
+            what,
+            of_what,
+            png[what.threads, what.batch],
             statistics.mean(map(len, encoded[fmt.name])),
             statistics.mean(image.nbytes for image in originals),
         )
         for fmt in chosen
-        for threads in args.threads
+        for what, of_what in turns.items()
+        if what.format is fmt and (what.threads, what.batch) in png
     ]
-    return rows, [f"{fmt}: {reason}" for fmt, reason in reasons.items() if reason]
 
 
 def rounded(number: float) -> str:
@@ -280,14 +342,21 @@ def rounded(number: float) -> str:
 
 def page(rows: list[Row]) -> str:
     """The tables, one a set."""
-    head = ["format", "threads", "ratio", "images/s", "slowest to fastest", "MB/s of pixels"]
-    head += ["x PNG", "CPU s per 1,000 images", "PNG's CPU time / its", "GPU ms an image"]
+    head = ["format", "threads", "batch", "ratio", "images/s", "slowest to fastest"]
+    head += [
+        "MB/s of pixels",
+        "x PNG",
+        "CPU s per 1,000 images",
+        "PNG's CPU time / its",
+        "GPU ms an image",
+    ]
     text = ""
     for name, of_set in itertools.groupby(rows, lambda row: row.set):
         table = [
             [
                 row.format if row.lossless else f"{row.format} (lossy)",
                 f"{row.threads}",
+                f"{row.batch}",
                 f"{row.pixel_bytes / row.encoded_bytes:.2f}",
                 rounded(row.images_per_s),
                 f"{rounded(row.slowest_images_per_s)} to {rounded(row.fastest_images_per_s)}",
@@ -303,6 +372,11 @@ def page(rows: list[Row]) -> str:
     return text
 
 
+def labelled(row: Row, usual_batch: int) -> str:
+    """The format, and the batch if it is not the usual one."""
+    return row.format if row.batch == usual_batch else f"{row.format}, batch {row.batch}"
+
+
 def draw(rows: list[Row], title: str, path: Path) -> None:
     """For each set: throughput and CPU time by format at the most threads; then by threads."""
     sets = list(dict.fromkeys(row.set for row in rows))
@@ -311,12 +385,15 @@ def draw(rows: list[Row], title: str, path: Path) -> None:
     for (rates, cpu, lines), name in zip(axes, sets, strict=True):
         of_set = [row for row in rows if row.set == name]
         threads = sorted({row.threads for row in of_set})
-        for fmt in dict.fromkeys(row.format for row in of_set):
-            of_format = {row.threads: row for row in of_set if row.format == fmt}
-            lines.plot(threads, [of_format[n].images_per_s for n in threads], marker="o", label=fmt)
+        labels = {row: labelled(row, of_set[0].batch) for row in of_set}
+        for label in dict.fromkeys(labels.values()):
+            of_format = {row.threads: row for row in of_set if labels[row] == label}
+            counts = [n for n in threads if n in of_format]
+            lines.plot(counts, [of_format[n].images_per_s for n in counts], marker="o", label=label)
             color = lines.lines[-1].get_color()
-            rates.barh(fmt, of_format[threads[-1]].images_per_s, color=color)
-            cpu.barh(fmt, of_format[threads[-1]].cpu_s_per_1000, color=color)
+            if threads[-1] in of_format:
+                rates.barh(label, of_format[threads[-1]].images_per_s, color=color)
+                cpu.barh(label, of_format[threads[-1]].cpu_s_per_1000, color=color)
         rates.set(xscale="log", xlabel=f"images/s, {threads[-1]} threads", title=f"{name}, {title}")
         cpu.set(xscale="log", xlabel=f"CPU s per 1,000 images, {threads[-1]} threads")
         lines.set(yscale="log", ylabel="images/s", xlabel="threads", xticks=threads)
@@ -342,19 +419,83 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the sets")
-    parser.add_argument("--sets", nargs="+", default=["photo/large"])
+    parser.add_argument("--sets", nargs="+", help="default: photo/large, or else a gradient")
     parser.add_argument("--device", choices=["cpu", "mixed"], help="default: mixed with a GPU")
-    parser.add_argument("--threads", type=positive, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--batch", type=positive, default=32)
+    parser.add_argument(
+        "--threads", type=positive, nargs="+", help="default: 1 2 4 8 16; mixed: 1 4 16"
+    )
+    parser.add_argument(
+        "--batch",
+        type=positive,
+        nargs="+",
+        help="default: 32; mixed: 32 128. Others than the first for L3 and PNG at most threads",
+    )
     parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="no more rounds of a set than these will probably hold, but one",
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     parser.add_argument("--files", type=positive, default=256, help="of each format")
     parser.add_argument("--images", type=positive, help="of each set; default: all")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
-    args.files = max(args.files, args.batch)
     args.device = args.device or ("mixed" if has_gpu() else "cpu")
+    args.threads = args.threads or ([1, 4, 16] if args.device == "mixed" else [1, 2, 4, 8, 16])
+    args.batch = args.batch or ([32, 128] if args.device == "mixed" else [32])
+    args.threads, args.batch = (list(dict.fromkeys(n)) for n in (args.threads, args.batch))
+    args.files = max(args.files, *args.batch)
     return args
+
+
+def read_sets(args: argparse.Namespace) -> dict[str, list[Image]]:
+    """The images by set; without photographs, and none asked for, one noisy gradient."""
+    sets = {
+        name: [image for _, image in itertools.islice(images(args.data, name), args.images)]
+        for name in args.sets or [USUAL_SET]
+    }
+    for name, originals in sets.items():
+        if not originals and args.sets:
+            raise SystemExit(f"no images in {args.data / name}")
+    return sets if any(sets.values()) else {"gradient": [noisy_gradient(1024, 2048)]}
+
+
+def idle_gpu_share() -> str:
+    """What NVML says of a second in which this process leaves the GPU alone."""
+    gpu = GpuUse()
+    time.sleep(1)
+    busy = gpu.samples()
+    if gpu.why_not or not busy:
+        return f"GPU time was not measured: {gpu.why_not or 'no samples'}."
+    return f"Before it began the GPU was busy for {100 * statistics.mean(busy):.0f} % of a second."
+
+
+def write(
+    args: argparse.Namespace, host: str, sets: dict[str, list[Image]], parts: list[Progress]
+) -> str:
+    """Writes pipeline_<device>.md and .json; returns the page."""
+    rows = [row for part in parts for row in part.rows]
+    counts = (f"{len(originals)} images of {name}" for name, originals in sets.items())
+    left_out = [
+        f"{what}, on {name}"
+        for name, part in zip(sets, parts, strict=False)
+        for what in part.left_out
+    ]
+    batches = " and ".join(map(str, args.batch))
+    text = (
+        f"{host} Files in the page cache to decoded batches of {batches} "
+        f"through DALI, device={args.device!r}; {args.files} files of each format "
+        f"({', '.join(counts)}). "
+        f"Formats in turn, {' and '.join(str(part.rounds) for part in parts)} rounds of "
+        f"{args.seconds:g} s, medians. "
+        f"Load {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, this run included.\n"
+        + "".join(f"\nNot measured: {what}.\n" for what in left_out)
+        + page(rows)
+    )
+    data = {"host": host, "left_out": left_out, "rows": [asdict(row) for row in rows]}
+    return save_results(f"pipeline_{args.device}", "DALI pipelines", text, data, args.out)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -362,31 +503,22 @@ def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     # OpenCV would warn of every JPEG 2000 image that its colours are not named.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
-    rows: list[Row] = []
-    left_out: list[str] = []
-    counts: list[str] = []
-    for name in args.sets:
-        originals = [image for _, image in itertools.islice(images(args.data, name), args.images)]
-        if not originals:
-            raise SystemExit(f"no images in {args.data / name}")
-        measured, unmeasured = measure_set(name, originals, args)
-        rows += measured
-        counts.append(f"{len(originals)} images of {name}")
-        left_out += [f"\nNot measured on {name}: {what}.\n" for what in unmeasured]
-    gpu = describe_gpu() if args.device == "mixed" else None
-    host = f"{machine()}, DALI {dali.__version__}" + (f", {gpu[0]}, driver {gpu[1]}" if gpu else "")
-    text = (
-        f"{host}. Files in the page cache to decoded batches of "
-        f"{args.batch} through DALI, device={args.device!r}; {args.files} files of each format "
-        f"({', '.join(counts)}). "
-        f"Formats in turn, {args.rounds} rounds of {args.seconds:g} s, medians. "
-        f"Load {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, this run included.\n"
-        + "".join(left_out)
-        + page(rows)
-    )
-    name = f"pipeline_{args.device}"
-    write_results(name, "DALI pipelines", text, {"rows": [asdict(row) for row in rows]}, args.out)
-    draw(rows, f"device={args.device!r}", args.out / f"{name}.png")
+    sets = read_sets(args)
+    host = f"{machine()}, DALI {dali.__version__}"
+    if args.device == "mixed" and (gpu := describe_gpu()) is not None:
+        host += f", {gpu[0]}, driver {gpu[1]}. {idle_gpu_share()}"
+    else:
+        host += "."
+    parts: list[Progress] = []
+    for name, originals in sets.items():
+        for progress in measure_set(name, originals, args):
+            text = write(args, host, sets, [*parts, progress])
+        parts.append(progress)
+    print(text)
+    rows = [row for part in parts for row in part.rows]
+    if not rows:
+        raise SystemExit("nothing could be timed")
+    draw(rows, f"device={args.device!r}", args.out / f"pipeline_{args.device}.png")
 
 
 if __name__ == "__main__":

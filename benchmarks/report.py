@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,19 +17,26 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The same on the terminal; in a log, wide enough not to break lines."""
-    table = Table(title=title, title_justify="left")
-    for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i == 0 else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    """The same on the terminal, in columns; without rich, which a GPU host may lack."""
+    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+    print(f"\n{title}")
+    for line in (head, *rows) if rows else ():
+        cells = [line[0].ljust(widths[0])]
+        cells += [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
+        print("  ".join(cells).rstrip())
 
 
-def write_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> None:
-    """Writes `name`.md and `name`.json, and prints the former."""
+def save_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> str:
+    """Writes `name`.md and `name`.json; returns the former."""
     out.mkdir(parents=True, exist_ok=True)
     page = f"# {title}\n\n{text}"
     (out / f"{name}.md").write_text(page)
-    (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    print(page)
+    part = out / f"{name}.json.part"
+    part.write_text(json.dumps(data, indent=1) + "\n")
+    part.replace(out / f"{name}.json")  # so that it is whole, whatever happens
+    return page
+
+
+def write_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> None:
+    """The same, and prints the page."""
+    print(save_results(name, title, text, data, out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -87,6 +88,17 @@ def test_paper_layout_passes_over_16_bits(write: Callable[[str, Any], Path]) -> 
 
 
 @pytest.mark.dali
+def test_rows_are_named_by_mode(write: Callable[[str, Any], Path]) -> None:
+    # No tile of it is a rans tile, as in label maps of rans mode.
+    names = ("map.rans", "map.packed", ".rans", "rans")
+    files = [write(name, np.zeros((9, 9, 3), np.uint8)) for name in names]
+    done = _run("kernels", "--host-only", *files)
+    assert done.stdout.splitlines() == [
+        *("L3 rans: map.rans.l3", "L3 packed: map.packed.l3", "L3: .rans.l3", "L3: rans.l3")
+    ]
+
+
+@pytest.mark.dali
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_says_that_there_is_no_gpu(name: str, write: Callable[[str, Any], Path]) -> None:
@@ -126,6 +138,7 @@ PIPELINE_ROW: dict[str, Any] = {
     "set": "photo/large",
     "format": "L3 rans",
     "threads": 16,
+    "batch": 32,
     "images_per_s": 10000.0,
     "times_png": 30.0,
     "cpu_s_per_1000": 0.2,
@@ -151,36 +164,168 @@ def test_usual_rows(benchmarks: Callable[[str], ModuleType]) -> None:
 def test_summary_of_a_gpu(
     benchmarks: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "rows": [_row("L3 rans")]}
+    mixed = {"images": 8, "copies": 32, "median_us": 90.0, "pixel_gb_s": 700.0}
+    mixed |= {"alone_us": 95.0, "alone_gb_s": 660.0}
+    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "mixed": [mixed]}
+    kernels |= {"rows": [_large("L3 rans", 32)]}
+    kernels |= {"failed": [{"what": "photo, batch 256", "reason": "out of memory"}]}
     host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
     for name, content in {
         "host": host,
         "kernels": kernels,
         "paper_layout": {"rows": [_row("paper's layout, a batch", pixel_gb_s=80.0)]},
-        "pipeline_mixed": {"rows": [PIPELINE_ROW]},
+        "pipeline_mixed": {"left_out": ["HTJ2K (no), on x"], "rows": [PIPELINE_ROW]},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
 
-    assert benchmarks("gpu_summary").summarise(tmp_path) == "nvcomp"
+    benchmarks("gpu_summary").summarise(tmp_path)
     page = (tmp_path / "kernels.md").read_text()
     assert "NVIDIA Test, driver 580, 2026-01-01" in page
     assert "| L3 rans | photo | 32 | 2.00 | 500.0 | 4.0 | 19 |" in page
     assert page.index("L3 rans") < page.index("paper's layout")
+    assert "| 8 | 32 | 90.0 | 700.0 | 95.0 | 660.0 |" in page
     assert (tmp_path / "kernels.png").stat().st_size > 0
     assert "paper's layout" in capsys.readouterr().out
+
+    summary = (tmp_path / "summary.md").read_text()
+    target = (
+        "| kernel, rans, RGB8 2048x1024, batch 32 | photo | >= 400 GB/s of pixels | 500 | met |"
+    )
+    assert target in summary
+    assert "| - | < 150 us | - | not measured |" in summary
+    assert "| >= 80 % of upload | 40 | NOT MET |" in summary
+    assert "ahead of 1 of 1 rows" in summary
+    assert summary.endswith(
+        "## Not measured\n\n* kernels: photo, batch 256: out of memory\n* nvcomp\n"
+        "* pipeline_mixed: HTJ2K (no), on x\n"
+    )
+    data = json.loads((tmp_path / "summary.json").read_text())
+    assert data["host"] == host
+    assert [t["met"] for t in data["targets"]].count(True) == 3  # x PNG and cores too
+    assert data["peers"][0]["outcome"] == "ahead"
+    assert data["pipelines"][0]["cpu_s_per_encoded_gb"] == pytest.approx(0.1)
+    assert data["mixed"] == [mixed]
+
+
+def test_summary_needs_no_matplotlib(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
+    kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0}
+    (tmp_path / "host.json").write_text(json.dumps(host))
+    (tmp_path / "kernels.json").write_text(json.dumps(kernels | {"rows": [_large("L3 rans", 1)]}))
+    summary = benchmarks("gpu_summary")
+    monkeypatch.setattr(summary.importlib.util, "find_spec", lambda name: None)
+    summary.summarise(tmp_path)
+    assert "Python lacks matplotlib" in capsys.readouterr().out
+    assert not (tmp_path / "kernels.png").exists()
+    assert (tmp_path / "summary.md").exists()
+
+
+def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
+    numbers = benchmarks("gpu_verdict").pipeline_numbers
+    # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
+    row = numbers(PIPELINE_ROW, 50.0)
+    assert (row["encoded_gb_s"], row["upload_percent"], row["cpu_cores"]) == (20, 40, 2)
+    assert row["cpu_s_per_encoded_gb"] == pytest.approx(0.1)
+    assert row["cpu_s_per_pixel_gb"] == pytest.approx(0.2 / 6)
+    assert numbers(PIPELINE_ROW, None)["upload_percent"] is None
+    for name in ("PNG -6", "JPEG 95", "HTJ2K", "JPEG 2000", "L3 rans, cached"):
+        assert numbers(PIPELINE_ROW | {"format": name}, 50.0)["upload_percent"] is None
+    assert numbers(PIPELINE_ROW | {"format": "raw (numpy)"}, 50.0)["upload_percent"] == 40
 
 
 def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
     few = PIPELINE_ROW | {"threads": 1}
-    # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
-    assert benchmarks("gpu_summary").pipeline_table([few, PIPELINE_ROW], 50.0) == [
-        ["L3 rans", "16", "10000", "30.0", "20.00", "40", "2.0", "-"]
+    numbers = [benchmarks("gpu_verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
+    assert benchmarks("gpu_summary").pipeline_table(numbers) == [
+        ["L3 rans", "16", "32", "10000", "30.0", "20.00", "40", "2.00", "0.033", "0.100", "-"]
     ]
 
 
+def _large(codec: str, batch: int, **changes: Any) -> dict[str, Any]:
+    size = {"width": 2048, "height": 1024, "channels": 3, "sample_bits": 8}
+    return _row(codec, batch=batch) | size | changes
+
+
+def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+    rows = [
+        _large("L3 packed", 32, pixel_gb_s=1200.0),
+        _large("L3 rans", 32, pixel_gb_s=399.0),
+        _large("L3 rans", 1, median_us=150.0),
+        _large("L3 packed", 256, width=500, height=375, pixel_gb_s=900.0),
+        _large("L3 packed", 1, sample_bits=16, median_us=1.0),  # another kind
+    ]
+    targets = benchmarks("gpu_verdict").kernel_targets(rows)
+    assert [(t.measured, t.met) for t in targets] == [
+        *((1200, True), (399, False)),
+        *((None, None), (150, False)),  # one image: under 150
+        *((75, True), (None, None)),
+    ]
+    assert [t.where for t in targets[:3]] == ["photo", "photo", ""]
+
+
+def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+    verdict = benchmarks("gpu_verdict")
+    cached = {"format": "L3 rans, cached", "times_png": 60.0, "cpu_s_per_1000": 0.02}
+    rows = [
+        PIPELINE_ROW,
+        PIPELINE_ROW | {"batch": 128, "images_per_s": 20001.0, "times_png": 50.0},  # the fastest
+        PIPELINE_ROW | {"threads": 8, "batch": 128, "images_per_s": 99999.0},
+        PIPELINE_ROW | cached,
+    ]
+    targets = verdict.pipeline_targets([verdict.pipeline_numbers(row, 50.0) for row in rows])
+    assert {t.met for t in targets[:5]} == {None}  # packed
+    assert [t.what for t in targets[7:9]] == [
+        *("pipeline, rans, 16 threads", "pipeline, rans, cached, 16 threads")
+    ]
+    assert [(t.measured, t.met, t.where) for t in targets[5:]] == [
+        (50, True, "photo/large, batch 128"),
+        (pytest.approx(80.004), True, "photo/large, batch 128"),
+        (pytest.approx(4.0002), False, "photo/large, batch 128"),
+        (60, True, "photo/large, batch 32"),
+        (pytest.approx(0.2), False, "photo/large, batch 32"),
+    ]
+
+
+def test_targets_without_pipelines(benchmarks: Callable[[str], ModuleType]) -> None:
+    targets = benchmarks("gpu_verdict").pipeline_targets([])
+    assert [t.met for t in targets] == [None] * 10
+
+
+def test_l3_is_ahead_where_it_is_as_dense_and_faster(
+    benchmarks: Callable[[str], ModuleType],
+) -> None:
+    verdict = benchmarks("gpu_verdict")
+    point = verdict.Point
+    packed, rans = point("L3 packed", "photo", 2.0, 1000.0), point("L3 rans", "photo", 2.5, 400.0)
+    elsewhere = point("L3 rans", "mask", 99.0, 9999.0)
+    peers = {
+        point("equal density", "photo", 2.0, 999.0): (packed, "ahead"),
+        point("faster", "photo", 1.5, 2000.0): (packed, "slower"),
+        point("between", "photo", 2.2, 500.0): (rans, "slower"),
+        point("slow", "photo", 2.2, 399.0): (rans, "ahead"),
+        point("denser", "photo", 3.0, 1.0): (rans, "less dense"),
+    }
+    verdicts = verdict.judge([*peers, point("alone", "icon", 1, 1)], [packed, rans, elsewhere])
+    assert [(v.l3, v.outcome) for v in verdicts] == list(peers.values())
+    assert verdicts[1].times == 0.5
+
+
+def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) -> None:
+    verdict = benchmarks("gpu_verdict")
+    formats = ("PNG -6", "L3 rans", "L3 rans, cached")
+    rows = [verdict.pipeline_numbers(PIPELINE_ROW | {"format": f}, 50.0) for f in formats]
+    peers, l3 = verdict.pipeline_points(rows)
+    assert ([p.codec for p in peers], [p.codec for p in l3]) == (["PNG -6"], ["L3 rans"])
+    assert peers[0].gb_s == 60
+
+
 def test_summary_without_results(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    missing = benchmarks("gpu_summary").summarise(tmp_path)
-    assert missing == "kernels, paper_layout, nvcomp, pipeline_mixed"
+    assert benchmarks("gpu_summary").summarise(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,10 +345,13 @@ def test_pipeline_rows_are_medians(benchmarks: Callable[[str], ModuleType]) -> N
     pipeline = benchmarks("pipeline")
     png = [pipeline.Turn(10, 8, None), pipeline.Turn(20, 8, None), pipeline.Turn(40, 8, None)]
     turns = [pipeline.Turn(30, 4, 1), pipeline.Turn(40, 2, 3), pipeline.Turn(200, 1, 2)]
-    row = pipeline.summarise("set", pipeline.formats("cpu")[0], 2, turns, png, 1.0, 3.0)
+    what = pipeline.Configuration(pipeline.formats("cpu")[0], 2, 32)
+    row = pipeline.summarise("set", what, turns, png, 1.0, 3.0)
     assert (row.images_per_s, row.slowest_images_per_s, row.fastest_images_per_s) == (40, 30, 200)
     assert row.times_png == 3  # of 3, 2 and 5
     assert (row.cpu_s_per_1000, row.png_cpu_ratio, row.gpu_ms_per_image) == (2, 4, 2)
+    # One that failed in the second round: its first is compared with PNG's first.
+    assert pipeline.summarise("set", what, turns[:1], png, 1.0, 3.0).times_png == 3
 
 
 @pytest.mark.dali
@@ -228,6 +376,135 @@ def test_pipeline_runs_and_reports(
     assert "JPEG 95 (lossy)" in page
     assert rows[0]["times_png"] == 1
     assert (tmp_path / "pipeline_cpu.png").stat().st_size > 0
+
+
+@pytest.fixture
+def small_run(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], Any]:
+    """Runs pipeline.py on one image, the time of its turns made up; returns rows and page."""
+    pipeline = benchmarks("pipeline")
+    monkeypatch.setattr(pipeline, "noisy_gradient", lambda h, w: np.zeros((9, 9, 3), np.uint8))
+    monkeypatch.setattr(pipeline, "take_turn", lambda *_: pipeline.Turn(10, 1, None))
+
+    def run(arguments: str) -> Any:
+        paths = ["--data", str(tmp_path), "--out", str(tmp_path)]
+        pipeline.main([*paths, *f"--device cpu --files 4 {arguments}".split()])
+        rows = json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]
+        return rows, (tmp_path / "pipeline_cpu.md").read_text()
+
+    return run
+
+
+@pytest.mark.dali
+def test_pipeline_needs_no_photographs(small_run: Callable[[str], Any]) -> None:
+    rows, page = small_run("--threads 1 --rounds 1")
+    assert {row["set"] for row in rows} == {"gradient"}
+    assert "1 images of gradient" in page
+
+
+@pytest.mark.dali
+def test_pipeline_batches(small_run: Callable[[str], Any]) -> None:
+    rows, page = small_run("--threads 1 2 --batch 2 4 --rounds 1")
+    at = [(row["threads"], row["batch"]) for row in rows if row["format"] == "L3 rans"]
+    assert at == [(1, 2), (2, 2), (2, 4)]
+    others = {row["format"] for row in rows if row["batch"] == 4}
+    assert others == {"PNG -6", "L3 packed", "L3 rans"}
+    assert "batches of 2 and 4" in page
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(("minutes", "rounds"), [("0", 1), ("9", 3)])
+def test_pipeline_keeps_to_its_time(
+    small_run: Callable[[str], Any], minutes: str, rounds: int
+) -> None:
+    rows, page = small_run(f"--threads 1 --minutes {minutes}")
+    assert {row["rounds"] for row in rows} == {rounds}
+    assert f"in turn, {rounds} rounds of" in page
+
+
+@pytest.mark.dali
+def test_turn_that_fails_leaves_the_others(
+    small_run: Callable[[str], Any],
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = benchmarks("pipeline")
+
+    def fail_once_warm(what: Any, *_: Any) -> Any:
+        turns.append(what)
+        if what.format.name == "L3 rans" and what.batch == 4 and turns.count(what) == 2:
+            raise RuntimeError("out of memory\nstack trace")
+        return pipeline.Turn(10, 1, None)
+
+    turns: list[Any] = []
+    monkeypatch.setattr(pipeline, "take_turn", fail_once_warm)
+    rows, page = small_run("--threads 2 --batch 2 4")
+    rounds = {(row["format"], row["batch"]): row["rounds"] for row in rows}
+    assert (rounds["L3 rans", 4], rounds["L3 rans", 2], rounds["L3 packed", 4]) == (1, 3, 3)
+    assert "Not measured: L3 rans, 2 threads, batch 4 (out of memory), on gradient.\n" in page
+
+
+@pytest.mark.dali
+def test_rounds_are_written_as_they_end(
+    small_run: Callable[[str], Any],
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    pipeline = benchmarks("pipeline")
+
+    def stop(what: Any, *_: Any) -> Any:
+        turns.append(what)
+        if turns.count(what) == 2:
+            raise KeyboardInterrupt
+        return pipeline.Turn(10, 1, None)
+
+    turns: list[Any] = []
+    monkeypatch.setattr(pipeline, "take_turn", stop)
+    with pytest.raises(KeyboardInterrupt):
+        small_run("--threads 1")
+    assert len(json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]) == len(turns) - 1
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(
+    ("samples_each", "why_not", "expected_s"),
+    [(5, "", 0.05), (3, "", 0.1), (1, "", 0.15), (0, "Python lacks pynvml", 0.05)],
+)
+def test_turn_waits_for_samples_of_the_gpu(
+    benchmarks: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    samples_each: int,
+    why_not: str,
+    expected_s: float,
+) -> None:
+    pipeline = benchmarks("pipeline")
+    clock = itertools.count()
+
+    class Pipe:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+        def set_outputs(self, *_: object) -> None: ...
+        def run(self) -> None: ...
+
+    class GpuUse:
+        def __init__(self) -> None:
+            self.why_not = why_not
+            self.count = 0
+
+        def samples(self) -> list[float]:
+            self.count += samples_each
+            return [0.5] * self.count
+
+    monkeypatch.setattr(pipeline.dali, "Pipeline", lambda *_: Pipe())
+    monkeypatch.setattr(pipeline, "GpuUse", GpuUse)
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: next(clock) / 1000)
+    fmt = pipeline.Format("any", bytes, lambda files, device: files)
+    turn = pipeline.take_turn(pipeline.Configuration(fmt, 1, 2), ["a"], "mixed", 0.05)
+    assert turn.gpu_samples == samples_each * round(expected_s / 0.05)
+    # Half of the time: of 2 images a millisecond, as the clock says, a quarter each.
+    assert turn.gpu_ms_per_image == (None if why_not else pytest.approx(0.25, rel=0.1))
 
 
 @pytest.mark.dali
@@ -275,12 +552,38 @@ def test_pipeline_refuses(
     assert complaint in f"{stop.value} {capsys.readouterr().err}"
 
 
+class FakeCuda:
+    """CUDA's driver as ctypes shows it, with one GPU."""
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return flags
+
+    def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802
+        return number
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
+        name.value = b"NVIDIA H200"
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 12080
+        return 0
+
+
+KERNEL_MODULE = """\
+NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (a@b)
+GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)
+"""
+
+
 @pytest.mark.parametrize(
-    ("script", "described"),
+    ("script", "cuda", "kernel_module", "described"),
     [
-        ("echo 'NVIDIA H200, 580.65.06'", ("NVIDIA H200", "580.65.06")),
-        ("echo 'NVIDIA-SMI has failed'; exit 9", None),
-        (None, None),
+        ("echo 'NVIDIA H200, 580.65.06'", False, "", ("NVIDIA H200", "580.65.06")),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", False, "", None),
+        (None, False, "", None),
+        (None, True, KERNEL_MODULE, ("NVIDIA H200", "580.65.06")),
+        ("echo 'no devices'", True, "", ("NVIDIA H200", "for CUDA 12.8")),
     ],
 )
 def test_gpu_is_described(
@@ -288,13 +591,34 @@ def test_gpu_is_described(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     script: str | None,
+    cuda: bool,
+    kernel_module: str,
     described: tuple[str, str] | None,
 ) -> None:
+    def load(name: str) -> FakeCuda:
+        if not cuda:
+            raise OSError(name)
+        return FakeCuda()
+
     if script:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
+    if kernel_module:
+        (tmp_path / "version").write_text(kernel_module)
+    gpu_host = benchmarks("gpu_host")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert benchmarks("gpu_host").describe_gpu() == described
+    monkeypatch.setattr(gpu_host.ctypes, "CDLL", load)
+    monkeypatch.setattr(gpu_host, "KERNEL_MODULE", tmp_path / "version")
+    assert gpu_host.describe_gpu() == described
+
+
+def test_gpu_use_needs_its_package(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_host = benchmarks("gpu_host")
+    monkeypatch.setattr(gpu_host, "pynvml", None)
+    use = gpu_host.GpuUse()
+    assert (use.samples(), use.why_not) == ([], "Python lacks pynvml (package nvidia-ml-py)")
 
 
 @pytest.fixture
@@ -308,6 +632,41 @@ def test_absent_benchmark_has_its_line(gpu_tool: Any) -> None:
     assert gpu_tool._run(step) == gpu_tool.Result("nvcomp", "NOT RUN", 0.0, "nvcomp: not installed")
 
 
+@pytest.mark.parametrize(("group", "is_error"), [("tests", True), ("benchmarks", False)])
+def test_tests_that_cannot_run_are_an_error(gpu_tool: Any, group: str, is_error: bool) -> None:
+    result = gpu_tool._run(gpu_tool.Step("x", group, [sys.executable], ["no_such.module"]))
+    assert (result.outcome, result.last_line) == ("NOT RUN", "Python lacks no_such.module")
+    assert result.is_error == is_error
+
+
+def test_extra_module_has_its_word(gpu_tool: Any) -> None:
+    command = [sys.executable, "-c", "print('done')"]
+    step = gpu_tool.Step("pipeline", "benchmarks", command, extras=["no_such_module", "json"])
+    result = gpu_tool._run(step)
+    assert (result.outcome, result.last_line) == ("passed", "Python lacks no_such_module; done")
+
+
+def test_sanitizer_of_an_unsupported_machine_is_no_error(gpu_tool: Any) -> None:
+    command = [sys.executable, "-c", "print('Device not supported'); raise SystemExit(1)"]
+    result = gpu_tool._run(gpu_tool.Step("memcheck", "tests", command))
+    assert (result.outcome, result.is_error) == ("NOT RUN", False)
+
+
+def test_python_steps_name_their_modules(
+    gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_tool, "_BUILD", tmp_path)
+    monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
+    steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
+    missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
+    assert set(missing) == {"tests", "demo", "pipeline"}
+    for module in ("imagecodecs", "rich"):
+        assert all(module in text for text in missing.values())
+    assert "hypothesis, pytest" in missing["tests"]
+    assert steps[-1].missing_extras() == "Python lacks pynvml"
+    assert steps[-1].command[-3:] == ["--minutes=6", "--rounds", "1"]
+
+
 def test_absent_module_has_its_line(gpu_tool: Any) -> None:
     step = gpu_tool.Step("pipeline", "benchmarks", [sys.executable], ("json", "no_such_module"))
     assert gpu_tool._run(step).last_line == "Python lacks no_such_module"
@@ -315,10 +674,56 @@ def test_absent_module_has_its_line(gpu_tool: Any) -> None:
 
 def test_results_of_a_gpu_are_of_one_run(gpu_tool: Any, tmp_path: Path) -> None:
     gpu = ("NVIDIA H200", "580.65.06")
-    folder = tmp_path / gpu_tool._results_folder(gpu).name
+    gathered, folder = tmp_path / "gathered", tmp_path / gpu_tool._results_folder(gpu).name
     assert folder.name == "nvidia_h200"
-    folder.mkdir()
-    (folder / "nvcomp.json").write_text("an older run")
-    gpu_tool._begin_results(folder, gpu)
-    (host,) = folder.iterdir()
-    assert json.loads(host.read_text()).items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()
+    for older in (gathered, folder):
+        older.mkdir()
+        (older / "nvcomp.json").write_text('{"rows": [1]}')
+    gpu_tool._begin_results(gathered, gpu)
+    (gathered / "kernels.json").write_text('{"rows": []}')
+    gpu_tool._publish(gathered, folder)
+    assert [path.name for path in folder.iterdir()] == ["nvcomp.json"]  # nothing new was measured
+    (gathered / "kernels.json").write_text('{"rows": [1]}')
+    (gathered / "pipeline.json.part").write_text("half")
+    gpu_tool._publish(gathered, folder)
+    assert {path.name for path in folder.iterdir()} == {"host.json", "kernels.json"}
+    host = json.loads((folder / "host.json").read_text())
+    assert host.items() >= {"gpu": gpu[0], "driver": gpu[1]}.items()
+
+
+def test_run_ends_with_what_nobody_shall_overlook(
+    gpu_tool: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def python(code: str) -> list[str]:
+        return [sys.executable, "-c", code]
+
+    step = gpu_tool.Step
+    rows = python(f"open({str(tmp_path / 'new/kernels.json')!r}, 'w').write('{{\"rows\": [1]}}')")
+    steps = [
+        step("kernels", "benchmarks", rows),
+        step("tests", "tests", python(""), ["no_such_module"]),
+        step("pipeline", "benchmarks", python("raise SystemExit('no GPU')")),
+    ]
+    monkeypatch.setattr(gpu_tool, "_GATHERED", tmp_path / "new")
+    monkeypatch.setattr(gpu_tool, "_RESULTS", tmp_path / "results")
+    monkeypatch.setattr(gpu_tool, "_steps", lambda *_: steps)
+    monkeypatch.setattr(gpu_tool, "describe_gpu", lambda: ("NVIDIA T4", "535"))
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--data", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)  # where the summary has no script, and so fails
+    assert gpu_tool.main() == 1
+    alarms = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert alarms[:2] == [
+        "!! NOT RUN: tests: Python lacks no_such_module",
+        "!! FAILED: pipeline: no GPU",
+    ]
+    assert alarms[2].startswith("!! FAILED: summary: ")
+    published = tmp_path / "results/nvidia_t4"
+    assert {path.name for path in published.iterdir()} == {"host.json", "kernels.json"}
+
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--data", str(tmp_path), "--only", "tests"])
+    assert gpu_tool.main() == 1  # a test that cannot run is no pass
+    steps[1] = step("tests", "tests", python(""))
+    assert gpu_tool.main() == 0
