@@ -122,8 +122,8 @@ def _load_l3(files: list[str], device: str) -> Any:
 
 
 def _load_l3_cached(files: list[str], device: str) -> Any:
-    encoded, _ = fn.readers.file(files=files)
-    return fn.l3.decode(encoded, device=device, cache_size=CACHE_MB)
+    encoded, _ = fn.readers.file(files=files, skip_cached_images=True)
+    return fn.l3.decode(encoded, device=device, cache_size=CACHE_MB, skip_cached_images=True)
 
 
 def _load_image(files: list[str], device: str) -> Any:
