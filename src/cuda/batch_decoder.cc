@@ -36,10 +36,10 @@ bool IsIntact(const ImageView& view, const uint8_t* payloads) {
 }  // namespace
 
 BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<EncodedCache> cache,
-                           uint64_t part_bytes)
+                           const UploadPolicy& upload)
     : device_(std::move(device)),
       cache_(std::move(cache)),
-      part_bytes_(part_bytes),
+      upload_(upload),
       limits_(device_->limits()),
       upload_stream_(device_->MakeStream()) {
   for (Slot& slot : slots_) {
@@ -84,7 +84,8 @@ void BatchDecoder::GrowPinned(Slot* slot, size_t bytes) {
 void BatchDecoder::MakeRoom(Slot* slot) {
   const size_t bytes = layout_.total_bytes();
   if (slot->device.bytes < bytes) GrowDevice(slot, Roomy(bytes));
-  if (slot->pinned.bytes < bytes) GrowPinned(slot, Roomy(bytes));
+  const size_t staged_bytes = layout_.staged_bytes();
+  if (slot->pinned.bytes < staged_bytes) GrowPinned(slot, Roomy(staged_bytes));
   const size_t results_bytes = layout_.results_bytes();
   if (slot->pinned_results.bytes < results_bytes) {
     slot->done->Synchronize();
@@ -121,15 +122,35 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
   }
 }
 
+// Queues the upload of all that a part has more than the one before it.
+void BatchDecoder::Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+                          const ForEach& for_each) {
+  CUstream_st* stream = upload_stream_.get();
+  // First what need not be staged, so that it goes up meanwhile.
+  uint64_t copied = 0;
+  for (size_t i = before.copy_end; i < part.copy_end; ++i) {
+    const DirectCopy& copy = layout_.copies()[i];
+    device_->Copy(slot.device.data() + copy.offset, copy.from, copy.bytes, stream);
+    copied = copy.offset + copy.bytes;
+  }
+  StageAndUpload(slot, before.piece_end, part.piece_end, for_each);
+  if (copied != 0) {
+    device_->Copy(slot.device.data() + copied, slot.pinned.data() + layout_.zeros_offset(),
+                  kPayloadPaddingBytes, stream);
+  }
+  slot.uploaded->Record(stream);
+}
+
 void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each) {
-  size_t piece_begin = 0;
-  for (size_t part = 0; part < layout_.part_count(); ++part) {
-    const size_t piece_end = layout_.PieceEnd(part);
-    StageAndUpload(slot, piece_begin, piece_end, for_each);
+  BatchPart before = {};
+  for (size_t i = 0; i < layout_.parts().size(); ++i) {
+    const BatchPart& part = layout_.parts()[i];
+    Upload(slot, before, part, for_each);
     slot.uploaded->MakeWait(stream);
-    device_->Launch(layout_.Batch(slot.device.data(), part), stream);
+    device_->Launch(layout_.Batch(slot.device.data(), i), stream);
+    // Even if a later part fails, nobody reuses memory that this one needs.
     slot.done->Record(stream);
-    piece_begin = piece_end;
+    before = part;
   }
 }
 
@@ -138,7 +159,7 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
-  layout_.Plan(samples, limits_, for_each, part_bytes_);
+  layout_.Plan(samples, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
   slot.done->MakeWait(upload_stream_.get());
@@ -151,7 +172,10 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
     slot.done->Record(stream);
     if (cache_ != nullptr) FillCache(samples, slot, for_each);
   } catch (...) {
-    slot.done->Synchronize();  // parts that were launched write to the caller's memory
+    // What was queued reads and writes the caller's memory.
+    slot.uploaded->Record(upload_stream_.get());
+    slot.uploaded->Synchronize();
+    slot.done->Synchronize();
     throw;
   }
   slot.sample_count = samples.size();
@@ -167,7 +191,7 @@ void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot&
   is_intact_.assign(samples.size(), 0);
   RunForEach(for_each, samples.size(), [&](size_t i) {
     if (samples[i].cache_key == nullptr) return;
-    is_intact_[i] = IsIntact(samples[i].view, layout_.Payloads(i, slot.pinned.data())) ? 1 : 0;
+    is_intact_[i] = IsIntact(samples[i].view, layout_.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
   });
   candidates_.clear();
   for (size_t i = 0; i < samples.size(); ++i) {

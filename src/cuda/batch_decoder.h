@@ -21,15 +21,15 @@ namespace l3 {
 // decoder that can go on; damaged data never throws.
 class BatchDecoder {
  public:
-  // Payloads that take longer to go up than to decode: 16 MiB take some 300 us over PCIe 5, and
-  // a launch for their tiles is predicted to take half of that (docs/benchmarks.md, "Parts").
-  static constexpr uint64_t kPartBytes = 16 << 20;
+  // Parts, which are launched one by one as they go up, take longer to go up than to decode:
+  // 16 MiB take some 300 us over PCIe 5, and a launch for their tiles is predicted to take half
+  // of that (docs/benchmarks.md, "Parts"). A copy of half a MiB takes 10 us, more than its call.
+  static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10};
 
-  // Samples may come from `cache`, or name a key there. A batch is cut into parts of at least
-  // `part_bytes` of payloads, which are launched one by one as they go up.
+  // Samples may come from `cache`, or name a key there.
   explicit BatchDecoder(std::unique_ptr<GpuDevice> device,
                         std::shared_ptr<EncodedCache> cache = nullptr,
-                        uint64_t part_bytes = kPartBytes);
+                        const UploadPolicy& upload = kUsualUpload);
   // Waits for its own work.
   ~BatchDecoder();
   BatchDecoder(const BatchDecoder&) = delete;
@@ -41,9 +41,10 @@ class BatchDecoder {
 
   // Stages and uploads, and launches on `stream`; returns once the work
   // is queued. If it throws, none of it goes on.
-  // Encoded bytes are copied before it returns. `for_each` spreads the staging copies
-  // over the caller's threads; null copies on this thread. Two batches can be in flight:
-  // the results of one that was not waited for are lost to the second one after it.
+  // Encoded bytes are copied before it returns, but for those of samples that are said to be in
+  // pinned memory: these must stay until the batch was waited for. `for_each` spreads the staging
+  // copies over the caller's threads; null copies on this thread. Two batches can be in flight: the
+  // results of one that was not waited for are lost to the second one after it.
   void Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
               const ForEach& for_each = nullptr);
 
@@ -78,13 +79,15 @@ class BatchDecoder {
   void GrowPinned(Slot* slot, size_t bytes);
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
+  void Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+              const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
                       const ForEach& for_each);
   void FillCache(const std::vector<CudaSample>& samples, const Slot& slot, const ForEach& for_each);
 
   const std::unique_ptr<GpuDevice> device_;
   const std::shared_ptr<EncodedCache> cache_;
-  const uint64_t part_bytes_;
+  const UploadPolicy upload_;
   const GpuLimits limits_;
   // Uploads have a stream of their own: a batch goes up while the one before decodes.
   const std::shared_ptr<CUstream_st> upload_stream_;

@@ -16,6 +16,10 @@ namespace {
 // Large enough for one memcpy to run at full speed, small enough to share.
 constexpr uint64_t kPieceBytes = 512 << 10;
 
+// Between the payloads of files that follow one another lies the head of one: some hundred bytes,
+// 4 a tile. More is not worth uploading.
+constexpr uint64_t kMaxGapBytes = 16 << 10;
+
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
 // What a whole tile of an image costs a warp, about: kernels spend their time on samples,
@@ -72,7 +76,7 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
                   uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits) {
   RansPlan best = {};
   double best_time = 0;
@@ -93,9 +97,9 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<si
                                 most.per_multiprocessor / warps))};
       double time = 0;
       size_t begin = 0;
-      for (size_t end : part_ends) {
-        time += PredictRansTime(task_counts, begin, end, plan, limits.multiprocessors);
-        begin = end;
+      for (const BatchPart& part : parts) {
+        time += PredictRansTime(task_counts, begin, part.sample_end, plan, limits.multiprocessors);
+        begin = part.sample_end;
       }
       if (best.lookup == RansLookupKind::kNone || time < best_time) {
         best = plan;
@@ -107,11 +111,12 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<si
 }
 
 void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
-                       const ForEach& for_each, uint64_t part_bytes) {
+                       const ForEach& for_each, const UploadPolicy& policy) {
   samples_ = &samples;
   places_.resize(samples.size());
   runs_.clear();
   pieces_.clear();
+  copies_.clear();
   // Reads payloads, which may have to come from a disk.
   RunForEach(for_each, samples.size(), [this](size_t i) {
     const CudaSample& sample = (*samples_)[i];
@@ -138,8 +143,8 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
-  PlanParts(part_bytes);
-  rans_ = has_rans ? PlanRans(task_counts_, part_ends_, scratch_bytes_, has_plans_, limits)
+  PlanParts(policy.part_bytes);
+  rans_ = has_rans ? PlanRans(task_counts_, parts_, scratch_bytes_, has_plans_, limits)
                    : RansPlan{RansLookupKind::kNone, 1, 0};
   PlanOrder();
 
@@ -156,37 +161,31 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     places_[i].rans_offset = offset;
     offset = Align16(offset + sizeof(RansModel));
   }
-  payloads_offset_ = offset;
   size_t begin = 0;
-  for (size_t end : part_ends_) {
-    const size_t first_piece = pieces_.size();
-    for (size_t i = begin; i < end; ++i) {
-      places_[i].payloads_offset = offset;
-      PlanPieces(i);
-      offset += places_[i].payloads_bytes;
-    }
-    if (pieces_.size() > first_piece) {
-      pieces_.back().padding_bytes = kPayloadPaddingBytes;
-      offset += kPayloadPaddingBytes;
-    }
-    places_[end - 1].piece_end = piece_count();
-    begin = end;
+  for (BatchPart& part : parts_) {
+    PlanCopies(begin, part.sample_end, policy.direct_bytes);
+    part.copy_end = copies_.size();
+    begin = part.sample_end;
   }
-  total_bytes_ = offset;
+  zeros_offset_ = offset;
+  if (!copies_.empty()) offset += kPayloadPaddingBytes;
+  payloads_offset_ = offset;
+  staged_bytes_ = PlaceStaged(offset);
+  total_bytes_ = PlaceCopies(staged_bytes_);
 }
 
 // Cuts the batch where a part is large enough for a launch, and so is the rest.
 void BatchLayout::PlanParts(uint64_t part_bytes) {
   uint64_t left = 0;
   for (const Place& place : places_) left += place.payloads_bytes;
-  part_ends_.clear();
+  parts_.clear();
   uint64_t bytes = 0;
   for (size_t i = 0; i < places_.size(); ++i) {
     bytes += places_[i].payloads_bytes;
     left -= places_[i].payloads_bytes;
     const bool is_part = bytes >= part_bytes && left >= part_bytes;
     if (!is_part && i + 1 < places_.size()) continue;
-    part_ends_.push_back(i + 1);
+    parts_.push_back({i + 1, 0, 0});
     bytes = 0;
   }
 }
@@ -201,8 +200,8 @@ void BatchLayout::PlanOrder() {
     return cost_a != cost_b ? cost_a > cost_b : a < b;
   };
   auto begin = order_.begin();
-  for (size_t part_end : part_ends_) {
-    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(part_end);
+  for (const BatchPart& part : parts_) {
+    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(part.sample_end);
     std::sort(begin, end, goes_before);
     begin = end;
   }
@@ -214,10 +213,82 @@ void BatchLayout::PlanOrder() {
   }
 }
 
+// Whether a sample's payloads can go up from where they are: it needs all of them.
+bool BatchLayout::CanBeDirect(size_t sample) const {
+  const CudaSample& s = (*samples_)[sample];
+  const uint64_t bytes = places_[sample].payloads_bytes;
+  return s.is_pinned && bytes != 0 && bytes == s.view.payloads_bytes;
+}
+
+// Finds which of the samples [begin, end) need not be staged. Files that follow one another
+// go up in one copy, with what lies between their payloads.
+void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
+  const auto address = [this](size_t sample) {
+    return reinterpret_cast<uintptr_t>((*samples_)[sample].view.payloads);
+  };
+  for (size_t first = begin; first < end;) {
+    size_t next = first + 1;
+    if (!CanBeDirect(first)) {
+      places_[first].is_direct = false;
+      first = next;
+      continue;
+    }
+    uint64_t bytes = places_[first].payloads_bytes;
+    for (; next < end && CanBeDirect(next); ++next) {
+      const uintptr_t gap = address(next) - (address(first) + bytes);  // wraps if it comes before
+      if (gap > kMaxGapBytes || gap % kPayloadAlignment != 0) break;
+      bytes += gap + places_[next].payloads_bytes;
+    }
+    const bool is_direct = bytes >= direct_bytes;
+    if (is_direct) copies_.push_back({(*samples_)[first].view.payloads, bytes, first, next, 0});
+    for (; first < next; ++first) places_[first].is_direct = is_direct;
+  }
+}
+
+// Lays what is staged from `offset` on; returns where it ends.
+uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
+  size_t sample = 0;
+  for (BatchPart& part : parts_) {
+    const size_t first_piece = pieces_.size();
+    for (; sample < part.sample_end; ++sample) {
+      if (places_[sample].is_direct) continue;
+      places_[sample].payloads_offset = offset;
+      PlanPieces(sample);
+      offset += places_[sample].payloads_bytes;
+    }
+    if (pieces_.size() > first_piece) {
+      pieces_.back().padding_bytes = kPayloadPaddingBytes;
+      offset += kPayloadPaddingBytes;
+    }
+    part.piece_end = piece_count();
+  }
+  return offset;
+}
+
+// The same for what is copied from where it is.
+uint64_t BatchLayout::PlaceCopies(uint64_t offset) {
+  size_t next = 0;
+  for (const BatchPart& part : parts_) {
+    if (next == part.copy_end) continue;
+    for (; next < part.copy_end; ++next) {
+      DirectCopy& copy = copies_[next];
+      copy.offset = offset;
+      for (size_t i = copy.sample_begin; i < copy.sample_end; ++i) {
+        const auto from_start = (*samples_)[i].view.payloads - copy.from;
+        places_[i].payloads_offset = offset + static_cast<uint64_t>(from_start);
+      }
+      offset += copy.bytes;
+    }
+    offset += kPayloadPaddingBytes;
+  }
+  return offset;
+}
+
 // Finds the payloads that a sample needs.
 void BatchLayout::PlanRuns(size_t sample) {
-  const auto& [view, plan, cached, cache_key] = (*samples_)[sample];
-  const bool has_all = cached != nullptr || cache_key != nullptr;
+  const CudaSample& s = (*samples_)[sample];
+  const ImageView& view = s.view;
+  const bool has_all = s.cached != nullptr || s.cache_key != nullptr;
   Place& place = places_[sample];
   place.first_run = runs_.size();
   uint64_t bytes = 0;
@@ -230,7 +301,7 @@ void BatchLayout::PlanRuns(size_t sample) {
     runs_.push_back({begin, sound ? end - begin : 0, has_all ? begin : bytes});
     bytes += runs_.back().bytes;
   }
-  place.payloads_bytes = cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
+  place.payloads_bytes = s.cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
 }
 
 void BatchLayout::PlanPieces(size_t sample) {
@@ -282,6 +353,9 @@ void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) 
   const Place& place = places_[sample];
   if (view.value_count != 0) {
     ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
+  }
+  if (sample == 0 && !copies_.empty()) {
+    std::memset(staging + zeros_offset_, 0, kPayloadPaddingBytes);
   }
   if (place.has_rans) {
     const RansModel model = GetRansModel(view);
@@ -356,10 +430,10 @@ TileBatch BatchLayout::Batch(uint8_t* device, size_t part) const {
   const auto first_task = [this](size_t sample_end) {
     return sample_end == order_.size() ? task_count_ : places_[order_[sample_end]].first_task;
   };
-  const uint64_t begin = first_task(part == 0 ? 0 : part_ends_[part - 1]);
+  const uint64_t begin = first_task(part == 0 ? 0 : parts_[part - 1].sample_end);
   TileBatch batch = Batch(device);
   batch.tasks += begin;
-  batch.task_count = first_task(part_ends_[part]) - begin;
+  batch.task_count = first_task(parts_[part].sample_end) - begin;
   return batch;
 }
 

@@ -1,11 +1,12 @@
-// Plans the one buffer that a batch is uploaded in, and writes it in pieces.
+// Plans the one buffer that a batch is uploaded to, and writes what is staged in pieces.
 // Layer: cuda; plain C++, knows nothing of streams or allocators.
 //
-//   results | descriptors | plans | tile tasks | value tables, rans models | part | part | ...
+//   results | descriptors | plans | tile tasks | value tables, rans models |
+//     staged part | staged part | ... | copied part | copied part | ...
 //
-// A part is the payloads of some samples, those of the tiles that windows touch, and padding.
-// All else is written before, so that the buffer can go up in chunks and a part can be decoded
-// when it is there.
+// A part is the payloads of some samples, those of the tiles that windows touch, and padding:
+// staged ones, and ones that are copied from where they are, in pinned memory. All else comes
+// first, so that the buffer can go up in chunks and a part can be decoded when it is there.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,33 @@ struct CudaSample {
   const CachedImage* cached = nullptr;
   // Not null: the cache shall keep the image under this name, so all payloads go up.
   const std::string* cache_key = nullptr;
+  // The file is in pinned memory, and stays there until the batch is done.
+  bool is_pinned = false;
+};
+
+// How a batch goes up: as a whole and staged, unless told otherwise.
+struct UploadPolicy {
+  // A batch is cut where so many bytes of payloads are before the cut and behind it.
+  uint64_t part_bytes = ~uint64_t{0};
+  // Fewer are staged together with others, rather than copied from where they are.
+  uint64_t direct_bytes = ~uint64_t{0};
+};
+
+// Samples of a batch that follow one another, and what they need beyond the parts before.
+// Ends are those of the lists of samples, pieces and copies.
+struct BatchPart {
+  size_t sample_end;
+  size_t piece_end;
+  size_t copy_end;
+};
+
+// The payloads of the samples [sample_begin, sample_end), and what lies between them, that go
+// up from where they are.
+struct DirectCopy {
+  const uint8_t* from;
+  uint64_t bytes;
+  size_t sample_begin, sample_end;
+  uint64_t offset;  // in the buffer
 };
 
 // Calls task(i) for i in [0, count), in any order, maybe in parallel.
@@ -64,42 +92,48 @@ struct RansPlan {
   uint32_t blocks_per_multiprocessor;
 };
 
-// The plan of the least predicted time for images of so many tasks, launched in parts that
-// end before the images `part_ends`, when a warp needs `scratch_bytes` of shared memory.
-// Where samples follow plans, tables are compact.
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
+// The plan of the least predicted time for images of so many tasks, launched in parts, when a
+// warp needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
                   uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits);
 
 class BatchLayout {
  public:
-  // Plans a batch, cut where `part_bytes` of payloads are before the cut and behind it. `samples`
-  // and the encoded bytes must outlive the calls of WritePiece. Storage of the plan before is
-  // reused.
+  // Plans a batch. `samples` and the encoded bytes must outlive the calls of WritePiece.
+  // Storage of the plan before is reused.
   void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
-            const ForEach& for_each = nullptr, uint64_t part_bytes = ~uint64_t{0});
+            const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
 
-  // Size of the buffer. It must be 16-byte aligned.
+  // Size of the buffer, which must be 16-byte aligned, and of its start, which is staged.
   uint64_t total_bytes() const { return total_bytes_; }
+  uint64_t staged_bytes() const { return staged_bytes_; }
   // The results come first: one uint64_t for each sample.
   uint64_t results_bytes() const { return 8 * uint64_t{samples_->size()}; }
 
   // Pieces can be written in any order and in parallel. `staging` is the
   // buffer to fill, `device` the address at which kernels will see it.
   size_t piece_count() const { return samples_->size() + pieces_.size(); }
-  // The first pieces, which have all that the parts up to this one need.
-  size_t PieceEnd(size_t part) const { return places_[part_ends_[part] - 1].piece_end; }
   void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
   // Bytes from the start of the buffer that are complete once its first `pieces` pieces
   // are written.
   uint64_t BytesOfPieces(size_t pieces) const;
 
-  size_t part_count() const { return part_ends_.size(); }
+  const std::vector<BatchPart>& parts() const { return parts_; }
+  const std::vector<DirectCopy>& copies() const { return copies_; }
+  // kPayloadPaddingBytes zeros among what is staged, to copy behind the last copy of a part.
+  uint64_t zeros_offset() const { return zeros_offset_; }
+
   // The batch as kernels see it, in a buffer at `device`: the tasks of one part, or all.
   TileBatch Batch(uint8_t* device, size_t part) const;
   TileBatch Batch(uint8_t* device) const;
   // A sample's payloads there.
   const uint8_t* Payloads(size_t sample, const uint8_t* device) const {
     return device + places_[sample].payloads_offset;
+  }
+  // The same on the host, where they go up from.
+  const uint8_t* HostPayloads(size_t sample, const uint8_t* staging) const {
+    return places_[sample].is_direct ? (*samples_)[sample].view.payloads
+                                     : Payloads(sample, staging);
   }
   // Whether one of the tiles that a sample decodes, or keeps, is a rans tile.
   bool has_rans(size_t sample) const { return places_[sample].has_rans; }
@@ -114,8 +148,8 @@ class BatchLayout {
     uint64_t rans_offset;
     uint64_t payloads_offset;
     uint64_t payloads_bytes;  // to upload
+    bool is_direct;            // they are not staged
     size_t first_run;  // a run for each row of the span
-    size_t piece_end;  // of the sample's pieces, if its part ends with it
   };
   // The payloads of a row of tiles, in the file and behind payloads_offset.
   struct Run {
@@ -135,6 +169,10 @@ class BatchLayout {
   void PlanRuns(size_t sample);
   void PlanParts(uint64_t part_bytes);
   void PlanOrder();
+  bool CanBeDirect(size_t sample) const;
+  void PlanCopies(size_t begin, size_t end, uint64_t direct_bytes);
+  uint64_t PlaceStaged(uint64_t offset);
+  uint64_t PlaceCopies(uint64_t offset);
   void PlanPieces(size_t sample);
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
@@ -147,7 +185,8 @@ class BatchLayout {
   std::vector<Run> runs_;
   std::vector<Piece> pieces_;          // behind a piece for each sample
   std::vector<uint64_t> task_counts_;  // of each sample, in whole blocks
-  std::vector<size_t> part_ends_;      // the sample behind each part
+  std::vector<BatchPart> parts_;
+  std::vector<DirectCopy> copies_;
   std::vector<size_t> order_;          // of the samples' tasks
   uint64_t samples_offset_ = 0;
   bool has_plans_ = false;
@@ -156,7 +195,9 @@ class BatchLayout {
   uint64_t task_count_ = 0;
   RansPlan rans_ = {};
   uint32_t scratch_bytes_ = 0;
+  uint64_t zeros_offset_ = 0;
   uint64_t payloads_offset_ = 0;
+  uint64_t staged_bytes_ = 0;
   uint64_t total_bytes_ = 0;
 };
 

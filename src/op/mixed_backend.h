@@ -97,6 +97,7 @@ class MixedBackend {
     samples_.clear();
     for (const DecodeJob& job : *jobs) {
       samples_.push_back({*job.view, job.plan, job.cached});
+      samples_.back().is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
                         cache_->Wants(source, *job.view);

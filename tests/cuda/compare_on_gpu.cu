@@ -110,16 +110,16 @@ int Run(const std::vector<std::string>& names) {
   struct Way {
     const char* name;
     bool from_cache;
-    uint64_t part_bytes;
+    UploadPolicy upload;
   };
-  constexpr Way kWays[] = {{"From the host:", false, BatchDecoder::kPartBytes},
-                           {"From the host, in parts:", false, 1},
-                           {"From the cache:", true, BatchDecoder::kPartBytes}};
+  constexpr Way kWays[] = {{"From the host:", false, BatchDecoder::kUsualUpload},
+                           {"From the host, in parts:", false, {1, ~uint64_t{0}}},
+                           {"From the cache:", true, BatchDecoder::kUsualUpload}};
   bool all_agree = true;
   for (const Way& way : kWays) {
     // The first way fills the cache.
     BatchDecoder decoder(MakeCudaDevice(GetCudaDevice(), MakeDefaultCudaAllocator()), cache,
-                         way.part_bytes);
+                         way.upload);
     std::vector<CudaSample> samples;
     for (const File& file : files) {
       if (file.parsed != Status::kOk) continue;

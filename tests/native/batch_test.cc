@@ -59,8 +59,8 @@ constexpr Pace kPaces[] = {Pace::kEager, Pace::kLazy};
 
 // Of the payloads: large enough that the batches below go in one part, or so small that they
 // have several.
-constexpr uint64_t kOnePart = BatchDecoder::kPartBytes;
-constexpr uint64_t kSmallParts = 1000;
+constexpr UploadPolicy kOnePart = BatchDecoder::kUsualUpload;
+constexpr UploadPolicy kSmallParts = {1000, ~uint64_t{0}};
 
 // An encoded file, and its samples.
 struct Picture {
@@ -167,6 +167,40 @@ std::vector<CudaSample> MakeSamples(const Pictures& batch, const Outputs& output
   return samples;
 }
 
+// The files of a batch one after the other, as a reader leaves them in pinned memory.
+class PinnedFiles {
+ public:
+  explicit PinnedFiles(const Pictures& batch) {
+    size_t bytes = 0;
+    for (const auto& picture : batch) bytes += picture->file.size();
+    memory_.reset(new (std::align_val_t{16}) uint8_t[bytes]);
+    uint8_t* place = memory_.get();
+    for (const auto& picture : batch) {
+      const Bytes& file = picture->file;
+      std::memcpy(place, file.data(), file.size());
+      CHECK(ParseImage(place, file.size(), &views_.emplace_back()) == Status::kOk);
+      place += file.size();
+    }
+  }
+
+  // Samples whose number has one of the bits of `mask` at this place.
+  std::vector<CudaSample> Pin(std::vector<CudaSample> samples, uint32_t mask) const {
+    for (size_t i = 0; i < samples.size(); ++i) {
+      samples[i].is_pinned = (mask >> i & 1) != 0;
+      if (samples[i].is_pinned) samples[i].view = views_[i];
+    }
+    return samples;
+  }
+  const ImageView& view(size_t i) const { return views_[i]; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* memory) const { operator delete[](memory, std::align_val_t{16}); }
+  };
+  std::unique_ptr<uint8_t[], Free> memory_;
+  std::vector<ImageView> views_;
+};
+
 std::shared_ptr<EncodedCache> MakeCache(EmulatedGpu* gpu, const CacheOptions& options) {
   return std::make_shared<EncodedCache>(options, gpu->MakeDevice(Pace::kLazy));
 }
@@ -242,15 +276,15 @@ void BatchesInFlight() {
   std::rotate(batches[2].begin(), batches[2].begin() + 2, batches[2].end());
   struct Way {
     Pace upload_pace, pace;
-    uint64_t part_bytes;
+    UploadPolicy upload;
     bool waits;
   };
   std::vector<Way> ways;
   for (const Pace upload_pace : kPaces) {
     for (const Pace pace : kPaces) {
-      for (const uint64_t part_bytes : {kOnePart, kSmallParts}) {
+      for (const UploadPolicy& upload : {kOnePart, kSmallParts}) {
         for (const bool waits : {true, false}) {
-          ways.push_back({upload_pace, pace, part_bytes, waits});
+          ways.push_back({upload_pace, pace, upload, waits});
         }
       }
     }
@@ -260,7 +294,7 @@ void BatchesInFlight() {
     const auto stream = gpu.MakeStream(way.pace);
     std::vector<Outputs> outputs;
     for (const Pictures& batch : batches) outputs.emplace_back(&gpu, batch);
-    BatchDecoder decoder(gpu.MakeDevice(way.upload_pace), nullptr, way.part_bytes);
+    BatchDecoder decoder(gpu.MakeDevice(way.upload_pace), nullptr, way.upload);
     decoder.Reserve(1 << 20, 1 << 20);  // growing would wait
     for (size_t i = 0; i < batches.size(); ++i) {
       decoder.Launch(MakeSamples(batches[i], outputs[i]), stream.get(), kOnTwoThreads);
@@ -268,7 +302,7 @@ void BatchesInFlight() {
     }
     for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
     for (size_t i = 0; i < batches.size(); ++i) CHECK(outputs[i].AreRight(batches[i]));
-    if (way.part_bytes == kOnePart) {
+    if (way.upload.part_bytes == kOnePart.part_bytes) {
       CHECK(gpu.launches() == batches.size());
     } else {
       CHECK(gpu.launches() >= 3 * batches.size());
@@ -318,6 +352,56 @@ void DamageStaysInItsSample() {
   }
 }
 
+// Files in pinned memory go up from there, in one copy where they follow one another.
+void PinnedFilesAreNotStaged() {
+  const Pictures batch = MakeMixedBatch(8);
+  for (const Pace pace : kPaces) {
+    for (const UploadPolicy& upload : {UploadPolicy{~uint64_t{0}, 1}, {1000, 1}, {1000, 2000}}) {
+      for (const uint32_t mask : {0x7Fu, 0x55u, 0x36u}) {
+        EmulatedGpu gpu;
+        const auto stream = gpu.MakeStream(pace);
+        const Outputs outputs(&gpu, batch);
+        BatchDecoder decoder(gpu.MakeDevice(pace), nullptr, upload);
+        {
+          const PinnedFiles files(batch);
+          decoder.Launch(files.Pin(MakeSamples(batch, outputs), mask), stream.get(), kOnTwoThreads);
+          CHECK(AllOk(decoder.Wait()));
+        }
+        CHECK(outputs.AreRight(batch));
+        CHECK(gpu.uploaded_bytes() == decoder.uploaded_bytes());
+      }
+    }
+  }
+
+  EmulatedGpu gpu;
+  const Outputs outputs(&gpu, batch);
+  const PinnedFiles files(batch);
+  std::vector<CudaSample> samples = files.Pin(MakeSamples(batch, outputs), ~0u);
+  std::vector<IdleDevice::Upload> uploads;
+  BatchDecoder decoder(std::make_unique<IdleDevice>(&uploads), nullptr, {~uint64_t{0}, 1});
+  decoder.Launch(samples, nullptr);
+  CHECK(uploads.size() == 3);  // the files, descriptors and all that, padding
+  const ImageView& last = files.view(batch.size() - 1);
+  CHECK(uploads[0].from == files.view(0).payloads);
+  CHECK(uploads[0].from + uploads[0].bytes == last.payloads + last.payloads_bytes);
+  CHECK(uploads[2].bytes == kPayloadPaddingBytes);
+  CHECK(uploads[0].bytes + uploads[1].bytes + uploads[2].bytes == decoder.uploaded_bytes());
+
+  // A window is gathered; a file that comes before the last one needs a copy of its own.
+  uploads.clear();
+  samples[2].plan.window.width_px = 0;
+  std::swap(samples[5], samples[6]);
+  decoder.Launch(samples, nullptr);
+  CHECK(uploads.size() == 5);
+  CHECK(uploads[1].from == files.view(3).payloads && uploads[2].from == files.view(5).payloads);
+
+  // Too little to be worth a copy.
+  uploads.clear();
+  BatchDecoder usual(std::make_unique<IdleDevice>(&uploads));
+  usual.Launch(samples, nullptr);
+  CHECK(uploads.size() == 1);
+}
+
 // Nor does a batch that is served by the cache.
 void SteadyStateAllocatesNothing() {
   const Pictures batch = MakeMixedBatch(3);
@@ -325,17 +409,19 @@ void SteadyStateAllocatesNothing() {
       CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, std::make_unique<IdleDevice>());
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
-  BatchDecoder decoder(std::make_unique<IdleDevice>(), cache, kSmallParts);
+  BatchDecoder decoder(std::make_unique<IdleDevice>(), cache, {1000, 1});
   const ForEach for_each = [](size_t count, const std::function<void(size_t)>& task) {
     for (size_t i = 0; i < count; ++i) task(i);
   };
+  const PinnedFiles files(batch);
   for (const bool cached : {false, true}) {
     std::vector<CudaSample> samples;
     const auto run = [&] {
       decoder.Launch(samples, nullptr, for_each);
       CHECK(decoder.Wait().size() == batch.size());
     };
-    samples = cached ? MakeCachedSamples(batch, outputs, cache.get()) : MakeSamples(batch, outputs);
+    samples = cached ? MakeCachedSamples(batch, outputs, cache.get())
+                     : files.Pin(MakeSamples(batch, outputs), 0x35);
     for (int i = 0; i < 2; ++i) run();
     if (cached) samples = MakeCachedSamples(batch, outputs, cache.get());
     CHECK(!cached || samples[0].cached != nullptr);
@@ -454,7 +540,7 @@ void GrowingInFlight() {
   }
 }
 
-// A staging task that fails: chunks before it are on their way, parts are launched. None of that
+// A staging task that fails: chunks and files are on their way, parts are launched. None of that
 // goes on when the caller hears of it.
 void FailedStaging() {
   const Pictures batch = MakeMixedBatch(2);
@@ -462,7 +548,7 @@ void FailedStaging() {
     EmulatedGpu gpu;
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const Outputs outputs(&gpu, batch);
-    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, kSmallParts);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {1000, 1});
     decoder.Launch(MakeSamples(batch, outputs), stream.get());
     const uint64_t launches = gpu.launches();
     const size_t queued = gpu.QueuedWork(stream.get());
@@ -470,8 +556,9 @@ void FailedStaging() {
     bool failed = false;
     {
       const Outputs lost(&gpu, batch);
+      const PinnedFiles files(batch);
       try {
-        decoder.Launch(MakeSamples(batch, lost), stream.get(),
+        decoder.Launch(files.Pin(MakeSamples(batch, lost), 0x12), stream.get(),
                        [&](size_t count, const std::function<void(size_t)>& task) {
                          if (calls++ == failing) throw std::runtime_error("a thread died");
                          for (size_t i = 0; i < count; ++i) task(i);
@@ -583,11 +670,11 @@ void PartsOfABatch() {
   uint64_t payload_bytes = 0;
   for (const CudaSample& sample : samples) payload_bytes += sample.view.payloads_bytes;
   BatchLayout layout;
-  for (const uint64_t part_bytes : {uint64_t{1}, kSmallParts, payload_bytes / 2 + 1}) {
-    layout.Plan(samples, kLargeGpu, nullptr, part_bytes);
-    CHECK(layout.part_count() <= payload_bytes / part_bytes);
-    CHECK((layout.part_count() == 1) == (2 * part_bytes > payload_bytes));
-    CHECK(layout.PieceEnd(layout.part_count() - 1) == layout.piece_count());
+  for (const uint64_t part_bytes : {uint64_t{1}, uint64_t{1000}, payload_bytes / 2 + 1}) {
+    layout.Plan(samples, kLargeGpu, nullptr, {part_bytes, ~uint64_t{0}});
+    CHECK(layout.parts().size() <= payload_bytes / part_bytes);
+    CHECK((layout.parts().size() == 1) == (2 * part_bytes > payload_bytes));
+    CHECK(layout.parts().back().piece_end == layout.piece_count());
     CHECK(layout.BytesOfPieces(layout.piece_count()) == layout.total_bytes());
     Bytes buffer(layout.total_bytes());
     const TileBatch all = layout.Batch(buffer.data());
@@ -595,8 +682,8 @@ void PartsOfABatch() {
     uint64_t task_count = 0;
     uint32_t next_sample = 0;
     uint64_t part_begin = layout.BytesOfPieces(samples.size());
-    for (size_t part = 0; part < layout.part_count(); ++part) {
-      for (; piece < layout.PieceEnd(part); ++piece) {
+    for (size_t part = 0; part < layout.parts().size(); ++part) {
+      for (; piece < layout.parts()[part].piece_end; ++piece) {
         layout.WritePiece(piece, buffer.data(), buffer.data());
       }
       const uint64_t part_end = layout.BytesOfPieces(piece);
@@ -621,7 +708,7 @@ void PartsOfABatch() {
   }
   const std::vector<CudaSample> none;
   layout.Plan(none, kLargeGpu);
-  CHECK(layout.part_count() == 0 && layout.total_bytes() == 0);
+  CHECK(layout.parts().size() == 0 && layout.total_bytes() == 0);
 }
 
 // Wide tables are for GPUs with room, and for kernels that follow no plans.
@@ -1006,6 +1093,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"many_tiny_images", ManyTinyImages},
     {"out_of_memory", OutOfMemory},
     {"parts_of_a_batch", PartsOfABatch},
+    {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
