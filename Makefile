@@ -38,7 +38,7 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
   -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
-  $(shell find build_backend cmake encoder python src tests/cuda tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test gpu gpu-test gpu-bench bench wheel lint sanitize clean
 

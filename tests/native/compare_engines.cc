@@ -1,0 +1,377 @@
+#include "compare_engines.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/output.h"
+#include "cpu/cpu_decoder.h"
+#include "cuda/batch_decoder.h"
+#include "cuda/encoded_cache.h"
+#include "cuda/rans_lookup.cuh"
+#include "cuda/warp_scratch.cuh"
+#include "format/image_view.h"
+
+namespace l3 {
+namespace {
+
+constexpr uint8_t kUntouched = 0xA5;
+// Between outputs: odd, so that they have all alignments; seen if written to.
+constexpr size_t kGapBytes = 7;
+// Small, so that a batch of small files has several parts, and copies from where the files are.
+constexpr UploadPolicy kSmallParts = {16 << 10, 1 << 10};
+constexpr uint64_t kCacheBytes = 64 << 20;
+
+enum class Store {
+  kWhole,     // the image as stored, which takes no plan
+  kWindow,    // as stored too, with a border
+  kTraining,  // mirrored or not, CHW, normalized float16
+  kAny,       // every operation, type and layout, by chance
+};
+
+enum class Source { kHost, kHostInParts, kPinnedInParts, kHostToCache, kCache };
+
+// A way to decode a batch.
+struct Way {
+  const char* name;
+  bool without_rans;  // files with rans tiles stay out, so that kernels without them run
+  Store store;
+  // Not kNone: where there are rans tiles they use these tables, by several warps a block.
+  RansLookupKind lookup;
+  Source source;
+};
+constexpr RansLookupKind kAsPlanned = RansLookupKind::kNone;
+constexpr RansLookupKind kCompact = RansLookupKind::kCompact;
+constexpr RansLookupKind kWide = RansLookupKind::kWide;
+constexpr Way kWays[] = {
+    {"no rans, whole", true, Store::kWhole, kAsPlanned, Source::kHost},
+    {"no rans, windows", true, Store::kWindow, kAsPlanned, Source::kHost},
+    {"no rans, for training", true, Store::kTraining, kAsPlanned, Source::kHost},
+    {"no rans, any plan", true, Store::kAny, kAsPlanned, Source::kHost},
+    {"all, whole, compact tables", false, Store::kWhole, kCompact, Source::kHost},
+    {"all, whole, wide tables", false, Store::kWhole, kWide, Source::kHost},
+    {"all, windows", false, Store::kWindow, kCompact, Source::kHost},
+    {"all, for training", false, Store::kTraining, kCompact, Source::kHost},
+    {"all, any plan", false, Store::kAny, kCompact, Source::kHost},
+    {"all, any plan, in parts", false, Store::kAny, kAsPlanned, Source::kHostInParts},
+    {"all, whole, in parts, pinned", false, Store::kWhole, kAsPlanned, Source::kPinnedInParts},
+    {"all, whole, to the cache", false, Store::kWhole, kAsPlanned, Source::kHostToCache},
+    {"all, whole, from the cache", false, Store::kWhole, kAsPlanned, Source::kCache},
+    {"all, any plan, from the cache", false, Store::kAny, kAsPlanned, Source::kCache},
+};
+
+bool HasRoomForWideTables(const GpuLimits& limits) {
+  constexpr uint32_t kScratch = RansScratchBytes(kMaxChannels, 2, kMaxPackedTileLog2);
+  return sizeof(WideRansLookup) + kScratch <= limits.shared_bytes_per_block;
+}
+
+using LaunchCounts = std::map<std::string, int>;  // by kernel
+
+LaunchCounts NoLaunches(const GpuLimits& limits) {
+  LaunchCounts counts = {
+      {"packed", 0}, {"packed, plans", 0}, {"compact", 0}, {"compact, plans", 0}};
+  if (HasRoomForWideTables(limits)) counts["wide"] = 0;
+  return counts;
+}
+
+const char* KernelName(const TileBatch& batch) {
+  const bool has_plans = batch.plans != nullptr;
+  switch (batch.lookup) {
+    case RansLookupKind::kNone: return has_plans ? "packed, plans" : "packed";
+    case RansLookupKind::kCompact: return has_plans ? "compact, plans" : "compact";
+    case RansLookupKind::kWide: break;
+  }
+  return has_plans ? "wide, plans" : "wide";
+}
+
+// A GPU that counts launches and says of itself what makes the engine use some tables.
+class LimitedDevice : public GpuDevice {
+ public:
+  LimitedDevice(std::unique_ptr<GpuDevice> device, RansLookupKind lookup, LaunchCounts* launches)
+      : device_(std::move(device)), lookup_(lookup), launches_(launches) {}
+
+  GpuLimits limits() const override {
+    GpuLimits limits = device_->limits();
+    if (lookup_ == kAsPlanned) return limits;
+    // No warps for the other tables; one block at a time, so that it is worth several warps.
+    (lookup_ == kWide ? limits.compact_rans : limits.wide_rans) = {0, 0};
+    limits.multiprocessors = 1;
+    limits.shared_bytes = 0;
+    return limits;
+  }
+  void Launch(const TileBatch& batch, CUstream_st* stream) override {
+    if (batch.task_count != 0) ++(*launches_)[KernelName(batch)];
+    device_->Launch(batch, stream);
+  }
+
+  std::shared_ptr<void> AllocatePinned(size_t bytes) override {
+    return device_->AllocatePinned(bytes);
+  }
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override {
+    return device_->AllocateDevice(bytes);
+  }
+  std::shared_ptr<CUstream_st> MakeStream() override { return device_->MakeStream(); }
+  std::unique_ptr<GpuEvent> MakeEvent() override { return device_->MakeEvent(); }
+  void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) override {
+    device_->Copy(to, from, bytes, stream);
+  }
+
+ private:
+  const std::unique_ptr<GpuDevice> device_;
+  const RansLookupKind lookup_;
+  LaunchCounts* const launches_;
+};
+
+// What becomes of an image, and where it lies among the outputs of a batch.
+struct Output {
+  OutputPlan plan;  // but for its place
+  size_t first_pixel;
+  size_t bytes;
+  size_t offset;
+
+  OutputPlan PlanIn(uint8_t* outputs) const {
+    OutputPlan placed = plan;
+    placed.data = outputs + offset + first_pixel;
+    return placed;
+  }
+};
+
+struct Layout {
+  bool planar, transposed, mirrored_x, mirrored_y;
+};
+
+// Chooses the strides of a plan. Pixels and samples are packed.
+Output LayOut(OutputPlan plan, const Layout& layout) {
+  struct Axis {
+    int64_t* stride;
+    int64_t length, before;  // before: of it, in front of the window
+    bool mirrored;
+  };
+  const Border& border = plan.border;
+  const Window& window = plan.window;
+  const Axis x = {&plan.x_stride_bytes, int64_t{border.left_px} + window.width_px + border.right_px,
+                  border.left_px, layout.mirrored_x};
+  const Axis y = {&plan.y_stride_bytes,
+                  int64_t{border.top_px} + window.height_px + border.bottom_px, border.top_px,
+                  layout.mirrored_y};
+  const Axis channel = {&plan.channel_stride_bytes, plan.channels, 0, false};
+  std::vector<Axis> axes = {x, y};  // from the innermost on
+  if (layout.transposed) std::swap(axes[0], axes[1]);
+  axes.insert(layout.planar ? axes.end() : axes.begin(), channel);
+  int64_t bytes = OutputBytes(plan.type);
+  int64_t first_pixel = 0;
+  for (const Axis& axis : axes) {
+    first_pixel += bytes * (axis.mirrored ? axis.length - 1 - axis.before : axis.before);
+    *axis.stride = axis.mirrored ? -bytes : bytes;
+    bytes *= axis.length;
+  }
+  return {plan, static_cast<size_t>(first_pixel), static_cast<size_t>(bytes), 0};
+}
+
+Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
+  const auto below = [random](uint32_t end) { return static_cast<uint32_t>((*random)() % end); };
+  OutputPlan plan = WholeImagePlan(info, nullptr);
+  if (store == Store::kWhole) return {plan, 0, info.image_bytes(), 0};
+  const uint32_t x = below(info.width_px), y = below(info.height_px);
+  plan.window = {x, y, 1 + below(info.width_px - x), 1 + below(info.height_px - y)};
+  plan.border = {below(4), below(4), below(4), 1 + below(4)};
+  for (float& fill : plan.fill) fill = static_cast<float>(below(256));
+  if (store == Store::kWindow) return LayOut(plan, {false, false, false, below(2) == 1});
+
+  plan.op = PixelOp::kScale;
+  plan.type = OutputType::kF16;
+  plan.range = 1.0f / 255;
+  for (float& subtract : plan.subtract) subtract = static_cast<float>(below(256));
+  for (float& multiply : plan.multiply) multiply = static_cast<float>(below(1000)) / 16;
+  if (store == Store::kTraining) return LayOut(plan, {true, false, below(2) == 1, false});
+
+  plan.op = static_cast<PixelOp>(below(3));
+  plan.type = static_cast<OutputType>(below(8));
+  plan.channels = plan.op == PixelOp::kMix ? 3 : static_cast<uint8_t>(1 + below(kMaxChannels));
+  for (uint8_t& source : plan.source) source = static_cast<uint8_t>(below(info.channels));
+  if (plan.op != PixelOp::kMix) {
+    plan.source[below(kMaxChannels)] = info.channels < 3 ? kFillChannel : kLumaChannel;
+  }
+  plan.luma_rounding = below(kLumaScale);
+  for (auto& row : plan.weights) {
+    for (float& weight : row) weight = static_cast<float>(below(2000)) / 1000 - 1;
+  }
+  for (float& bias : plan.bias) bias = static_cast<float>(below(256));
+  return LayOut(plan, {below(2) == 1, below(2) == 1, below(2) == 1, below(2) == 1});
+}
+
+// A file with a header that is right.
+struct File {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  ImageView view;
+  bool has_rans;
+  bool is_sound;  // all tiles can be decoded
+};
+
+DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
+  FillBorder(plan);
+  return CpuDecoder(view, CpuEngine::kScalar).DecodeWindow(plan, 0, view.info.tile_rows());
+}
+
+std::vector<File> ReadFiles(const std::vector<std::string>& names) {
+  std::vector<File> files;
+  for (const std::string& name : names) {
+    std::ifstream stream(name, std::ios::binary);
+    if (!stream) throw std::runtime_error("cannot read " + name);
+    File file = {name, {std::istreambuf_iterator<char>(stream), {}}, {}, false, false};
+    if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) continue;
+    const ImageInfo& info = file.view.info;
+    file.has_rans = HasRansTile(file.view, AllTiles(info));
+    std::vector<uint16_t> samples(CeilDiv(info.image_bytes(), 2));
+    const auto plan = WholeImagePlan(info, reinterpret_cast<uint8_t*>(samples.data()));
+    file.is_sound = DecodeOnCpu(file.view, plan).status == Status::kOk;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::string Describe(const DecodeResult& result) {
+  if (result.status == Status::kOk) return "other samples";
+  return std::string(StatusName(result.status)) + " in tile " + std::to_string(result.tile);
+}
+
+// Decodes files in one of the ways, and returns how many of them the engines differ on.
+size_t CountDifferences(const Way& way, const std::vector<const File*>& files, GpuDevice* memory,
+                        BatchDecoder* decoder, EncodedCache* cache) {
+  std::mt19937 random(1);
+  std::vector<Output> outputs;
+  size_t bytes = kGapBytes;
+  for (const File* file : files) {
+    outputs.push_back(MakeOutput(file->view.info, way.store, &random));
+    const size_t value_bytes = OutputBytes(outputs.back().plan.type);
+    outputs.back().offset = CeilDiv(bytes, value_bytes) * value_bytes;
+    bytes = outputs.back().offset + outputs.back().bytes + kGapBytes;
+  }
+
+  const auto stream = memory->MakeStream();
+  const auto finished = memory->MakeEvent();
+  const auto copy = [&](void* to, const void* from) {
+    memory->Copy(to, from, bytes, stream.get());
+    finished->Record(stream.get());
+    finished->Synchronize();
+  };
+  const std::shared_ptr<void> outputs_dev = memory->AllocateDevice(bytes);
+  const std::vector<uint8_t> untouched(bytes, kUntouched);
+  copy(outputs_dev.get(), untouched.data());
+
+  size_t pinned_bytes = 0;
+  for (const File* file : files) pinned_bytes += CeilDiv(file->bytes.size(), 16) * 16;
+  const std::shared_ptr<void> pinned = memory->AllocatePinned(pinned_bytes);
+  uint8_t* pinned_file = static_cast<uint8_t*>(pinned.get());
+
+  size_t differences = 0;
+  std::vector<CudaSample> samples;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const File& file = *files[i];
+    samples.push_back({file.view, outputs[i].PlanIn(static_cast<uint8_t*>(outputs_dev.get()))});
+    if (way.source == Source::kPinnedInParts) {
+      std::memcpy(pinned_file, file.bytes.data(), file.bytes.size());
+      ParseImage(pinned_file, file.bytes.size(), &samples.back().view);
+      samples.back().is_pinned = true;
+      pinned_file += CeilDiv(file.bytes.size(), 16) * 16;
+    }
+    if (way.source == Source::kHostToCache) samples.back().cache_key = &file.name;
+    if (way.source != Source::kCache) continue;
+    const CachedImage* cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
+    if (cached != nullptr) {
+      samples.back().view = cached->view;
+      samples.back().cached = cached;
+    } else if (file.is_sound) {
+      ++differences;
+      std::printf("%s: %s: not cached\n", way.name, file.name.c_str());
+    }
+  }
+  decoder->Launch(samples, stream.get());
+  const std::vector<DecodeResult>& results = decoder->Wait();
+  std::vector<uint8_t> got(bytes);
+  copy(got.data(), outputs_dev.get());
+
+  std::vector<uint8_t> expected = untouched;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const Output& output = outputs[i];
+    const DecodeResult cpu = DecodeOnCpu(files[i]->view, output.PlanIn(expected.data()));
+    const auto begin = got.begin() + static_cast<std::ptrdiff_t>(output.offset);
+    const auto end = begin + static_cast<std::ptrdiff_t>(output.bytes);
+    const auto expected_begin = expected.begin() + (begin - got.begin());
+    bool agree = cpu.status == results[i].status && cpu.tile == results[i].tile;
+    if (cpu.status == Status::kOk) agree = agree && std::equal(begin, end, expected_begin);
+    std::copy(begin, end, expected_begin);  // what is left to compare are the gaps
+    if (agree) continue;
+    ++differences;
+    std::printf("%s: %s: the GPU has %s, the CPU %s\n", way.name, files[i]->name.c_str(),
+                Describe(results[i]).c_str(), Describe(cpu).c_str());
+  }
+  if (got != expected) {
+    ++differences;
+    std::printf("%s: the GPU wrote between outputs\n", way.name);
+  }
+  return differences;
+}
+
+bool EnginesAgree(const std::vector<std::string>& names,
+                  const std::function<std::unique_ptr<GpuDevice>()>& make) {
+  const std::vector<File> files = ReadFiles(names);
+  const std::unique_ptr<GpuDevice> memory = make();
+  const auto cache =
+      std::make_shared<EncodedCache>(CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0}, make());
+  LaunchCounts launches = NoLaunches(memory->limits());
+  bool agree = true;
+  for (const Way& way : kWays) {
+    if (way.lookup == kWide && !HasRoomForWideTables(memory->limits())) {
+      std::printf("%s: not on this GPU, whose blocks have no room for them\n", way.name);
+      continue;
+    }
+    std::vector<const File*> chosen;
+    for (const File& file : files) {
+      if (!way.without_rans || !file.has_rans) chosen.push_back(&file);
+    }
+    const bool in_parts =
+        way.source == Source::kHostInParts || way.source == Source::kPinnedInParts;
+    BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.lookup, &launches), cache,
+                         in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
+    const size_t differences = CountDifferences(way, chosen, memory.get(), &decoder, cache.get());
+    std::printf("%s: %zu files, %zu differences\n", way.name, chosen.size(), differences);
+    agree = agree && differences == 0;
+  }
+  for (const auto& [kernel, count] : launches) {
+    std::printf("kernel \"%s\": %d launches\n", kernel.c_str(), count);
+    agree = agree && count > 0;
+  }
+  return agree;
+}
+
+}  // namespace
+
+int CompareEngines(int argc, char** argv, const std::function<std::unique_ptr<GpuDevice>()>& make) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s FILE.l3...\n", argv[0]);
+    return 2;
+  }
+  try {
+    const bool agree = EnginesAgree({argv + 1, argv + argc}, make);
+    std::printf("%s\n", agree ? "GPU and CPU agree, by every kernel"
+                              : "GPU and CPU DIFFER, or a kernel was not launched");
+    return agree ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 2;
+  }
+}
+
+}  // namespace l3
