@@ -41,17 +41,29 @@ def _write_images(folder: Path) -> list[npt.NDArray[np.uint8]]:
     return images
 
 
-def _decode(folder: Path, device: str, **options: Any) -> list[npt.NDArray[Any]]:
-    """The images of some epochs."""
+def _pipeline(folder: Path, device: str, skip: bool = False, **options: Any) -> Any:
     pipe = dali.Pipeline(BATCH, 2, None if device == "cpu" else 0)
     with pipe:
-        encoded, _ = fn.readers.file(files=sorted(map(str, folder.iterdir())))
-        pipe.set_outputs(fn.l3.decode(encoded, device=device, **options))
-    decoded = []
-    for _ in range(2 * EPOCHS):
-        (batch,) = pipe.run()
-        decoded += [np.array(image) for image in batch.as_cpu()]
-    return decoded
+        paths = sorted(map(str, folder.iterdir()))
+        encoded, _ = fn.readers.file(files=paths, skip_cached_images=skip)
+        pipe.set_outputs(fn.l3.decode(encoded, device=device, skip_cached_images=skip, **options))
+    return pipe
+
+
+def _epoch(pipe: Any) -> list[npt.NDArray[Any]]:
+    batches = [pipe.run()[0].as_cpu() for _ in range(2)]
+    return [np.array(image) for batch in batches for image in batch]
+
+
+def _decode(folder: Path, device: str, **options: Any) -> list[npt.NDArray[Any]]:
+    """The images of some epochs."""
+    pipe = _pipeline(folder, device, **options)
+    return [image for _ in range(EPOCHS) for image in _epoch(pipe)]
+
+
+def _assert_equal(decoded: list[npt.NDArray[Any]], images: list[npt.NDArray[np.uint8]]) -> None:
+    for got, image in zip(decoded, images, strict=True):
+        np.testing.assert_array_equal(got, image)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("mixed", marks=pytest.mark.cuda)])
@@ -66,8 +78,7 @@ def _decode(folder: Path, device: str, **options: Any) -> list[npt.NDArray[Any]]
 )
 def test_arguments_change_no_pixel(tmp_path: Path, device: str, options: dict[str, Any]) -> None:
     images = _write_images(tmp_path)
-    for decoded, image in zip(_decode(tmp_path, device, **options), EPOCHS * images, strict=True):
-        np.testing.assert_array_equal(decoded, image)
+    _assert_equal(_decode(tmp_path, device, **options), EPOCHS * images)
 
 
 @pytest.mark.cuda
@@ -80,15 +91,43 @@ def test_second_epoch_comes_from_the_cache(
     assert f" {len(images)} misses, {len(images)} images" in report
 
 
+def test_two_pipelines_share_a_cache(tmp_path: Path, device: str) -> None:
+    images = _write_images(tmp_path)
+    pipes = [_pipeline(tmp_path, device, cache_size=64) for _ in range(2)]
+    for _ in range(EPOCHS):
+        for pipe in pipes:  # all of them work ahead
+            _assert_equal(_epoch(pipe), images)
+    if device == "mixed":
+        assert cache_statistics(0).images == len(images)
+
+
+def test_files_that_the_reader_skips(tmp_path: Path, device: str) -> None:
+    """Nobody reads a cached file: it may be garbage by then. Without a GPU nothing is cached."""
+    images = _write_images(tmp_path)
+    pipe = _pipeline(tmp_path, device, skip=True, cache_size=64)
+    for epoch in range(2 * EPOCHS):
+        if epoch == EPOCHS and device == "mixed":
+            for path in tmp_path.iterdir():
+                path.unlink()  # what was mapped already stays as it is
+                path.write_bytes(b"garbage")
+        _assert_equal(_epoch(pipe), images)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("argument", ["device_memory_padding", "host_memory_padding"])
+def test_out_of_memory(tmp_path: Path, argument: str) -> None:
+    images = _write_images(tmp_path)
+    with pytest.raises((RuntimeError, MemoryError), match=f"smaller `{argument}`"):
+        _decode(tmp_path, "mixed", **{argument: 1 << 60})
+    _assert_equal(_decode(tmp_path, "mixed"), EPOCHS * images)
+
+
 @pytest.mark.cuda
 def test_statistics_can_be_asked_for(tmp_path: Path) -> None:
     images = _write_images(tmp_path)
-    pipe = dali.Pipeline(BATCH, 2, 0)
-    with pipe:
-        encoded, _ = fn.readers.file(files=sorted(map(str, tmp_path.iterdir())))
-        pipe.set_outputs(fn.l3.decode(encoded, device="mixed", cache_size=64))
-    for _ in range(2 * EPOCHS):
-        pipe.run()
+    pipe = _pipeline(tmp_path, "mixed", cache_size=64)
+    for _ in range(EPOCHS):
+        _epoch(pipe)
     statistics = cache_statistics(0)
     assert statistics is not None
     assert statistics.images == statistics.misses == len(images)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "cuda/batch_decoder.h"
 #include "cuda/cuda_device.h"
 #include "cuda/encoded_cache.h"
+#include "cuda/resources.h"
 #include "dali/core/cuda_error.h"
 #include "dali/core/mm/memory.h"
 #include "dali/operators/decoder/cache/image_cache_factory.h"
@@ -33,16 +35,25 @@ namespace l3 {
 // Memory from DALI's pools.
 class DaliAllocator final : public CudaAllocator {
  public:
-  std::shared_ptr<void> AllocatePinned(size_t bytes) override {
+  std::shared_ptr<void> AllocatePinned(size_t bytes) override try {
     constexpr size_t kAlignment = 64;
     if (dali::RestrictPinnedMemUsage()) {
       return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::host>(bytes, kAlignment);
     }
     return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::pinned>(bytes, kAlignment);
+  } catch (const std::exception& error) {
+    throw CudaOutOfMemory(dali::make_string(
+        "Could not allocate ", bytes, " bytes of pinned host memory: ", error.what(),
+        " Use smaller batches or a smaller `host_memory_padding`."));
   }
-  std::shared_ptr<void> AllocateDevice(size_t bytes) override {
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override try {
     constexpr size_t kAlignment = 256;
     return dali::mm::alloc_raw_shared<uint8_t, dali::mm::memory_kind::device>(bytes, kAlignment);
+  } catch (const std::exception& error) {
+    throw CudaOutOfMemory(dali::make_string(
+        "Could not allocate ", bytes, " bytes of GPU memory: ", error.what(),
+        " Use smaller batches, a smaller `device_memory_padding` or `cache_size`, or leave more "
+        "GPU memory free."));
   }
 };
 
