@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_checkpoint_resumes(name: str, paths: list[str], device: str) -> None:
         assert_same(unpack(resumed.run()[0]), unpack(pipe.run()[0]))
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, 8])
 @pytest.mark.parametrize("exec_dynamic", [False, True])
 def test_executors(
     name: str, paths: list[str], device: str, depth: int, exec_dynamic: bool
@@ -127,12 +128,52 @@ def test_conditionals(name: str, pairs: list[Pair], device: str) -> None:
         assert_same(got, [w if v else w[:1] for w, v in zip(whole, wanted, strict=True)])
 
 
+def free_gpu_memory() -> int:
+    """Bytes, once DALI has given back what it keeps for later."""
+    dali.backend.ReleaseUnusedMemory()
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    assert driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    assert driver.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    assert driver.cuDevicePrimaryCtxRelease_v2(0) == 0
+    return free.value
+
+
 def test_torn_down_with_work_in_flight(name: str, paths: list[str], device: str) -> None:
-    for _ in range(5):
-        pipe = files_pipeline(name, paths, device, COUNT, prefetch_queue_depth=4)
-        pipe.build()
-        pipe.run()
-        del pipe
+    """Ten times. What the first ones allocate for the process may stay."""
+    leak_bytes = 24 << 20  # a buffer and a half of the operator's, of 16 MiB
+
+    def tear_down(count: int) -> int:
+        for _ in range(count):
+            pipe = files_pipeline(name, paths, device, COUNT, prefetch_queue_depth=4)
+            pipe.build()
+            pipe.run()
+            del pipe
+        return free_gpu_memory() if device == "mixed" else 0
+
+    before = tear_down(2)
+    assert tear_down(8) > before - leak_bytes
+
+
+RESTRICTED = """
+import sys
+import l3dali.plugin
+from dali_tools import assert_same, decode, make_pairs
+pairs = make_pairs(3, 8)
+assert_same(decode([pair.l3 for pair in pairs], sys.argv[1]), [pair.image for pair in pairs])
+print("done")
+"""
+
+
+def test_restricted_pinned_memory(device: str) -> None:
+    environment = dict(
+        os.environ, DALI_RESTRICT_PINNED_MEM="1", PYTHONPATH=str(Path(__file__).parent)
+    )
+    command = [sys.executable, "-c", RESTRICTED, device]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.stdout.endswith("done\n"), result.stderr
 
 
 def test_family_in_one_pipeline(pairs: list[Pair], device: str) -> None:

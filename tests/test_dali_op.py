@@ -49,6 +49,17 @@ def test_large_image_is_cut_into_tasks(device: str) -> None:
     assert_same(decode(encode_all([image]), device), [image])
 
 
+@pytest.mark.slow
+def test_hundred_megapixels(device: str) -> None:
+    """Payloads of as many bytes: they go up in chunks."""
+    noise = np.random.default_rng(3).integers(0, 250, (1000, 1000, 1), np.uint8)
+    image = np.tile(noise, (10, 10, 1))
+    (encoded,) = encode_all([image], mode="packed")
+    assert len(encoded) > 90_000_000
+    (decoded,) = decode([encoded], device)
+    assert np.array_equal(decoded, image)
+
+
 def test_type_may_change_from_batch_to_batch(device: str) -> None:
     batches = [images_of(np.uint8)[:2], images_of(np.uint16)[:3], images_of(np.uint8)[3:4]]
     encoded = iter([encode_all(batch) for batch in batches])
