@@ -71,8 +71,9 @@ int main(int, char** v) {
   const uint32_t scratch = l3::RansScratchBytes(3, 1, 7);
   const auto warps = [&](int i) { return l3::WarpLimits{n[i], n[i] < 20 ? n[i] : 20}; };
   const l3::GpuLimits gpu = {n[0], n[1], n[2], n[3], warps(4), warps(5), warps(6)};
+  const std::vector<uint64_t> tasks(32, 128);
   const l3::RansPlan plan =
-      l3::PlanRans(std::vector<uint64_t>(32, 128), {{32, 0, 0}}, scratch, std::atoi(v[8]) != 0, gpu);
+      l3::PlanRans(tasks, {{32, 0, 0}}, scratch, std::atoi(v[8]) != 0, gpu);
   const bool wide = plan.lookup == l3::RansLookupKind::kWide;
   const size_t lookup = wide ? sizeof(l3::WideRansLookup) : sizeof(l3::CompactRansLookup);
   std::printf("%s %u %u %zu %zu", wide ? "WideRansLookup" : "CompactRansLookup",

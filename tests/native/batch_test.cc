@@ -170,16 +170,16 @@ std::vector<CudaSample> MakeSamples(const Pictures& batch, const Outputs& output
 // The files of a batch one after the other, as a reader leaves them in pinned memory.
 class PinnedFiles {
  public:
-  explicit PinnedFiles(const Pictures& batch) {
+  explicit PinnedFiles(const Pictures& batch, size_t gap_bytes = 0) {
     size_t bytes = 0;
-    for (const auto& picture : batch) bytes += picture->file.size();
+    for (const auto& picture : batch) bytes += picture->file.size() + gap_bytes;
     memory_.reset(new (std::align_val_t{16}) uint8_t[bytes]);
     uint8_t* place = memory_.get();
     for (const auto& picture : batch) {
       const Bytes& file = picture->file;
       std::memcpy(place, file.data(), file.size());
       CHECK(ParseImage(place, file.size(), &views_.emplace_back()) == Status::kOk);
-      place += file.size();
+      place += file.size() + gap_bytes;
     }
   }
 
@@ -387,6 +387,12 @@ void PinnedFilesAreNotStaged() {
   CHECK(uploads[2].bytes == kPayloadPaddingBytes);
   CHECK(uploads[0].bytes + uploads[1].bytes + uploads[2].bytes == decoder.uploaded_bytes());
 
+  // Payloads that are not as far apart as kernels need them.
+  uploads.clear();
+  const PinnedFiles apart(batch, 8);
+  decoder.Launch(apart.Pin(MakeSamples(batch, outputs), ~0u), nullptr);
+  CHECK(uploads.size() == 2 + batch.size());
+
   // A window is gathered; a file that comes before the last one needs a copy of its own.
   uploads.clear();
   samples[2].plan.window.width_px = 0;
@@ -400,6 +406,33 @@ void PinnedFilesAreNotStaged() {
   BatchDecoder usual(std::make_unique<IdleDevice>(&uploads));
   usual.Launch(samples, nullptr);
   CHECK(uploads.size() == 1);
+}
+
+// Of files in pinned memory too, windows that need only some of the tiles are gathered.
+void WindowsOfPinnedFiles() {
+  Pictures batch;
+  for (uint32_t i = 0; i < 3; ++i) {
+    const EncodeMode mode = i == 1 ? EncodeMode::kRans : EncodeMode::kPacked;
+    batch.push_back(MakePicture({300, 300, 1, 8, mode, 4}, i));
+  }
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {~uint64_t{0}, 1});
+  const PinnedFiles files(batch);
+  std::vector<CudaSample> samples = files.Pin(MakeSamples(batch, outputs), ~0u);
+  for (size_t i = 0; i < 2; ++i) samples[i].plan.window = {270, 150, 30, 150};
+  decoder.Launch(samples, stream.get());
+  CHECK(AllOk(decoder.Wait()));
+  CHECK(decoder.uploaded_bytes() < batch[0]->file.size() + 2 * batch[2]->file.size());
+  for (size_t i = 0; i < 2; ++i) {
+    const Bytes rows = outputs.Read(i, batch[i]->samples.size());
+    for (size_t y = 0; y < 150; ++y) {
+      const uint8_t* expected = batch[i]->samples.data() + 300 * (150 + y) + 270;
+      CHECK(std::memcmp(rows.data() + 300 * y, expected, 30) == 0);
+    }
+  }
+  CHECK(outputs.Read(2, batch[2]->samples.size()) == batch[2]->samples);
 }
 
 // Nor does a batch that is served by the cache.
@@ -1099,6 +1132,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
     {"tables_of_rans_tiles", TablesOfRansTiles},
     {"uploads_in_chunks", UploadsInChunks},
+    {"windows_of_pinned_files", WindowsOfPinnedFiles},
 };
 
 }  // namespace
