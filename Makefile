@@ -26,11 +26,13 @@ ifdef L3_WHEELS
   PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
   BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
   EXTRAS :=
+  IN_PARALLEL :=
 else
   PIP_INSTALL := $(PY) -m pip install -q
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
   EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+  IN_PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
@@ -52,7 +54,7 @@ demo: build  ## encode photographs, decode them through DALI, compare, draw demo
 
 test: build sanitize  ## run all tests, the sanitizer builds included
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
-	$(PY) -m pytest $(if $(filter OFF,$(L3_DALI)),-m "not dali")
+	$(PY) -m pytest $(IN_PARALLEL) $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
@@ -60,7 +62,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
-	$(PY) -m pytest --capture=sys -m "not dali and not cuda and not slow"
+	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow"
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/size.py --data $(DATA)

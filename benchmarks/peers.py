@@ -132,12 +132,13 @@ def encode_exactly(codec: Codec, image: Image) -> bytes | None:
 
 
 def machine() -> str:
-    """Processor, cores seen, date: the head of every results file."""
+    """Processor, date: the head of every results file."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
+        lines = (line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+        first = {key.strip(): value.strip() for key, value in reversed(list(lines))}
+        model = first.get("model name", model)
+        if "cpu family" in first:  # virtual machines may hide the rest of the name
+            model += f" (family {first['cpu family']}, model {first['model']})"
     return f"{model}, {date.today().isoformat()}, imagecodecs {imagecodecs.__version__}"

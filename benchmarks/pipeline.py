@@ -212,7 +212,7 @@ def take_turn(what: Configuration, files: list[str], device: str, seconds: float
     return Turn(count / took, 1000 * cpu / count, gpu_ms, len(busy))
 
 
-def first_line(error: RuntimeError) -> str:
+def first_line(error: Exception) -> str:
     """What an error says first."""
     return str(error).strip().split("\n")[0]
 
@@ -224,7 +224,7 @@ def why_not(fmt: Format, files: list[str], original: Image, device: str) -> str:
         with pipe:
             pipe.set_outputs(fmt.load(files[:1], device))
         (output,) = pipe.run()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         return first_line(error)
     same = np.array_equal(np.asarray(output.as_cpu()[0]), original)
     return "does not give back the pixels" if fmt.lossless and not same else ""
@@ -297,7 +297,10 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
             for what in track(list(plan), f"{name}, round {done}"):
                 try:
                     turn = take_turn(what, files[what.format.name], args.device, args.seconds)
-                except RuntimeError as error:  # such as too little memory: the rest goes on
+                except (
+                    RuntimeError,
+                    MemoryError,
+                ) as error:  # such as too little memory: the rest goes on
                     plan.remove(what)
                     at = f"{what.threads} threads, batch {what.batch}"
                     left_out.append(f"{what.format.name}, {at} ({first_line(error)})")

@@ -47,8 +47,8 @@ processors closest to the GPU.)code",
 allocate at once for each of the two batches that can be in flight. Buffers of batches that need
 more grow.)code",
                     16 << 20)
-    .AddOptionalArg("host_memory_padding", R"code(The same of pinned host memory, which batches are
-uploaded from.)code",
+    .AddOptionalArg("host_memory_padding", R"code(The same of pinned host memory, where
+windows and small files are gathered to be uploaded.)code",
                     8 << 20)
     .AddOptionalArg("cache_size", R"code(For ``device="mixed"``: megabytes of GPU memory, at most,
 that keep encoded images. 0: none.
@@ -60,16 +60,21 @@ those without one (of ``external_source``) are not cached. Files of several fold
 differ: a ``file_root`` is no part of them. A file that was changed, or is another of the same name, is
 noticed by its size and by its start, up to the page of 4096 bytes that the index ends in, and is then
 decoded without the cache; a change behind that which keeps the length of every tile goes unseen.
-Images that are damaged are not kept. Most readers copy a file even so; ``skip_cached_images`` spares
-that.)code",
+Images that are damaged are not kept. Each that is takes its head too, and at least 4 KiB, of host
+memory. Most readers copy a file even so; ``skip_cached_images`` spares that.)code",
                     0)
     .AddOptionalArg("skip_cached_images",
                     R"code(Tell readers that have ``skip_cached_images=True`` too
-which files are cached, so that they do not read them: then nobody sees that such a file
-has changed, and other operators get no bytes of it.
+which files are cached, so that they do not read them. Operators of a GPU need the same value.
+
+Nobody looks at a file then: that it has changed goes unseen, and **two files of one name are taken
+for each other**. Names are what the reader is given, without ``file_root``; pipelines over several
+roots should list ``files`` with their whole paths. Other operators behind such a reader get no bytes,
+``fn.l3.peek_shape`` too.
 
 Readers ask the cache of :meth:`nvidia.dali.fn.decoders.image`, which gets a byte of each image. If a
-process uses both caches on a GPU, that decoder must be made first.)code",
+process uses both caches on a GPU, that decoder must be made first, and its ``cache_threshold`` be 0 or
+1 and its ``cache_type`` ``"threshold"``, or nothing is skipped.)code",
                     false)
     .AddOptionalArg("cache_type", R"code(What to cache: ``"threshold"``, the default, every file of
 at least ``cache_threshold`` bytes until the cache is full; ``"largest"`` the largest of them, from

@@ -16,8 +16,15 @@ namespace {
 // calls that queue them, and keep 16 threads busy with pieces of half a MiB.
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// What to allocate when `bytes` do not fit: some more, as batches vary.
-size_t Roomy(size_t bytes) { return bytes + bytes / 4; }
+// Makes room by grow(bytes): for some more, as batches vary, if there is memory for it.
+template <class Grow>
+void GrowRoomy(size_t bytes, const Grow& grow) {
+  try {
+    grow(bytes + bytes / 4);
+  } catch (const std::bad_alloc&) {
+    grow(bytes);
+  }
+}
 
 // Whether all tiles of an image, those that nobody decodes too, pass their checks.
 bool IsIntact(const ImageView& view, const uint8_t* payloads) {
@@ -83,14 +90,20 @@ void BatchDecoder::GrowPinned(Slot* slot, size_t bytes) {
 
 void BatchDecoder::MakeRoom(Slot* slot) {
   const size_t bytes = layout_.total_bytes();
-  if (slot->device.bytes < bytes) GrowDevice(slot, Roomy(bytes));
+  if (slot->device.bytes < bytes) {
+    GrowRoomy(bytes, [&](size_t roomy) { GrowDevice(slot, roomy); });
+  }
   const size_t staged_bytes = layout_.staged_bytes();
-  if (slot->pinned.bytes < staged_bytes) GrowPinned(slot, Roomy(staged_bytes));
+  if (slot->pinned.bytes < staged_bytes) {
+    GrowRoomy(staged_bytes, [&](size_t roomy) { GrowPinned(slot, roomy); });
+  }
   const size_t results_bytes = layout_.results_bytes();
   if (slot->pinned_results.bytes < results_bytes) {
     slot->done->Synchronize();
-    slot->pinned_results = {};
-    slot->pinned_results = {device_->AllocatePinned(Roomy(results_bytes)), Roomy(results_bytes)};
+    GrowRoomy(results_bytes, [&](size_t roomy) {
+      slot->pinned_results = {};
+      slot->pinned_results = {device_->AllocatePinned(roomy), roomy};
+    });
   }
 }
 

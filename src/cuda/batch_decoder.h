@@ -53,7 +53,7 @@ class BatchDecoder {
   const std::vector<DecodeResult>& Wait();
 
   // Bytes of the batch last launched that were uploaded: payloads of the tiles that its
-  // windows touch, and what describes them.
+  // windows touch, or of all that the cache keeps, what lies between them and what describes them.
   uint64_t uploaded_bytes() const { return uploaded_bytes_; }
 
  private:

@@ -16,8 +16,8 @@ namespace {
 // Large enough for one memcpy to run at full speed, small enough to share.
 constexpr uint64_t kPieceBytes = 512 << 10;
 
-// Between the payloads of files that follow one another lies the head of one: some hundred bytes,
-// 4 a tile. More is not worth uploading.
+// Heads of files that go up since their payloads are on both sides: some hundred bytes, 4 a tile.
+// Longer ones are not worth it.
 constexpr uint64_t kMaxGapBytes = 16 << 10;
 
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
@@ -221,11 +221,9 @@ bool BatchLayout::CanBeDirect(size_t sample) const {
 }
 
 // Finds which of the samples [begin, end) need not be staged. Files that follow one another
-// go up in one copy, with what lies between their payloads.
+// without a gap go up in one copy, with the heads between their payloads.
 void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
-  const auto address = [this](size_t sample) {
-    return reinterpret_cast<uintptr_t>((*samples_)[sample].view.payloads);
-  };
+  const auto view = [this](size_t sample) -> const ImageView& { return (*samples_)[sample].view; };
   for (size_t first = begin; first < end;) {
     size_t next = first + 1;
     if (!CanBeDirect(first)) {
@@ -235,12 +233,13 @@ void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
     }
     uint64_t bytes = places_[first].payloads_bytes;
     for (; next < end && CanBeDirect(next); ++next) {
-      const uintptr_t gap = address(next) - (address(first) + bytes);  // wraps if it comes before
-      if (gap > kMaxGapBytes || gap % kPayloadAlignment != 0) break;
-      bytes += gap + places_[next].payloads_bytes;
+      const uint64_t head_bytes = HeadBytes(view(next));
+      const bool follows = view(first).payloads + bytes == view(next).payloads - head_bytes;
+      if (!follows || head_bytes > kMaxGapBytes) break;
+      bytes += head_bytes + places_[next].payloads_bytes;
     }
     const bool is_direct = bytes >= direct_bytes;
-    if (is_direct) copies_.push_back({(*samples_)[first].view.payloads, bytes, first, next, 0});
+    if (is_direct) copies_.push_back({view(first).payloads, bytes, first, next, 0});
     for (; first < next; ++first) places_[first].is_direct = is_direct;
   }
 }
@@ -250,16 +249,19 @@ uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
   size_t sample = 0;
   for (BatchPart& part : parts_) {
     const size_t first_piece = pieces_.size();
+    bool is_read = false;
     for (; sample < part.sample_end; ++sample) {
       if (places_[sample].is_direct) continue;
+      const bool has_tiles = places_[sample].span.tile_count() != 0;
+      is_read = is_read || (has_tiles && (*samples_)[sample].cached == nullptr);
       places_[sample].payloads_offset = offset;
       PlanPieces(sample);
       offset += places_[sample].payloads_bytes;
     }
-    if (pieces_.size() > first_piece) {
-      pieces_.back().padding_bytes = kPayloadPaddingBytes;
-      offset += kPayloadPaddingBytes;
-    }
+    const bool has_pieces = pieces_.size() > first_piece;
+    if (has_pieces) pieces_.back().padding_bytes = kPayloadPaddingBytes;
+    // Even without a piece: tasks of tiles whose payloads cannot be found read some bytes.
+    if (has_pieces || is_read) offset += kPayloadPaddingBytes;
     part.piece_end = piece_count();
   }
   return offset;

@@ -17,15 +17,17 @@ namespace {
 constexpr uint64_t kSlabBytes = 64 << 20;
 constexpr uint64_t kOwnSlabBytes = kSlabBytes / 8;
 
+// What the host keeps of an image: its head, some hundred bytes. One that is longer than this
+// has an uncommon chunk, or is there to fill the host's memory.
+constexpr uint64_t kMaxHeadBytes = 1 << 20;
+
 // Files are mapped by pages: the rest of one that is read anyway costs nothing.
 constexpr uint64_t kPageBytes = 4096;
 
-const uint8_t* FileOf(const ImageView& view) { return view.chunks - kHeaderBytes; }
-
 // The image as it begins. `view` is of the whole file.
 CachedImage CopyStart(const ImageView& view) {
-  const uint8_t* file = FileOf(view);
-  const uint64_t head_bytes = static_cast<uint64_t>(view.payloads - file);
+  const uint64_t head_bytes = HeadBytes(view);
+  const uint8_t* file = view.payloads - head_bytes;
   const uint64_t file_bytes = head_bytes + view.payloads_bytes;
   const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, file_bytes);
   CachedImage image = {{file, file + bytes}, file_bytes, view, false, nullptr};
@@ -68,7 +70,8 @@ std::shared_ptr<EncodedCache> EncodedCache::OfDevice(
   } else if (!(cache->options_ == options)) {
     throw std::invalid_argument("The L3 cache of GPU " + std::to_string(device_id) +
                                 " is in use with other options. Operators of one GPU share "
-                                "one cache: give all of them the same cache arguments.");
+                                "one cache: give all of them the same cache arguments, and the "
+                                "same skip_cached_images.");
   }
   return cache;
 }
@@ -115,35 +118,46 @@ const CachedImage* EncodedCache::Count(const CachedImage* found) {
   return found;
 }
 
-bool EncodedCache::Wants(const std::string& key, const ImageView& view) {
-  const uint64_t bytes = static_cast<uint64_t>(view.payloads - FileOf(view)) + view.payloads_bytes;
+bool EncodedCache::Wants(const std::string& key, const ImageView& view, const void* who) {
+  const uint64_t head_bytes = HeadBytes(view);
+  const uint64_t bytes = head_bytes + view.payloads_bytes;
+  if (head_bytes > kMaxHeadBytes) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes)) return false;
+  if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes, who)) return false;
   return bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&
          HasRoom(view.payloads_bytes);
 }
 
-bool EncodedCache::IsAmongLargest(const std::string& key, uint64_t bytes) {
-  if (!seen_all_ && !seen_.insert(key).second) {
-    seen_all_ = true;
+bool EncodedCache::IsAmongLargest(const std::string& key, uint64_t bytes, const void* who) {
+  if (!seen_all_) {
+    const auto [seen, is_new] = seen_.emplace(key, who);
+    if (!is_new && seen->second != who) return false;
+    seen_all_ = !is_new;
+  }
+  if (seen_all_ && !seen_.empty()) {
     seen_.clear();
-    for (const auto& [unused, name] : largest_) chosen_.insert(name);
+    for (const auto& image : largest_) chosen_.insert(image.second);
     largest_.clear();
   }
   if (seen_all_) return chosen_.count(key) != 0;
-  if (bytes > options_.capacity_bytes) return false;
+  if (bytes > bytes_left()) return false;
   largest_.insert({bytes, key});
   largest_bytes_ += bytes;
-  while (largest_bytes_ > options_.capacity_bytes) {
+  while (largest_bytes_ > bytes_left()) {
     largest_bytes_ -= largest_.begin()->first;
     largest_.erase(largest_.begin());
   }
   return false;
 }
 
+// Of the device memory that the cache may take, what it has not taken.
+uint64_t EncodedCache::bytes_left() const {
+  return options_.capacity_bytes - options_.list_bytes - statistics_.memory_bytes;
+}
+
 bool EncodedCache::HasRoom(uint64_t payload_bytes) const {
   const uint64_t needed = payload_bytes + kPayloadPaddingBytes;
-  if (!is_full_ && options_.capacity_bytes - statistics_.memory_bytes >= needed) return true;
+  if (!is_full_ && bytes_left() >= needed) return true;
   return std::any_of(slabs_.begin(), slabs_.end(),
                      [needed](const Slab& slab) { return slab.bytes - slab.used_bytes >= needed; });
 }
@@ -154,7 +168,7 @@ uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
   auto slab = std::find_if(slabs_.begin(), slabs_.end(),
                            [needed](const Slab& s) { return s.bytes - s.used_bytes >= needed; });
   if (slab == slabs_.end()) {
-    const uint64_t left = options_.capacity_bytes - statistics_.memory_bytes;
+    const uint64_t left = bytes_left();
     if (is_full_ || left < needed) return nullptr;
     const uint64_t bytes = needed >= kOwnSlabBytes ? needed : std::min(left, kSlabBytes);
     try {
@@ -173,20 +187,32 @@ uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
 
 void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Then the event stands for all fills, whatever their streams.
-  filled_->MakeWait(stream);
+  // First all that may lack memory of the host: then nothing was queued.
   std::unordered_map<std::string, CachedImage> added;
   for (const Candidate& candidate : images) {
-    if (entries_.count(*candidate.key) != 0 || added.count(*candidate.key) != 0) continue;
+    if (entries_.count(*candidate.key) != 0) continue;
+    CachedImage& image = added.emplace(*candidate.key, CopyStart(*candidate.view)).first->second;
+    image.has_rans = candidate.has_rans;
+  }
+  const size_t most = entries_.size() + added.size();
+  if (static_cast<float>(most) > entries_.max_load_factor() * entries_.bucket_count()) {
+    entries_.reserve(2 * most);
+  }
+
+  // Then the event stands for all fills, whatever their streams.
+  filled_->MakeWait(stream);
+  for (const Candidate& candidate : images) {
+    const auto image = added.find(*candidate.key);
+    if (image == added.end() || image->second.payloads_dev != nullptr) continue;
     const uint64_t bytes = candidate.view->payloads_bytes;
     uint8_t* place = TakeRoom(bytes);
-    if (place == nullptr) continue;
-    CachedImage image = CopyStart(*candidate.view);
-    image.has_rans = candidate.has_rans;
-    image.payloads_dev = place;
-    added.emplace(*candidate.key, std::move(image));
+    if (place == nullptr) {
+      added.erase(image);
+      continue;
+    }
     // With the padding, so that kernels never read what nobody wrote.
     device_->Copy(place, candidate.payloads_dev, bytes + kPayloadPaddingBytes, stream);
+    image->second.payloads_dev = place;
     statistics_.payload_bytes += bytes;
   }
   filled_->Record(stream);

@@ -29,10 +29,11 @@ struct CacheOptions {
   uint64_t capacity_bytes;  // of device memory, at most
   CachePolicy policy;
   uint64_t threshold_bytes;
+  uint64_t list_bytes = 0;  // of the capacity, for a list of what is cached that others keep
 
   bool operator==(const CacheOptions& other) const {
     return capacity_bytes == other.capacity_bytes && policy == other.policy &&
-           threshold_bytes == other.threshold_bytes;
+           threshold_bytes == other.threshold_bytes && list_bytes == other.list_bytes;
   }
 };
 
@@ -84,8 +85,9 @@ class EncodedCache {
   // The same, and counts as nothing.
   const CachedImage* Peek(const std::string& key) const;
 
-  // Whether Add() would keep this image, which was not found.
-  bool Wants(const std::string& key, const ImageView& view);
+  // Whether Add() would keep this image, which was not found. `who` tells decoders apart: a file
+  // comes again when the same one asks again.
+  bool Wants(const std::string& key, const ImageView& view, const void* who = nullptr);
 
   // An image to keep: a view from ParseImage(), and its payloads in device memory,
   // readable kPayloadPaddingBytes past their end.
@@ -116,7 +118,8 @@ class EncodedCache {
 
   const CachedImage* Lookup(const std::string& key) const;
   const CachedImage* Count(const CachedImage* found);
-  bool IsAmongLargest(const std::string& key, uint64_t bytes);
+  uint64_t bytes_left() const;
+  bool IsAmongLargest(const std::string& key, uint64_t bytes, const void* who);
   bool HasRoom(uint64_t payload_bytes) const;
   uint8_t* TakeRoom(uint64_t payload_bytes);
 
@@ -130,7 +133,7 @@ class EncodedCache {
   CacheStatistics statistics_ = {};
   // For kLargest: the files seen, until one comes again, and the largest that fit together;
   // then the names of these.
-  std::unordered_set<std::string> seen_;
+  std::unordered_map<std::string, const void*> seen_;
   std::set<std::pair<uint64_t, std::string>> largest_;
   uint64_t largest_bytes_ = 0;
   bool seen_all_ = false;

@@ -106,6 +106,11 @@ struct ImageView {
   }
 };
 
+// Bytes of the file before its payloads, of a view from ParseImage.
+inline uint64_t HeadBytes(const ImageView& view) {
+  return kHeaderBytes + static_cast<uint64_t>(view.payloads - view.chunks);
+}
+
 // Reads the fixed header alone: cheap, for shapes. Needs the first 32 bytes;
 // says nothing about the rest of the file.
 Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);

@@ -35,9 +35,12 @@ class FailurePolicy {
   // Throws, or counts the sample and logs it. `where` goes behind its name.
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
               const std::string& where = "") {
-    const std::string message =
-        dali::make_string("L3 decoding failed at ", NameSample(input, sample), where, ": ",
-                          StatusMessage(status), " (", StatusName(status), ").");
+    const bool is_empty = input.tensor_shape_span(sample)[0] <= 1;
+    const std::string message = dali::make_string(
+        "L3 decoding failed at ", NameSample(input, sample), where, ": ", StatusMessage(status),
+        " (", StatusName(status), ").",
+        is_empty ? " A reader with skip_cached_images gives no bytes of what it finds cached."
+                 : "");
     if (!zero_) DALI_FAIL(message);
     ++failures_;
     // A data set with many bad files must not drown the log: past some, at powers of two.

@@ -1,6 +1,8 @@
 // Decoding on the GPU from encoded files in host memory. Layer: adapter.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -81,9 +83,16 @@ class MixedBackend {
                                    " bytes in ", s.memory_bytes, " bytes of memory.\n");
   }
 
-  // Calls task(i) for i in [0, count), on the operator's threads.
+  // Calls task(i) for i in [0, count), on the operator's threads, each of which takes the next i:
+  // to queue each of them would take longer than many of them do.
   void ForEach(size_t count, const std::function<void(size_t)>& task) {
-    for (size_t i = 0; i < count; ++i) threads_.AddWork([&task, i] { task(i); });
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+      for (size_t i = next++; i < count; i = next++) task(i);
+    };
+    const size_t workers = std::min(count, static_cast<size_t>(threads_.NumThreads()));
+    if (workers <= 1) return work();
+    for (size_t i = 0; i < workers; ++i) threads_.AddWork(work);
     threads_.RunAll();
   }
 
@@ -93,8 +102,13 @@ class MixedBackend {
     *cached = nullptr;
     if (cache_ != nullptr && !source.empty()) {
       // Of a file that it skips a reader gives no byte, or one.
-      const bool is_skipped = skip_list_ != nullptr && size <= 1;
+      const bool is_skipped = skip_list_ != nullptr && size <= 1 && skip_list_->IsCached(source);
       *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size);
+      DALI_ENFORCE(*cached != nullptr || !is_skipped,
+                   dali::make_string("The reader skipped ", source,
+                                     " as it is cached, but not in the cache of this operator: "
+                                     "another pipeline had it, which is gone, or cache_size is 0. "
+                                     "Make the reader anew, or without skip_cached_images."));
     }
     if (*cached == nullptr) return ParseImage(file, size, view);
     *view = (*cached)->view;
@@ -111,7 +125,7 @@ class MixedBackend {
       samples_.back().is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
-                        cache_->Wants(source, *job.view);
+                        cache_->Wants(source, *job.view, this);
       if (keep) samples_.back().cache_key = &source;
     }
     decoder_.Launch(
@@ -119,7 +133,7 @@ class MixedBackend {
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     const std::vector<DecodeResult>& results = decoder_.Wait();
     for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
-    if (skip_list_ != nullptr) ListCached(ws, *jobs);
+    if (skip_list_ != nullptr) ListCached(ws);
   }
 
   // Copies small things to the memory of outputs.
@@ -135,16 +149,15 @@ class MixedBackend {
     return MakeCudaDevice(device_id, std::make_unique<DaliAllocator>());
   }
 
-  // Names what is cached to readers that skip such files: they ask DALI's own cache, which gets
-  // one byte of each.
-  void ListCached(const dali::Workspace& ws, const std::vector<DecodeJob>& jobs) {
-    const auto& input = ws.Input<dali::CPUBackend>(0);
-    for (const DecodeJob& job : jobs) {
-      const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
-      if (source.empty() || skip_list_->IsCached(source)) continue;
-      const CachedImage* cached = cache_->Peek(source);
+  // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,
+  // which gets one byte of each.
+  void ListCached(const dali::Workspace& ws) {
+    cache_->WaitForFills(ws.stream());
+    for (const CudaSample& sample : samples_) {
+      if (sample.cache_key == nullptr || skip_list_->IsCached(*sample.cache_key)) continue;
+      const CachedImage* cached = cache_->Peek(*sample.cache_key);
       if (cached == nullptr) continue;
-      skip_list_->Add(source, cached->payloads_dev, {1, 1, 1}, ws.stream());
+      skip_list_->Add(*sample.cache_key, cached->payloads_dev, {1, 1, 1}, ws.stream());
     }
   }
 
@@ -157,8 +170,8 @@ class MixedBackend {
 
   // Null without `cache_size`.
   static std::shared_ptr<EncodedCache> FindCache(const dali::OpSpec& spec, int device_id) {
-    CacheOptions options = {CacheBytes(spec) - SkipListBytes(spec), CachePolicy::kThreshold,
-                            Bytes(spec, "cache_threshold")};
+    CacheOptions options = {CacheBytes(spec), CachePolicy::kThreshold,
+                            Bytes(spec, "cache_threshold"), SkipListBytes(spec)};
     if (options.capacity_bytes == 0) return nullptr;
     const std::string type = spec.GetArgument<std::string>("cache_type");
     DALI_ENFORCE(

@@ -38,11 +38,12 @@
 
 namespace {
 std::atomic<uint64_t> g_allocations{0};
-}
+std::atomic<uint64_t> g_failing_allocation{~uint64_t{0}};  // its number
+}  // namespace
 
 // Not inline, or GCC takes malloc and delete for a mismatch.
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  ++g_allocations;
+  if (g_allocations++ == g_failing_allocation) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -387,19 +388,19 @@ void PinnedFilesAreNotStaged() {
   CHECK(uploads[2].bytes == kPayloadPaddingBytes);
   CHECK(uploads[0].bytes + uploads[1].bytes + uploads[2].bytes == decoder.uploaded_bytes());
 
-  // Payloads that are not as far apart as kernels need them.
+  // Files that do not follow one another: what lies between may be anybody's.
   uploads.clear();
   const PinnedFiles apart(batch, 8);
   decoder.Launch(apart.Pin(MakeSamples(batch, outputs), ~0u), nullptr);
   CHECK(uploads.size() == 2 + batch.size());
 
-  // A window is gathered; a file that comes before the last one needs a copy of its own.
+  // A window is gathered; files in another order need copies of their own.
   uploads.clear();
   samples[2].plan.window.width_px = 0;
   std::swap(samples[5], samples[6]);
   decoder.Launch(samples, nullptr);
-  CHECK(uploads.size() == 5);
-  CHECK(uploads[1].from == files.view(3).payloads && uploads[2].from == files.view(5).payloads);
+  CHECK(uploads.size() == 6);
+  CHECK(uploads[1].from == files.view(3).payloads && uploads[2].from == files.view(6).payloads);
 
   // Too little to be worth a copy.
   uploads.clear();
@@ -514,7 +515,7 @@ void OutOfMemory() {
     const std::vector<CudaSample> samples = MakeSamples(large, large_outputs);
     decoder.Launch(MakeSamples(small, small_outputs), stream.get());
     decoder.Launch(MakeSamples(small, small_outputs), stream.get());
-    gpu.FailAllocations(failing, 1);
+    gpu.FailAllocations(failing, 2);  // with room for more, and without
     bool failed = false;
     try {
       decoder.Launch(samples, stream.get());
@@ -529,8 +530,17 @@ void OutOfMemory() {
       CHECK(decoder.Wait().size() == small.size());
     }
     CHECK(decoder.Wait().size() == large.size() && large_outputs.AreRight(large));
-    if (!failed) return;
+    if (!failed) break;
   }
+
+  // Too little for room, but enough.
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const Outputs outputs(&gpu, large);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  gpu.FailAllocations(0, 1);
+  decoder.Launch(MakeSamples(large, outputs), stream.get());
+  CHECK(AllOk(decoder.Wait()) && outputs.AreRight(large));
 }
 
 void ReservedMemoryIsEnough() {
@@ -742,6 +752,29 @@ void PartsOfABatch() {
   const std::vector<CudaSample> none;
   layout.Plan(none, kLargeGpu);
   CHECK(layout.parts().size() == 0 && layout.total_bytes() == 0);
+}
+
+// An index that somebody changes once it was judged: the image is damaged, and nothing is read that
+// is not there.
+void IndexChangesWhilePlanned() {
+  for (const bool pinned : {false, true}) {
+    Pictures batch;
+    batch.push_back(MakePicture({300, 200, 1, 8, EncodeMode::kPacked, 4}, 1));
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs outputs(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {1, 1});
+    std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+    samples[0].is_pinned = pinned;
+    uint8_t* index = const_cast<uint8_t*>(batch[0]->view.tile_index);
+    size_t calls = 0;
+    decoder.Launch(samples, stream.get(),
+                   [&](size_t count, const std::function<void(size_t)>& task) {
+                     for (size_t i = 0; i < count; ++i) task(i);
+                     if (calls++ == 0) std::fill(index, index + 24, uint8_t{0xFF});
+                   });
+    CHECK(decoder.Wait()[0].status == Status::kCorruptHeader && decoder.Wait()[0].tile == 0);
+  }
 }
 
 // Wide tables are for GPUs with room, and for kernels that follow no plans.
@@ -1060,6 +1093,54 @@ void CacheKeepsTheLargest() {
   }
 }
 
+// Two decoders that read the same files do not make it an epoch that each file came twice.
+void LargestForTwoDecoders() {
+  Pictures batch;
+  for (uint32_t i = 0; i < 5; ++i) {
+    batch.push_back(MakePicture({40 + 10 * i, 50, 3, 8, EncodeMode::kPacked, 8}, i));
+  }
+  EmulatedGpu gpu;
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kLargest, 0});
+  const int first = 0, second = 0;
+  const auto wanted = [&](const void* who) {
+    return std::count_if(batch.begin(), batch.end(), [&](const auto& picture) {
+      return cache->Wants(picture->name, picture->view, who);
+    });
+  };
+  CHECK(wanted(&first) == 0 && wanted(&second) == 0);
+  CHECK(wanted(&second) == 0);  // the first one saw them first
+  CHECK(wanted(&first) == 5 && wanted(&second) == 5);
+}
+
+// The host has no memory for what it remembers of images: the next fills are not disturbed.
+void HostOutOfMemoryInTheCache() {
+  const Pictures batch = MakeMixedBatch(4);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  const Outputs outputs(&gpu, batch);
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  for (uint64_t failing = 0;; ++failing) {
+    const std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
+    if (samples[0].cached != nullptr) break;
+    decoder.Launch({}, stream.get());
+    g_failing_allocation = g_allocations + failing;
+    try {
+      decoder.Launch(samples, stream.get());
+    } catch (const std::bad_alloc&) {
+    }
+    g_failing_allocation = ~uint64_t{0};
+    decoder.Wait();
+    const CacheStatistics statistics = cache->statistics();
+    CHECK(statistics.entries == 0 || statistics.entries == batch.size());
+    CHECK((statistics.payload_bytes == 0) == (statistics.entries == 0));
+  }
+  for (int i = 0; i < 2; ++i) {
+    decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+    CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
+  }
+}
+
 void CacheIsSharedByADevice() {
   EmulatedGpu gpu;
   const auto make_device = [&] { return gpu.MakeDevice(Pace::kLazy); };
@@ -1124,6 +1205,9 @@ const std::map<std::string, void (*)()> kTests = {
     {"growing_in_flight", GrowingInFlight},
     {"hundred_megapixels", HundredMegapixels},
     {"many_tiny_images", ManyTinyImages},
+    {"host_out_of_memory_in_the_cache", HostOutOfMemoryInTheCache},
+    {"index_changes_while_planned", IndexChangesWhilePlanned},
+    {"largest_for_two_decoders", LargestForTwoDecoders},
     {"out_of_memory", OutOfMemory},
     {"parts_of_a_batch", PartsOfABatch},
     {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
