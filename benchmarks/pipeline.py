@@ -48,6 +48,7 @@ WARM_UP = 3  # batches: one more than DALI prefetches
 CACHE_MB = 16384  # of GPU memory at most; it is taken as files come
 GPU_SAMPLES = 5  # of NVML in a turn: it goes on until it has them,
 LONGEST_TURN = 3  # and for so many times its length at most
+DALI_FAILURES = (RuntimeError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def why_not(fmt: Format, files: list[str], original: Image, device: str) -> str:
         with pipe:
             pipe.set_outputs(fmt.load(files[:1], device))
         (output,) = pipe.run()
-    except (RuntimeError, MemoryError) as error:
+    except DALI_FAILURES as error:
         return first_line(error)
     same = np.array_equal(np.asarray(output.as_cpu()[0]), original)
     return "does not give back the pixels" if fmt.lossless and not same else ""
@@ -297,10 +298,7 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
             for what in track(list(plan), f"{name}, round {done}"):
                 try:
                     turn = take_turn(what, files[what.format.name], args.device, args.seconds)
-                except (
-                    RuntimeError,
-                    MemoryError,
-                ) as error:  # such as too little memory: the rest goes on
+                except DALI_FAILURES as error:  # the rest goes on
                     plan.remove(what)
                     at = f"{what.threads} threads, batch {what.batch}"
                     left_out.append(f"{what.format.name}, {at} ({first_line(error)})")

@@ -52,18 +52,24 @@ void SolveProducts(const int64_t (*product)[kMaxRansColumns], uint32_t n, double
 }
 
 // Coefficients in 1/64, each group of which adds up to 64 or 0 as its
-// reference demands; N alone if one of them does not fit 8 bits.
+// reference demands; N alone if one of them does not fit 8 bits, or there is no solution.
 void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t* coefficients) {
   int32_t rounded[kMaxRansTaps] = {};
   rounded[Unknowns::kNorth] = 64;
+  bool fits = true;
   for (uint32_t i = 0; i < unknowns.count; ++i) {
+    // Products that nearly depend on one another leave the range of a double.
+    if (!std::isfinite(solution[i])) {
+      fits = false;
+      continue;
+    }
     const double scaled = std::min(std::max(solution[i] * 64, -128.0), 127.0);
     const int32_t k = static_cast<int32_t>(std::floor(scaled + 0.5));
     rounded[unknowns.tap[i]] += k;
     rounded[unknowns.reference[i]] -= k;
   }
-  const bool fits =
-      std::all_of(rounded, rounded + kMaxRansTaps, [](int32_t k) { return k >= -128 && k <= 127; });
+  fits = fits && std::all_of(rounded, rounded + kMaxRansTaps,
+                             [](int32_t k) { return k >= -128 && k <= 127; });
   for (uint32_t i = 0; i < kMaxRansTaps; ++i) {
     const int32_t north_alone = i == Unknowns::kNorth ? 64 : 0;
     coefficients[i] = static_cast<int8_t>(fits ? rounded[i] : north_alone);
