@@ -54,6 +54,15 @@ def test_any_image_any_tile(
         assert engines.decode(engine, data) == Outcome("kOk", None, image)
 
 
+@pytest.mark.parametrize("effort", [1, 2, 3])
+def test_fit_without_a_solution(effort: int) -> None:
+    """So few pixels that the solver leaves the range of a double: a sanitizer would see it."""
+    samples = "7a558945f87578 3cef3c58d27ce0 4befeed28aa892 4b758a"
+    image = np.frombuffer(bytes.fromhex(samples), np.uint8).reshape(1, 8, 3)
+    data = engines.encode(image, mode="rans", effort=effort)
+    assert engines.decode("reference", data) == Outcome("kOk", None, image)
+
+
 @mode_matrix
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
