@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -244,6 +245,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
+    for tool in (args.nvcc, args.nvdisasm):
+        if shutil.which(tool) is None:
+            parser.error(f"{tool} is not on PATH: give its place")
     version = re.search(r"release \S+ (\S+)", _run(args.nvcc, "--version"))
     assert version is not None
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(args.jobs) as pool:
