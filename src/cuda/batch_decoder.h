@@ -39,12 +39,12 @@ class BatchDecoder {
   // in the memory of the device, and of the host, for each batch in flight.
   void Reserve(size_t device_bytes, size_t pinned_bytes);
 
-  // Stages and uploads, and launches on `stream`; returns once the work
-  // is queued. If it throws, none of it goes on.
-  // Encoded bytes are copied before it returns, but for those of samples that are said to be in
-  // pinned memory: these must stay until the batch was waited for. `for_each` spreads the staging
-  // copies over the caller's threads; null copies on this thread. Two batches can be in flight: the
-  // results of one that was not waited for are lost to the second one after it.
+  // Stages and uploads, and launches on `stream`; returns once the work is queued. If it throws,
+  // none of it goes on. Encoded bytes are copied before it returns, but for those of samples that
+  // are said to be in pinned memory: these must stay until the batch was waited for. `for_each`
+  // spreads the staging copies over the caller's threads; null copies on this thread. Two batches
+  // can be in flight: the results of one that was not waited for are lost to the second one after
+  // it.
   void Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
               const ForEach& for_each = nullptr);
 

@@ -107,8 +107,8 @@ class MixedBackend {
       DALI_ENFORCE(*cached != nullptr || !is_skipped,
                    dali::make_string("The reader skipped ", source,
                                      " as it is cached, but not in the cache of this operator: "
-                                     "another pipeline had it, which is gone, or cache_size is 0. "
-                                     "Make the reader anew, or without skip_cached_images."));
+                                     "a pipeline had it that is gone. Make the reader anew, or "
+                                     "without skip_cached_images."));
     }
     if (*cached == nullptr) return ParseImage(file, size, view);
     *view = (*cached)->view;
@@ -152,11 +152,11 @@ class MixedBackend {
   // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,
   // which gets one byte of each.
   void ListCached(const dali::Workspace& ws) {
-    cache_->WaitForFills(ws.stream());
     for (const CudaSample& sample : samples_) {
       if (sample.cache_key == nullptr || skip_list_->IsCached(*sample.cache_key)) continue;
       const CachedImage* cached = cache_->Peek(*sample.cache_key);
       if (cached == nullptr) continue;
+      cache_->WaitForFills(ws.stream());
       skip_list_->Add(*sample.cache_key, cached->payloads_dev, {1, 1, 1}, ws.stream());
     }
   }

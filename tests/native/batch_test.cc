@@ -122,6 +122,14 @@ Pictures MakeMixedBatch(uint32_t seed) {
   return batch;
 }
 
+// Several tiles of each mode.
+Pictures MakeOneOfEachMode() {
+  Pictures batch;
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
+  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+  return batch;
+}
+
 void DamageLastTile(Picture* picture) { picture->file.back() ^= 0x40; }
 
 // The outputs of a batch in the memory of the device.
@@ -864,9 +872,7 @@ void CacheHitsLeavePayloadsAlone() {
 
 // An image is kept whole, whatever window asked for it.
 void CacheServesAnyWindow() {
-  Pictures batch;
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+  Pictures batch = MakeOneOfEachMode();
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
   const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
@@ -964,9 +970,7 @@ void CacheNoticesChangedFiles() {
 // repaired, it is.
 void CacheKeepsNoDamage() {
   for (const bool whole : {true, false}) {
-    Pictures batch;
-    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
-    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+    Pictures batch = MakeOneOfEachMode();
     EmulatedGpu gpu;
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
