@@ -14,6 +14,7 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
+INTEGRATIONS := .venv-integrations
 RELEASE := build/release
 SANITIZE := build/sanitize
 
@@ -42,7 +43,7 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test gpu gpu-test gpu-bench bench wheel lint sanitize clean
+.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench wheel lint sanitize clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -55,6 +56,11 @@ demo: build  ## encode photographs, decode them through DALI, compare, draw demo
 test: build sanitize  ## run all tests, the sanitizer builds included
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) $(if $(filter OFF,$(L3_DALI)),-m "not dali")
+
+test-integrations: $(INTEGRATIONS)/installed  ## run the tests beside PyTorch, Ray, loaders and others, in a venv of their own
+	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) tests/integrations
+	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
+	  --ignore=tests/test_build.py tests
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
@@ -94,7 +100,7 @@ lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 
 clean:  ## remove everything that make wrote
-	rm -rf $(VENV) build dist demo
+	rm -rf $(VENV) $(INTEGRATIONS) build dist demo
 
 $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
@@ -104,6 +110,17 @@ $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	$(PIP_BUILD) -C build-dir=$(RELEASE) -C cmake.define.L3_BUILD_TESTS=ON '.$(EXTRAS)'
+	@touch $@
+
+# The wheel of .venv, so that nothing is compiled twice.
+$(INTEGRATIONS)/installed: $(VENV)/installed
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	rm -rf build/wheel
+	$(PY) -m pip wheel -q --no-build-isolation --no-deps -w build/wheel \
+	  -C build-dir=$(RELEASE) -C cmake.define.L3_BUILD_TESTS=ON .
+	$(INTEGRATIONS)/bin/python -m pip install -q --upgrade pip
+	$(INTEGRATIONS)/bin/python -m pip install -q --upgrade --force-reinstall --no-deps build/wheel/*.whl
+	$(INTEGRATIONS)/bin/python -m pip install -q "$$(echo build/wheel/*.whl)[dali,demo,integrations,test]"
 	@touch $@
 
 $(SANITIZE)/installed: $(VENV)/installed

@@ -26,19 +26,24 @@ FINE_ON_A_GPU_HOST = re.compile(
     r"|shared/data"
     r"|there is a GPU"
 )
+# Under L3_REQUIRE_PACKAGES=1 a package that is missing fails the tests that need it.
+MISSING_PACKAGE = re.compile(r"could not import|is not installed")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def _judge_skip(report: Report) -> Report:
-    """Makes a skip that a GPU host has no excuse for a failure."""
-    if os.environ.get("L3_REQUIRE_CUDA") != "1" or not report.skipped:
-        return report
-    if not isinstance(report.longrepr, tuple):  # expected to fail, and did
+    """Makes a skip a failure where the environment says that there is no excuse for it."""
+    if not report.skipped or not isinstance(report.longrepr, tuple):  # expected to fail, and did
         return report
     path, line, reason = report.longrepr
-    if not FINE_ON_A_GPU_HOST.search(reason):
-        report.outcome = "failed"
-        report.longrepr = f"{path}:{line}: L3_REQUIRE_CUDA=1 allows no skip. {reason}"
+    inexcusable = {
+        "L3_REQUIRE_CUDA": not FINE_ON_A_GPU_HOST.search(reason),
+        "L3_REQUIRE_PACKAGES": MISSING_PACKAGE.search(reason) is not None,
+    }
+    for variable, is_inexcusable in inexcusable.items():
+        if is_inexcusable and os.environ.get(variable) == "1":
+            report.outcome = "failed"
+            report.longrepr = f"{path}:{line}: {variable}=1 allows no skip. {reason}"
     return report
 
 
@@ -55,9 +60,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips tests marked `cuda` without a GPU, and loads the operators for those marked `dali`."""
+    """Skips tests without what their markers say; loads the operators for those marked `dali`."""
     if item.get_closest_marker("cuda") and not has_gpu():
         pytest.skip("no GPU")
+    if item.get_closest_marker("torch"):
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     if item.get_closest_marker("dali"):
         import l3dali.plugin  # noqa: F401
 

@@ -244,8 +244,8 @@ def test_plugin_beside_preload() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.torch
 def test_pytorch_iterator(paths: list[str], pairs: list[Pair], device: str) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
     def define() -> Any:

@@ -88,10 +88,13 @@ def test_every_example_is_found() -> None:
     assert len(EXAMPLES) == GUIDE.count("```python") == 6
 
 
-@pytest.mark.parametrize("heading", EXAMPLES)
+@pytest.mark.parametrize(
+    "heading",
+    [
+        pytest.param(heading, marks=[pytest.mark.torch] if "import torch" in code else [])
+        for heading, code in EXAMPLES.items()
+    ],
+)
 def test_example(folder: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = EXAMPLES[heading]
-    if "import torch" in code:
-        pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.chdir(folder)
-    exec(compile(code, heading, "exec"), {})
+    exec(compile(EXAMPLES[heading], heading, "exec"), {})

@@ -1,4 +1,4 @@
-"""On a GPU host a skip that hides the engine is a failure: tests/conftest.py."""
+"""Where a skip would hide what is to be tested it is a failure: tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ REASONS = {
 }
 
 
-def _outcome(folder: Path, code: str, required: str) -> str:
+def _outcome(folder: Path, code: str, required: str, variable: str = "L3_REQUIRE_CUDA") -> str:
     """The last line of pytest for a file of tests."""
     file = folder / "test_it.py"
     file.write_text(f"import pytest\n{code}\n")
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "L3_REQUIRE_CUDA": required}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("L3_REQUIRE_")}
+    environment |= {"PYTHONPATH": str(TESTS), variable: required}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", f"--rootdir={folder}"]
     command.append(str(file))
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -45,6 +46,17 @@ def test_skips_of_tests(tmp_path: Path) -> None:
 def test_skips_of_files(tmp_path: Path, package: str, outcome: str) -> None:
     code = f"pytest.importorskip({package!r})\ndef test_it(): pass"
     assert _outcome(tmp_path, code, "1").startswith(f"1 {outcome} in")
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("1", "failed"), ("", "skipped")])
+def test_missing_packages(tmp_path: Path, required: str, outcome: str) -> None:
+    code = "def test_it(): pytest.importorskip('none', reason='Ray is not installed')"
+    assert _outcome(tmp_path, code, required, "L3_REQUIRE_PACKAGES").startswith(f"1 {outcome} in")
+
+
+def test_missing_gpu_is_no_missing_package(tmp_path: Path) -> None:
+    code = "def test_it(): pytest.skip('no GPU')"
+    assert _outcome(tmp_path, code, "1", "L3_REQUIRE_PACKAGES").startswith("1 skipped in")
 
 
 def test_expected_failures_stay(tmp_path: Path) -> None:
