@@ -1,0 +1,71 @@
+"""The command `l3`: images to L3 files and back.
+
+One module a command; `arguments` and `work` hold what they share.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+from l3dali import __version__
+from l3dali.batch import UsageError
+from l3dali.cli import bench, decode, encode, info, verify
+from l3dali.cli.arguments import Parser
+from l3dali.cli.work import EXIT_FAILED
+from l3dali.console import complain
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_COMMANDS = (encode, decode, info, verify, bench)  # in the order of `l3 --help`
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Returns:
+        The exit code: 0 if all went well, 2 if a file failed or the command makes no sense,
+        130 if interrupted.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # The caller has closed it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    # The libraries announce what they also raise, and oddities of metadata.
+    for library in ("imagecodecs", "tifffile"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module="PIL")
+    try:
+        options = _parse(arguments)
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        complain("l3: interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except (UsageError, OSError) as error:
+        complain(f"l3: {error}")
+        return EXIT_FAILED
+    return code
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="l3", description="Lossless images that decode in parallel.")
+    parser.add_argument("--version", action="version", version=f"l3 {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_command(commands)
+    return parser.parse_args(arguments)

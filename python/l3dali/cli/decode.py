@@ -1,0 +1,74 @@
+"""The command `l3 decode`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.batch import UsageError
+from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.work import (
+    L3_SUFFIX,
+    Done,
+    find_inputs,
+    finish,
+    keeps,
+    plan_outputs,
+    print_summary,
+    read_file,
+    run,
+    threads_per_file,
+    write_file,
+)
+from l3dali.image_io import WRITERS, Picture, write_picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from l3dali.cli.arguments import Commands
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 decode`."""
+    command = new_command(
+        commands, "decode", _decode, "Decode L3 files into other lossless formats."
+    )
+    add_output_options(command)
+    command.add_argument(
+        "--format",
+        choices=[suffix[1:] for suffix in WRITERS],
+        help="default: as OUT's suffix says, else png",
+    )
+
+
+def _decode(options: argparse.Namespace) -> int:
+    found = find_inputs(options.paths, {L3_SUFFIX})
+    suffix = _output_suffix(options)
+    targets = plan_outputs(found, options.output, suffix)
+    threads = threads_per_file(options.jobs, len(targets))
+
+    def work(path: Path) -> Done | None:
+        if keeps(targets[path], options):
+            return None
+        data = read_file(path)
+        info = codec.info(data)
+        pixels = codec.decode(data, threads=threads)
+        picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
+        written = write_picture(picture, suffix)
+        write_file(targets[path], written)
+        return Done(pixels.nbytes, len(data), len(written))
+
+    report = run(list(targets), work, options.jobs)
+    print_summary(report, {"L3": report.read_bytes, suffix[1:]: report.written_bytes})
+    return finish(report, found)
+
+
+def _output_suffix(options: argparse.Namespace) -> str:
+    asked = f".{options.format}" if options.format else ""
+    named = "" if options.output is None else options.output.suffix.lower()
+    if named not in WRITERS or options.output.is_dir():
+        return asked or ".png"
+    if asked and asked != named:
+        raise UsageError(f"--format {options.format} and {options.output} do not agree")
+    return str(named)

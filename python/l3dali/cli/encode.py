@@ -1,0 +1,100 @@
+"""The command `l3 encode`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.cli.arguments import add_orient_option, add_output_options, new_command
+from l3dali.cli.work import (
+    L3_SUFFIX,
+    Done,
+    compare,
+    find_inputs,
+    finish,
+    keeps,
+    plan_outputs,
+    print_summary,
+    read_file,
+    run,
+    threads_per_file,
+    write_file,
+)
+from l3dali.image_io import READ_SUFFIXES, read_picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from l3dali.cli.arguments import Commands
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 encode`."""
+    command = new_command(commands, "encode", _encode, "Encode images; folders are mirrored.")
+    add_output_options(command)
+    command.add_argument(
+        "--mode",
+        choices=codec.MODES,
+        default=codec.DEFAULT_MODE,
+        help="packed is faster, rans is smaller; default: %(default)s",
+    )
+    command.add_argument(
+        "--effort",
+        type=int,
+        choices=codec.EFFORTS,
+        default=codec.DEFAULT_EFFORT,
+        metavar="N",
+        help="of the rans mode, 1 (fast) to 9 (small); packed has one; default: %(default)s",
+    )
+    command.add_argument("--tile", type=_tile, metavar="WxH", help="pixels of a tile, as 64x32")
+    command.add_argument("--verify", action="store_true", help="decode and compare before writing")
+    command.add_argument(
+        "--palette",
+        choices=["rgb", "index"],
+        default="rgb",
+        help="keep the colours of palette images, or their entry numbers and the palette",
+    )
+    add_orient_option(command)
+
+
+def _tile(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    tile = (int(match[1]), int(match[2])) if match else (0, 0)
+    if tile[0] not in codec.TILE_WIDTHS or tile[1] not in codec.TILE_HEIGHTS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not WxH with W of {codec.TILE_WIDTHS} and H of {codec.TILE_HEIGHTS}"
+        )
+    return tile
+
+
+def _encode(options: argparse.Namespace) -> int:
+    found = find_inputs(options.paths, READ_SUFFIXES)
+    targets = plan_outputs(found, options.output, L3_SUFFIX)
+    threads = threads_per_file(options.jobs, len(targets))
+
+    def work(path: Path) -> Done | None:
+        if keeps(targets[path], options):
+            return None
+        data = read_file(path)
+        picture = read_picture(data, palette=options.palette, orient=options.orient)
+        encoded = codec.encode(
+            picture.pixels,
+            mode=options.mode,
+            effort=options.effort,
+            threads=threads,
+            tile=options.tile,
+            labels=picture.palette is not None,
+            icc=picture.icc,
+            exif=picture.exif,
+            palette=picture.palette,
+        )
+        if options.verify:
+            compare(codec.decode(encoded, threads=threads), picture.pixels)
+        write_file(targets[path], encoded)
+        return Done(picture.pixels.nbytes, len(data), len(encoded))
+
+    report = run(list(targets), work, options.jobs)
+    print_summary(report, {"source": report.read_bytes, "L3": report.written_bytes})
+    return finish(report, found)

@@ -1,0 +1,69 @@
+"""The command `l3 info`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.batch import failure_of
+from l3dali.cli.arguments import new_command
+from l3dali.cli.work import L3_SUFFIX, Report, find_inputs, finish, read_file
+from l3dali.console import printable, ratio
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from l3dali.cli.arguments import Commands
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 info`."""
+    command = new_command(commands, "info", _info, "Show what L3 files hold.")
+    command.add_argument("--json", action="store_true", help="as a JSON list")
+
+
+def _info(options: argparse.Namespace) -> int:
+    found = find_inputs(options.paths, {L3_SUFFIX})
+    report = Report()
+    entries = []
+    for file in found.files:
+        try:
+            info = codec.info(read_file(file.path))
+        except (OSError, ValueError) as error:
+            report.failures.append(failure_of(file.path, error))
+            continue
+        if options.json:
+            entries.append({"path": str(file.path)} | _json_fields(info))
+        else:
+            print(_info_text(file.path, info))
+    if options.json:
+        print(json.dumps(entries, indent=2))
+    return finish(report, found)
+
+
+def _json_fields(info: codec.Info) -> dict[str, object]:
+    fields = asdict(info)
+    for name in ("icc", "exif", "palette"):
+        fields[f"{name}_bytes"] = len(fields.pop(name) or b"")
+    return fields
+
+
+def _info_text(path: Path, info: codec.Info) -> str:
+    bits = f"{info.bit_depth} bits, {info.used_bits} used"
+    values = f", {info.value_count} different values" if info.value_count else ""
+    codings = ", ".join(f"{count} {name}" for name, count in info.codings.items() if count)
+    chunks = {"ICC": info.icc, "EXIF": info.exif, "palette": info.palette}
+    kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
+    bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
+    lines = [
+        printable(path),
+        f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
+        + (", labels" if info.labels else ""),
+        f"  tiles  {info.tile_count} of {info.tile_width} x {info.tile_height}: {codings}",
+        f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
+        f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
+    ]
+    return "\n".join(lines + ([f"  kept   {', '.join(kept)}"] if kept else []))

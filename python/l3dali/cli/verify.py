@@ -1,0 +1,87 @@
+"""The command `l3 verify`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.batch import Failure, Found, UsageError, find_files, plan_targets
+from l3dali.cli.arguments import add_jobs_option, add_orient_option, new_command, path_argument
+from l3dali.cli.work import (
+    L3_SUFFIX,
+    Done,
+    compare,
+    find_inputs,
+    finish,
+    print_summary,
+    read_file,
+    run,
+    threads_per_file,
+)
+from l3dali.image_io import READ_SUFFIXES, read_picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from l3dali.cli.arguments import Commands
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 verify`."""
+    command = new_command(
+        commands, "verify", _verify, "Check L3 files; compare them with their sources."
+    )
+    command.add_argument(
+        "--source", type=path_argument, help="the file or folder that PATH was encoded from"
+    )
+    add_orient_option(command)
+    add_jobs_option(command)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    found = find_inputs(options.paths, {L3_SUFFIX})
+    paths = [file.path for file in found.files]
+    sources = _find_sources(options, found)
+    threads = threads_per_file(options.jobs, len(paths))
+
+    def work(path: Path) -> Done:
+        data = read_file(path)
+        info = codec.info(data)
+        if sources is None:
+            codec.verify(data, threads=threads)
+        elif path not in sources:
+            raise ValueError(f"no source in {options.source}")
+        else:
+            picture = read_picture(
+                read_file(sources[path]),
+                palette="rgb" if info.palette is None else "index",
+                orient=options.orient,
+            )
+            compare(codec.decode(data, threads=threads), picture.pixels)
+        return Done(info.raw_bytes, len(data), 0)
+
+    report = run(paths, work, options.jobs)
+    print_summary(report, {"L3": report.read_bytes})
+    return finish(report, found)
+
+
+def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path] | None:
+    """The source of each L3 file, paired as `l3 encode` does; None if not asked for.
+
+    Sources in a folder that have no L3 file are added to the failures.
+    """
+    source: Path | None = options.source
+    if source is None:
+        return None
+    if len(options.paths) != 1 or options.paths[0].is_dir() != source.is_dir():
+        raise UsageError("--source goes with one PATH: both files or both folders")
+    if not source.is_dir():
+        return {options.paths[0]: source}
+    images = find_files([source], READ_SUFFIXES)
+    targets = plan_targets(images, options.paths[0], L3_SUFFIX)
+    sources = {target: image for image, target in targets.items()}
+    missing = sources.keys() - {file.path for file in found.files}
+    found.failures += images.failures
+    found.failures += [Failure(sources[path], f"no {path}") for path in sorted(missing)]
+    return sources
