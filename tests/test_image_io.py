@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from l3dali import image_io
+from l3dali.image_headers import read_header, read_jpegxl_header
 from l3dali.image_io import WRITERS, ImageError, Picture, read_picture, write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -62,12 +65,13 @@ def exif(orientation: int) -> bytes:
 # PNG.
 
 
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
 def _png(ihdr: bytes, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
     parts = [(b"IHDR", ihdr), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
 
 
 @pytest.mark.parametrize("color_type", [0, 2, 4, 6])
@@ -118,6 +122,47 @@ def test_png_palette_as_numbers_and_back() -> None:
     assert PIL.Image.open(io.BytesIO(again)).mode == "P"
     assert np.array_equal(read_picture(again).pixels, read_picture(PALETTE_PNG).pixels)
     assert read_picture(again, palette="index").palette == picture.palette
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        _chunk(b"PLTE", bytes(12)) + _chunk(b"tRNS", bytes(4)),
+        _chunk(b"iCCP", b"x\0\0" + zlib.compress(b"profile")),
+        _chunk(b"eXIf", b"II*\0\x08\0\0\0\0\0\0\0\0\0"),
+        _chunk(b"acTL", bytes(8)),
+    ],
+    ids=["palette", "icc", "exif", "animation"],
+)
+def test_png_chunks_behind_the_end_say_nothing(extra: bytes) -> None:
+    for palette in ("rgb", "index"):
+        plain = read_picture(PALETTE_PNG, palette=palette)
+        picture = read_picture(PALETTE_PNG + extra, palette=palette)
+        assert np.array_equal(picture.pixels, plain.pixels)
+        assert (picture.palette, picture.icc, picture.exif) == (plain.palette, None, None)
+
+
+@pytest.mark.parametrize("kind", [b"iCCP", b"eXIf"])
+def test_png_chunks_with_a_wrong_checksum_are_dropped(kind: bytes) -> None:
+    bodies = {b"iCCP": b"x\0\0" + zlib.compress(b"profile"), b"eXIf": b"II*\0"}
+    good = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (kind, bodies[kind]))
+    picture = read_picture(good)
+    assert (picture.icc or picture.exif) in (b"profile", b"II*\0")
+    at = good.index(kind) + 4 + len(bodies[kind])
+    picture = read_picture(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    assert picture.icc is picture.exif is None
+
+
+def test_png_first_of_two_profiles_counts() -> None:
+    profiles = [(b"iCCP", b"x\0\0" + zlib.compress(text)) for text in (b"first", b"second")]
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", *profiles)
+    assert read_picture(data).icc == b"first"
+
+
+def test_png_profile_that_is_cut_is_dropped() -> None:
+    body = b"x\0\0" + zlib.compress(bytes(range(256)))[:-9]
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"iCCP", body))
+    assert read_picture(data).icc is None
 
 
 def test_png_numbers_past_the_palette_stay() -> None:
@@ -244,6 +289,194 @@ def test_tiff_reduced_copies_are_no_frames() -> None:
         writer.write(noise(1), metadata=None)
         writer.write(noise(1)[::2, ::2], subfiletype=1, metadata=None)
     assert np.array_equal(read_picture(file.getvalue()).pixels, noise(1))
+
+
+def _tiff_of_pages(offsets_next: list[int | None], **tags: int) -> bytes:
+    """A TIFF of 1x1 pages of 8-bit gray, each with the number of the page that it says is next."""
+    page = {254: 0, 256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
+    page |= {int(code.lstrip("t")): value for code, value in tags.items()}
+    entries = b"".join(struct.pack("<HHII", code, 4, 1, page[code]) for code in sorted(page))
+    start = struct.pack("<H", len(page)) + entries
+    size = len(start) + 4
+    directories = b"".join(
+        start + struct.pack("<I", 0 if number is None else 10 + number * size)
+        for number in offsets_next
+    )
+    return b"II*\0" + struct.pack("<I", 10) + b"\x07\0" + directories
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 99, 150])
+@pytest.mark.parametrize("reduced", [0, 1])
+def test_tiff_whose_pages_are_a_loop_is_refused(length: int, reduced: int) -> None:
+    data = _tiff_of_pages([(page + 1) % length for page in range(length)], t254=reduced)
+    with pytest.raises(ImageError, match=r"loop|several images"):
+        read_picture(data)
+
+
+def test_tiff_with_a_loop_behind_its_first_page_is_refused() -> None:
+    with pytest.raises(ImageError, match=r"loop|several images"):
+        read_picture(_tiff_of_pages([1, 2, 1]))
+
+
+def test_tiff_of_one_page_as_the_loops_are_made() -> None:
+    assert read_picture(_tiff_of_pages([None])).pixels.tolist() == [[7]]
+
+
+def test_tiff_whose_subdirectories_are_a_loop_is_read() -> None:
+    data = _tiff_of_pages([None], t330=10, t34665=10)
+    assert read_picture(data, orient=True).pixels.tolist() == [[7]]
+
+
+def test_tiff_of_many_pages_is_refused_at_the_second() -> None:
+    data = _tiff_of_pages([*range(1, 30_000), None])
+    with pytest.raises(ImageError, match="several images"):
+        read_picture(data)
+    reduced = _tiff_of_pages([*range(1, 30_000), None], t254=1)
+    with pytest.raises(ImageError, match="more than 256 pages"):
+        read_picture(reduced)
+
+
+def test_tiff_whose_tags_share_their_bytes_is_refused() -> None:
+    # 4000 tags, each of all 4 MB: read one by one they would take 16 GB.
+    size = 4_000_000
+    entries = b"".join(struct.pack("<HHII", 273, 1, size, 8) for _ in range(4000))
+    directory = struct.pack("<H", 4000) + entries + bytes(4)
+    data = b"II*\0" + struct.pack("<I", 8 + size) + bytes(size) + directory
+    with pytest.raises(ImageError, match="overlap"):
+        read_picture(data)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
+def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    assert read_picture(data).pixels.shape == (512, 512, 3)
+    page = tifffile.TiffFile(io.BytesIO(data)).pages.first
+    patched = bytearray(data)
+    for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
+        tag = page.tags[name]
+        size = {3: 2, 4: 4}[int(tag.dtype)]
+        patched[tag.valueoffset : tag.valueoffset + size] = (16).to_bytes(size, "little")
+    with pytest.raises(ImageError, match="larger than the page"):
+        read_picture(bytes(patched))
+
+
+# Sizes, before anything is decoded.
+
+
+def _files_of_all_formats(pixels: Image) -> dict[str, bytes]:
+    """One image in each format that is read, colours in RGB."""
+    image = PIL.Image.fromarray(pixels)
+    gray = PIL.Image.fromarray(np.ascontiguousarray(pixels[:, :, 0]))
+    files = {
+        suffix: write_picture(Picture(np.asarray(gray) if suffix == ".pgm" else pixels), suffix)
+        for suffix in WRITERS
+    }
+    return files | {
+        "gray.png": saved(gray, "PNG"),
+        "palette.png": saved(image.quantize(9), "PNG"),
+        "interlaced.png": _png(struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 1), b"\0\1\2\3"),
+        "jpg": saved(image, "JPEG"),
+        "progressive.jpg": saved(image, "JPEG", progressive=True, exif=exif(6)),
+        "gray.jpg": saved(gray, "JPEG"),
+        "lossy.webp": saved(image, "WEBP"),
+        "icc.webp": saved(image, "WEBP", lossless=True, icc_profile=b"profile"),
+        "palette.bmp": saved(image.quantize(9), "BMP"),
+        "codestream.j2k": bytes(imagecodecs.jpeg2k_encode(pixels, codecformat="j2k")),
+        "box.jxl": bytes(imagecodecs.jpegxl_encode(pixels, usecontainer=True)),
+        "gray.jxl": bytes(imagecodecs.jpegxl_encode(np.asarray(gray), lossless=True)),
+        "big.tif": tiff(pixels, photometric="rgb", bigtiff=True),
+        "planes.tif": tiff(np.moveaxis(pixels, -1, 0), photometric="rgb", planarconfig="separate"),
+        "tiles.tif": tiff(pixels, photometric="rgb", tile=(16, 16), compression="zlib"),
+        "ascii.ppm": b"P3 # size\n%d %d 255 " % image.size + b"1 2 3 " * math.prod(image.size),
+        "bits.pbm": saved(image.convert("1"), "PPM"),
+    }
+
+
+@pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))
+def test_header_gives_the_size_and_enough_memory(name: str) -> None:
+    data = _files_of_all_formats(noise(3))[name]
+    header = read_header(data)
+    picture = read_picture(data)
+    assert (header.height, header.width) == picture.pixels.shape[:2]
+    assert picture.pixels.nbytes <= header.raw_bytes
+    assert picture.pixels.nbytes <= header.read_bytes
+
+
+@pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))
+def test_large_images_are_refused_before_they_are_decoded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _files_of_all_formats(noise(3))[name]
+    header = read_header(data)
+    pixels = header.width * header.height
+    read_picture(data, max_pixels=pixels)
+    monkeypatch.setattr(image_io, "_READERS", {})
+    with pytest.raises(ImageError, match=rf"limit of {pixels - 1}; max_pixels.*--max-pixels"):
+        read_picture(data, max_pixels=pixels - 1)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 16, 255, 256, 257, 513, 1025, 9000])
+@pytest.mark.parametrize("height", [1, 8, 9, 64, 640])
+def test_header_of_jpegxl_of_any_size(width: int, height: int) -> None:
+    pixels = np.zeros((height, width), np.uint8)
+    for options in ({}, {"usecontainer": True}):
+        header = read_header(bytes(imagecodecs.jpegxl_encode(pixels, effort=1, **options)))
+        assert (header.height, header.width) == (height, width)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_header_of_jpegxl_of_any_channels(channels: int, dtype: type) -> None:
+    data = write_picture(Picture(noise(channels, dtype)), ".jxl")
+    header = read_jpegxl_header(data)
+    assert (header.wide, header.extra_channels) == (dtype == np.uint16, channels in (2, 4))
+
+
+def _bomb(image_format: str) -> bytes:
+    """A file of few bytes that claims some 2^29 pixels or more."""
+    side = struct.pack(">I", 30000)
+    if image_format == "PNG":
+        return _png(side + side + bytes([8, 2, 0, 0, 0]), bytes(99))
+    if image_format == "TIFF":
+        return _tiff_of_pages([None], t256=30000, t257=30000, t278=30000)
+    if image_format == "PGM":
+        return b"P5 30000 30000 255 " + bytes(99)
+    data = saved(PIL.Image.fromarray(noise(3)), image_format)
+    if image_format == "JPEG":
+        at = data.index(b"\xff\xc0") + 5
+        return data[:at] + struct.pack(">HH", 30000, 30000) + data[at + 4 :]
+    if image_format == "BMP":
+        return data[:18] + struct.pack("<ii", 30000, 30000) + data[26:]
+    at = data.index(b"\xff\x51") + 6
+    return data[:at] + side + side + data[at + 8 :]
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "TIFF", "PGM", "JPEG", "BMP", "JPEG2000"])
+def test_small_files_that_claim_much_are_refused(image_format: str) -> None:
+    with pytest.raises(ImageError, match="30000 x 30000 pixels are more than the limit"):
+        read_picture(_bomb(image_format))
+
+
+def test_metadata_has_a_limit() -> None:
+    bomb = (b"iCCP", b"x\0\0" + zlib.compress(bytes(2**24 + 1)))
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", bomb)
+    with pytest.raises(ImageError, match="an ICC profile of more than 16 MiB"):
+        read_picture(data)
+    large = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"eXIf", bytes(2**24 + 1)))
+    with pytest.raises(ImageError, match="an EXIF block of more than 16 MiB"):
+        read_picture(large)
+    kept = tiff(noise(1), iccprofile=bytes(2**24))
+    assert len(read_picture(kept).icc or b"") == 2**24
+
+
+@pytest.mark.parametrize("channels", [5, 9])
+def test_too_many_channels_are_refused_by_the_header(channels: int) -> None:
+    data = tiff(
+        np.zeros((9, 9, channels), np.uint8), photometric="minisblack", planarconfig="contig"
+    )
+    with pytest.raises(ImageError, match=f"{channels} channels; L3 holds up to 4"):
+        read_header(data)
 
 
 # What all formats share.

@@ -28,6 +28,7 @@ DEFAULT_MODE = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 MAX_PIXELS = 2**31
+DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 THREADS = range(1025)  # 0: all of the machine
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)

@@ -11,32 +11,47 @@ import struct
 import zlib
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from l3dali.codec import MAX_PIXELS, strip_exif_prefix
+from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS, strip_exif_prefix
+from l3dali.geometry import descriptive_exif, shrink, upright
+from l3dali.image_headers import (
+    MAX_METADATA_BYTES,
+    PNG_SIGNATURE,
+    ImageError,
+    open_tiff,
+    read_header,
+    read_jpegxl_header,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import PIL.Image
     import tifffile
 
     from l3dali.codec import Image
+    from l3dali.image_headers import Format
+
+__all__ = [
+    "READ_SUFFIXES",
+    "WRITERS",
+    "ImageError",
+    "Palette",
+    "Picture",
+    "read_picture",
+    "write_picture",
+]
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
-MAX_ICC_BYTES = 2**28
 PNG_LEVEL = 6
 
 Palette = Literal["rgb", "index"]
-
-
-class ImageError(ValueError):
-    """A file that cannot be read, or an image that a format cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +63,25 @@ class Picture:
         icc: an ICC profile.
         exif: an EXIF block, from its TIFF header on.
         palette: R, G, B, A of each entry; then the pixels are entry numbers.
+        expanded: the file holds numbers of palette entries; the pixels are their colours.
     """
 
     pixels: Image
     icc: bytes | None = None
     exif: bytes | None = None
     palette: bytes | None = None
+    expanded: bool = False
 
 
-def read_picture(data: bytes, *, palette: Palette = "rgb", orient: bool = False) -> Picture:
+def read_picture(
+    data: bytes,
+    *,
+    palette: Palette = "rgb",
+    labels: bool = False,
+    orient: bool = False,
+    max_side: int | None = None,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Picture:
     """Reads an image file of any known format; its content says which.
 
     Gray of 1, 2 or 4 bits is scaled to 0 ... 255; other numbers stay as they are.
@@ -64,26 +89,46 @@ def read_picture(data: bytes, *, palette: Palette = "rgb", orient: bool = False)
     Args:
         data: the bytes of the file.
         palette: whether palette images become colours or keep the numbers of their entries.
+        labels: samples are numbers of classes: palette images keep the numbers of their entries,
+            and `max_side` blends nothing.
         orient: turn the image as its EXIF orientation asks, and clear that.
+        max_side: make larger images smaller, to that many pixels on the longer side. Colours are
+            antialiased; labels and palette entries are taken from the nearest pixel.
+        max_pixels: refuse images of more, before anything is decoded.
 
     Raises:
-        ImageError: the file is damaged, holds several images, or cannot be kept exactly.
+        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
     """
-    reader = _find_reader(data)
-    if reader is None:
-        raise ImageError("not an image of a known format")
+    header = read_header(data)
+    if header.width * header.height > max_pixels:
+        raise ImageError(
+            f"{header.width} x {header.height} pixels are more than the limit of {max_pixels}; "
+            "max_pixels, in the command --max-pixels, raises it"
+        )
     try:
-        picture = reader(data, palette)
+        picture = _READERS[header.format](data, "index" if labels else palette)
+        _check_metadata(picture)
         if orient:
-            picture = _oriented(picture)
+            pixels, exif = upright(picture.pixels, picture.exif)
+            picture = replace(picture, pixels=pixels, exif=exif)
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
         raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
-    pixels = np.ascontiguousarray(picture.pixels)
+    pixels = picture.pixels
     if pixels.dtype not in (np.uint8, np.uint16):
         raise ImageError(f"samples of type {pixels.dtype} are not supported")
-    return replace(picture, pixels=pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels)
+    if pixels.shape[2:] == (1,):
+        pixels = pixels[:, :, 0]
+    if max_side is not None:
+        pixels = shrink(pixels, max_side, labels=labels or picture.palette is not None)
+    return replace(picture, pixels=np.ascontiguousarray(pixels))
+
+
+def _check_metadata(picture: Picture) -> None:
+    for name, block in (("ICC profile", picture.icc), ("EXIF block", picture.exif)):
+        if block is not None and len(block) > MAX_METADATA_BYTES:
+            raise ImageError(f"an {name} of more than {MAX_METADATA_BYTES >> 20} MiB")
 
 
 def write_picture(picture: Picture, suffix: str) -> bytes:
@@ -105,25 +150,18 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
 # Reading.
 
 
-def _find_reader(data: bytes) -> Callable[[bytes, Palette], Picture] | None:
-    for signature, reader in _READERS:
-        if data.startswith(signature):
-            return reader
-    return _read_with_pillow if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
 def _read_png(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
     # libpng refuses damage that Pillow overlooks, and keeps 16-bit samples.
     pixels = imagecodecs.png_decode(data)
-    chunks = dict(_png_chunks(data))
+    chunks = _png_chunks(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
     picture = Picture(pixels, icc=_png_icc(chunks.get(b"iCCP")), exif=chunks.get(b"eXIf"))
     is_palette = chunks[b"IHDR"][9] == 3
     if palette == "rgb" or not is_palette:
-        return picture
+        return replace(picture, expanded=is_palette)
     with _open_with_pillow(data) as image:
         numbers = np.array(image)
     return replace(
@@ -144,7 +182,7 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
         if image.mode == "P":
             if palette == "index":
                 return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
-            return replace(picture, pixels=np.array(image.convert("RGB")))
+            return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
         if image.mode == "1":
             return replace(picture, pixels=np.array(image.convert("L")))
         if image.mode not in ("L", "LA", "RGB", "RGBA"):
@@ -153,27 +191,22 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
-    import tifffile
+    from tifffile import PHOTOMETRIC
 
-    with tifffile.TiffFile(io.BytesIO(data)) as file:
-        pages = [page.aspage() for page in file.pages]
-        if sum(not page.is_reduced for page in pages) != 1:
-            raise ImageError("several images in one file; L3 holds single images")
-        page = next(page for page in pages if not page.is_reduced)
+    with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(page, palette)
         return Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
-            exif=_tiff_exif(data),
+            exif=descriptive_exif(data),
             palette=entries,
+            expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
         )
 
 
 def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
     from tifffile import EXTRASAMPLE, PHOTOMETRIC
 
-    if page.axes not in ("YX", "YXS", "SYX"):
-        raise ImageError(f"a TIFF of axes {page.axes} is not supported")
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
         raise ImageError("premultiplied alpha is not supported")
     pixels = page.asarray()
@@ -224,11 +257,9 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    pixels = imagecodecs.jpegxl_decode(data)
-    # A narrow gray animation has the shape of an image in colours, but for its first frame.
-    if pixels.ndim > 2 and imagecodecs.jpegxl_decode(data, index=0).shape != pixels.shape:
+    if read_jpegxl_header(data).animation:
         raise ImageError("an animation; L3 holds single images")
-    return Picture(pixels)
+    return Picture(imagecodecs.jpegxl_decode(data))
 
 
 def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
@@ -237,17 +268,16 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     return Picture(imagecodecs.jpeg2k_decode(data))
 
 
-_READERS: tuple[tuple[bytes, Callable[[bytes, Palette], Picture]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _read_png),
-    (b"\xff\xd8\xff", _read_with_pillow),
-    (b"BM", _read_with_pillow),
-    *((signature, _read_tiff) for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    *((b"P%d" % number, _read_netpbm) for number in range(1, 8)),
-    (b"\xff\x0a", _read_jpegxl),
-    (b"\0\0\0\x0cJXL \r\n\x87\n", _read_jpegxl),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", _read_jpeg2000),
-    (b"\xff\x4f\xff\x51", _read_jpeg2000),
-)
+_READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
+    "png": _read_png,
+    "jpeg": _read_with_pillow,
+    "webp": _read_with_pillow,
+    "bmp": _read_with_pillow,
+    "tiff": _read_tiff,
+    "netpbm": _read_netpbm,
+    "jpegxl": _read_jpegxl,
+    "jpeg2000": _read_jpeg2000,
+}
 
 
 # Writing.
@@ -360,17 +390,32 @@ WRITERS = {
 
 # Parts of files.
 
-_PNG_SIGNATURE_BYTES = 8
-_PNG_HEADER_END = _PNG_SIGNATURE_BYTES + 25
+_PNG_HEADER_END = len(PNG_SIGNATURE) + 25
+# libpng passes over these where they come late.
+_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
+_PNG_KEPT = frozenset({b"IHDR", b"eXIf", *_PNG_BEFORE_PIXELS})
 
 
-def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Types and bodies of the chunks of a PNG that libpng has accepted."""
-    at = _PNG_SIGNATURE_BYTES
-    while at + 8 <= len(data):
+def _png_chunks(data: bytes) -> dict[bytes, bytes]:
+    """Chunks of a PNG that libpng has accepted: those that we use, as libpng judges them.
+
+    Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC.
+    """
+    chunks: dict[bytes, bytes] = {}
+    pixels_begun = False
+    at = len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
-        yield kind, data[at + 8 : at + 8 + size]
+        if kind == b"IEND":
+            break
+        pixels_begun |= kind == b"IDAT"
+        wanted = kind in _PNG_KEPT and kind not in chunks
+        if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
+            body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
+            if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
+                chunks[kind] = body
         at += 12 + size
+    return chunks
 
 
 def _png_chunk(kind: bytes, body: bytes) -> bytes:
@@ -382,9 +427,11 @@ def _png_icc(body: bytes | None) -> bytes | None:
     if body is None:
         return None
     try:
-        return zlib.decompressobj().decompress(body[body.index(b"\0") + 2 :], MAX_ICC_BYTES)
+        inflater = zlib.decompressobj()
+        profile = inflater.decompress(body[body.index(b"\0") + 2 :], MAX_METADATA_BYTES + 1)
     except (ValueError, zlib.error):
         return None
+    return profile if inflater.eof or len(profile) > MAX_METADATA_BYTES else None
 
 
 def _rgba(colors: bytes, alpha: bytes) -> bytes:
@@ -410,51 +457,3 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
     return Image.open(io.BytesIO(data))
-
-
-_ORIENTATION = 0x0112
-# Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
-# artist, copyright, and the EXIF and GPS directories.
-_DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
-
-
-def _tiff_exif(data: bytes) -> bytes | None:
-    """The descriptive tags of a TIFF as an EXIF block."""
-    from PIL import Image
-
-    if data[2:4] not in (b"*\0", b"\0*"):  # Pillow reads no EXIF from BigTIFF.
-        return None
-    exif = Image.Exif()
-    exif.load(data)
-    for tag in set(exif) - set(_DESCRIPTIVE_TAGS):
-        del exif[tag]
-    return strip_exif_prefix(exif.tobytes()) if len(exif) else None
-
-
-_ORIENTERS: dict[int, Callable[[Any], Any]] = {
-    2: lambda pixels: pixels[:, ::-1],
-    3: lambda pixels: pixels[::-1, ::-1],
-    4: lambda pixels: pixels[::-1],
-    5: lambda pixels: pixels.swapaxes(0, 1),
-    6: lambda pixels: np.rot90(pixels, -1),
-    7: lambda pixels: pixels.swapaxes(0, 1)[::-1, ::-1],
-    8: lambda pixels: np.rot90(pixels),
-}
-
-
-def _oriented(picture: Picture) -> Picture:
-    if picture.exif is None:
-        return picture
-    from PIL import Image
-
-    exif = Image.Exif()
-    exif.load(picture.exif)
-    turn = _ORIENTERS.get(exif.get(_ORIENTATION, 1))
-    if turn is None:
-        return picture
-    del exif[_ORIENTATION]
-    return replace(
-        picture,
-        pixels=turn(picture.pixels),
-        exif=strip_exif_prefix(exif.tobytes()) if len(exif) else None,
-    )
