@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from l3dali import codec
 from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command, positive_number
+from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.work import Done, Report, compare, find_inputs, finish, read_file
 from l3dali.console import megabytes, print_table, progress, ratio, speed
 from l3dali.image_io import READ_SUFFIXES, read_picture
@@ -29,6 +30,7 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--repeat", type=positive_number, default=3, help="take the best of so many runs"
     )
+    add_max_pixels_option(command)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -47,7 +49,7 @@ def _bench(options: argparse.Namespace) -> int:
     for file in progress(found.files, len(found.files)):
         try:
             data = read_file(file.path)
-            pixels = read_picture(data).pixels
+            pixels = read_picture(data, max_pixels=options.max_pixels).pixels
             new = {name: _measure(pixels, *pair, options.repeat) for name, pair in codecs.items()}
         except (OSError, ValueError, MemoryError) as error:
             report.failures.append(failure_of(file.path, error))

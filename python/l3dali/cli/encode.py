@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_orient_option, add_output_options, new_command
+from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.work import (
     L3_SUFFIX,
     Done,
@@ -22,7 +23,8 @@ from l3dali.cli.work import (
     threads_per_file,
     write_file,
 )
-from l3dali.image_io import READ_SUFFIXES, read_picture
+from l3dali.console import complain
+from l3dali.image_io import READ_SUFFIXES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,9 +56,15 @@ def add_command(commands: Commands) -> None:
         "--palette",
         choices=["rgb", "index"],
         default="rgb",
-        help="keep the colours of palette images, or their entry numbers and the palette",
+        help="keep the colours of palette images, or their entry numbers and the palette; "
+        "default: %(default)s",
     )
-    add_orient_option(command)
+    command.add_argument(
+        "--labels",
+        action="store_true",
+        help="samples are numbers of classes, not to be blended; includes --palette index",
+    )
+    add_reading_options(command)
 
 
 def _tile(text: str) -> tuple[int, int]:
@@ -73,28 +81,35 @@ def _encode(options: argparse.Namespace) -> int:
     found = find_inputs(options.paths, READ_SUFFIXES)
     targets = plan_outputs(found, options.output, L3_SUFFIX)
     threads = threads_per_file(options.jobs, len(targets))
+    reader = PictureReader(options)
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
             return None
         data = read_file(path)
-        picture = read_picture(data, palette=options.palette, orient=options.orient)
-        encoded = codec.encode(
-            picture.pixels,
-            mode=options.mode,
-            effort=options.effort,
-            threads=threads,
-            tile=options.tile,
-            labels=picture.palette is not None,
-            icc=picture.icc,
-            exif=picture.exif,
-            palette=picture.palette,
-        )
-        if options.verify:
-            compare(codec.decode(encoded, threads=threads), picture.pixels)
+        with reader.read(data, palette=options.palette, labels=options.labels) as picture:
+            encoded = codec.encode(
+                picture.pixels,
+                mode=options.mode,
+                effort=options.effort,
+                threads=threads,
+                tile=options.tile,
+                labels=options.labels or picture.palette is not None,
+                icc=picture.icc,
+                exif=picture.exif,
+                palette=picture.palette,
+            )
+            if options.verify:
+                compare(codec.decode(encoded, threads=threads), picture.pixels)
+            raw_bytes = picture.pixels.nbytes
         write_file(targets[path], encoded)
-        return Done(picture.pixels.nbytes, len(data), len(encoded))
+        return Done(raw_bytes, len(data), len(encoded))
 
     report = run(list(targets), work, options.jobs)
     print_summary(report, {"source": report.read_bytes, "L3": report.written_bytes})
+    if reader.expanded:
+        complain(
+            f"l3: palette images that became RGB: {reader.expanded}; "
+            "if they are masks, --palette index keeps their class numbers"
+        )
     return finish(report, found)

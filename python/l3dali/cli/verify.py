@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.batch import Failure, Found, UsageError, find_files, plan_targets
-from l3dali.cli.arguments import add_jobs_option, add_orient_option, new_command, path_argument
+from l3dali.cli.arguments import add_jobs_option, new_command, path_argument
+from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.work import (
     L3_SUFFIX,
     Done,
@@ -19,7 +20,8 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
-from l3dali.image_io import READ_SUFFIXES, read_picture
+from l3dali.console import complain
+from l3dali.image_io import READ_SUFFIXES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +37,7 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--source", type=path_argument, help="the file or folder that PATH was encoded from"
     )
-    add_orient_option(command)
+    add_reading_options(command)
     add_jobs_option(command)
 
 
@@ -44,6 +46,7 @@ def _verify(options: argparse.Namespace) -> int:
     paths = [file.path for file in found.files]
     sources = _find_sources(options, found)
     threads = threads_per_file(options.jobs, len(paths))
+    reader = PictureReader(options)
 
     def work(path: Path) -> Done:
         data = read_file(path)
@@ -53,16 +56,19 @@ def _verify(options: argparse.Namespace) -> int:
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
-            picture = read_picture(
-                read_file(sources[path]),
-                palette="rgb" if info.palette is None else "index",
-                orient=options.orient,
-            )
-            compare(codec.decode(data, threads=threads), picture.pixels)
+            with reader.read(read_file(sources[path]), labels=info.labels) as picture:
+                compare(codec.decode(data, threads=threads), picture.pixels)
+            if picture.palette != info.palette:
+                raise ValueError("the palette differs from the source's")
         return Done(info.raw_bytes, len(data), 0)
 
     report = run(paths, work, options.jobs)
     print_summary(report, {"L3": report.read_bytes})
+    if reader.expanded:
+        complain(
+            f"l3: palette images compared by their colours: {reader.expanded}; "
+            "their L3 files do not hold their numbers (see l3 encode --palette index)"
+        )
     return finish(report, found)
 
 

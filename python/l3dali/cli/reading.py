@@ -1,0 +1,164 @@
+"""Reading images of other formats: options, limits, and what is to be said about it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali.cli.arguments import add_orient_option, positive_number
+from l3dali.codec import DEFAULT_MAX_PIXELS
+from l3dali.image_headers import read_header
+from l3dali.image_io import read_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from l3dali.cli.arguments import Parser
+    from l3dali.image_io import Palette, Picture
+
+# What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
+# pixels themselves; a decoded copy with --verify).
+_COPIES = 6
+
+
+def add_reading_options(parser: Parser) -> None:
+    """Adds the options of commands that read images of other formats, many at a time."""
+    add_orient_option(parser)
+    parser.add_argument(
+        "--max-side",
+        type=positive_number,
+        metavar="N",
+        help="make larger images smaller: N pixels on the longer side, antialiased; numbers of "
+        "classes and palette entries from the nearest pixel",
+    )
+    add_max_pixels_option(parser)
+    parser.add_argument(
+        "--memory",
+        type=positive_number,
+        metavar="MB",
+        help="what the images in work may take together; one that needs more is worked on "
+        "alone; default: half of what is free",
+    )
+
+
+def add_max_pixels_option(parser: Parser) -> None:
+    """Adds `--max-pixels`."""
+    parser.add_argument(
+        "--max-pixels",
+        type=positive_number,
+        default=DEFAULT_MAX_PIXELS,
+        metavar="N",
+        help="refuse images of more pixels, before they are decoded; default: %(default)s",
+    )
+
+
+class PictureReader:
+    """Reads images as the options of a command say, no more at once than memory holds.
+
+    Attributes:
+        expanded: how many images held numbers of palette entries and have become colours.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        megabytes = options.memory or available_memory() // 2_000_000
+        self._budget = MemoryBudget(megabytes * 1_000_000)
+        self._lock = threading.Lock()
+        self.expanded = 0
+
+    @contextmanager
+    def read(
+        self, data: bytes, *, palette: Palette = "rgb", labels: bool = False
+    ) -> Iterator[Picture]:
+        """The picture in an image file; what the work on it takes is set aside until the end.
+
+        Args:
+            data: the bytes of the file.
+            palette: as in `read_picture`.
+            labels: as in `read_picture`.
+
+        Raises:
+            ImageError: as `read_picture` does.
+        """
+        header = read_header(data)
+        is_allowed = header.width * header.height <= self._options.max_pixels
+        needed = max(header.read_bytes, _COPIES * header.raw_bytes) if is_allowed else 0
+        with self._budget.reserve(needed + len(data)):
+            picture = read_picture(
+                data,
+                palette=palette,
+                labels=labels,
+                orient=self._options.orient,
+                max_side=self._options.max_side,
+                max_pixels=self._options.max_pixels,
+            )
+            yield picture
+        with self._lock:
+            self.expanded += picture.expanded
+
+
+class MemoryBudget:
+    """Hands out memory to threads; those that wait come first, first served.
+
+    Whoever asks for more than there is gets all of it, and so works alone.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = self._free = max(1, total_bytes)
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+
+    @contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Waits until `size` bytes are free, and has them until the end."""
+        size = min(size, self._total)
+        turn = object()
+        with self._changed:
+            self._waiting.append(turn)
+            self._changed.wait_for(lambda: self._waiting[0] is turn and size <= self._free)
+            self._waiting.popleft()
+            self._free -= size
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += size
+                self._changed.notify_all()
+
+
+def available_memory() -> int:
+    """Bytes of memory that are free, to the machine and to the group that this process is in."""
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            free.append(int(line.split()[1]) * 1024)
+    # Control groups, version 2: a container has a limit of its own.
+    for line in _lines(Path("/proc/self/cgroup")):
+        if line.startswith("0::"):
+            folder = Path("/sys/fs/cgroup") / line[3:].lstrip("/")
+            for group in (folder, *folder.parents):
+                limit = _number(group / "memory.max")
+                used = _number(group / "memory.current")
+                if limit is not None and used is not None:
+                    free.append(max(0, limit - used))
+                if group == Path("/sys/fs/cgroup"):
+                    break
+    return min(free)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    text = "".join(_lines(path))
+    return int(text) if text.isdecimal() else None
