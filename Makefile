@@ -4,6 +4,7 @@
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
+#   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
 #   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
 #                       packages, those on PYTHONPATH too
 
@@ -43,7 +44,7 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench wheel lint sanitize clean
+.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench soak wheel lint sanitize clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -75,6 +76,11 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/cpu.py --data $(DATA)
 	$(PY) benchmarks/memory.py
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
+
+HOURS ?= 1
+
+soak: build  ## HOURS of damaged files and interrupts on the CPU: does anything leak or differ?
+	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/soak.py --hours $(HOURS) $(SOAK)
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
 gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
