@@ -71,7 +71,7 @@ def measure_image(
 def measure_scaling(data: Path, rounds: int) -> dict[str, float]:
     """Speed of two threads as a multiple of one, by mode, on the largest image of photo/large."""
     image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
-    scaling = {}
+    scaling: dict[str, float] = {}
     for mode in l3dali.MODES:
         encoded = l3dali.encode(image, mode=mode)
         one, two = float("inf"), float("inf")

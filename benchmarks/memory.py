@@ -30,7 +30,7 @@ def _status_kib(field: str) -> int:
     raise SystemExit(f"no {field} in /proc/self/status: this benchmark needs Linux")
 
 
-def working_kib(mode: str, threads: int) -> int:
+def working_kib(mode: l3dali.Mode, threads: int) -> int:
     """Decodes once in this process; returns KiB beyond input and output."""
     rng = np.random.default_rng(1)
     ramp = np.add.outer(np.arange(4000), np.arange(4000))[..., None]

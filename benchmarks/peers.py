@@ -57,7 +57,7 @@ def _jpegxl(effort: int) -> Codec:
     )
 
 
-def _l3(mode: str) -> Codec:
+def _l3(mode: l3dali.Mode) -> Codec:
     return Codec(
         f"L3 {mode}",
         lambda image: l3dali.encode(image, mode=mode, threads=1),

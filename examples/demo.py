@@ -58,7 +58,7 @@ class Measured:
     pipeline_seconds: float  # of the same in the pipeline
 
 
-def l3_format(mode: str) -> Format:
+def l3_format(mode: l3dali.Mode) -> Format:
     """L3 in one of its modes."""
     return Format(
         f"L3 {mode}",

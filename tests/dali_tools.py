@@ -61,7 +61,7 @@ def make_image(rng: np.random.Generator, shape: tuple[int, int, int], bits: int 
     return image
 
 
-def make_pair(image: Array, orientation: int | None = None, mode: str = "packed") -> Pair:
+def make_pair(image: Array, orientation: int | None = None, mode: l3dali.Mode = "packed") -> Pair:
     """Encodes an image both ways, with an EXIF orientation if one is given."""
     png = imagecodecs.png_encode(image if image.shape[2] > 1 else image[..., 0], level=1)
     exif = None

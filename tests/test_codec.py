@@ -27,7 +27,7 @@ ENCODED = l3dali.encode(PHOTO)
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("mode", codec.MODES)
-def test_round_trip(dtype: type, channels: int, mode: str) -> None:
+def test_round_trip(dtype: type, channels: int, mode: codec.Mode) -> None:
     image: Image = np.random.default_rng(1).integers(0, 200, (33, 65, channels)).astype(dtype)
     decoded = l3dali.decode(l3dali.encode(image, mode=mode))
     assert decoded.dtype == dtype

@@ -5,19 +5,25 @@
 
 from l3dali import _build_info
 from l3dali._native import L3Error
-from l3dali.codec import MODES, Info, decode, encode, imread, imwrite, info, verify
+from l3dali.codec import MODES, Info, Mode, decode, encode, info, verify
+from l3dali.files import imread, imwrite
+from l3dali.image_headers import ImageError
+from l3dali.transcoding import transcode
 
 __version__ = _build_info.VERSION
 
 __all__ = [
     "MODES",
+    "ImageError",
     "Info",
     "L3Error",
+    "Mode",
     "__version__",
     "decode",
     "encode",
     "imread",
     "imwrite",
     "info",
+    "transcode",
     "verify",
 ]

@@ -11,7 +11,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,24 @@ from l3dali import _native
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from typing_extensions import Buffer, Unpack
+    from typing_extensions import Buffer
 
-MODES = ("packed", "rans")
-DEFAULT_MODE = "rans"
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "MODES",
+    "EncodeOptions",
+    "Image",
+    "Info",
+    "Mode",
+    "decode",
+    "encode",
+    "info",
+    "verify",
+]
+
+Mode = Literal["packed", "rans"]
+MODES: tuple[Mode, ...] = ("packed", "rans")
+DEFAULT_MODE: Mode = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 MAX_PIXELS = 2**31
@@ -39,7 +53,7 @@ Image = npt.NDArray[Any]  # uint8 or uint16
 class EncodeOptions(TypedDict, total=False):
     """The options of `encode`."""
 
-    mode: str
+    mode: Mode
     effort: int
     threads: int
     tile: tuple[int, int] | None
@@ -75,7 +89,7 @@ class Info:
 def encode(
     image: npt.ArrayLike,
     *,
-    mode: str = DEFAULT_MODE,
+    mode: Mode = DEFAULT_MODE,
     effort: int = DEFAULT_EFFORT,
     threads: int = 1,
     tile: tuple[int, int] | None = None,
@@ -180,21 +194,6 @@ def verify(data: Buffer, *, threads: int = 1) -> None:
     _native.verify(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
 
 
-def imread(path: str | os.PathLike[str], *, threads: int = 1) -> Image:
-    """Decodes the L3 file at `path`; see `decode`."""
-    return decode(Path(path).read_bytes(), threads=threads)
-
-
-def imwrite(
-    path: str | os.PathLike[str], image: npt.ArrayLike, **options: Unpack[EncodeOptions]
-) -> None:
-    """Encodes `image` into an L3 file; the options are those of `encode`.
-
-    The file appears whole or not at all.
-    """
-    write_atomically(Path(path), encode(image, **options))
-
-
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file under a temporary name beside `path`, then renames it."""
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
@@ -239,6 +238,11 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
 
 
 def _contiguous(data: Buffer) -> Buffer:
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError(
+            "bytes-like data is needed, not a path: decode, info and verify take the bytes of a "
+            "file; l3dali.imread takes a path"
+        )
     view = memoryview(data)
     return view if view.c_contiguous else view.tobytes()
 

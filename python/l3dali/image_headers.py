@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import tifffile
     from typing_extensions import Buffer
 
+__all__ = ["Format", "Header", "ImageError", "read_header"]
+
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
 MAX_METADATA_BYTES = 2**24  # Profiles of presses, the largest, have 1 to 4 MiB.

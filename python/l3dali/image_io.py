@@ -7,11 +7,12 @@ that `import l3dali` needs none of them.
 from __future__ import annotations
 
 import io
+import operator
 import struct
 import zlib
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -98,7 +99,13 @@ def read_picture(
 
     Raises:
         ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
+        TypeError: `max_side` is no integer.
+        ValueError: an option is not supported.
     """
+    if palette not in get_args(Palette):
+        raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
+    if max_side is not None and operator.index(max_side) < 1:
+        raise ValueError(f"max_side is at least 1, not {max_side}")
     header = read_header(data)
     if header.width * header.height > max_pixels:
         raise ImageError(

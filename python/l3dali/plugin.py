@@ -10,6 +10,15 @@ from typing import NamedTuple
 
 from l3dali import _build_info
 
+__all__ = [
+    "CacheStatistics",
+    "cache_statistics",
+    "check_dali",
+    "installed_dali",
+    "library_path",
+    "load",
+]
+
 _DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
 
 

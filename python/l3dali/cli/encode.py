@@ -25,6 +25,7 @@ from l3dali.cli.work import (
 )
 from l3dali.console import complain
 from l3dali.image_io import READ_SUFFIXES
+from l3dali.transcoding import encode_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,16 +89,13 @@ def _encode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path)
         with reader.read(data, palette=options.palette, labels=options.labels) as picture:
-            encoded = codec.encode(
-                picture.pixels,
+            encoded = encode_picture(
+                picture,
+                labels=options.labels,
                 mode=options.mode,
                 effort=options.effort,
                 threads=threads,
                 tile=options.tile,
-                labels=options.labels or picture.palette is not None,
-                icc=picture.icc,
-                exif=picture.exif,
-                palette=picture.palette,
             )
             if options.verify:
                 compare(codec.decode(encoded, threads=threads), picture.pixels)

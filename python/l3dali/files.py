@@ -1,0 +1,143 @@
+"""L3 files wherever they are: under a path, open already, or behind fsspec.
+
+Knows where bytes come from and go to; `codec` knows what they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from l3dali import codec
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from typing_extensions import Buffer, Unpack
+
+__all__ = ["imread", "imwrite"]
+
+
+class Readable(Protocol):
+    """A file opened for reading bytes."""
+
+    def read(self) -> Any:
+        """All bytes from the current position on."""
+
+
+class Writable(Protocol):
+    """A file opened for writing bytes."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Writes all of them."""
+
+
+class Openable(Protocol):
+    """A path in the manner of `pathlib`, as `upath.UPath`; or an `fsspec.core.OpenFile`."""
+
+    def open(self, *arguments: Any) -> Any:
+        """Opens the file."""
+
+
+Source: TypeAlias = "str | os.PathLike[str] | Readable | Openable"
+Target: TypeAlias = "str | os.PathLike[str] | Writable | Openable"
+
+
+def imread(file: Source, *, threads: int = 1, orient: bool = False) -> codec.Image:
+    """Decodes an L3 file: (H, W) for one channel, else (H, W, C); uint8 or uint16.
+
+    Args:
+        file: a path; a file opened for reading bytes, from its position on; a path with methods of
+            its own, as `upath.UPath`; or what `fsspec.open` gives.
+        threads: how many to use, up to 1024; 0 for all of the machine.
+        orient: turn the image as its EXIF orientation asks. A damaged EXIF block asks for nothing,
+            as in the DALI operators.
+
+    Raises:
+        L3Error: the data is damaged or not an L3 file; `.status` says how.
+        OSError: the file cannot be read.
+        TypeError: `file` is none of these.
+    """
+    data = _read(file)
+    pixels = codec.decode(data, threads=threads)
+    if orient:
+        from l3dali.geometry import upright
+
+        with contextlib.suppress(Exception):  # Pillow raises anything on damaged blocks.
+            pixels = np.ascontiguousarray(upright(pixels, codec.info(data).exif)[0])
+    return pixels
+
+
+def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
+    """Encodes `image` into an L3 file; the options are those of `encode`.
+
+    Under a path of this machine the file appears whole or not at all.
+
+    Args:
+        file: a path; a file opened for writing bytes; a path with methods of its own, as
+            `upath.UPath`; or what `fsspec.open(..., "wb")` gives.
+        image: as for `encode`.
+        **options: those of `encode`.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError: `file` is none of these, or `encode` refuses the image.
+        ValueError: `encode` refuses the image or an option.
+    """
+    _write(file, codec.encode(image, **options))
+
+
+# What has methods of its own is asked by them: the path of a remote file leads nowhere here.
+
+
+def _read(file: Any) -> Buffer:
+    if isinstance(file, str):
+        return Path(file).read_bytes()
+    if hasattr(file, "read"):
+        data = file.read()
+    elif hasattr(file, "read_bytes"):
+        data = file.read_bytes()
+    elif isinstance(file, os.PathLike):
+        data = Path(file).read_bytes()
+    elif hasattr(file, "open"):
+        with _opened(file, "rb") as opened:
+            data = opened.read()
+    else:
+        raise _type_error("imread", file, "decode takes the bytes of one")
+    if isinstance(data, str):
+        raise TypeError("imread takes files of bytes; open them with 'rb'")
+    return data  # type: ignore[no-any-return]
+
+
+def _write(file: Any, data: bytes) -> None:
+    if _is_local_path(file):
+        codec.write_atomically(Path(file), data)
+    elif hasattr(file, "write"):
+        file.write(data)
+    elif hasattr(file, "write_bytes"):
+        file.write_bytes(data)
+    elif hasattr(file, "open"):
+        with _opened(file, "wb") as opened:
+            opened.write(data)
+    else:
+        raise _type_error("imwrite", file, "encode gives the bytes")
+
+
+def _is_local_path(file: Any) -> bool:
+    if isinstance(file, os.PathLike):  # UPath may be one, with a protocol.
+        return getattr(file, "protocol", "") in ("", "file", "local")
+    return isinstance(file, str)
+
+
+def _opened(file: Any, mode: str) -> Any:
+    """A context of the open file; `fsspec.core.OpenFile` is one, and knows its mode."""
+    return file if hasattr(file, "__enter__") else file.open(mode)
+
+
+def _type_error(function: str, file: object, instead: str) -> TypeError:
+    return TypeError(
+        f"{function} takes a path or a file, not {type(file).__name__}; l3dali.{instead}"
+    )

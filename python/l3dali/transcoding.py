@@ -1,0 +1,104 @@
+"""From images of other formats to L3, metadata kept."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.image_io import read_picture
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from l3dali.image_io import Palette, Picture
+
+__all__ = ["encode_picture", "transcode"]
+
+
+def transcode(
+    data: Buffer,
+    *,
+    palette: Palette = "rgb",
+    labels: bool = False,
+    orient: bool = False,
+    max_side: int | None = None,
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS,
+    mode: codec.Mode = codec.DEFAULT_MODE,
+    effort: int = codec.DEFAULT_EFFORT,
+    threads: int = 1,
+    tile: tuple[int, int] | None = None,
+) -> bytes:
+    """Makes an L3 file of an image file of any format that `l3 encode` reads.
+
+    Pixels are kept as they are stored; so are ICC and EXIF. The same options give the same bytes
+    as `l3 encode`.
+
+    Args:
+        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL or JPEG 2000 file.
+        palette: "rgb" makes colours of palette images; "index" keeps the numbers of their entries,
+            and the palette.
+        labels: samples are numbers of classes, not to be blended; includes palette="index".
+        orient: turn the image as its EXIF orientation asks, and clear that.
+        max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
+            or by the nearest pixel where samples are labels or palette entries.
+        max_pixels: refuse images of more, before anything is decoded.
+        mode: as in `encode`.
+        effort: as in `encode`.
+        threads: as in `encode`.
+        tile: as in `encode`.
+
+    Raises:
+        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
+        TypeError: `data` is not bytes-like, or an option is of a wrong type.
+        ValueError: an option is not supported.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError("transcode takes the bytes of a file, not its path")
+    picture = read_picture(
+        data if isinstance(data, bytes) else memoryview(data).tobytes(),
+        palette=palette,
+        labels=labels,
+        orient=orient,
+        max_side=max_side,
+        max_pixels=max_pixels,
+    )
+    return encode_picture(
+        picture, labels=labels, mode=mode, effort=effort, threads=threads, tile=tile
+    )
+
+
+def encode_picture(
+    picture: Picture,
+    *,
+    labels: bool = False,
+    mode: codec.Mode = codec.DEFAULT_MODE,
+    effort: int = codec.DEFAULT_EFFORT,
+    threads: int = 1,
+    tile: tuple[int, int] | None = None,
+) -> bytes:
+    """Encodes a picture with all that goes with it; the options are those of `encode`.
+
+    Args:
+        picture: what `read_picture` gives.
+        labels: samples are numbers of classes; those of palette entries are anyway.
+        mode: as in `encode`.
+        effort: as in `encode`.
+        threads: as in `encode`.
+        tile: as in `encode`.
+
+    Raises:
+        TypeError: an option is of a wrong type.
+        ValueError: an option is not supported.
+    """
+    return codec.encode(
+        picture.pixels,
+        mode=mode,
+        effort=effort,
+        threads=threads,
+        tile=tile,
+        labels=labels or picture.palette is not None,
+        icc=picture.icc,
+        exif=picture.exif,
+        palette=picture.palette,
+    )
