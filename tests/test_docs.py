@@ -6,7 +6,9 @@ import ast
 import importlib
 import inspect
 import io
+import json
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -137,6 +139,19 @@ def folder(tmp_path: Path) -> Path:
     index = [sys.executable, "-m", "wds2idx", "shard.tar", "shard.idx"]
     subprocess.run(index, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
+    coco = {
+        "images": [
+            {"id": i, "file_name": f"{name}.jpg", "height": 100, "width": 130}
+            for i, name in enumerate("abcd")
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": [3, 4, 50, 60], "iscrowd": 0}
+            for i in range(4)
+        ],
+    }
+    (tmp_path / "annotations.json").write_text(json.dumps(coco))
+
     for i in range(2):
         l3dali.imwrite(tmp_path / "depth" / f"{i}.l3", make_image(rng, (60, 80, 1), 16))
     whole = (tmp_path / "images" / "d.l3").read_bytes()
@@ -145,7 +160,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 6
+    assert len(EXAMPLES) == GUIDE.count("```python") == 10
 
 
 @pytest.mark.parametrize(
@@ -157,4 +172,5 @@ def test_every_example_is_found() -> None:
 )
 def test_example(folder: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    exec(compile(EXAMPLES[heading], heading, "exec"), {})
+    (folder / "example.py").write_text(EXAMPLES[heading])
+    runpy.run_path("example.py", run_name="__main__")
