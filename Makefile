@@ -97,7 +97,7 @@ gpu-bench: build  ## on a GPU host: the benchmarks alone, about 8 minutes (estim
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
-	L3_CUDA_ARCHS= $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
+	L3_CUDA_ARCHS=all $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
 
 lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(PY) -m ruff check .

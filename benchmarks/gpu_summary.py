@@ -322,7 +322,12 @@ def summarise(folder: Path) -> Summary | None:
     kernels = measured["kernels"]
     peers = [row for name in DEVICE_RESIDENT[1:] for row in measured[name]["rows"]]
     upload = kernels.get("host_to_device_gb_s")
-    pipelines = [pipeline_numbers(row, upload) for row in measured["pipeline_mixed"]["rows"]]
+    whole_images = [
+        row
+        for row in measured["pipeline_mixed"]["rows"]
+        if row.get("task", "whole images") == "whole images"
+    ]
+    pipelines = [pipeline_numbers(row, upload) for row in whole_images]
     verdicts = judge(device_points(peers), device_points(kernels["rows"]))
     verdicts += judge(*pipeline_points(pipelines))
     summary = Summary(

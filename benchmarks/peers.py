@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -12,6 +11,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import numpy.typing as npt
+from report import processor
 
 import l3dali
 
@@ -133,12 +133,4 @@ def encode_exactly(codec: Codec, image: Image) -> bytes | None:
 
 def machine() -> str:
     """Processor, date: the head of every results file."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = (line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
-        first = {key.strip(): value.strip() for key, value in reversed(list(lines))}
-        model = first.get("model name", model)
-        if "cpu family" in first:  # virtual machines may hide the rest of the name
-            model += f" (family {first['cpu family']}, model {first['model']})"
-    return f"{model}, {date.today().isoformat()}, imagecodecs {imagecodecs.__version__}"
+    return f"{processor()}, {date.today().isoformat()}, imagecodecs {imagecodecs.__version__}"

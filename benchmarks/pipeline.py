@@ -3,16 +3,20 @@
     python benchmarks/pipeline.py --data ../shared/data --device mixed
 
 Every format holds the same pixels; batches end in GPU memory for `mixed`, in host memory
-for `cpu`. Formats take turns, round after round, each time in a pipeline of its own that
-warms up first; medians over the rounds count, ratios to PNG are of the same round. CPU
-seconds are those of the whole process. GPU time is the share of the time in which the
-first GPU ran a kernel, of any process, as NVML samples it (package nvidia-ml-py). Results
-are written after every round.
+for `cpu`. Two tasks: whole images, and random crops of 512x512, mirrored, as normalized halves
+in CHW, what a training takes. Formats take turns, round after round, each time in a pipeline of
+its own that is alone: it warms up, has delivered all that it prefetched before the clock starts
+and again before it stops, and is torn down before the next is built. Medians over the rounds
+count, ratios to PNG are of the same round. CPU seconds are those of the whole process. GPU time
+is the share of the time in which the first GPU ran a kernel, of any process, as NVML samples it
+(package nvidia-ml-py). Results are written after every round.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import gc
 import io
 import itertools
 import math
@@ -48,6 +52,9 @@ WARM_UP = 3  # batches: one more than DALI prefetches
 CACHE_MB = 16384  # of GPU memory at most; it is taken as files come
 GPU_SAMPLES = 5  # of NVML in a turn: it goes on until it has them,
 LONGEST_TURN = 3  # and for so many times its length at most
+WHOLE, CROPS = TASKS = ("whole images", "crops of 512x512")
+CROP = (512, 512)
+MEAN, STD = ([123.7, 116.3, 103.5], [58.4, 57.1, 57.4])
 DALI_FAILURES = (RuntimeError, MemoryError)
 
 
@@ -58,6 +65,7 @@ class Format:
     name: str
     encode: Callable[[Image], bytes]
     load: Callable[[list[str], str], Any]
+    load_crops: Callable[[list[str], str], Any] | None = None
     lossless: bool = True
     cached: bool = False  # measured once every file has been seen
 
@@ -77,6 +85,7 @@ class Row:
     """A format in a configuration: medians over the rounds, and their extremes."""
 
     set: str
+    task: str
     format: str
     lossless: bool
     threads: int
@@ -101,6 +110,7 @@ class Configuration:
     format: Format
     threads: int
     batch: int
+    task: str = WHOLE
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,20 @@ def _to_npy(image: Image) -> bytes:
     return buffer.getvalue()
 
 
+def _window() -> dict[str, Any]:
+    """Where to cut and whether to mirror: the same for every format, by the seeds."""
+    return {
+        "crop": CROP,
+        "crop_pos_x": fn.random.uniform(range=(0.0, 1.0), seed=1),
+        "crop_pos_y": fn.random.uniform(range=(0.0, 1.0), seed=2),
+    }
+
+
+def _to_halves() -> dict[str, Any]:
+    mirror = fn.random.coin_flip(seed=3)
+    return {"mirror": mirror, "mean": MEAN, "std": STD, "dtype": types.FLOAT16}
+
+
 def _load_l3(files: list[str], device: str) -> Any:
     return fn.l3.decode(fn.readers.file(files=files)[0], device=device)
 
@@ -125,6 +149,27 @@ def _load_l3(files: list[str], device: str) -> Any:
 def _load_l3_cached(files: list[str], device: str) -> Any:
     encoded, _ = fn.readers.file(files=files, skip_cached_images=True)
     return fn.l3.decode(encoded, device=device, cache_size=CACHE_MB, skip_cached_images=True)
+
+
+def _crops_of_l3(files: list[str], device: str) -> Any:
+    return fn.l3.decode_crop_mirror_normalize(
+        fn.readers.file(files=files)[0],
+        device=device,
+        output_type=types.RGB,
+        **_window(),
+        **_to_halves(),
+    )
+
+
+def _crops_of_image(files: list[str], device: str) -> Any:
+    encoded, _ = fn.readers.file(files=files)
+    crops = fn.decoders.image_crop(encoded, device=device, output_type=types.RGB, **_window())
+    return fn.crop_mirror_normalize(crops, **_to_halves())
+
+
+def _crops_of_npy(files: list[str], device: str) -> Any:
+    arrays = fn.reinterpret(_load_npy(files, device), layout="HWC")
+    return fn.crop_mirror_normalize(arrays, **_window(), **_to_halves())
 
 
 def _load_image(files: list[str], device: str) -> Any:
@@ -149,10 +194,13 @@ def formats(device: str) -> list[Format]:
         return lambda image: l3dali.encode(image, mode=mode)
 
     chosen = [
-        Format(PNG.name, PNG.encode, _load_image),
-        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3) for mode in l3dali.MODES),
+        Format(PNG.name, PNG.encode, _load_image, _crops_of_image),
+        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3, _crops_of_l3) for mode in l3dali.MODES),
         Format(
-            "HTJ2K", lambda image: imagecodecs.htj2k_encode(image, reversible=True), _load_image
+            "HTJ2K",
+            lambda image: imagecodecs.htj2k_encode(image, reversible=True),
+            _load_image,
+            _crops_of_image,
         ),
         Format(
             "JPEG 2000",
@@ -160,14 +208,16 @@ def formats(device: str) -> list[Format]:
                 image, level=0, reversible=True, codecformat="jp2"
             ),
             _load_image,
+            _crops_of_image,
         ),
         Format(
             "JPEG 95",
             lambda image: imagecodecs.jpeg8_encode(image, level=95),
             _load_image,
+            _crops_of_image,
             lossless=False,
         ),
-        Format("raw (numpy)", _to_npy, _load_npy),
+        Format("raw (numpy)", _to_npy, _load_npy, _crops_of_npy),
     ]
     if device == "mixed":
         chosen += [
@@ -189,21 +239,67 @@ def write_files(encoded: list[bytes], count: int, folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
+def load(fmt: Format, task: str) -> Callable[[list[str], str], Any]:
+    """The graph of a format for a task."""
+    graph = fmt.load if task == WHOLE else fmt.load_crops
+    assert graph is not None
+    return graph
+
+
+def run_batches(pipe: Any, enough: Callable[[int], bool]) -> int:
+    """Runs a pipeline that has nothing in flight until it has had enough, and all is delivered.
+
+    Returns:
+        How many batches were computed. Like `Pipeline.run`, it keeps as many in flight as DALI
+        prefetches; unlike it, it leaves none behind for whoever is measured next.
+    """
+    batches = 0
+
+    def take() -> None:
+        nonlocal batches
+        pipe.share_outputs()
+        pipe.release_outputs()
+        batches += 1
+
+    pipe.schedule_run()  # the first time as many as DALI prefetches
+    while not enough(batches):
+        pipe.schedule_run()
+        take()
+    while not pipe.empty():
+        take()
+    return batches
+
+
 def take_turn(what: Configuration, files: list[str], device: str, seconds: float) -> Turn:
-    """Runs a pipeline of its own for a while."""
+    """Runs a pipeline of its own for a while, and nothing else beside or after it."""
     pipe = dali.Pipeline(what.batch, what.threads, 0 if device == "mixed" else None)
-    with pipe:
-        pipe.set_outputs(what.format.load(files, device))
-    epoch = math.ceil(len(files) / what.batch)
-    for _ in range(WARM_UP + (epoch if what.format.cached else 0)):
-        pipe.run()
+    try:
+        with pipe:
+            pipe.set_outputs(load(what.format, what.task)(files, device))
+        return time_pipeline(pipe, what, len(files), device, seconds)
+    finally:
+        del pipe  # ends its threads
+        gc.collect()
+
+
+def has_passed(moment: float, batches: int) -> bool:
+    """Whether it is time to end a turn; it needs no minimum of batches."""
+    del batches
+    return time.perf_counter() >= moment
+
+
+def time_pipeline(
+    pipe: Any, what: Configuration, file_count: int, device: str, seconds: float
+) -> Turn:
+    """Warms a pipeline up, and times it."""
+    warm = WARM_UP + (math.ceil(file_count / what.batch) if what.format.cached else 0)
+    run_batches(pipe, lambda batches: batches >= warm)
     gpu = GpuUse()
     begin, begin_cpu = time.perf_counter(), time.process_time()
     batches = 0
     for length in range(1, LONGEST_TURN + 1):
-        while batches == 0 or time.perf_counter() - begin < length * seconds:
-            pipe.run()
-            batches += 1
+        is_over = functools.partial(has_passed, begin + length * seconds)
+        batches += run_batches(pipe, is_over)
         took, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         busy = gpu.samples() if device == "mixed" else []
         if device != "mixed" or gpu.why_not or len(busy) >= GPU_SAMPLES:
@@ -218,15 +314,18 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-def why_not(fmt: Format, files: list[str], original: Image, device: str) -> str:
+def why_not(fmt: Format, files: list[str], original: Image, device: str, task: str = WHOLE) -> str:
     """What keeps a format from being measured on a device; empty if nothing does."""
     pipe = dali.Pipeline(1, 1, 0 if device == "mixed" else None)
     try:
         with pipe:
-            pipe.set_outputs(fmt.load(files[:1], device))
+            pipe.set_outputs(load(fmt, task)(files[:1], device))
         (output,) = pipe.run()
     except DALI_FAILURES as error:
         return first_line(error)
+    if task == CROPS:
+        right = output.dtype == types.FLOAT16 and output.shape()[0] == (3, *CROP)
+        return "" if right else "does not give normalized halves"
     same = np.array_equal(np.asarray(output.as_cpu()[0]), original)
     return "does not give back the pixels" if fmt.lossless and not same else ""
 
@@ -245,6 +344,7 @@ def summarise(
     pairs = list(zip(turns, png, strict=False))  # one that failed has fewer, of the first rounds
     return Row(
         set=name,
+        task=what.task,
         format=what.format.name,
         lossless=what.format.lossless,
         threads=what.threads,
@@ -263,11 +363,19 @@ def summarise(
     )
 
 
-def plan_round(chosen: list[Format], threads: list[int], batches: list[int]) -> list[Configuration]:
-    """All formats at all threads with the first batch; L3 and PNG at most threads with the rest."""
-    few = [fmt for fmt in chosen if fmt.name == PNG.name or fmt.name.startswith("L3")]
-    plan = [Configuration(fmt, n, batches[0]) for n in threads for fmt in chosen]
-    return plan + [Configuration(fmt, max(threads), n) for n in batches[1:] for fmt in few]
+def plan_round(
+    chosen: dict[str, list[Format]], threads: list[int], batches: list[int]
+) -> list[Configuration]:
+    """For each task: all its formats at all threads with the first batch.
+
+    L3 and PNG at most threads with the other batches.
+    """
+    plan = []
+    for task, able in chosen.items():
+        few = [fmt for fmt in able if fmt.name == PNG.name or fmt.name.startswith("L3")]
+        plan += [Configuration(fmt, n, batches[0], task) for n in threads for fmt in able]
+        plan += [Configuration(fmt, max(threads), n, task) for n in batches[1:] for fmt in few]
+    return plan
 
 
 def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> Iterator[Progress]:
@@ -286,21 +394,26 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
             fmt: write_files(contents, args.files, Path(folder, str(i)))
             for i, (fmt, contents) in enumerate(encoded.items())
         }
-        reasons = {
-            fmt.name: why_not(fmt, files[fmt.name], originals[0], args.device) for fmt in chosen
-        }
-        if reasons[PNG.name]:
-            raise SystemExit(f"{PNG.name}, which all are compared with: {reasons[PNG.name]}")
-        left_out = [f"{fmt} ({reason})" for fmt, reason in reasons.items() if reason]
-        chosen = [fmt for fmt in chosen if not reasons[fmt.name]]
-        plan = plan_round(chosen, args.threads, args.batch)
+        able: dict[str, list[Format]] = {}
+        left_out = []
+        for task in args.tasks:
+            asked = [fmt for fmt in chosen if task == WHOLE or fmt.load_crops is not None]
+            reasons = {
+                fmt: why_not(fmt, files[fmt.name], originals[0], args.device, task) for fmt in asked
+            }
+            for fmt, reason in reasons.items():
+                if fmt.name == PNG.name and reason and task == WHOLE:
+                    raise SystemExit(f"{PNG.name}, which all are compared with: {reason}")
+            left_out += [f"{f.name}, {task} ({reason})" for f, reason in reasons.items() if reason]
+            able[task] = [fmt for fmt, reason in reasons.items() if not reason]
+        plan = plan_round(able, args.threads, args.batch)
         for done in range(1, args.rounds + 1):
             for what in track(list(plan), f"{name}, round {done}"):
                 try:
                     turn = take_turn(what, files[what.format.name], args.device, args.seconds)
                 except DALI_FAILURES as error:  # the rest goes on
                     plan.remove(what)
-                    at = f"{what.threads} threads, batch {what.batch}"
+                    at = f"{what.task}, {what.threads} threads, batch {what.batch}"
                     left_out.append(f"{what.format.name}, {at} ({first_line(error)})")
                 else:
                     turns.setdefault(what, []).append(turn)
@@ -317,20 +430,21 @@ def rows_of(
     encoded: dict[str, list[bytes]],
     originals: list[Image],
 ) -> list[Row]:
-    """The rows so far, by format; those without turns of PNG to compare with are left out."""
-    png = {(w.threads, w.batch): t for w, t in turns.items() if w.format.name == PNG.name}
+    """The rows so far, by task and format; those without PNG's to compare with are left out."""
+    png = {(w.task, w.threads, w.batch): t for w, t in turns.items() if w.format.name == PNG.name}
     return [
         summarise(
             name,
             what,
             of_what,
-            png[what.threads, what.batch],
+            png[what.task, what.threads, what.batch],
             statistics.mean(map(len, encoded[fmt.name])),
             statistics.mean(image.nbytes for image in originals),
         )
+        for task in TASKS
         for fmt in chosen
         for what, of_what in turns.items()
-        if what.format is fmt and (what.threads, what.batch) in png
+        if (what.task, what.format) == (task, fmt) and (task, what.threads, what.batch) in png
     ]
 
 
@@ -352,7 +466,7 @@ def page(rows: list[Row]) -> str:
         "GPU ms an image",
     ]
     text = ""
-    for name, of_set in itertools.groupby(rows, lambda row: row.set):
+    for name, of_set in itertools.groupby(rows, lambda row: f"{row.set}, {row.task}"):
         table = [
             [
                 row.format if row.lossless else f"{row.format} (lossy)",
@@ -361,7 +475,7 @@ def page(rows: list[Row]) -> str:
                 f"{row.pixel_bytes / row.encoded_bytes:.2f}",
                 rounded(row.images_per_s),
                 f"{rounded(row.slowest_images_per_s)} to {rounded(row.fastest_images_per_s)}",
-                f"{row.images_per_s * row.pixel_bytes / 1e6:.0f}",
+                f"{row.images_per_s * row.pixel_bytes / 1e6:.0f}" if row.task == WHOLE else "-",
                 rounded(row.times_png),
                 rounded(row.cpu_s_per_1000),
                 rounded(row.png_cpu_ratio),
@@ -380,11 +494,11 @@ def labelled(row: Row, usual_batch: int) -> str:
 
 def draw(rows: list[Row], title: str, path: Path) -> None:
     """For each set: throughput and CPU time by format at the most threads; then by threads."""
-    sets = list(dict.fromkeys(row.set for row in rows))
+    sets = list(dict.fromkeys((row.set, row.task) for row in rows))
     size = (15, 4.2 * len(sets))
     figure, axes = plt.subplots(len(sets), 3, figsize=size, squeeze=False, layout="constrained")
     for (rates, cpu, lines), name in zip(axes, sets, strict=True):
-        of_set = [row for row in rows if row.set == name]
+        of_set = [row for row in rows if (row.set, row.task) == name]
         threads = sorted({row.threads for row in of_set})
         labels = {row: labelled(row, of_set[0].batch) for row in of_set}
         for label in dict.fromkeys(labels.values()):
@@ -395,7 +509,11 @@ def draw(rows: list[Row], title: str, path: Path) -> None:
             if threads[-1] in of_format:
                 rates.barh(label, of_format[threads[-1]].images_per_s, color=color)
                 cpu.barh(label, of_format[threads[-1]].cpu_s_per_1000, color=color)
-        rates.set(xscale="log", xlabel=f"images/s, {threads[-1]} threads", title=f"{name}, {title}")
+        rates.set(
+            xscale="log",
+            xlabel=f"images/s, {threads[-1]} threads",
+            title=f"{', '.join(name)}, {title}",
+        )
         cpu.set(xscale="log", xlabel=f"CPU s per 1,000 images, {threads[-1]} threads")
         lines.set(yscale="log", ylabel="images/s", xlabel="threads", xticks=threads)
         lines.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
@@ -431,6 +549,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         nargs="+",
         help="default: 32; mixed: 32 128. Others than the first for L3 and PNG at most threads",
     )
+    parser.add_argument(
+        "--tasks", choices=["whole", "crops"], nargs="+", help="default: both; mixed: whole"
+    )
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
         "--minutes",
@@ -447,6 +568,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args.threads = args.threads or ([1, 4, 16] if args.device == "mixed" else [1, 2, 4, 8, 16])
     args.batch = args.batch or ([32, 128] if args.device == "mixed" else [32])
     args.threads, args.batch = (list(dict.fromkeys(n)) for n in (args.threads, args.batch))
+    asked = args.tasks or (["whole"] if args.device == "mixed" else ["whole", "crops"])
+    args.tasks = [task for task in TASKS if task.split()[0] in asked]
     args.files = max(args.files, *args.batch)
     return args
 
@@ -495,7 +618,13 @@ def write(
         + "".join(f"\nNot measured: {what}.\n" for what in left_out)
         + page(rows)
     )
-    data = {"host": host, "left_out": left_out, "rows": [asdict(row) for row in rows]}
+    data = {
+        "host": host,
+        "load": os.getloadavg()[1],
+        "cores": os.cpu_count(),
+        "left_out": left_out,
+        "rows": [asdict(row) for row in rows],
+    }
     return save_results(f"pipeline_{args.device}", "DALI pipelines", text, data, args.out)
 
 

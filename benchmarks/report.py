@@ -3,11 +3,58 @@
 from __future__ import annotations
 
 import json
+import platform
+import subprocess
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+CODE = ("encoder", "src")  # what decides bytes and speed
+
+
+def processor() -> str:
+    """The processor's name."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = (line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+        first = {key.strip(): value.strip() for key, value in reversed(list(lines))}
+        model = first.get("model name", model)
+        if "cpu family" in first:  # virtual machines may hide the rest of the name
+            model += f" (family {first['cpu family']}, model {first['model']})"
+    return model
+
+
+def code_commit() -> str:
+    """The last commit that changed what is measured, or why it is not known."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments, "--", *CODE],
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    try:
+        commit = git("log", "-1", "--format=%h")
+        changed = git("status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown: not a git clone"
+    return f"{commit}, with changes that are not committed" if changed else commit
+
+
+def made() -> dict[str, str]:
+    """What every results file says of its origin."""
+    return {
+        "commit": code_commit(),
+        "machine": processor(),
+        "date": date.today().isoformat(),
+    }
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -26,17 +73,22 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
         print("  ".join(cells).rstrip())
 
 
-def save_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> str:
-    """Writes `name`.md and `name`.json; returns the former."""
+def save_results(
+    name: str, title: str, text: str, data: dict[str, Any], out: Path = RESULTS
+) -> str:
+    """Writes `name`.md and `name`.json, with the code's commit; returns the former."""
     out.mkdir(parents=True, exist_ok=True)
-    page = f"# {title}\n\n{text}"
+    origin = made()
+    page = f"# {title}\n\nCode of commit {origin['commit']}.\n{text}"
     (out / f"{name}.md").write_text(page)
     part = out / f"{name}.json.part"
-    part.write_text(json.dumps(data, indent=1) + "\n")
+    part.write_text(json.dumps({"made": origin, **data}, indent=1) + "\n")
     part.replace(out / f"{name}.json")  # so that it is whole, whatever happens
     return page
 
 
-def write_results(name: str, title: str, text: str, data: Any, out: Path = RESULTS) -> None:
+def write_results(
+    name: str, title: str, text: str, data: dict[str, Any], out: Path = RESULTS
+) -> None:
     """The same, and prints the page."""
     print(save_results(name, title, text, data, out))

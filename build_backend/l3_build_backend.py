@@ -4,7 +4,8 @@ Options come from `pip install -C cmake.define.NAME=VALUE .` or from the environ
 
     L3_DALI=OFF      no DALI operators: encoder, decoder and command line alone
     L3_CUDA=OFF      no CUDA engine: the operators run on the CPU alone
-    L3_CUDA_ARCHS    GPU architectures, such as "90" or "native"; default: all
+    L3_CUDA_ARCHS    GPU architectures, such as "90" or "native"; "all": every one that
+                     L3 supports; default: the GPUs of this machine, or else a short list
     L3_DALI_PACKAGE  the DALI to build against; default: the pin of the `dali` extra
 
 A usable nvcc on PATH (or in CUDACXX) is used; otherwise the compiler comes from its PyPI wheels.
@@ -90,13 +91,32 @@ def _cuda_wheel_root(needed_file: str) -> Path | None:
     return None
 
 
+def _pyproject() -> dict[str, Any]:
+    with Path("pyproject.toml").open("rb") as file:
+        content: dict[str, Any] = tomllib.load(file)
+    return content
+
+
+def _dali_requirement() -> str:
+    """The DALI to build against. Ends the build at once if the operators cannot be built for it."""
+    pyproject = _pyproject()
+    (pinned,) = pyproject["project"]["optional-dependencies"]["dali"]
+    oldest = pyproject["tool"]["l3dali"]["min-dali"]
+    wanted = os.environ.get("L3_DALI_PACKAGE") or pinned
+    pin = re.search(r"==\s*(\d+)\.(\d+)", wanted)
+    if pin and (int(pin[1]), int(pin[2])) < tuple(map(int, oldest.split("."))):
+        raise SystemExit(
+            f"L3's operators need DALI {oldest} or newer, and L3_DALI_PACKAGE asks for {wanted}: "
+            f"name a newer one, or set L3_DALI=OFF for the encoder, the decoder and the command "
+            f"line alone."
+        )
+    return str(wanted)
+
+
 def _extra_requirements(settings: Settings) -> list[str]:
     requirements: list[str] = []
     if _with_dali(settings):
-        with Path("pyproject.toml").open("rb") as file:
-            pinned = tomllib.load(file)["project"]["optional-dependencies"]["dali"]
-        package = os.environ.get("L3_DALI_PACKAGE")
-        requirements += [package] if package else pinned
+        requirements.append(_dali_requirement())
     wheels: tuple[str, ...] = ()
     if _with_cuda(settings):
         wheels = () if _has_usable_nvcc() else _CUDA_COMPILER

@@ -14,6 +14,11 @@ if(failed)
     "with -DL3_DALI=OFF for the encoder, the decoder and the command line alone.")
 endif()
 list(GET dali 0 L3_DALI_VERSION)
+if(L3_DALI_VERSION VERSION_LESS L3_MIN_DALI_VERSION)
+  message(FATAL_ERROR
+    "L3's operators need DALI ${L3_MIN_DALI_VERSION} or newer, found ${L3_DALI_VERSION}: install a newer "
+    "one, or configure with -DL3_DALI=OFF for the encoder, the decoder and the command line alone.")
+endif()
 list(GET dali 1 dali_include_dir)
 list(GET dali 2 dali_lib_dir)
 

@@ -361,17 +361,17 @@ def test_pipeline_runs_and_reports(
     imagecodecs = pytest.importorskip("imagecodecs")
     monkeypatch.setenv("OPENCV_LOG_LEVEL", "ERROR")
     (tmp_path / "few").mkdir()
-    for name in "ab":
-        image = RANDOM.integers(0, 256, (40, 30, 3)).astype(np.uint8)
-        (tmp_path / "few" / f"{name}.png").write_bytes(imagecodecs.png_encode(image))
-    once = "--device cpu --threads 1 --batch 3 --rounds 1 --seconds 0 --files 4"
+    image = np.add.outer(np.arange(512), np.arange(600))[..., None] + np.array([0, 40, 90])
+    (tmp_path / "few" / "a.png").write_bytes(imagecodecs.png_encode(image.astype(np.uint8)))
+    once = "--device cpu --threads 1 --batch 2 --rounds 1 --seconds 0 --files 2"
     arguments = ["--data", str(tmp_path), "--sets", "few", "--out", str(tmp_path), *once.split()]
     benchmarks("pipeline").main(arguments)
     rows = json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]
     page = (tmp_path / "pipeline_cpu.md").read_text()
     assert [row["format"] for row in rows] == [
         *("PNG -6", "L3 packed", "L3 rans", "HTJ2K", "JPEG 2000", "JPEG 95", "raw (numpy)")
-    ]
+    ] * 2
+    assert [row["task"] for row in rows] == ["whole images"] * 7 + ["crops of 512x512"] * 7
     assert "Not measured" not in page
     assert "JPEG 95 (lossy)" in page
     assert rows[0]["times_png"] == 1
@@ -389,7 +389,7 @@ def small_run(
 
     def run(arguments: str) -> Any:
         paths = ["--data", str(tmp_path), "--out", str(tmp_path)]
-        pipeline.main([*paths, *f"--device cpu --files 4 {arguments}".split()])
+        pipeline.main([*paths, *f"--device cpu --tasks whole --files 4 {arguments}".split()])
         rows = json.loads((tmp_path / "pipeline_cpu.json").read_text())["rows"]
         return rows, (tmp_path / "pipeline_cpu.md").read_text()
 
@@ -442,7 +442,10 @@ def test_turn_that_fails_leaves_the_others(
     rows, page = small_run("--threads 2 --batch 2 4")
     rounds = {(row["format"], row["batch"]): row["rounds"] for row in rows}
     assert (rounds["L3 rans", 4], rounds["L3 rans", 2], rounds["L3 packed", 4]) == (1, 3, 3)
-    assert "Not measured: L3 rans, 2 threads, batch 4 (out of memory), on gradient.\n" in page
+    assert (
+        "Not measured: L3 rans, whole images, 2 threads, batch 4 (out of memory), on gradient.\n"
+        in page
+    )
 
 
 @pytest.mark.dali
@@ -468,6 +471,48 @@ def test_rounds_are_written_as_they_end(
 
 
 @pytest.mark.dali
+def test_nothing_is_in_flight_between_turns(benchmarks: Callable[[str], ModuleType]) -> None:
+    pipeline = benchmarks("pipeline")
+    computed = itertools.count()
+    pipe = pipeline.dali.Pipeline(2, 1, None)
+    with pipe:
+        source = pipeline.fn.external_source(lambda: [np.full(1, next(computed))] * 2)
+        pipe.set_outputs(source)
+    pipe.build()
+    assert pipeline.run_batches(pipe, lambda batches: batches >= 5) >= 5
+    for enough in (1, 7):
+        before = next(computed)
+        batches = pipeline.run_batches(pipe, lambda batches, enough=enough: batches >= enough)
+        assert next(computed) - before - 1 == batches
+        assert pipe.empty()
+
+
+@pytest.mark.dali
+def test_crops_are_the_same_of_every_lossless_format(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    pipeline = benchmarks("pipeline")
+    image = RANDOM.integers(0, 256, (700, 900, 3)).astype(np.uint8)
+    crops = {}
+    for fmt in pipeline.formats("cpu"):
+        if not fmt.lossless or fmt.name == "JPEG 2000":
+            continue
+        folder = tmp_path / fmt.name.replace(" ", "_")
+        files = pipeline.write_files([fmt.encode(image)], 4, folder)
+        pipe = pipeline.dali.Pipeline(4, 1, None)
+        with pipe:
+            pipe.set_outputs(fmt.load_crops(files, "cpu"))
+        crops[fmt.name] = np.asarray(pipe.run()[0].as_tensor()).astype(np.float32)
+    assert crops["PNG -6"].shape == (4, 3, 512, 512)
+    assert not np.array_equal(crops["PNG -6"][0], crops["PNG -6"][1])
+    for name, of_format in crops.items():
+        # Halves are rounded in two ways.
+        np.testing.assert_allclose(
+            of_format, crops["PNG -6"], rtol=2**-9, atol=2**-10, err_msg=name
+        )
+
+
+@pytest.mark.dali
 @pytest.mark.parametrize(
     ("samples_each", "why_not", "expected_s"),
     [(5, "", 0.05), (3, "", 0.1), (1, "", 0.15), (0, "Python lacks pynvml", 0.05)],
@@ -486,7 +531,11 @@ def test_turn_waits_for_samples_of_the_gpu(
         def __enter__(self) -> None: ...
         def __exit__(self, *_: object) -> None: ...
         def set_outputs(self, *_: object) -> None: ...
-        def run(self) -> None: ...
+        def schedule_run(self) -> None: ...
+        def share_outputs(self) -> None: ...
+        def release_outputs(self) -> None: ...
+        def empty(self) -> bool:
+            return True
 
     class GpuUse:
         def __init__(self) -> None:

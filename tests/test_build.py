@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from l3dali._gpu import has_gpu
 
 pytest.importorskip("scikit_build_core")
 _ROOT = Path(__file__).parents[1]
@@ -82,13 +85,100 @@ def test_other_dali_package(backend: ModuleType, monkeypatch: pytest.MonkeyPatch
     assert "cuda120" not in requirements
 
 
+@pytest.mark.parametrize("package", ["nvidia-dali-cuda120==2.1.1", "nvidia-dali-cuda130 == 1.53.0"])
+def test_dali_that_is_too_old_ends_the_build_first(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setenv("L3_DALI_PACKAGE", package)
+    with pytest.raises(SystemExit, match=r"DALI 2\.2 or newer, and L3_DALI_PACKAGE asks for"):
+        _requirements(backend)
+    monkeypatch.setenv("L3_DALI", "OFF")
+    assert "dali" not in _requirements(backend)
+
+
+def _cmake(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("cmake is not installed")
+    (folder / "script.cmake").write_text(f"cmake_minimum_required(VERSION 3.24)\n{script}")
+    return subprocess.run(
+        [cmake, "-P", folder / "script.cmake"], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(("version", "too_old"), [("2.1.1", True), ("2.2.0", False)])
+def test_installed_dali_is_checked_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, too_old: bool
+) -> None:
+    dali = tmp_path / "nvidia" / "dali"
+    dali.mkdir(parents=True)
+    (dali.parent / "__init__.py").touch()
+    (dali / "__init__.py").write_text(f"""
+from types import SimpleNamespace
+__version__ = {version!r}
+sysconfig = SimpleNamespace(get_include_dir=lambda: "include", get_lib_dir=lambda: "lib")
+""")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = _cmake(
+        tmp_path,
+        f"""
+set(Python_EXECUTABLE {sys.executable})
+set(L3_MIN_DALI_VERSION 2.2)
+include({_ROOT}/cmake/FindDali.cmake)
+""",
+    )
+    said = " ".join(result.stderr.split())
+    assert ("need DALI 2.2 or newer, found 2.1.1: install a newer one" in said) == too_old, said
+    assert ("add_library command is not scriptable" in said) != too_old  # it went on
+
+
+@pytest.mark.parametrize(
+    ("nvidia_smi", "archs"),
+    [
+        (None, "75-real;80-real;90"),
+        ("exit 9", "75-real;80-real;90"),
+        ("echo 9.0", "90-real"),
+        ("echo 8.6; echo 9.0; echo 8.6", "86-real;90-real"),
+        ("echo 12.1", "75-real;80-real;90"),  # a GPU that the compiler may not know
+        ("echo '[Not Supported]'", "75-real;80-real;90"),
+    ],
+)
+def test_default_build_is_for_the_gpus_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvidia_smi: str | None, archs: str
+) -> None:
+    if nvidia_smi is not None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{nvidia_smi}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    result = _cmake(
+        tmp_path,
+        f"""
+include({_ROOT}/cmake/DefaultCudaArchs.cmake)
+l3_default_cuda_archs(archs "75-real;80-real;86-real;89-real;90;100-real;120")
+message(STATUS "archs ${{archs}}")
+""",
+    )
+    if nvidia_smi is None and has_gpu():
+        pytest.skip("there is a GPU")
+    assert result.stdout.strip() == f"-- archs {archs}", result.stderr
+
+
+def test_wheel_is_for_every_gpu() -> None:
+    assert "L3_CUDA_ARCHS=all" in (_ROOT / "Makefile").read_text()
+
+
 @pytest.mark.dali
 @pytest.mark.parametrize(
     ("built_with", "installed", "remedy"),
     [
         ("", "2.4.0", "L3_DALI=OFF"),
         ("2.4.0", None, r"pip install 'l3dali\[dali\]'"),
-        ("2.4.0", "2.3.0", "L3_DALI_PACKAGE=nvidia-dali-cuda120==2.3.0"),
+        ("2.4.0", "2.3.0", "L3_DALI_PACKAGE=nvidia-dali-cuda120==2.3.0 pip install"),
+        (
+            "2.4.0",
+            "2.1.1",
+            r"cuda120==2\.4\.0 \(the operators cannot be .* older than 2\.2\)",
+        ),
     ],
 )
 def test_plugin_names_the_remedy(built_with: str, installed: str | None, remedy: str) -> None:
@@ -96,6 +186,31 @@ def test_plugin_names_the_remedy(built_with: str, installed: str | None, remedy:
     plugin.check_dali("2.4.0", "2.4.0")
     with pytest.raises(ImportError, match=remedy):
         plugin.check_dali(built_with, installed)
+
+
+@pytest.mark.dali
+@pytest.mark.parametrize(
+    ("distributions", "package"),
+    [
+        ({"nvidia-dali-cuda130": "2.3.0", "numpy": "2.3.0"}, "nvidia-dali-cuda130"),
+        ({"nvidia_dali_cuda120": "2.4.0", "nvidia-dali-cuda130": "2.3.0"}, "nvidia-dali-cuda130"),
+        ({"nvidia-dali-nightly-cuda130": "2.3.0"}, "nvidia-dali-nightly-cuda130"),
+        ({"nvidia-dali-tf-plugin-cuda120": "2.3.0"}, "nvidia-dali-cuda120"),
+    ],
+)
+def test_remedy_names_the_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distributions: dict[str, str], package: str
+) -> None:
+    for name, version in distributions.items():
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+    plugin = importlib.import_module("l3dali.plugin")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ImportError, match=f"{package}==2.4.0, or .*{package}==2.3.0 pip install"):
+        plugin.check_dali("2.4.0", "2.3.0")
 
 
 def _python(code: str) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import io
+import json
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -46,6 +51,63 @@ def test_each_argument_is_documented() -> None:
                 assert f"`{argument}`" in text, (name, argument)
 
 
+def _stub_arguments() -> dict[str, list[set[str]]]:
+    """Of each function of l3dali.fn, the keyword arguments of its overloads."""
+    stub = Path(l3dali.__file__).with_name("fn.pyi").read_text()
+    functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
+    found: dict[str, list[set[str]]] = {}
+    for function in functions:
+        arguments = {argument.arg for argument in function.args.kwonlyargs}
+        found.setdefault(function.name, []).append(arguments)
+    return found
+
+
+def test_types_are_those_of_the_operators() -> None:
+    """Independent of the tool: DALI's own signatures have the same arguments."""
+    stubs = _stub_arguments()
+    module = importlib.import_module("l3dali.fn")
+    assert stubs.keys() == set(module.__all__) == set(SECTIONS)
+    for name, overloads in stubs.items():
+        operator = getattr(fn.l3, name)
+        assert getattr(module, name) is operator
+        parameters = inspect.signature(operator).parameters.values()
+        keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        deprecated = {k for k in keywords if schema.HasArgument(k) and schema.IsDeprecatedArg(k)}
+        for of_overload in overloads:
+            assert of_overload == keywords - deprecated, name
+
+
+@pytest.mark.slow
+def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
+    code = """
+from nvidia.dali.data_node import DataNode
+from l3dali import fn
+
+def graph(encoded: DataNode) -> None:
+    image = fn.decode(encoded, device="mixed", on_error="zero")
+    window, status = fn.decode_crop(encoded, crop=(64, 64), return_status=True)
+    reveal_type(fn.decode_slice(encoded, image, status, axis_names="HW", return_status=True))
+    fn.decode(encoded, on_eror="zero")
+    fn.decode(encoded, on_error="nil")
+    fn.decode(encoded, cache_size="big")
+    fn.peek_shape(encoded, device="mixed")
+"""
+    (tmp_path / "graph.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "graph.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    lines = code.splitlines()
+    found = re.findall(r"^graph.py:(\d+): error: ", result.stdout, re.MULTILINE)
+    assert [lines[int(number) - 1].strip() for number in dict.fromkeys(found)] == [
+        'fn.decode(encoded, on_eror="zero")',
+        'fn.decode(encoded, on_error="nil")',
+        'fn.decode(encoded, cache_size="big")',
+        'fn.peek_shape(encoded, device="mixed")',
+    ], result.stdout + result.stderr
+    assert 'Revealed type is "' in result.stdout
+    assert "list[" in result.stdout
+
+
 def test_guide_warns_first() -> None:
     first = GUIDE.splitlines()[2]
     assert first.startswith("**By default `fn.l3.decode` keeps what is stored")
@@ -77,6 +139,19 @@ def folder(tmp_path: Path) -> Path:
     index = [sys.executable, "-m", "wds2idx", "shard.tar", "shard.idx"]
     subprocess.run(index, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
+    coco = {
+        "images": [
+            {"id": i, "file_name": f"{name}.jpg", "height": 100, "width": 130}
+            for i, name in enumerate("abcd")
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": [3, 4, 50, 60], "iscrowd": 0}
+            for i in range(4)
+        ],
+    }
+    (tmp_path / "annotations.json").write_text(json.dumps(coco))
+
     for i in range(2):
         l3dali.imwrite(tmp_path / "depth" / f"{i}.l3", make_image(rng, (60, 80, 1), 16))
     whole = (tmp_path / "images" / "d.l3").read_bytes()
@@ -85,7 +160,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 6
+    assert len(EXAMPLES) == GUIDE.count("```python") == 10
 
 
 @pytest.mark.parametrize(
@@ -97,4 +172,5 @@ def test_every_example_is_found() -> None:
 )
 def test_example(folder: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    exec(compile(EXAMPLES[heading], heading, "exec"), {})
+    (folder / "example.py").write_text(EXAMPLES[heading])
+    runpy.run_path("example.py", run_name="__main__")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import warnings
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +68,21 @@ def installed_dali() -> str | None:
     return str(dali.__version__)
 
 
+def dali_package(version: str) -> str:
+    """The package of the installed DALI of this version, such as nvidia-dali-cuda130."""
+    found = {
+        str(distribution.metadata["Name"]).lower().replace("_", "-"): distribution.version
+        for distribution in metadata.distributions()
+    }
+    packages = [name for name in found if re.fullmatch(r"nvidia-dali(-\w+)?-cuda\d+", name)]
+    packages.sort(key=lambda name: (found[name] != version, name))
+    return packages[0] if packages else "nvidia-dali-cuda120"
+
+
+def _major_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
 def check_dali(built_with: str, installed: str | None) -> None:
     """Raises ImportError, with the remedy, unless the operators fit the installed DALI.
 
@@ -81,11 +98,19 @@ def check_dali(built_with: str, installed: str | None) -> None:
     if installed is None:
         raise ImportError("l3dali.plugin needs NVIDIA DALI: pip install 'l3dali[dali]'")
     if installed != built_with:
+        package = dali_package(installed)
+        oldest = _build_info.MIN_DALI_VERSION
+        can_rebuild = _major_minor(installed) >= _major_minor(oldest)
         raise ImportError(
             f"the L3 operators were built with DALI {built_with}, but DALI {installed} is "
-            f"installed, and a DALI plugin works with its own version alone: install "
-            f"DALI {built_with}, or rebuild in the source tree with "
-            f"L3_DALI_PACKAGE=nvidia-dali-cuda120=={installed} pip install ."
+            f"installed, and a DALI plugin works with its own version alone: "
+            f"pip install {package}=={built_with}"
+            + (
+                f", or rebuild in the source tree with "
+                f"L3_DALI_PACKAGE={package}=={installed} pip install ."
+                if can_rebuild
+                else f" (the operators cannot be built for a DALI older than {oldest})"
+            )
         )
 
 
