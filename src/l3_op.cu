@@ -84,13 +84,25 @@ the second epoch on.)code",
     .AddOptionalArg("cache_debug", R"code(Print the cache's hits, misses and images at the end.
 ``l3dali.plugin.cache_statistics()`` gives them at any time.)code",
                     false)
-    .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, or no L3 image.
+    .AddOptionalArg("max_pixels", R"code(The most pixels that the output of a sample may have, up to
+2^31. A file of 655 KB can claim 2^31 pixels, 16 GiB: this bounds the memory that a file
+which nobody knows can take. A window counts, not the image that it is cut from. A sample with more is
+an error, or as ``on_error`` says.)code",
+                    int64_t{1} << 28)
+    .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, no L3 image, or
+not what the other arguments ask for.
 
 ``"raise"`` ends the pipeline with an error that names the sample and its source. ``"zero"`` goes
 on with zeros in the sample's place, and logs its name and how many samples of the operator have
 failed so far (of many failures only some). The zeros have the shape that the sample would have;
 where the file cannot tell its size, it counts as 1 x 1 pixels, with type and channels as another
-sample of the batch. Damage in tiles that no window touches goes unseen.)code",
+sample of the batch. Damage in tiles that no window touches goes unseen.
+
+A sound image fails alone, with status 9 (``kInvalidArgument``), if a window is empty or not inside of
+it, if it has other channels than ``mean``, ``std`` or ``fill_values`` (an ``output_type`` avoids that),
+or if it has 16 bits among images of 8, or 8 among 16: the type of a batch is then the one that more of
+its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
+(``kOutputTooSmall``), and zeros of 1 x 1 pixels. Arguments that fit no image are always an error.)code",
                     "raise")
     .AddOptionalArg("return_status", R"code(Whether to give a second output: an ``int32`` scalar a
 sample, 0 if it was decoded and else the number of its status in the format's list. It lies where

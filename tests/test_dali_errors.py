@@ -25,7 +25,7 @@ from dali_tools import (
 )
 from nvidia.dali import fn, types
 from reference_decoder import STATUS_NAMES
-from stream_builder import Stream
+from stream_builder import Stream, constant_tile
 
 import l3dali
 
@@ -316,24 +316,234 @@ def test_log_does_not_drown(pair: Pair, device: str, capfd: pytest.CaptureFixtur
     assert "so far: 256." in lines[-1]
 
 
+SMALL_WINDOWS: list[tuple[str, dict[str, Any], tuple[int, int]]] = [
+    ("decode_crop", {"crop": (40, 60)}, (40, 60)),
+    ("decode_slice", {"start": (0, 0), "end": (40, 60), "axis_names": "HW"}, (40, 60)),
+    ("decode_slice", {"start": (30, 40), "shape": (7, 8), "axis_names": "HW"}, (7, 8)),
+    ("decode_slice", {"start": (30, 40)}, (12, 9)),
+    ("decode_crop_mirror_normalize", {"crop": (40, 60), "output_layout": "HWC"}, (40, 60)),
+]
+
+
+@pytest.mark.parametrize(("name", "window", "shape"), SMALL_WINDOWS, ids=str)
+def test_images_smaller_than_the_window(
+    name: str, window: dict[str, Any], shape: tuple[int, int], pair: Pair, device: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """They fail alone, with a status of their own, and the log says what does not fit."""
+    small = make_pair(make_image(np.random.default_rng(4), (12, 9, 3)))
+
+    def define(l3: Any, on_error: str = "zero") -> Any:
+        return getattr(fn.l3, name)(
+            l3, device=device, on_error=on_error, return_status=True, **window
+        )
+
+    samples = {"l3": [pair.l3, small.l3, pair.l3]}
+    images, statuses = run(define, device, samples)
+    assert [STATUS_NAMES[s] for s in statuses] == ["kOk", "kInvalidArgument", "kOk"]
+    assert images[0].any()
+    assert images[1].shape == (*shape, 3)
+    assert not images[1].any()
+    np.testing.assert_array_equal(images[0], images[2])
+    assert re.search(r"sample 1.* (12 x 9|9|12) pixels.*becomes zeros", capfd.readouterr().err)
+    with pytest.raises(RuntimeError, match=r"sample 1.* (12 x 9|9|12) pixels"):
+        run(lambda l3: define(l3, "raise"), device, samples)
+
+
+@pytest.mark.parametrize("wide", [[1], [0], [0, 1, 4], [0, 1]], ids=str)
+def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
+    """The type of the batch is the one that more images have, of as many the first's."""
+    deep = make_pair(make_image(np.random.default_rng(5), (20, 30, 3), bits=16))
+    count = 4 if wide == [0, 1] else 5
+    samples = [deep.l3 if i in wide else pair.l3 for i in range(count)]
+    usual = deep if len(wide) >= 2 else pair
+
+    def define(l3: Any, on_error: str = "zero") -> Any:
+        return fn.l3.decode(l3, device=device, on_error=on_error, return_status=True)
+
+    images, statuses = run(define, device, {"l3": [pair.png, *samples]})
+    assert STATUS_NAMES[statuses[0]] == "kBadMagic"
+    for image, status, sample in zip(images[1:], statuses[1:], samples, strict=True):
+        assert image.dtype == usual.image.dtype
+        if sample is usual.l3:
+            np.testing.assert_array_equal(image, usual.image)
+            assert status == 0
+        else:
+            other = pair if usual is deep else deep
+            assert image.shape == other.image.shape
+            assert not image.any()
+            assert STATUS_NAMES[status] == "kInvalidArgument"
+    with pytest.raises(RuntimeError, match=r"8-bit samples.*`dtype`|16-bit samples.*`dtype`"):
+        run(lambda l3: define(l3, "raise"), device, {"l3": samples})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mean": [1.0, 2.0, 3.0]},
+        {"std": [1.0, 2.0, 3.0], "pad_output": True},
+        {"out_of_bounds_policy": "pad", "fill_values": [1.0, 2.0, 3.0]},
+    ],
+    ids=str,
+)
+def test_images_with_other_channels(pair: Pair, device: str, arguments: dict[str, Any]) -> None:
+    """Their zeros have the channels of those that fit, so that the batch is one tensor."""
+    gray = make_pair(make_image(np.random.default_rng(6), (30, 40, 1)))
+
+    def define(l3: Any, on_error: str = "zero", **more: Any) -> Any:
+        return fn.l3.decode_crop_mirror_normalize(
+            l3, device=device, crop=(20, 20), on_error=on_error, return_status=True,
+            **arguments, **more,
+        )  # fmt: skip
+
+    samples = {"l3": [gray.l3, pair.l3]}
+    images, statuses = run(define, device, samples)
+    assert [STATUS_NAMES[s] for s in statuses] == ["kInvalidArgument", "kOk"]
+    assert images[0].shape == images[1].shape == (4 if "pad_output" in arguments else 3, 20, 20)
+    assert images[1].any()
+    assert not images[0].any()
+    with pytest.raises(RuntimeError, match=r"sample 0 has 1 channels"):
+        run(lambda l3: define(l3, "raise"), device, samples)
+    # Where the channels are not the file's, no image fits: the pipeline's mistake.
+    with pytest.raises(RuntimeError, match=r"sample 0 has 1 channels"):
+        run(lambda l3: define(l3, output_type=types.GRAY), device, samples)
+
+
 @pytest.mark.parametrize(
     ("name", "window"),
     [
-        ("decode_crop", {"crop": (500, 500)}),
-        ("decode_slice", {"start": (0, 0), "end": (500, 500)}),
-        ("decode_crop_mirror_normalize", {"crop": (500, 500)}),
+        ("decode_crop", {"crop": (5, 5), "crop_pos_x": 2.0}),
+        ("decode_crop_mirror_normalize", {"mean": [1.0] * 5}),
+        ("decode_crop_mirror_normalize", {"mean": [1.0] * 2, "std": [1.0] * 3}),
     ],
+    ids=str,
 )
-def test_windows_are_no_matter_of_on_error(
+def test_arguments_that_fit_no_image_raise(
     name: str, window: dict[str, Any], pair: Pair, device: str
 ) -> None:
-    """A wrong argument is the pipeline's fault, not the sample's."""
-
     def define(l3: Any) -> Any:
         return getattr(fn.l3, name)(l3, device=device, on_error="zero", **window)
 
-    with pytest.raises(RuntimeError, match=r"sample 1.*50 x 70"):
+    with pytest.raises(RuntimeError, match=r"crop_pos_x|`mean`"):
         run(define, device, {"l3": [pair.png, pair.l3]})
+
+
+CLAIM = (1 << 16, 1 << 12)  # 2^28 pixels, and a row more: a constant file of 88 KB
+
+
+@pytest.fixture(scope="module")
+def claim() -> Array:
+    height, width = CLAIM[1] + 1, CLAIM[0]
+    tiles = (width // 256) * (CLAIM[1] // 256 + 1)
+    stream = Stream(width, height, tile_width_log2=8, tile_height_log2=8)
+    stream.payloads = [constant_tile([7])] * tiles
+    data = stream.to_bytes()
+    return as_sample(data)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "zero"])
+def test_max_pixels(device: str, claim: Array, pair: Pair, on_error: str) -> None:
+    """A small file cannot have more memory than was granted; the error names the argument."""
+    assert claim.size < 100_000
+
+    def define(l3: Any, **arguments: Any) -> Any:
+        return fn.l3.decode(l3, device=device, on_error=on_error, return_status=True, **arguments)
+
+    height, width, _ = pair.image.shape
+    exact = run(
+        lambda l3: define(l3, max_pixels=height * width), device, {"l3": [pair.l3, pair.l3]}
+    )
+    np.testing.assert_array_equal(exact[0][0], pair.image)
+
+    def refuses(sample: Array, limit: int, **arguments: Any) -> None:
+        if on_error == "raise":
+            with pytest.raises(RuntimeError, match=f"sample 0 .*`max_pixels`, {limit}\\."):
+                run(lambda l3: define(l3, **arguments), device, {"l3": [sample]})
+            return
+        images, statuses = run(lambda l3: define(l3, **arguments), device, {"l3": [sample]})
+        assert images[0].shape[:2] == (1, 1)
+        assert STATUS_NAMES[statuses[0]] == "kOutputTooSmall"
+
+    refuses(claim, l3dali.codec.DEFAULT_MAX_PIXELS)
+    refuses(pair.l3, height * width - 1, max_pixels=height * width - 1)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_max_pixels_counts_the_window(name: str, claim: Array, device: str) -> None:
+    """Windows of large images are what tiles are for: the image may have more."""
+
+    def define(l3: Any, **arguments: Any) -> Any:
+        window = {"crop": (9, 7)} if "crop" in FAMILY[name] else FAMILY[name]
+        if name == "decode_slice":
+            window = {"start": (5, 5), "shape": (9, 7)}
+        return getattr(fn.l3, name)(l3, device=device, **window, **arguments)
+
+    if name in ("decode", "decode_random_crop"):
+        with pytest.raises(RuntimeError, match="`max_pixels`, 62"):
+            run(lambda l3: define(l3, max_pixels=62), device, {"l3": [claim]})
+        return
+    (images,) = run(lambda l3: define(l3, max_pixels=63), device, {"l3": [claim]})
+    assert sorted(images[0].shape) in ([1, 7, 9],)
+    with pytest.raises(RuntimeError, match="`max_pixels`, 62"):
+        run(lambda l3: define(l3, max_pixels=62), device, {"l3": [claim]})
+
+
+@pytest.mark.parametrize("pixels", [0, -1, 2**31 + 1])
+def test_max_pixels_in_range(device: str, pair: Pair, pixels: int) -> None:
+    with pytest.raises(RuntimeError, match=r"`max_pixels` is 1 to 2\^31"):
+        run(
+            lambda l3: fn.l3.decode(l3, device=device, max_pixels=pixels), device, {"l3": [pair.l3]}
+        )
+
+
+def test_damaged_files_earn_no_more_than_sound_ones(device: str) -> None:
+    """A whole index of a file cut short: believed only if a sound file could be as small."""
+    columns, rows = 16, 15
+    stream = Stream(
+        width=256 * columns, height=256 * rows, tile_width_log2=8, tile_height_log2=8,
+        index=list(range(1, columns * rows + 1)),
+    )  # fmt: skip
+    head = stream.to_bytes()
+    whole = len(head) + 16 * columns * rows
+    for size, shape in ((len(head) + 90, (1, 1, 1)), (whole - 1, (256 * rows, 256 * columns, 1))):
+        data = head + bytes(size - len(head))
+        (image,) = decode([as_sample(data)], device, on_error="zero")
+        assert image.shape == shape, size
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nb", r"a\x0Ab"),
+        ("a\x1b[31mb\x7f", r"a\x1B[31mb\x7F"),
+        ("h\u00e9\u65e5\U0001f600", "h\u00e9\u65e5\U0001f600"),
+        ("\u202etxt", r"\xE2\x80\xAEtxt"),
+        ("c\u009b2J", r"c\xC2\x9B2J"),
+        ("bad\udcff\udce2\udc82", r"bad\xFF\xE2\x82"),
+        ("over\udcc0\udcaf", r"over\xC0\xAF"),
+        ("half\udced\udca0\udc80", r"half\xED\xA0\x80"),
+    ],
+    ids=ascii,
+)
+def test_names_cannot_write_lines_of_their_own(
+    name: str, shown: str, pair: Pair, device: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / f"{name}.l3").write_bytes(pair.png.tobytes())
+
+    def define(on_error: str) -> Any:
+        encoded, _ = fn.readers.file(file_root=str(tmp_path), file_filters=["*.l3"])
+        return fn.l3.decode(encoded, device=device, on_error=on_error)
+
+    pipeline(lambda: define("zero"), device, 1, prefetch_queue_depth=1).run()
+    lines = capfd.readouterr().err.splitlines()
+    assert [f"{shown}.l3)" in line for line in lines if "[L3]" in line] == [True], lines
+    assert not any("\x1b" in line for line in lines)
+    with pytest.raises(RuntimeError) as error:
+        pipeline(lambda: define("raise"), device, 1, prefetch_queue_depth=1).run()
+    assert f"{shown}.l3)" in str(error.value)
 
 
 def test_zeros_have_the_type_of_their_file(device: str) -> None:

@@ -13,6 +13,7 @@
 #include "dali/pipeline/operator/common.h"
 #include "dali/pipeline/operator/operator.h"
 #include "format/image_view.h"
+#include "format/limits.h"
 #include "op/decode_job.h"
 #include "op/failures.h"
 #include "plan/orientation.h"
@@ -82,7 +83,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         backend_(spec),
         failures_(spec),
         adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")),
-        return_status_(spec.GetArgument<bool>("return_status")) {
+        return_status_(spec.GetArgument<bool>("return_status")),
+        max_pixels_(spec.GetArgument<int64_t>("max_pixels")) {
+    DALI_ENFORCE(max_pixels_ >= 1 && max_pixels_ <= static_cast<int64_t>(kMaxPixels),
+                 dali::make_string("`max_pixels` is 1 to 2^31, got ", max_pixels_, "."));
     dali::DALIDataType dtype;
     has_type_ = spec.TryGetArgument(dtype, "dtype");
     if (has_type_) type_ = ParseType(dtype);
@@ -98,12 +102,15 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual void Acquire(const dali::Workspace&) {}
   // Each of these is called once for a sample of a batch. The bool says that the sample failed:
   // its size and channels may be a stand-in's, and arguments that do not fit it are no error.
-  virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool) {
+  // Where arguments do not fit this sample, but may fit others, the string gets what is wrong.
+  virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool, std::string*) {
     return WholeImage(image);
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
-  virtual void PlanSamplePixels(int, const ImageInfo& info, bool, OutputPlan* plan) {
-    PlanPixels(info, colors_, type_, plan);
+  // May change the channels of a sample that does not fit to what would.
+  virtual void PlanSamplePixels(const dali::Workspace&, int, bool, ImageInfo* info,
+                                OutputPlan* plan, std::string*) {
+    PlanPixels(*info, colors_, type_, plan);
   }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
@@ -188,17 +195,12 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(), input.tensor<uint8_t>(i),
                                          file_bytes(i), &samples_[n].view, &samples_[n].cached);
     });
-    int first = -1;     // sample that can be read
-    int believed = -1;  // sample that cannot, but whose header can
+    int believed = -1;  // sample that cannot be read, but whose header can
     for (int i = 0; i < input.num_samples(); ++i) {
       Sample& sample = samples_[i];
       sample.info = sample.view.info;
       sample.orientation = kAsStored;
-      if (sample.status != Status::kOk) {
-        failures_.Report(input, i, sample.status);
-      } else if (first < 0) {
-        first = i;
-      }
+      if (sample.status != Status::kOk) failures_.Report(input, i, sample.status);
       if (sample.status != Status::kOk && !HasEarnedSize(sample.view, file_bytes(i))) {
         sample.info = ImageInfo{};
         continue;
@@ -208,7 +210,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         sample.orientation = ReadOrientation(FindChunk(sample.view, kChunkExif));
       }
     }
-    const int like = first >= 0 ? first : believed;
+    const int usual = FindUsualSample();
+    const int like = usual >= 0 ? usual : believed;
     SetType(input, like);
     for (Sample& sample : samples_) {
       if (sample.info.width_px == 0) StandIn(like, &sample.info);
@@ -216,11 +219,25 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   }
 
   // Whether a damaged file of `size` bytes is believed the size of its image: if it has its
-  // index, and a byte for as many pixels as an index of the largest packed tiles has.
+  // index, and a sound file of so many bytes could hold the image.
   static bool HasEarnedSize(const ImageView& view, size_t size) {
-    constexpr uint64_t kPixelsPerByte = kMaxPackedTileSide * kMaxPackedTileSide / 4;
     return view.tile_index != nullptr &&
-           uint64_t{view.info.width_px} * view.info.height_px <= size * kPixelsPerByte;
+           uint64_t{view.info.width_px} * view.info.height_px <= MostPixels(size);
+  }
+
+  // The first sample that can be read; where samples that do not fit become zeros, the first of
+  // the type that most have. -1 without any.
+  int FindUsualSample() const {
+    int first[2] = {-1, -1};  // of 8 bits, of 16
+    int counts[2] = {0, 0};
+    for (size_t n = 0; n < samples_.size(); ++n) {
+      if (samples_[n].status != Status::kOk) continue;
+      const bool is_wide = samples_[n].info.sample_bits == 16;
+      if (counts[is_wide]++ == 0) first[is_wide] = static_cast<int>(n);
+    }
+    if (counts[0] == 0 || counts[1] == 0) return counts[0] == 0 ? first[1] : first[0];
+    if (failures_.goes_on() && counts[0] != counts[1]) return first[counts[1] > counts[0]];
+    return std::min(first[0], first[1]);
   }
 
   // A pixel such as the sample `like` has, if there is one.
@@ -235,51 +252,68 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     if (has_type_) return;
     type_ = like < 0 ? OutputType::kU8 : StoredType(samples_[like].info);
     for (int i = 0; i < input.num_samples(); ++i) {
-      const Sample& sample = samples_[i];
+      Sample& sample = samples_[i];
       if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
-      DALI_FAIL(dali::make_string("The output of a batch has one type, but ",
-                                  NameSample(input, like), " holds ",
-                                  int{samples_[like].info.sample_bits}, "-bit samples and ",
-                                  NameSample(input, i), " ", int{sample.info.sample_bits},
-                                  "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit "
-                                  "files in separate readers."));
+      failures_.Report(dali::make_string(
+          "The output of a batch has one type, but ", NameSample(input, like), " holds ",
+          int{samples_[like].info.sample_bits}, "-bit samples and ", NameSample(input, i), " ",
+          int{sample.info.sample_bits},
+          "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit files in separate readers."));
+      sample.status = Status::kInvalidArgument;
+      sample.info.sample_bits = samples_[like].info.sample_bits;
     }
   }
 
   void PlanSample(const dali::Workspace& ws, int i) {
+    const Input& input = ws.Input<dali::CPUBackend>(0);
     Sample& sample = samples_[i];
     const Size image = ShownSize(sample.info, sample.orientation);
     const bool failed = sample.status != Status::kOk;
-    Region region = GetRegion(ws, i, image, failed);
+    std::string misfit;
+    Region region = GetRegion(ws, i, image, failed, &misfit);
     if (outside_ == Outside::kTrim) region = Trim(region, image);
-    if (failed) {
+    if (misfit.empty()) misfit = WhatIsWrong(input, i, region, image);
+    sample.plan.output = OutputPlan{};
+    PlanSamplePixels(ws, i, failed, &sample.info, &sample.plan.output, &misfit);
+    if (!failed && !misfit.empty()) {
+      failures_.Report(misfit);
+      sample.status = Status::kInvalidArgument;
+    }
+    if (sample.status != Status::kOk) {
       region.x.size_px = std::max<int64_t>(1, region.x.size_px);
       region.y.size_px = std::max<int64_t>(1, region.y.size_px);
-    } else {
-      EnforceRegion(ws.Input<dali::CPUBackend>(0), i, region, image);
     }
-    sample.plan.output = OutputPlan{};
-    PlanSamplePixels(i, sample.info, failed, &sample.plan.output);
+    if (region.x.size_px > max_pixels_ / region.y.size_px) {
+      if (sample.status == Status::kOk) {
+        failures_.Report(dali::make_string("The output of ", NameSample(input, i), " would have ",
+                                           region.y.size_px, " x ", region.x.size_px,
+                                           " pixels (height x width), more than `max_pixels`, ",
+                                           max_pixels_, "."));
+        sample.status = Status::kOutputTooSmall;
+      }
+      region = {{0, 1}, {0, 1}};
+    }
     DALI_ENFORCE(PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_,
                             &sample.plan),
-                 dali::make_string("The output of ", NameSample(ws.Input<dali::CPUBackend>(0), i),
-                                   " would have more than 2^31 pixels."));
+                 dali::make_string("The output of ", NameSample(input, i), " cannot be planned."));
   }
 
-  void EnforceRegion(const Input& input, int i, const Region& region, const Size& image) const {
+  // What keeps a region from being decoded; empty if nothing does.
+  std::string WhatIsWrong(const Input& input, int i, const Region& region,
+                          const Size& image) const {
     const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
                        (outside_ != Outside::kError || IsInside(region, image));
-    if (sound) return;
-    DALI_FAIL(dali::make_string("The window of ", NameSample(input, i), ", rows [",
-                                region.y.begin_px, ", ", region.y.end_px(), ") and columns [",
-                                region.x.begin_px, ", ", region.x.end_px(),
-                                "), is empty or not inside the image of ", image.height_px, " x ",
-                                image.width_px, " pixels (height x width)."));
+    if (sound) return "";
+    return dali::make_string("The window of ", NameSample(input, i), ", rows [", region.y.begin_px,
+                             ", ", region.y.end_px(), ") and columns [", region.x.begin_px, ", ",
+                             region.x.end_px(), "), is empty or not inside the image of ",
+                             image.height_px, " x ", image.width_px, " pixels (height x width).");
   }
 
   Backend backend_;
   FailurePolicy failures_;
   bool adjust_orientation_, return_status_, has_type_;
+  int64_t max_pixels_;
   std::vector<Sample> samples_;
   // Kept from batch to batch for their memory.
   std::vector<DecodeJob> jobs_;

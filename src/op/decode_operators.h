@@ -25,7 +25,8 @@ class DecodeCrop : public DecodeOperator<Backend> {
       : DecodeOperator<Backend>(spec), crop_(this->spec_) {}
 
  protected:
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed) override {
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
+                   std::string*) override {
     return crop_.GetRegion(ws, sample, image, failed);
   }
 
@@ -41,8 +42,9 @@ class DecodeSlice : public DecodeOperator<Backend> {
 
  protected:
   void Acquire(const dali::Workspace& ws) override { slice_.Acquire(ws); }
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed) override {
-    return slice_.GetRegion(sample, image, failed);
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool,
+                   std::string* misfit) override {
+    return slice_.GetRegion(sample, image, misfit);
   }
 
  private:
@@ -58,7 +60,8 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
       : dali::OperatorWithRandomCrop<DecodeOperator<Backend>>(spec) {}
 
  protected:
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed) override {
+  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed,
+                   std::string*) override {
     const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
         dali::TensorShape<>{image.height_px, image.width_px});
     const Region region = {{window.anchor[1], window.shape[1]},
@@ -92,13 +95,15 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
     std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
   }
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed) override {
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
+                   std::string*) override {
     return crop_.GetRegion(ws, sample, image, failed);
   }
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
-  void PlanSamplePixels(int sample, const ImageInfo& info, bool failed, OutputPlan* plan) override {
+  void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
+                        OutputPlan* plan, std::string* misfit) override {
     Normalization normalization = {{}, {}, {}, pad_output_};
     if (!failed) {
       normalization.fill = fill_values_;
@@ -106,11 +111,22 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
                                      &normalization),
                    "`mean` and `std` have as many values, or one of them has one.");
     }
-    DALI_ENFORCE(
-        PlanNormalizedPixels(info, this->colors_, this->type_, normalization, plan),
-        dali::make_string("`mean`, `std` and `fill_values` have one value or one for each "
-                          "channel; sample ",
-                          sample, " has ", OutputChannels(info, this->colors_), " channels."));
+    if (PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan)) return;
+    const std::string message = dali::make_string(
+        "`mean`, `std` and `fill_values` have one value or one for each channel; ",
+        NameSample(ws.Input<dali::CPUBackend>(0), sample), " has ",
+        OutputChannels(*info, this->colors_), " channels.");
+    // Where the stored channels come out, other images can fit. The zeros look like theirs.
+    const bool others_can_fit = this->colors_ == Colors::kStored;
+    DALI_ENFORCE(others_can_fit, message);
+    bool fits = false;
+    for (uint8_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {
+      info->channels = channels;
+      *plan = OutputPlan{};
+      fits = PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan);
+    }
+    DALI_ENFORCE(fits, message);
+    *misfit = message;
   }
 
  private:

@@ -2,6 +2,7 @@
 // Layer: adapter.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -15,9 +16,47 @@
 
 namespace l3 {
 
+// Bytes of the UTF-8 character at text[i]; 0 where that is none, or one that changes how the
+// text around it is shown: a control character, an end of a line, a change of direction.
+inline size_t ShownCharacterBytes(const std::string& text, size_t i) {
+  const uint32_t lead = static_cast<uint8_t>(text[i]);
+  if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  const size_t bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  uint32_t code = lead & (0x7Fu >> bytes);
+  for (size_t k = 1; k < bytes; ++k) {
+    const uint32_t next = i + k < text.size() ? static_cast<uint8_t>(text[i + k]) : 0u;
+    if ((next & 0xC0) != 0x80) return 0;
+    code = code << 6 | (next & 0x3F);
+  }
+  constexpr uint32_t kFirst[] = {0, 0, 0xA0, 0x800, 0x10000};  // below 0xA0: controls
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  const bool breaks = code >= 0x2028 && code <= 0x202E;
+  const bool isolates = code >= 0x2066 && code <= 0x2069;
+  const bool valid = code >= kFirst[bytes] && code <= 0x10FFFF;
+  return valid && !is_surrogate && !breaks && !isolates ? bytes : 0;
+}
+
+// The text on one line, as UTF-8: bytes of other characters as "\x1B". A file can have any name.
+inline std::string Printable(const std::string& text) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string shown;
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = ShownCharacterBytes(text, i);
+    if (bytes != 0) {
+      shown.append(text, i, bytes);
+    } else {
+      const auto byte = static_cast<uint8_t>(text[i]);
+      shown += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    i += bytes != 0 ? bytes : 1;
+  }
+  return shown;
+}
+
 // "sample 3 (/data/a.l3)": how messages name a sample.
 inline std::string NameSample(const dali::TensorList<dali::CPUBackend>& input, int sample) {
-  const std::string& source = input.GetMeta(sample).GetSourceInfo();
+  const std::string source = Printable(input.GetMeta(sample).GetSourceInfo());
   return dali::make_string("sample ", sample, source.empty() ? "" : " (", source,
                            source.empty() ? "" : ")");
 }
@@ -32,15 +71,22 @@ class FailurePolicy {
     zero_ = on_error == "zero";
   }
 
+  // Whether samples that fail become zeros.
+  bool goes_on() const { return zero_; }
+
   // Throws, or counts the sample and logs it. `where` goes behind its name.
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
               const std::string& where = "") {
     const bool is_empty = input.tensor_shape_span(sample)[0] <= 1;
-    const std::string message = dali::make_string(
+    Report(dali::make_string(
         "L3 decoding failed at ", NameSample(input, sample), where, ": ", StatusMessage(status),
         " (", StatusName(status), ").",
         is_empty ? " A reader with skip_cached_images gives no bytes of what it finds cached."
-                 : "");
+                 : ""));
+  }
+
+  // The same of a sample that `message` names: sound, but not what the arguments ask for.
+  void Report(const std::string& message) {
     if (!zero_) DALI_FAIL(message);
     ++failures_;
     // A data set with many bad files must not drown the log: past some, at powers of two.

@@ -15,6 +15,7 @@
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "op/decode_job.h"
+#include "op/failures.h"
 
 #if L3_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -105,7 +106,7 @@ class MixedBackend {
       const bool is_skipped = skip_list_ != nullptr && size <= 1 && skip_list_->IsCached(source);
       *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size);
       DALI_ENFORCE(*cached != nullptr || !is_skipped,
-                   dali::make_string("The reader skipped ", source,
+                   dali::make_string("The reader skipped ", Printable(source),
                                      " as it is cached, but not in the cache of this operator: "
                                      "a pipeline had it that is gone. Make the reader anew, or "
                                      "without skip_cached_images."));

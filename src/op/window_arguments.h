@@ -137,8 +137,9 @@ class SliceArguments {
     acquire(rel_shape_);
   }
 
-  // As CropArguments does.
-  Region GetRegion(int sample, const Size& image, bool lenient) const {
+  // The region of a sample of `image`'s size. Where the bounds make none, `misfit` says so, and
+  // the region is any.
+  Region GetRegion(int sample, const Size& image, std::string* misfit) const {
     Region region = WholeImage(image);
     const std::vector<Axis>& axes = sample_axes_[sample];
     for (size_t i = 0; i < axes.size(); ++i) {
@@ -154,12 +155,13 @@ class SliceArguments {
         shape = shapes_[sample][i];
       }
       Extent* extent = vertical ? &region.y : &region.x;
-      DALI_ENFORCE(
-          SliceExtent(image_px, start, end, shape, !named_, extent) || lenient,
-          dali::make_string("The slice of sample ", sample, " along ", vertical ? 'H' : 'W',
-                            ": start ", start.value, ", end ", end.value, ", shape ", shape.value,
-                            " (0 where not given). Bounds must be numbers, and the end "
-                            "not before the start."));
+      if (!SliceExtent(image_px, start, end, shape, !named_, extent)) {
+        *misfit = dali::make_string("The slice of sample ", sample, " along ", vertical ? 'H' : 'W',
+                                    ", of ", image_px, " pixels: start ", start.value, ", end ",
+                                    end.value, ", shape ", shape.value,
+                                    " (0 where not given). Bounds must be numbers, and the end "
+                                    "not before the start.");
+      }
     }
     return region;
   }
