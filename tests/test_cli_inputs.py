@@ -258,6 +258,12 @@ def test_one_folder_named_twice_is_one(tree: Path, monkeypatch: pytest.MonkeyPat
     assert files_below(tree.parent / "out") == {"one.l3", "a/two.l3", "a/b/three.l3"}
 
 
+def test_folders_within_each_other_share_their_files(tree: Path) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), str(tree / "a"), "-o", str(out)]) == 0
+    assert files_below(out) == {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3"}
+
+
 def test_link_planted_in_the_output_leads_nowhere(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,7 +198,8 @@ def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
 
 def _place(path: Path) -> str:
     """One name for a place, however it is spelled; links stay."""
-    return os.path.normpath(path.absolute())
+    # Path.absolute() and normpath take four times as long, for each of a million files.
+    return os.path.abspath(path)  # noqa: PTH100
 
 
 class Stop:
