@@ -23,12 +23,15 @@ import numpy.typing as npt
 import skimage
 
 import l3dali
+from l3dali import codec
 
 Image = npt.NDArray[Any]
 
 LEDGER = Path(__file__).with_suffix(".csv")
 # Columns; efforts as users call them: those between give the bytes of a neighbour.
-SETTINGS = {"packed": ("packed", 5)} | {f"rans {e}": ("rans", e) for e in (1, 3, 5, 6, 9)}
+EFFORTS = (1, 3, 5, 6, 9)
+SETTINGS: dict[str, tuple[codec.Mode, int]] = {"packed": ("packed", 5)}
+SETTINGS |= {f"rans {effort}": ("rans", effort) for effort in EFFORTS}
 
 
 def _bits(seed: int, shape: tuple[int, ...], count: int) -> Image:

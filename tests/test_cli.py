@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
 
 import l3dali
 from l3dali import codec
@@ -24,45 +21,11 @@ from l3dali.batch import run_all
 from l3dali.cli import main
 from l3dali.image_io import read_picture
 
-imagecodecs = pytest.importorskip("imagecodecs")
-PIL_Image = pytest.importorskip("PIL.Image")
-for library in ("netpbmfile", "rich", "tifffile"):
-    pytest.importorskip(library)
-
-Image = NDArray[Any]
-L3 = [sys.executable, "-m", "l3dali"]
-
-
-def image(seed: int = 0, channels: int = 3) -> Image:
-    """A small smooth image, unlike those of other seeds."""
-    shape = (40, 50) if channels == 1 else (40, 50, channels)
-    steps = np.random.default_rng(seed).integers(0, 4, shape)
-    return np.cumsum(steps, axis=1, dtype=np.uint8)
-
-
-def write_png(path: Path, pixels: Image | None = None) -> Path:
-    """Writes a PNG, with the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(imagecodecs.png_encode(image() if pixels is None else pixels))
-    return path
-
-
-def files_below(folder: Path) -> set[str]:
-    """All files of a folder tree, temporary ones too."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Three images in a tree, and two files that are none."""
-    root = tmp_path / "tree"
-    write_png(root / "one.png", image(1))
-    write_png(root / "a" / "two.PNG", image(2))
-    write_png(root / "a" / "b" / "three.png", image(3, channels=1))
-    (root / "notes.txt").write_text("no image")
-    (root / "a" / "README").write_text("no image")
-    (root / "empty").mkdir()
-    return root
+    return write_tree(tmp_path / "tree")
 
 
 # Encode and decode.
@@ -204,7 +167,8 @@ def test_existing_result_fails_unless_told(
     target = tmp_path / "photo.l3"
     target.write_bytes(b"old")
     assert main(["encode", str(path)]) == 2
-    assert f"{path}: {target} exists" in capsys.readouterr().err
+    reason = "the result exists; see --overwrite and --skip-existing"
+    assert f"{path}: {reason}: {target}\n" in capsys.readouterr().err
     assert main(["encode", str(path), "--skip-existing"]) == 0
     assert "existing results kept: 1" in capsys.readouterr().err
     assert target.read_bytes() == b"old"
@@ -401,6 +365,11 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["encode", "a.png", "--jobs", "0"],
         ["encode", "a.png", "--jobs", "99999999999"],
         ["encode", ""],
+        ["encode", "--null", "a.png"],
+        ["encode", "--files-from", "list", "a.png"],
+        ["encode", "--files-from", "missing"],
+        ["encode", "--files-from", "file"],
+        ["verify", "empty", "--files-from", "list", "--source", "empty"],
         ["encode", "a.png", "-o", ""],
         ["verify", "a.l3", "--source", ""],
         ["encode", "a.png", "-o", "b.png"],
@@ -425,6 +394,7 @@ def test_usage_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
+    Path("list").write_text("a.l3\n")
     Path("empty").mkdir()
     write_png(Path("a.png"))
     l3dali.imwrite("a.l3", image())
@@ -433,7 +403,7 @@ def test_usage_errors_are_one_line(
     assert output.err.startswith("l3: ")
     assert output.err.count("\n") == 1
     assert output.out == ""
-    assert files_below(tmp_path) == {"file", "a.png", "a.l3"}
+    assert files_below(tmp_path) == {"file", "list", "a.png", "a.l3"}
 
 
 def test_folder_may_have_the_suffix_of_an_image(tmp_path: Path) -> None:
@@ -453,32 +423,6 @@ def test_version_and_exit_code() -> None:
     assert version.stdout == f"l3 {l3dali.__version__}\n"
     failure = subprocess.run([*L3, "info", "missing.l3"], capture_output=True, check=False)
     assert failure.returncode == 2
-
-
-def test_interrupt_leaves_whole_files_only(tmp_path: Path) -> None:
-    source = write_png(tmp_path / "source.png", np.tile(image(), (20, 20, 1)))
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for i in range(400):
-        (tree / f"{i:03}.png").hardlink_to(source)
-    out = tmp_path / "out"
-    process = subprocess.Popen(
-        [*L3, "encode", tree, "-o", out, "--jobs", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not list(out.glob("*.l3")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors) == (130, b"", b"l3: interrupted\n")
-    written = sorted(out.iterdir())
-    assert 0 < len(written) < 400
-    for path in written:
-        assert path.suffix == ".l3"
-        l3dali.verify(path.read_bytes())
 
 
 def test_closing_drops_the_work_not_begun() -> None:
@@ -522,14 +466,3 @@ def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 141
-
-
-def test_progress_is_for_terminals(tree: Path) -> None:
-    ours, theirs = pty.openpty()
-    arguments = ["encode", str(tree / "one.png"), str(tree / "a" / "two.PNG")]
-    subprocess.run([*L3, *arguments], stderr=theirs, stdout=subprocess.PIPE, check=True)
-    os.close(theirs)
-    assert b"2/2" in os.read(ours, 100_000)
-    os.close(ours)
-    quiet = subprocess.run([*L3, *arguments, "--overwrite"], capture_output=True, check=True)
-    assert quiet.stderr == b""

@@ -194,12 +194,19 @@ def verify(data: Buffer, *, threads: int = 1) -> None:
     _native.verify(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file under a temporary name beside `path`, then renames it."""
+def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
+    """Writes a file under a temporary name beside `path`, then renames it.
+
+    It gets the permissions and times of the file `like`.
+    """
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(data)
+        if like is not None:
+            status = like.stat()
+            temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: the owner may be another
+            os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import TextIO
+
+LINE_SECONDS = 30.0
 
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Passes items on, with a progress bar on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
+def progress(items: Iterable[Item | None], total: int, *, quiet: bool = False) -> Iterator[Item]:
+    """Passes items on and tells on standard error how far that is.
+
+    A terminal gets a progress bar, anything else a line each half minute. None among the items says
+    that time has passed.
+    """
+    if quiet:
+        yield from (item for item in items if item is not None)
+    elif sys.stderr.isatty():
+        yield from _with_bar(items, total)
+    else:
+        yield from _with_lines(items, total)
+
+
+def _with_bar(items: Iterable[Item | None], total: int) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield from bar.track(items, total=total)
+        task = bar.add_task("", total=total)
+        for item in items:
+            if item is not None:
+                yield item
+                bar.advance(task)
 
 
-def print_table(headers: Sequence[str], *rows: Sequence[str]) -> None:
+def _with_lines(items: Iterable[Item | None], total: int) -> Iterator[Item]:
+    start = told = time.monotonic()
+    count = 0
+    for item in items:
+        if item is not None:
+            yield item
+            count += 1
+        now = time.monotonic()
+        if now - told >= LINE_SECONDS:
+            told = now
+            left = (
+                f", about {duration((now - start) / count * (total - count))} left" if count else ""
+            )
+            complain(f"l3: {count} of {total} files after {duration(now - start)}{left}")
+
+
+def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | None = None) -> None:
     """Prints a table whose first column is left-aligned and the others right-aligned."""
     from rich import box
     from rich.console import Console
@@ -36,15 +70,22 @@ def print_table(headers: Sequence[str], *rows: Sequence[str]) -> None:
         table.add_column(header, justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    file = file or sys.stdout
+    console = Console(file=file, width=None if file.isatty() else 120)
     with console.capture() as text:  # Rich would end the process at a closed pipe.
         console.print(table)
-    print(text.get(), end="")
+    print(text.get(), end="", file=file)
 
 
 def complain(text: str) -> None:
     """Prints a line on standard error."""
     print(printable(text), file=sys.stderr)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints remarks of the command on standard error."""
+    for line in lines:
+        complain(f"l3: {line}")
 
 
 def printable(text: str | Path) -> str:
@@ -65,3 +106,12 @@ def ratio(raw: int, encoded: int) -> str:
 def speed(size: int, seconds: float) -> str:
     """Megabytes a second, without the unit."""
     return f"{size / 1e6 / seconds:.0f}" if seconds else "-"
+
+
+def duration(seconds: float) -> str:
+    """A time, in the two units that suit it."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

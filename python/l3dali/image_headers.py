@@ -170,7 +170,7 @@ def _read_netpbm(data: bytes) -> Header:
 # JPEG XL, JPEG 2000.
 
 
-def _boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end."""
     at = 0
     while at + 8 <= len(data):
@@ -238,6 +238,7 @@ class JpegXlHeader:
     animation: bool
     wide: bool  # more than 8 bits a sample
     extra_channels: int
+    xyb: bool | None  # in the colours of lossy coding; None: told behind what is read here
 
 
 def read_jpegxl_header(data: bytes) -> JpegXlHeader:
@@ -249,6 +250,7 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
     bits = _Bits(_jpegxl_start(data)[2:])
     width, height = bits.size()
     animation, wide, extra_channels = False, False, 0
+    xyb: bool | None = True
     if not bits.take(1):  # Not all fields have their defaults.
         if bits.take(1):
             bits.take(3)  # orientation
@@ -270,14 +272,18 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
             wide = bits.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
         bits.take(1)
         extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
-    return JpegXlHeader(width, height, animation, wide, extra_channels)
+        if extra_channels == 0 or (extra_channels == 1 and bits.take(1)):  # 1: alpha of 8 bits
+            xyb = bool(bits.take(1))
+        else:
+            xyb = None
+    return JpegXlHeader(width, height, animation, wide, extra_channels, xyb)
 
 
 def _jpegxl_start(data: bytes) -> bytes:
     if data.startswith(_JPEGXL_CODESTREAM):
         return data[:_JPEGXL_HEADER_BYTES]
     start = b""
-    for kind, begin, end in _boxes(data):
+    for kind, begin, end in boxes(data):
         if kind == b"jxlp":  # A part, behind its number; the first may be short.
             begin += 4
         elif kind != b"jxlc":
@@ -303,13 +309,23 @@ def _read_jpeg2000(data: bytes) -> Header:
     return _header("jpeg2000", width, height, 2 * channels, 8 * channels)
 
 
-def _jpeg2000_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height and channels, as the codestream has them, which is what is decoded."""
+def jpeg2000_start(data: bytes) -> int:
+    """Where the codestream of a JPEG 2000 file begins.
+
+    Raises:
+        ImageError: there is none.
+    """
     start = 0
     if not data.startswith(_JPEG2000_CODESTREAM):
-        start = next((begin for kind, begin, _ in _boxes(data) if kind == b"jp2c"), len(data))
+        start = next((begin for kind, begin, _ in boxes(data) if kind == b"jp2c"), len(data))
     if data[start : start + 4] != _JPEG2000_CODESTREAM:
         raise ImageError("cannot be read: a JPEG 2000 without an image")
+    return start
+
+
+def _jpeg2000_size(data: bytes) -> tuple[int, int, int]:
+    """Width, height and channels, as the codestream has them, which is what is decoded."""
+    start = jpeg2000_start(data)
     right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
     (channels,) = struct.unpack_from(">H", data, start + 40)
     return right - left, bottom - top, channels
@@ -419,16 +435,18 @@ _JPEGXL_CODESTREAM = b"\xff\x0a"
 _JPEGXL_FILE = b"\0\0\0\x0cJXL \r\n\x87\n"
 _JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
 _JPEG2000_FILE = b"\0\0\0\x0cjP  \r\n\x87\n"
-_JPEG = b"\xff\xd8\xff"
-_RIFF = b"RIFF"
 
+JPEG_SIGNATURE = b"\xff\xd8\xff"
+RIFF_SIGNATURE = b"RIFF"
+JPEGXL_SIGNATURES = (_JPEGXL_CODESTREAM, _JPEGXL_FILE)
+JPEG2000_SIGNATURES = (_JPEG2000_CODESTREAM, _JPEG2000_FILE)
 
 _CHUNK_READERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], Header]], ...] = (
     (PNG_SIGNATURE, _read_png),
-    (_JPEG, _read_jpeg),
-    (_RIFF, _read_webp),
-    ((_JPEGXL_CODESTREAM, _JPEGXL_FILE), _read_jpegxl),
-    ((_JPEG2000_CODESTREAM, _JPEG2000_FILE), _read_jpeg2000),
+    (JPEG_SIGNATURE, _read_jpeg),
+    (RIFF_SIGNATURE, _read_webp),
+    (JPEGXL_SIGNATURES, _read_jpegxl),
+    (JPEG2000_SIGNATURES, _read_jpeg2000),
 )
 _READERS = (
     *_CHUNK_READERS,

@@ -16,7 +16,7 @@ from l3dali import __version__
 from l3dali.batch import UsageError
 from l3dali.cli import bench, decode, encode, info, verify
 from l3dali.cli.arguments import Parser
-from l3dali.cli.work import EXIT_FAILED
+from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Returns:
-        The exit code: 0 if all went well, 2 if a file failed or the command makes no sense,
-        130 if interrupted.
+        The exit code: 0 if all went well, 2 if a file failed or the command makes no sense, 130
+        if interrupted, 141 if the reader of the output has gone.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # The caller has closed it.
@@ -56,8 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except (UsageError, OSError) as error:
+    except UsageError as error:
         complain(f"l3: {error}")
+        return EXIT_FAILED
+    except OSError as error:
+        complain(f"l3: {error.filename or 'standard output'}: {error.strerror or error}")
         return EXIT_FAILED
     return code
 

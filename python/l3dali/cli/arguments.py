@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import codec
-from l3dali.batch import UsageError
+from l3dali.batch import STDIN, STDOUT, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+EXIT_CODES = """\
+exit codes:
+  0    all went well
+  2    a file failed, or the command makes no sense
+  130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay
+  141  the reader of the output has gone"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,15 +34,53 @@ class Parser(argparse.ArgumentParser):
 
 
 def new_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], summary: str
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str,
 ) -> Parser:
     """The parser of a command that takes files and folders; `run` gives its exit code."""
-    command = commands.add_parser(name, help=summary, description=summary)
-    command.add_argument(
-        "paths", nargs="+", type=path_argument, metavar="PATH", help="file or folder"
+    shown = textwrap.indent(textwrap.dedent(examples).strip(), "  ")
+    command = commands.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"examples:\n{shown}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(run=run)
+    command.add_argument(
+        "paths",
+        nargs="*",
+        type=path_argument,
+        metavar="PATH",
+        help="file or folder; - is standard input",
+    )
+    command.add_argument(
+        "--files-from",
+        type=path_argument,
+        metavar="LIST",
+        help="take the files that LIST names, one a line; - is standard input. Names start at "
+        "PATH, a folder, or at the current folder, and are kept from there on",
+    )
+    command.add_argument(
+        "-0", "--null", action="store_true", help="names in LIST end in NUL, as find -print0 has it"
+    )
+    command.set_defaults(run=run, quiet=False, json_summary=None)
     return command
+
+
+def add_report_options(parser: Parser) -> None:
+    """Adds the options of commands whose report is not the result."""
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print failures alone: no table, no progress"
+    )
+    parser.add_argument(
+        "--json-summary",
+        type=output_argument,
+        metavar="FILE",
+        help="write counts, bytes, seconds and all failures as JSON; - is standard output",
+    )
 
 
 def add_output_options(parser: Parser) -> None:
@@ -41,17 +88,21 @@ def add_output_options(parser: Parser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=path_argument,
+        type=output_argument,
         metavar="OUT",
         help="folder for the results, or the result itself if its suffix says so and PATH is one "
-        "file; default: beside each PATH",
+        "file; - is standard output; default: beside each PATH",
     )
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace existing results")
     existing.add_argument(
         "--skip-existing", action="store_true", help="keep existing results; default: they fail"
     )
+    parser.add_argument(
+        "--preserve", action="store_true", help="give results the permissions and times of sources"
+    )
     add_jobs_option(parser)
+    add_report_options(parser)
 
 
 def add_orient_option(parser: Parser) -> None:
@@ -68,10 +119,17 @@ def add_jobs_option(parser: Parser) -> None:
 
 
 def path_argument(text: str) -> Path:
-    """A path; not an empty one."""
+    """A path, not an empty one; `-` is standard input."""
     if not text:  # Path("") is the current folder.
         raise argparse.ArgumentTypeError("an empty name")
-    return Path(text)
+    return STDIN if text in ("-", "/dev/fd/0", "/proc/self/fd/0") else Path(text)
+
+
+def output_argument(text: str) -> Path:
+    """A path, not an empty one; `-` is standard output."""
+    if text in ("-", "/dev/fd/1", "/proc/self/fd/1"):
+        return STDOUT
+    return path_argument(text)
 
 
 def positive_number(text: str) -> int:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from l3dali import codec
 from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command, positive_number
+from l3dali.cli.files import read_file
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.work import Done, Report, compare, find_inputs, finish, read_file
+from l3dali.cli.report import Done, Report, finish
+from l3dali.cli.work import compare, find_inputs
 from l3dali.console import megabytes, print_table, progress, ratio, speed
 from l3dali.image_io import READ_SUFFIXES, read_picture
 
@@ -26,7 +28,16 @@ Result = TypeVar("Result")
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 bench`."""
-    command = new_command(commands, "bench", _bench, "Measure L3 beside PNG on one core.")
+    command = new_command(
+        commands,
+        "bench",
+        _bench,
+        "Measure L3 beside PNG on one core.",
+        """
+        l3 bench photos/
+        l3 bench photos/*.png --repeat 5
+        """,
+    )
     command.add_argument(
         "--repeat", type=positive_number, default=3, help="take the best of so many runs"
     )
@@ -36,7 +47,7 @@ def add_command(commands: Commands) -> None:
 def _bench(options: argparse.Namespace) -> int:
     import imagecodecs
 
-    found = find_inputs(options.paths, READ_SUFFIXES)
+    found = find_inputs(options, READ_SUFFIXES)
     report = Report()
     codecs: dict[str, tuple[Callable[[codec.Image], bytes], Callable[[bytes], codec.Image]]] = {
         f"L3 {mode}": (partial(codec.encode, mode=mode), codec.decode) for mode in codec.MODES
@@ -48,7 +59,7 @@ def _bench(options: argparse.Namespace) -> int:
     measured: dict[str, list[_Measurement]] = {name: [] for name in codecs}
     for file in progress(found.files, len(found.files)):
         try:
-            data = read_file(file.path)
+            data = read_file(file.path, found.pipes)
             pixels = read_picture(data, max_pixels=options.max_pixels).pixels
             new = {name: _measure(pixels, *pair, options.repeat) for name, pair in codecs.items()}
         except (OSError, ValueError, MemoryError) as error:
@@ -72,7 +83,7 @@ def _bench(options: argparse.Namespace) -> int:
             for name in codecs
         ),
     )
-    return finish(report, found)
+    return finish(report, found, options)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.files import keeps, read_file, write_file
+from l3dali.cli.report import Done, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
-    Done,
     find_inputs,
-    finish,
-    keeps,
     plan_outputs,
-    print_summary,
-    read_file,
     run,
     threads_per_file,
-    write_file,
 )
 from l3dali.image_io import WRITERS, Picture, write_picture
 
@@ -32,7 +28,16 @@ if TYPE_CHECKING:
 def add_command(commands: Commands) -> None:
     """Adds `l3 decode`."""
     command = new_command(
-        commands, "decode", _decode, "Decode L3 files into other lossless formats."
+        commands,
+        "decode",
+        _decode,
+        "Decode L3 files into other lossless formats.",
+        """
+        l3 decode photo.l3                         photo.png beside it
+        l3 decode photo.l3 -o photo.tif            the suffix names the format
+        l3 decode train_l3/ -o train/ --format webp
+        l3 decode photo.l3 -o - --format ppm | display
+        """,
     )
     add_output_options(command)
     command.add_argument(
@@ -43,25 +48,26 @@ def add_command(commands: Commands) -> None:
 
 
 def _decode(options: argparse.Namespace) -> int:
-    found = find_inputs(options.paths, {L3_SUFFIX})
+    found = find_inputs(options, {L3_SUFFIX})
     suffix = _output_suffix(options)
-    targets = plan_outputs(found, options.output, suffix)
+    targets = plan_outputs(found, options, suffix)
     threads = threads_per_file(options.jobs, len(targets))
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
             return None
-        data = read_file(path)
+        data = read_file(path, found.pipes)
         info = codec.info(data)
         pixels = codec.decode(data, threads=threads)
         picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
         written = write_picture(picture, suffix)
-        write_file(targets[path], written)
+        like = path if options.preserve and path not in found.pipes else None
+        write_file(targets[path], written, like)
         return Done(pixels.nbytes, len(data), len(written))
 
-    report = run(list(targets), work, options.jobs)
-    print_summary(report, {"L3": report.read_bytes, suffix[1:]: report.written_bytes})
-    return finish(report, found)
+    report = run(list(targets), work, options)
+    columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}
+    return finish(report, found, options, columns)
 
 
 def _output_suffix(options: argparse.Namespace) -> str:

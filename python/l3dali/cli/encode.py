@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import PictureReader, add_reading_options
+from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
-    Done,
     compare,
     find_inputs,
-    finish,
-    keeps,
     plan_outputs,
-    print_summary,
-    read_file,
     run,
     threads_per_file,
-    write_file,
 )
-from l3dali.console import complain
+from l3dali.console import megabytes, ratio
 from l3dali.image_io import READ_SUFFIXES
+from l3dali.lossy import lossy_format
 from l3dali.transcoding import encode_picture
 
 if TYPE_CHECKING:
@@ -35,7 +32,20 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 encode`."""
-    command = new_command(commands, "encode", _encode, "Encode images; folders are mirrored.")
+    command = new_command(
+        commands,
+        "encode",
+        _encode,
+        "Encode images; folders are mirrored.",
+        """
+        l3 encode photo.png                        photo.l3 beside it
+        l3 encode train/ -o train_l3/ --verify     a folder, each result compared
+        l3 encode train/ -o train_l3/ --skip-existing       go on where it ended
+        l3 encode train/ val/ -o l3/               l3/train/ and l3/val/
+        find . -name '*.png' -print0 | l3 encode --files-from - -0 -o l3/
+        curl -s https://example.org/a.png | l3 encode - -o a.l3
+        """,
+    )
     add_output_options(command)
     command.add_argument(
         "--mode",
@@ -79,15 +89,15 @@ def _tile(text: str) -> tuple[int, int]:
 
 
 def _encode(options: argparse.Namespace) -> int:
-    found = find_inputs(options.paths, READ_SUFFIXES)
-    targets = plan_outputs(found, options.output, L3_SUFFIX)
+    found = find_inputs(options, READ_SUFFIXES)
+    targets = plan_outputs(found, options, L3_SUFFIX)
     threads = threads_per_file(options.jobs, len(targets))
     reader = PictureReader(options)
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
             return None
-        data = read_file(path)
+        data = read_file(path, found.pipes)
         with reader.read(data, palette=options.palette, labels=options.labels) as picture:
             encoded = encode_picture(
                 picture,
@@ -100,14 +110,39 @@ def _encode(options: argparse.Namespace) -> int:
             if options.verify:
                 compare(codec.decode(encoded, threads=threads), picture.pixels)
             raw_bytes = picture.pixels.nbytes
-        write_file(targets[path], encoded)
-        return Done(raw_bytes, len(data), len(encoded))
+        like = path if options.preserve and path not in found.pipes else None
+        write_file(targets[path], encoded, like)
+        return Done(raw_bytes, len(data), len(encoded), lossy_format(data))
 
-    report = run(list(targets), work, options.jobs)
-    print_summary(report, {"source": report.read_bytes, "L3": report.written_bytes})
-    if reader.expanded:
-        complain(
-            f"l3: palette images that became RGB: {reader.expanded}; "
-            "if they are masks, --palette index keeps their class numbers"
-        )
-    return finish(report, found)
+    def remark(report: Report) -> list[str]:
+        return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
+
+    report = run(list(targets), work, options, remark)
+    columns = {"source": report.read_bytes, "L3": report.written_bytes}
+    return finish(report, found, options, columns, remark)
+
+
+def _remark_on_palettes(expanded: int) -> list[str]:
+    if not expanded:
+        return []
+    return [
+        f"palette images that became RGB: {expanded}; "
+        "if they are masks, --palette index keeps their class numbers"
+    ]
+
+
+def _remark_on_growth(report: Report) -> list[str]:
+    """Says which lossy sources have grown, and what makes sense instead."""
+    grown = [
+        f"{len(part.done)} {name} files grew {ratio(part.written_bytes, part.read_bytes)} times, "
+        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}"
+        for name, part in sorted(report.of_lossy_sources().items())
+        if part.written_bytes > part.read_bytes
+    ]
+    if not grown:
+        return []
+    return [
+        *grown,
+        "L3 keeps each pixel of them, their losses too: where bytes count, keep such files as "
+        "they are; --max-side N makes them small, --mode packed fast to decode",
+    ]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command
-from l3dali.cli.work import L3_SUFFIX, Report, find_inputs, finish, read_file
+from l3dali.cli.files import read_file
+from l3dali.cli.report import Report, finish
+from l3dali.cli.work import L3_SUFFIX, find_inputs
 from l3dali.console import printable, ratio
 
 if TYPE_CHECKING:
@@ -21,17 +23,26 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 info`."""
-    command = new_command(commands, "info", _info, "Show what L3 files hold.")
+    command = new_command(
+        commands,
+        "info",
+        _info,
+        "Show what L3 files hold.",
+        """
+        l3 info photo.l3
+        l3 info train_l3/ --json | jq '.[] | select(.bit_depth == 16).path'
+        """,
+    )
     command.add_argument("--json", action="store_true", help="as a JSON list")
 
 
 def _info(options: argparse.Namespace) -> int:
-    found = find_inputs(options.paths, {L3_SUFFIX})
+    found = find_inputs(options, {L3_SUFFIX})
     report = Report()
     entries = []
     for file in found.files:
         try:
-            info = codec.info(read_file(file.path))
+            info = codec.info(read_file(file.path, found.pipes))
         except (OSError, ValueError) as error:
             report.failures.append(failure_of(file.path, error))
             continue
@@ -41,7 +52,7 @@ def _info(options: argparse.Namespace) -> int:
             print(_info_text(file.path, info))
     if options.json:
         print(json.dumps(entries, indent=2))
-    return finish(report, found)
+    return finish(report, found, options)
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.batch import Failure, Found, UsageError, find_files, plan_targets
-from l3dali.cli.arguments import add_jobs_option, new_command, path_argument
+from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, path_argument
+from l3dali.cli.files import read_file
 from l3dali.cli.reading import PictureReader, add_reading_options
+from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
-    Done,
     compare,
     find_inputs,
-    finish,
-    print_summary,
-    read_file,
     run,
     threads_per_file,
 )
-from l3dali.console import complain
 from l3dali.image_io import READ_SUFFIXES
 
 if TYPE_CHECKING:
@@ -32,44 +29,56 @@ if TYPE_CHECKING:
 def add_command(commands: Commands) -> None:
     """Adds `l3 verify`."""
     command = new_command(
-        commands, "verify", _verify, "Check L3 files; compare them with their sources."
+        commands,
+        "verify",
+        _verify,
+        "Check L3 files; compare them with their sources.",
+        """
+        l3 verify train_l3/                      checksums, every tile decoded
+        l3 verify train_l3/ --source train/      each pixel, and that none is missing
+        l3 verify train_l3/ --json-summary - --quiet | jq .failures
+        """,
     )
     command.add_argument(
         "--source", type=path_argument, help="the file or folder that PATH was encoded from"
     )
     add_reading_options(command)
     add_jobs_option(command)
+    add_report_options(command)
 
 
 def _verify(options: argparse.Namespace) -> int:
-    found = find_inputs(options.paths, {L3_SUFFIX})
+    found = find_inputs(options, {L3_SUFFIX})
     paths = [file.path for file in found.files]
     sources = _find_sources(options, found)
     threads = threads_per_file(options.jobs, len(paths))
     reader = PictureReader(options)
 
     def work(path: Path) -> Done:
-        data = read_file(path)
+        data = read_file(path, found.pipes)
         info = codec.info(data)
         if sources is None:
             codec.verify(data, threads=threads)
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
-            with reader.read(read_file(sources[path]), labels=info.labels) as picture:
+            source = read_file(sources[path], sources.values())
+            with reader.read(source, labels=info.labels) as picture:
                 compare(codec.decode(data, threads=threads), picture.pixels)
             if picture.palette != info.palette:
                 raise ValueError("the palette differs from the source's")
         return Done(info.raw_bytes, len(data), 0)
 
-    report = run(paths, work, options.jobs)
-    print_summary(report, {"L3": report.read_bytes})
-    if reader.expanded:
-        complain(
-            f"l3: palette images compared by their colours: {reader.expanded}; "
+    def remark(report: Report) -> list[str]:
+        if not reader.expanded:
+            return []
+        return [
+            f"palette images compared by their colours: {reader.expanded}; "
             "their L3 files do not hold their numbers (see l3 encode --palette index)"
-        )
-    return finish(report, found)
+        ]
+
+    report = run(paths, work, options, remark)
+    return finish(report, found, options, {"L3": report.read_bytes}, remark)
 
 
 def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path] | None:
@@ -80,7 +89,11 @@ def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path]
     source: Path | None = options.source
     if source is None:
         return None
-    if len(options.paths) != 1 or options.paths[0].is_dir() != source.is_dir():
+    if (
+        options.files_from is not None
+        or len(options.paths) != 1
+        or options.paths[0].is_dir() != source.is_dir()
+    ):
         raise UsageError("--source goes with one PATH: both files or both folders")
     if not source.is_dir():
         return {options.paths[0]: source}
@@ -89,5 +102,7 @@ def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path]
     sources = {target: image for image, target in targets.items()}
     missing = sources.keys() - {file.path for file in found.files}
     found.failures += images.failures
-    found.failures += [Failure(sources[path], f"no {path}") for path in sorted(missing)]
+    found.failures += [
+        Failure(sources[path], f"no {path}", "no L3 file") for path in sorted(missing)
+    ]
     return sources

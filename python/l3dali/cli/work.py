@@ -1,75 +1,100 @@
-"""What commands share: finding files, working on them, and telling what became of them."""
+"""What commands share: finding the files, planning their results, working on them."""
 
 from __future__ import annotations
 
-import argparse
-import stat
+import os
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from l3dali import codec
-from l3dali.batch import Failure, Found, UsageError, failure_of, find_files, plan_targets, run_all
-from l3dali.console import complain, megabytes, print_table, progress, ratio, speed
+from l3dali.batch import (
+    STDIN,
+    STDOUT,
+    OutputError,
+    Stop,
+    UsageError,
+    failure_of,
+    find_files,
+    find_listed,
+    is_stream,
+    plan_targets,
+    run_all,
+)
+from l3dali.cli.files import check_stdin, check_stream, read_stdin
+from l3dali.cli.report import Done, Report
+from l3dali.console import complain, progress, say
 from l3dali.image_io import READ_SUFFIXES, WRITERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    import argparse
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from l3dali import codec
+    from l3dali.batch import Found
+
+Item = TypeVar("Item")
 
 L3_SUFFIX = ".l3"
-EXIT_FAILED = 2
+EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
 _KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
 
 
-@dataclass(frozen=True)
-class Done:
-    """What the work on one file came to."""
+def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
+    """The files that PATHs or a list name.
 
-    raw_bytes: int
-    read_bytes: int
-    written_bytes: int
-
-
-@dataclass
-class Report:
-    """What a command did."""
-
-    done: list[Done] = field(default_factory=list)
-    kept: int = 0  # existing results
-    failures: list[Failure] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(done.raw_bytes for done in self.done)
-
-    @property
-    def read_bytes(self) -> int:
-        return sum(done.read_bytes for done in self.done)
-
-    @property
-    def written_bytes(self) -> int:
-        return sum(done.written_bytes for done in self.done)
-
-
-def find_inputs(paths: Iterable[Path], suffixes: Collection[str]) -> Found:
-    """The files that PATHs name; a UsageError if there are none."""
-    found = find_files(paths, suffixes)
+    Raises:
+        UsageError: there are none.
+    """
+    if options.files_from is not None:
+        found = _find_listed(options, suffixes)
+        where = f"in {options.files_from}"
+    else:
+        if options.null:
+            raise UsageError("--null goes with --files-from")
+        if not options.paths:
+            raise UsageError("no PATH; '-' is standard input")
+        if STDIN in options.paths:
+            check_stdin()
+        found = find_files(options.paths, suffixes)
+        where = "in the folders named"
     if not found.files and not found.failures:
-        raise UsageError(f"no {' '.join(sorted(suffixes))} files in the folders named")
+        raise UsageError(f"no {' '.join(sorted(suffixes))} files {where}")
     return found
 
 
-def plan_outputs(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
-    """The target of each file; a UsageError if `output` looks like another kind of file."""
-    named = "" if output is None else output.suffix.lower()
-    if output is not None and named in _KNOWN_SUFFIXES - {suffix} and not output.exists():
-        raise UsageError(f"{output} is to hold {suffix} files; make it first if it is a folder")
+def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
+    base = options.paths[0] if options.paths else Path()
+    if len(options.paths) > 1 or not base.is_dir():
+        raise UsageError("--files-from goes with one PATH, the folder where its names start")
+    source: Path = options.files_from
+    names = read_stdin() if source == STDIN else source.read_bytes()
+    separator = b"\0" if options.null else b"\n"
+    return find_listed([os.fsdecode(n) for n in names.split(separator) if n], base, suffixes)
+
+
+def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
+    """The target of each file.
+
+    Sets `options.output` to standard output if it is None and the source is a pipe.
+
+    Raises:
+        UsageError: `options.output` cannot take these results.
+    """
+    if options.output is None and found.pipes:
+        options.output = STDOUT
+    output: Path | None = options.output
+    if output is not None and is_stream(output):
+        check_stream(output)
+        if STDOUT == output == options.json_summary:
+            raise UsageError("standard output cannot take both the result and the JSON summary")
+    elif output is not None:
+        other = output.suffix.lower() in _KNOWN_SUFFIXES - {suffix}
+        if other and not output.exists():
+            raise UsageError(f"{output} is to hold {suffix} files; make it first if it is a folder")
     return plan_targets(found, output, suffix)
 
 
@@ -78,75 +103,51 @@ def threads_per_file(jobs: int, files: int) -> int:
     return max(1, jobs // max(1, files))
 
 
-def run(paths: Sequence[Path], work: Callable[[Path], Done | None], jobs: int) -> Report:
-    """Works on all files; `work` returns None to say that the result existed."""
-    report = Report()
+def run(
+    paths: Sequence[Path],
+    work: Callable[[Path], Done | None],
+    options: argparse.Namespace,
+    remark: Callable[[Report], list[str]] | None = None,
+) -> Report:
+    """Works on all files, until all are done, nothing can be written, or Ctrl-C.
+
+    Args:
+        paths: the files.
+        work: done in `options.jobs` threads; returns None to say that the result existed.
+        options: those of the command.
+        remark: gives lines to be said when `EARLY_FILES` of a longer run are done.
+    """
+    report = Report(total=len(paths))
     start = time.perf_counter()
-    with closing(run_all(paths, work, jobs)) as results:
-        for path, result in progress(results, len(paths)):
+    with Stop() as stop, closing(run_all(paths, work, options.jobs, stop)) as results:
+        heard = _say_when_stopping(results, stop)
+        for path, result in progress(heard, len(paths), quiet=options.quiet):
+            if isinstance(result, BrokenPipeError):
+                raise result
+            if isinstance(result, OutputError):
+                report.ended_by = failure_of(path, result).reason
+                stop.requests = max(1, stop.requests)
             if isinstance(result, Exception):
                 report.failures.append(failure_of(path, result))
             elif result is None:
                 report.kept += 1
             else:
                 report.done.append(result)
+                if remark and len(report.done) == EARLY_FILES < len(paths) and not options.quiet:
+                    say(remark(report))
+    report.signal_number = stop.signal_number
+    report.abandoned = stop.requests > 1
     report.seconds = time.perf_counter() - start
     return report
 
 
-def print_summary(report: Report, file_bytes: dict[str, int]) -> None:
-    """Prints the row of totals; `file_bytes` holds columns of bytes, that of L3 among them."""
-    print_table(
-        ["files", "raw", *file_bytes, "ratio", "time", "MB/s"],
-        [
-            str(len(report.done)),
-            megabytes(report.raw_bytes),
-            *map(megabytes, file_bytes.values()),
-            ratio(report.raw_bytes, file_bytes["L3"]),
-            f"{report.seconds:.1f} s",
-            speed(report.raw_bytes, report.seconds),
-        ],
-    )
-
-
-def finish(report: Report, found: Found) -> int:
-    """Tells what was passed over and what failed; returns the exit code."""
-    notes = {
-        "existing results kept": report.kept,
-        "other files passed over": found.others,
-        "links to folders not followed": found.links,
-    }
-    if any(notes.values()):
-        complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
-    failures = found.failures + report.failures
-    if not failures:
-        return 0
-    complain(f"l3: {len(failures)} failed")
-    for failure in sorted(failures, key=lambda failure: failure.path):
-        complain(f"{failure.path}: {failure.reason}")
-    return EXIT_FAILED
-
-
-def keeps(target: Path, options: argparse.Namespace) -> bool:
-    """Whether an existing target is to stay; raises if nothing was said about it."""
-    if options.overwrite or not target.exists():
-        return False
-    if not options.skip_existing:
-        raise FileExistsError(f"{target} exists; see --overwrite and --skip-existing")
-    return True
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a regular file."""
-    if not stat.S_ISREG(path.stat().st_mode):  # A pipe would never end.
-        raise OSError("not a file")
-    return path.read_bytes()
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Writes a file, which appears whole or not at all, and the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    codec.write_atomically(path, data)
+def _say_when_stopping(items: Iterable[Item], stop: Stop) -> Iterator[Item]:
+    said = False
+    for item in items:
+        if stop.signal_number and not said:
+            said = True
+            complain("l3: finishing the files in hand, Ctrl-C again to stop")
+        yield item
 
 
 def compare(decoded: codec.Image, source: codec.Image) -> None:

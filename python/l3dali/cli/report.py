@@ -1,0 +1,228 @@
+"""What a command did, and how it is told: tables, failures, a JSON summary."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from l3dali import __version__
+from l3dali.batch import STDOUT
+from l3dali.cli.files import end_writes, write_file
+from l3dali.console import complain, megabytes, print_table, ratio, say, speed
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from l3dali.batch import Failure, Found
+
+EXIT_FAILED = 2
+EXIT_SIGNAL = 128  # and the signal's number
+
+# Of more failures of one kind a few are named, and of more kinds the commonest.
+_MAX_NAMED = 10
+_FEW = 3
+_MAX_KINDS = 20
+
+
+@dataclass(frozen=True)
+class Done:
+    """What the work on one file came to.
+
+    Attributes:
+        raw_bytes: the size of its pixels.
+        read_bytes: the size of the source.
+        written_bytes: the size of the result.
+        lossy: the name of the lossy format that the source has, if it has one.
+    """
+
+    raw_bytes: int
+    read_bytes: int
+    written_bytes: int
+    lossy: str | None = None
+
+
+@dataclass
+class Report:
+    """What a command did.
+
+    Attributes:
+        total: files to work on.
+        done: what came of those that went well.
+        kept: files whose results existed.
+        failures: files that did not work out.
+        seconds: how long it took.
+        ended_by: why no further result could be written, if so.
+        signal_number: the signal that asked to stop, or 0.
+        abandoned: work goes on in other threads that nobody waits for.
+    """
+
+    total: int = 0
+    done: list[Done] = field(default_factory=list)
+    kept: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    seconds: float = 0.0
+    ended_by: str | None = None
+    signal_number: int = 0
+    abandoned: bool = False
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(done.raw_bytes for done in self.done)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(done.read_bytes for done in self.done)
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(done.written_bytes for done in self.done)
+
+    def of_lossy_sources(self) -> dict[str, Report]:
+        """What was done with the sources of each lossy format."""
+        reports: dict[str, Report] = defaultdict(Report)
+        for done in self.done:
+            if done.lossy is not None:
+                reports[done.lossy].done.append(done)
+        return dict(reports)
+
+
+def finish(
+    report: Report,
+    found: Found,
+    options: argparse.Namespace,
+    file_bytes: dict[str, int] | None = None,
+    remark: Callable[[Report], list[str]] | None = None,
+) -> int:
+    """Tells what was done, what was passed over and what failed; returns the exit code.
+
+    Args:
+        report: what the command did.
+        found: what it was to do.
+        options: those of the command.
+        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
+        remark: gives lines to be said at the end.
+    """
+    failures = sorted(found.failures + report.failures, key=lambda failure: failure.path)
+    code = EXIT_FAILED if failures else 0
+    if report.signal_number:
+        code = EXIT_SIGNAL + report.signal_number
+    if not options.quiet:
+        if file_bytes is not None:
+            _print_totals(report, file_bytes, to_stderr=_stdout_is_taken(options))
+        _print_notes(report, found)
+        if remark:
+            say(remark(report))
+    _print_failures(failures)
+    if report.ended_by or report.signal_number:
+        finished = len(report.done) + report.kept
+        goes_on = "skip_existing" in options and report.total > 1
+        advice = "; --skip-existing goes on from there" if goes_on else ""
+        reason = f"stopped: {report.ended_by}" if report.ended_by else "interrupted"
+        complain(f"l3: {reason}; {finished} of {report.total} files are done{advice}")
+    if options.json_summary is not None:
+        summary = json.dumps(_summary(report, found, failures, code), indent=2)
+        write_file(options.json_summary, f"{summary}\n".encode())
+    if report.abandoned:
+        _end_process(code)
+    return code
+
+
+def _end_process(code: int) -> None:
+    """Ends the process without waiting for the work that has been dropped."""
+    end_writes()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _stdout_is_taken(options: argparse.Namespace) -> bool:
+    return STDOUT in (getattr(options, "output", None), options.json_summary)
+
+
+def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool) -> None:
+    print_table(
+        ["files", "raw", *file_bytes, "ratio", "time", "MB/s"],
+        [
+            str(len(report.done)),
+            megabytes(report.raw_bytes),
+            *map(megabytes, file_bytes.values()),
+            ratio(report.raw_bytes, file_bytes["L3"]),
+            f"{report.seconds:.1f} s",
+            speed(report.raw_bytes, report.seconds),
+        ],
+        file=sys.stderr if to_stderr else sys.stdout,
+    )
+
+
+def _print_notes(report: Report, found: Found) -> None:
+    notes = {
+        "existing results kept": report.kept,
+        "other files passed over": found.others,
+        "links to folders not followed": found.links,
+    }
+    if any(notes.values()):
+        complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
+
+
+def _print_failures(failures: Iterable[Failure]) -> None:
+    """Prints a line for each failure, but few for many of one kind."""
+    kinds: dict[str, list[Failure]] = defaultdict(list)
+    for failure in failures:
+        kinds[failure.kind].append(failure)
+    if not kinds:
+        return
+    complain(f"l3: {sum(map(len, kinds.values()))} failed")
+    shortened = len(kinds) > _MAX_KINDS
+    commonest = sorted(kinds, key=lambda kind: -len(kinds[kind]))[:_MAX_KINDS]
+    for kind in sorted(commonest, key=lambda kind: kinds[kind][0].path):
+        alike = kinds[kind]
+        if len(alike) <= _MAX_NAMED:
+            for failure in alike:
+                complain(f"{failure.path}: {failure.reason}")
+            continue
+        shortened = True
+        complain(f"{len(alike)} files: {kind}")
+        for failure in alike[:_FEW]:
+            complain(f"  {failure.path}")
+        complain(f"  and {len(alike) - _FEW} more")
+    if len(kinds) > _MAX_KINDS:
+        complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
+    if shortened:
+        complain("l3: --json-summary FILE lists them all")
+
+
+def _summary(report: Report, found: Found, failures: list[Failure], code: int) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "exit_code": code,
+        "files": report.total,
+        "done": len(report.done),
+        "kept": report.kept,
+        "failed": len(failures),
+        "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
+        "passed_over": found.others,
+        "links_not_followed": found.links,
+        "raw_bytes": report.raw_bytes,
+        "read_bytes": report.read_bytes,
+        "written_bytes": report.written_bytes,
+        "seconds": round(report.seconds, 3),
+        "stopped": report.ended_by,
+        "interrupted": report.signal_number != 0,
+        "lossy_sources": {
+            name: {
+                "files": len(part.done),
+                "read_bytes": part.read_bytes,
+                "written_bytes": part.written_bytes,
+            }
+            for name, part in report.of_lossy_sources().items()
+        },
+        "failures": [{"path": str(failure.path), "reason": failure.reason} for failure in failures],
+    }
