@@ -388,16 +388,18 @@ def test_second_interrupt_drops_the_files_in_hand(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    with process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    assert process.stderr is not None
+    try:
         writer = open_for_writing(tmp_path / "pipe.l3")
         process.send_signal(signal.SIGINT)
         assert process.stderr.readline().startswith("l3: finishing the files in hand")
         process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "l3: interrupted; 1 of 2 files are done\n"
-        assert process.stdout.read().split()[7] == "1"
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
+    assert errors == "l3: interrupted; 1 of 2 files are done\n"
+    assert output.split()[7] == "1"
     os.close(writer)
 
 
