@@ -361,6 +361,22 @@ def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
         read_picture(bytes(patched))
 
 
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ({"t256": 16384, "t257": 16384, "t322": 1, "t323": 1}, "strips or tiles in"),
+        ({"t256": 16384, "t257": 16384, "t322": 16, "t323": 16}, "strips or tiles in"),
+        ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
+        ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
+    ],
+    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile"],
+)
+def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: str) -> None:
+    tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
+    with pytest.raises(ImageError, match=message):
+        read_picture(_tiff_of_pages([None], **tags, **tiles))
+
+
 # Sizes, before anything is decoded.
 
 
