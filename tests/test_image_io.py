@@ -361,6 +361,11 @@ def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
         read_picture(bytes(patched))
 
 
+def test_tiff_without_samples_is_refused() -> None:
+    with pytest.raises(ImageError, match="an array of shape"):
+        read_picture(_tiff_of_pages([None], t258=4, t339=3))
+
+
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
@@ -635,6 +640,7 @@ REFUSED = {
         bytes(imagecodecs.jpegxl_encode(np.stack([noise(3)] * 2), lossless=True)),
         "animation",
     ),
+    "pgm_pages_in_digits": (b"P2 2 2 9 1 2 3 4 5 6 7 8", "several images"),
     "ppm_pages": (write_picture(Picture(noise(3)), ".ppm") * 2, "several images"),
 }
 
