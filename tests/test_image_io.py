@@ -361,6 +361,27 @@ def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
         read_picture(bytes(patched))
 
 
+def test_tiff_without_samples_is_refused() -> None:
+    with pytest.raises(ImageError, match="an array of shape"):
+        read_picture(_tiff_of_pages([None], t258=4, t339=3))
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ({"t256": 16384, "t257": 16384, "t322": 1, "t323": 1}, "strips or tiles in"),
+        ({"t256": 16384, "t257": 16384, "t322": 16, "t323": 16}, "strips or tiles in"),
+        ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
+        ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
+    ],
+    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile"],
+)
+def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: str) -> None:
+    tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
+    with pytest.raises(ImageError, match=message):
+        read_picture(_tiff_of_pages([None], **tags, **tiles))
+
+
 # Sizes, before anything is decoded.
 
 
@@ -619,6 +640,7 @@ REFUSED = {
         bytes(imagecodecs.jpegxl_encode(np.stack([noise(3)] * 2), lossless=True)),
         "animation",
     ),
+    "pgm_pages_in_digits": (b"P2 2 2 9 1 2 3 4 5 6 7 8", "several images"),
     "ppm_pages": (write_picture(Picture(noise(3)), ".ppm") * 2, "several images"),
 }
 

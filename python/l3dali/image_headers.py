@@ -404,6 +404,7 @@ def _read_tiff(data: bytes) -> Header:
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         _checked_channels(page.samplesperpixel)
+        _check_layout(data, page)
         _check_chunks(data, page)
         # Whole strips or tiles are decoded beside the image, their padding included.
         padded = math.prod(page.chunks) * math.prod(page.chunked) * max(1, page.bitspersample // 8)
@@ -411,6 +412,22 @@ def _read_tiff(data: bytes) -> Header:
         if page.photometric == PHOTOMETRIC.PALETTE:
             raw += 6 * page.imagewidth * page.imagelength
         return Header("tiff", page.imagewidth, page.imagelength, raw, 2 * raw + padded)
+
+
+def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
+    """Refuses more tiles than the file can list, and tiles out of proportion to the image."""
+    chunks = math.prod(page.chunked)
+    if chunks > len(data):
+        raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
+    pixels = page.imagewidth * page.imagelength
+    if page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * pixels):
+        raise ImageError(
+            f"a damaged TIFF: tiles of {page.tilewidth} x {page.tilelength} pixels "
+            f"in an image of {page.imagewidth} x {page.imagelength}"
+        )
+
+
+_LARGE_TILE_PIXELS = 2**24
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:

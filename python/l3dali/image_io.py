@@ -125,6 +125,8 @@ def read_picture(
     pixels = picture.pixels
     if pixels.dtype not in (np.uint8, np.uint16):
         raise ImageError(f"samples of type {pixels.dtype} are not supported")
+    if pixels.ndim not in (2, 3) or pixels.size == 0:
+        raise ImageError(f"cannot be read: an array of shape {pixels.shape}")
     if pixels.shape[2:] == (1,):
         pixels = pixels[:, :, 0]
     if max_side is not None:
@@ -256,6 +258,9 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
         if file.axes not in ("YX", "YXS"):
             raise ImageError("several images in one file; L3 holds single images")
         pixels = np.asarray(file.asarray())
+        depth = (file.depth,) if file.depth > 1 else ()
+        if pixels.shape != (file.height, file.width, *depth):  # In digits, more may follow.
+            raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink, its PAM variant light.
             pixels = np.where(pixels == (file.magicnumber == "P7"), np.uint8(255), np.uint8(0))
         return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
