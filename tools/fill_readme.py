@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -95,11 +94,11 @@ def fill(text: str) -> str:
     """The README with all tables as the results say."""
     for name, make in TABLES.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        if len(re.findall(pattern, text, re.DOTALL)) != 1:
+        if (text.count(begin), text.count(end)) != (1, 1):
             raise SystemExit(f"README.md needs one table {begin.strip()} ... {end.strip()}")
-        content = begin + make() + end
-        text = re.sub(pattern, lambda _, content=content: content, text, flags=re.DOTALL)
+        head, _, rest = text.partition(begin)
+        tail = rest.partition(end)[2]
+        text = head + begin + make() + end + tail
     return text
 
 
