@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -28,7 +29,10 @@ def processor() -> str:
 
 
 def code_commit() -> str:
-    """The last commit that changed what is measured, or why it is not known."""
+    """The last commit that changed what is measured.
+
+    L3_COMMIT names it where the source is no git clone.
+    """
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -44,7 +48,7 @@ def code_commit() -> str:
         commit = git("log", "-1", "--format=%h")
         changed = git("status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown: not a git clone"
+        return os.environ.get("L3_COMMIT", "unknown: not a git clone")
     return f"{commit}, with changes that are not committed" if changed else commit
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gpu_host import describe_gpu
 from gpu_images import write_l3
+from report import made
 
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
@@ -157,7 +158,7 @@ def _begin_results(folder: Path, gpu: tuple[str, str] | None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name, driver = gpu or ("no GPU", "none")
-    host = {"gpu": name, "driver": driver, "date": date.today().isoformat()}
+    host = {"made": made(), "gpu": name, "driver": driver, "date": date.today().isoformat()}
     (folder / "host.json").write_text(json.dumps(host, indent=1) + "\n")
 
 

@@ -1,0 +1,119 @@
+"""Fills the tables of README.md from benchmarks/results.
+
+    python tools/fill_readme.py [--check]
+
+A table stands between `<!-- name -->` and `<!-- /name -->`. No number of it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
+PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
+PIPELINE_FORMATS = ("L3 packed", "L3 rans", "PNG -6", "JPEG 95")
+
+
+def read(name: str) -> dict[str, Any]:
+    """The results of a benchmark."""
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return content
+
+
+def origin(results: dict[str, Any]) -> str:
+    """Machine, date and commit."""
+    made = results["made"]
+    return f"{made['machine']}, {made['date']}, code of commit {made['commit']}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """In Markdown, numbers to the right, our rows in bold."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    lines += [[f"**{row[0]}**" if row[0].startswith("L3") else row[0], *row[1:]] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def codecs() -> str:
+    """One core on Kodak, RGB8."""
+    results = read("cpu")
+    rows = []
+    for codec in CODECS:
+        total = results["photo/kodak"][codec]
+        pixels = total["raw"] / 3
+        rows.append(
+            [
+                codec,
+                f"{8 * total['bytes'] / pixels:.2f}",
+                f"{total['raw'] / total['decode'] / 1e6:.0f}",
+                f"{total['raw'] / total['encode'] / 1e6:.0f}",
+            ]
+        )
+    head = ["codec", "bits per pixel", "decode MB/s", "encode MB/s"]
+    return f"{origin(results)}:\n\n{table(head, rows)}"
+
+
+def pipelines() -> str:
+    """DALI on the CPU: whole images and crops, as multiples of PNG."""
+    results = read("pipeline_cpu")
+    of_set = {
+        (row["format"], row["task"].split()[0]): row
+        for row in results["rows"]
+        if (row["set"], row["threads"]) == (PIPELINE_SET, PIPELINE_THREADS)
+    }
+    png_bytes = of_set["PNG -6", "whole"]["encoded_bytes"]
+    rows = []
+    for name in PIPELINE_FORMATS:
+        whole, crops = (of_set[name, task] for task in ("whole", "crops"))
+        rows.append(
+            [
+                name if whole["lossless"] else f"{name} (lossy)",
+                f"{whole['encoded_bytes'] / png_bytes:.2f}",
+                *(f"{row['png_cpu_ratio']:.1f}" for row in (whole, crops)),
+                *(f"{row['times_png']:.1f}" for row in (whole, crops)),
+            ]
+        )
+    head = ["files", "bytes / PNG's", "PNG's CPU time / its: whole", "crops"]
+    head += ["images/s / PNG's: whole", "crops"]
+    load = f"load {results['load']:.0f} on {results['cores']} cores"
+    return f"{origin(results)}, {load}:\n\n{table(head, rows)}"
+
+
+TABLES: dict[str, Callable[[], str]] = {"codecs": codecs, "pipelines": pipelines}
+
+
+def fill(text: str) -> str:
+    """The README with all tables as the results say."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        if (text.count(begin), text.count(end)) != (1, 1):
+            raise SystemExit(f"README.md needs one table {begin.strip()} ... {end.strip()}")
+        head, _, rest = text.partition(begin)
+        tail = rest.partition(end)[2]
+        text = head + begin + make() + end + tail
+    return text
+
+
+def main() -> int:
+    """Fills the README, or with --check says whether it is up to date."""
+    assert __doc__
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
+    check = parser.parse_args().check
+    old = README.read_text()
+    new = fill(old)
+    if not check:
+        README.write_text(new)
+    return int(check and old != new)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
