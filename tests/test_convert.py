@@ -5,7 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +69,7 @@ def test_a_folder_and_back(tmp_path: Path) -> None:
     assert len(pixels[0]) == 4  # three images, and none
 
 
-def test_labels_keep_their_numbers(tmp_path: Path) -> None:
+def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from PIL import Image
 
     numbers = image(channels=1) % 3
@@ -80,6 +85,9 @@ def test_labels_keep_their_numbers(tmp_path: Path) -> None:
     assert np.array_equal(codec.decode(seg), numbers)
     assert codec.info(seg).labels
     assert not codec.info(rgb).labels
+    assert capsys.readouterr().err == ""
+    assert convert(source, tmp_path / "e") == 0
+    assert "palette images that became colours: 1; --labels" in capsys.readouterr().err
 
 
 # Shards.
@@ -227,6 +235,88 @@ def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     assert len(again) == 1
     assert len(rows_of(tmp_path / "d")) == 3
     assert not any(name.endswith(".tmp") for name in files_below(tmp_path / "d"))
+
+
+def run_in_the_background(source: Path, target: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "l3dali", "convert", str(source), str(target), "-j", "2"]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def has_rows(target: Path) -> bool:
+    return (target / "l3-manifest.jsonl").stat().st_size > 0
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    while not condition() and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+
+
+@pytest.fixture
+def many_shards(tmp_path: Path) -> Path:
+    """More shards than are converted while a test looks at the first."""
+    noise = np.random.default_rng(0).integers(0, 255, (300, 300, 3)).astype(np.uint8)
+    data = bytes(imagecodecs.png_encode(noise, level=1))
+    for i in range(16):
+        write_tar(tmp_path / "s" / f"{i:02}.tar", [(f"{j}.png", data) for j in range(8)])
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_interrupted(tmp_path: Path, many_shards: Path, to_group: bool) -> None:
+    """By Ctrl-C, which goes to all processes, or a signal to the command alone."""
+    target = tmp_path / "d"
+    process = run_in_the_background(many_shards, target)
+    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
+    if to_group:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error == b"l3: interrupted\n"
+    assert 0 < len(list(target.glob("*.tar"))) < 16
+    assert not list(target.glob(".l3-*"))
+    check_that_it_goes_on(many_shards, target)
+
+
+def test_killed(tmp_path: Path, many_shards: Path) -> None:
+    target = tmp_path / "d"
+    process = run_in_the_background(many_shards, target)
+    wait_for(lambda: list(target.glob("*.tar")), process)
+    process.kill()
+    process.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
+    check_that_it_goes_on(many_shards, target)
+    assert not list(target.glob(".l3-*"))
+
+
+def test_a_killed_worker(tmp_path: Path, many_shards: Path) -> None:
+    target = tmp_path / "d"
+    process = run_in_the_background(many_shards, target)
+    wait_for(lambda: list(target.glob("*.tar")), process)
+    command = ["ps", "-s", str(process.pid), "-o", "pid=,ppid="]
+    pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
+    parents = {parent for _, parent in pairs}
+    workers = [pid for pid, _ in pairs if pid not in parents]
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"a worker process died" in error
+    check_that_it_goes_on(many_shards, target)
+
+
+def check_that_it_goes_on(source: Path, target: Path) -> None:
+    """Nothing that is in the manifest is done again, and all is done in the end."""
+    manifest = (target / "l3-manifest.jsonl").read_text()
+    inodes = {name: (target / name).stat().st_ino for name in rows_of(target)}
+    assert convert(source, target) == 0
+    assert inodes == {name: (target / name).stat().st_ino for name in inodes}
+    assert (target / "l3-manifest.jsonl").read_text().startswith(manifest)
+    rows = rows_of(target)
+    assert len(rows) == len(list(target.glob("*.tar"))) == 16
+    assert len({row.pixels_hash for row in rows.values()}) == 1
 
 
 def test_files_of_others_are_not_replaced(
@@ -456,7 +546,7 @@ def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "50000 x 50000" in capsys.readouterr().err
     assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == ["1.l3"]
     assert convert(source, tmp_path / "e", "--max-pixels", "719") == 2
-    assert capsys.readouterr().err.count("719") == 2
+    assert capsys.readouterr().err.count("limit of 719") == 2
 
 
 def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

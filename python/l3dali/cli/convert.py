@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.batch import UsageError
-from l3dali.cli.arguments import add_jobs_option, positive_number
+from l3dali.cli.arguments import add_jobs_option
+from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.work import EXIT_FAILED
 from l3dali.console import complain, progress
 
@@ -68,13 +69,7 @@ def add_command(commands: Commands) -> None:
         help="a damaged image fails its shard, is kept as it is, or its sample is dropped; "
         "default: %(default)s",
     )
-    parser.add_argument(
-        "--max-pixels",
-        type=positive_number,
-        default=2**28,
-        metavar="N",
-        help="images of more are not decoded; default: %(default)s",
-    )
+    add_max_pixels_option(parser)
     parser.add_argument(
         "--verify",
         action=argparse.BooleanOptionalAction,
@@ -114,11 +109,12 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     sources = find_sources(arguments.sources)
     with Manifest(open_folder(arguments.dest)) as manifest:
-        plan = make_plan(sources, arguments.dest, options, manifest.rows, arguments.jobs)
+        plan = make_plan(sources, arguments.dest, options, manifest, arguments.jobs)
         if not plan.names and not plan.failures:
             raise UsageError("no files in the folders named")
         if plan.jobs and options.to == "l3" and not arguments.grow:
             _refuse_growth(plan.jobs, arguments.jobs)
+        manifest.begin()
         start = time.perf_counter()
         new = _convert(plan.jobs, run_local, arguments.jobs, manifest)
         summary = summarize(new, plan.kept, time.perf_counter() - start)
@@ -163,6 +159,11 @@ def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
             file.write(page.encode("utf-8", "backslashreplace"))
     else:
         print(f"nothing to do: all {summary.kept} of shards and files are done")
+    if summary.all_formats.expanded:
+        complain(
+            f"l3: palette images that became colours: {summary.all_formats.expanded}; "
+            "--labels END keeps the numbers of their entries"
+        )
     if plan.links:
         complain(f"l3: links to folders not followed: {plan.links}")
     if not summary.failures:

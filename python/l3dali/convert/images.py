@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
-DEFAULT_MAX_PIXELS = 2**28
 HEAD_BYTES = 16  # enough for `format_of`
 
 _L3_SIGNATURE = codec.encode(np.zeros((1, 1), np.uint8))[:8]
@@ -28,16 +26,15 @@ _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "png"),
     (b"\xff\xd8\xff", "jpeg"),
     *((signature, "tiff") for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    (b"\0\0\0\x0cJXL \r\n\x87\n", "jxl"),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", "jp2"),
-    (b"\xff\x4f\xff\x51", "jp2"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "jpegxl"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
+    (b"\xff\x4f\xff\x51", "jpeg2000"),
 )
 _WEAK_SIGNATURES = (
     (b"BM", "bmp"),
-    *((b"P%d" % number, "pnm") for number in range(1, 8)),
-    (b"\xff\x0a", "jxl"),
+    *((b"P%d" % number, "netpbm") for number in range(1, 8)),
+    (b"\xff\x0a", "jpegxl"),
 )
-_PNG_HEADER = _SIGNATURES[0][0], struct.Struct(">16xII")  # width and height
 LOSSY_FORMATS = frozenset({"jpeg"})
 
 
@@ -60,7 +57,7 @@ class Options:
     effort: int = codec.DEFAULT_EFFORT
     labels: tuple[str, ...] = ()
     on_error: str = "keep"
-    max_pixels: int = DEFAULT_MAX_PIXELS
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
 
     @property
@@ -101,6 +98,7 @@ class Outcome:
         data: the result; None if there is none.
         raw_bytes: the size of the pixels.
         pixels_hash: of shape, type and samples.
+        expanded: it held numbers of palette entries, and the result has their colours.
         failure: why there is no result.
     """
 
@@ -109,6 +107,7 @@ class Outcome:
     data: bytes | None = None
     raw_bytes: int = 0
     pixels_hash: bytes = b""
+    expanded: bool = False
     failure: str = ""
 
 
@@ -160,13 +159,13 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
     try:
         labels = any(blob.name.endswith(end) for end in options.labels)
         convert = _to_png if options.to == "png" else _to_l3
-        data, pixels = convert(blob.data, labels, options, threads)
+        data, pixels, expanded = convert(blob.data, labels, options, threads)
     except (ValueError, MemoryError, OSError) as error:
         if not (sure or should_be):
             return None
         reason = " ".join(str(error).split()) or type(error).__name__
         return Outcome(name, len(blob.data), failure=reason)
-    return Outcome(name, len(blob.data), data, pixels.nbytes, hash_pixels(pixels))
+    return Outcome(name, len(blob.data), data, pixels.nbytes, hash_pixels(pixels), expanded)
 
 
 def hash_pixels(pixels: Image) -> bytes:
@@ -177,11 +176,8 @@ def hash_pixels(pixels: Image) -> bytes:
     return bytes(hasher.digest())
 
 
-def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image]:
-    if data.startswith(_PNG_HEADER[0]) and len(data) >= _PNG_HEADER[1].size:
-        width, height = _PNG_HEADER[1].unpack_from(data)
-        _check_size(width, height, options)
-    picture = read_picture(data, palette="index" if labels else "rgb")
+def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
+    picture = read_picture(data, labels=labels, max_pixels=options.max_pixels)
     encoded = codec.encode(
         picture.pixels,
         mode=options.mode,
@@ -194,26 +190,23 @@ def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[b
     )
     if options.verify:
         _compare(codec.decode(encoded, threads=threads), picture.pixels)
-    return encoded, picture.pixels
+    return encoded, picture.pixels, picture.expanded
 
 
-def _to_png(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image]:
+def _to_png(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
     info = codec.info(data)
-    _check_size(info.width, info.height, options)
+    if info.width * info.height > options.max_pixels:
+        raise ValueError(
+            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
+        )
     pixels = codec.decode(data, threads=threads)
     picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
     png = write_picture(picture, ".png")
     if options.verify:
         palette = info.palette is not None
-        _compare(read_picture(png, palette="index" if palette else "rgb").pixels, pixels)
-    return png, pixels
-
-
-def _check_size(width: int, height: int, options: Options) -> None:
-    if width * height > options.max_pixels:
-        raise ValueError(
-            f"{width} x {height} pixels are more than --max-pixels {options.max_pixels}"
-        )
+        back = read_picture(png, labels=palette, max_pixels=options.max_pixels)
+        _compare(back.pixels, pixels)
+    return png, pixels, False
 
 
 def _compare(decoded: Image, source: Image) -> None:

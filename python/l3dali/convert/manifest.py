@@ -151,6 +151,11 @@ class Manifest:
                 self._folder.remove(LOCK_NAME)
             self._uploads.close()
 
+    def begin(self) -> None:
+        """Makes the manifest, if there is none, before the first result: it says whose they are."""
+        if not self.existed:
+            self._publish()
+
     def add(self, rows: Iterable[Row]) -> None:
         """Adds rows; those of the same sources no longer count."""
         new = list(rows)

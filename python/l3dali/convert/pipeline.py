@@ -44,12 +44,13 @@ class Stopped(BaseException):
 
 @dataclass
 class FormatTotals:
-    """Sums over the images of one format. Sizes are in bytes."""
+    """Sums over the images of one format: bytes, and palette images that became colours."""
 
     images: int = 0
     source_bytes: int = 0
     result_bytes: int = 0
     raw_bytes: int = 0
+    expanded: int = 0
 
 
 @dataclass
@@ -79,6 +80,7 @@ class Totals:
         totals.source_bytes += outcome.source_bytes
         totals.result_bytes += len(outcome.data)
         totals.raw_bytes += outcome.raw_bytes
+        totals.expanded += outcome.expanded
         self._pixels.update(outcome.pixels_hash)
 
     @property

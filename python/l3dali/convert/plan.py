@@ -12,7 +12,7 @@ from l3dali.batch import UsageError
 from l3dali.convert import parquet, tar, tfrecord
 from l3dali.convert.images import HEAD_BYTES, Options, has_image_suffix, renamed
 from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
-from l3dali.convert.manifest import FAILED, LOCK_NAME, Row
+from l3dali.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
@@ -124,15 +124,15 @@ def _is_folder(url: str) -> bool:
 
 
 def make_plan(
-    sources: Sources, target_url: str, options: Options, rows: Mapping[str, Row], workers: int
+    sources: Sources, target_url: str, options: Options, manifest: Manifest, workers: int
 ) -> Plan:
-    """Jobs for the sources that `rows` do not show to be done.
+    """Jobs for the sources that the manifest does not show to be done.
 
     Args:
         sources: what to convert.
         target_url: the folder for the results.
         options: what to make of images.
-        rows: the manifest's, by source.
+        manifest: of the results.
         workers: how many jobs there will be at a time.
 
     Raises:
@@ -164,7 +164,7 @@ def make_plan(
                     other = results[result]
                     raise UsageError(f"{other} and {folder.place(name)} would both make {result}")
                 results[result] = folder.place(name)
-            row = rows.get(name)
+            row = manifest.rows.get(name)
             if row is not None and _is_done(row, file, existing, options):
                 plan.kept.append(row)
                 continue
@@ -176,7 +176,7 @@ def make_plan(
                 previous = {} if row is None else {name: row}
                 plan.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
         plan.jobs += _batches(loose, source_url, target_url, options, workers)
-    if not rows:
+    if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
             place = open_folder(target_url).place(in_the_way)

@@ -77,6 +77,7 @@ def _add(total: FormatTotals, one: FormatTotals) -> None:
     total.source_bytes += one.source_bytes
     total.result_bytes += one.result_bytes
     total.raw_bytes += one.raw_bytes
+    total.expanded += one.expanded
 
 
 def print_summary(summary: Summary) -> None:
