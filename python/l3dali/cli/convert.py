@@ -1,0 +1,176 @@
+"""The command `l3 convert`: its arguments, and what it says."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.batch import UsageError
+from l3dali.cli.arguments import add_jobs_option
+from l3dali.cli.reading import add_max_pixels_option
+from l3dali.cli.work import EXIT_FAILED
+from l3dali.console import complain, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+    from l3dali.cli.arguments import Commands
+    from l3dali.convert.job import Job
+    from l3dali.convert.manifest import Manifest, Row
+    from l3dali.convert.plan import Plan
+    from l3dali.convert.report import Summary
+
+    Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+
+_SHOWN_FAILURES = 100
+_SUMMARY = "Convert data sets: folders and shards of images, local or in buckets."
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 convert` to the commands of the parser `l3`."""
+    parser = commands.add_parser("convert", help=_SUMMARY, description=_SUMMARY)
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        type=_url,
+        metavar="SOURCE",
+        help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
+    )
+    parser.add_argument("dest", type=_url, metavar="DEST", help="folder for the results; or a URL")
+    parser.add_argument(
+        "--to", choices=["l3", "png"], default="l3", help="png turns L3 back; default: l3"
+    )
+    parser.add_argument("--mode", choices=codec.MODES, default=codec.DEFAULT_MODE)
+    parser.add_argument(
+        "--effort",
+        type=int,
+        choices=codec.EFFORTS,
+        default=codec.DEFAULT_EFFORT,
+        metavar="N",
+        help="of the rans mode, 1 (fast) to 9 (small); default: %(default)s",
+    )
+    parser.add_argument(
+        "--labels",
+        action="append",
+        default=[],
+        metavar="END",
+        help="images whose name or field ends so are label maps: palette images keep their numbers",
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=["fail", "keep", "drop"],
+        default="keep",
+        help="a damaged image fails its shard, is kept as it is, or its sample is dropped; "
+        "default: %(default)s",
+    )
+    add_max_pixels_option(parser)
+    parser.add_argument(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="decode each result and compare it with its source; default: yes",
+    )
+    parser.add_argument(
+        "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"
+    )
+    add_jobs_option(parser)
+
+
+def _url(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name")
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Converts, prints a summary and writes the report; gives the exit code."""
+    from l3dali.convert.engine import run_local
+    from l3dali.convert.images import Options
+    from l3dali.convert.manifest import Manifest
+    from l3dali.convert.plan import find_sources, make_plan
+    from l3dali.convert.report import summarize
+    from l3dali.convert.storage import open_folder
+
+    options = Options(
+        to=arguments.to,
+        mode=arguments.mode,
+        effort=arguments.effort,
+        labels=tuple(arguments.labels),
+        on_error=arguments.on_error,
+        max_pixels=arguments.max_pixels,
+        verify=arguments.verify,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    sources = find_sources(arguments.sources)
+    with Manifest(open_folder(arguments.dest)) as manifest:
+        plan = make_plan(sources, arguments.dest, options, manifest, arguments.jobs)
+        if not plan.names and not plan.failures:
+            raise UsageError("no files in the folders named")
+        if plan.jobs and options.to == "l3" and not arguments.grow:
+            _refuse_growth(plan.jobs, arguments.jobs)
+        manifest.begin()
+        start = time.perf_counter()
+        new = _convert(plan.jobs, run_local, arguments.jobs, manifest)
+        summary = summarize(new, plan.kept, time.perf_counter() - start)
+        summary.failures = plan.failures + summary.failures
+        return _finish(summary, plan, arguments)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:
+    from l3dali.convert.advice import find_growth
+
+    growth = find_growth(jobs, threads)
+    if growth is not None:
+        raise UsageError(str(growth))
+
+
+def _convert(jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest) -> list[Row]:
+    from l3dali.convert.engine import is_disk_full
+
+    new: list[Row] = []
+    with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
+        for rows in progress(results, len(jobs)):
+            manifest.add(rows)
+            new += rows
+            if is_disk_full(rows):
+                complain("l3: no space left; run again to go on")
+                break
+    return new
+
+
+def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
+    from l3dali.convert.report import make_page, print_summary
+    from l3dali.convert.storage import REPORT_NAME, open_folder
+
+    if plan.jobs:
+        print_summary(summary)
+        page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
+        with suppress(OSError), open_folder(arguments.dest).publish(REPORT_NAME) as file:
+            file.write(page.encode("utf-8", "backslashreplace"))
+    else:
+        print(f"nothing to do: all {summary.kept} of shards and files are done")
+    if summary.all_formats.expanded:
+        complain(
+            f"l3: palette images that became colours: {summary.all_formats.expanded}; "
+            "--labels END keeps the numbers of their entries"
+        )
+    if plan.links:
+        complain(f"l3: links to folders not followed: {plan.links}")
+    if not summary.failures:
+        return 0
+    complain(f"l3: {len(summary.failures)} failed")
+    for place, reason in summary.failures[:_SHOWN_FAILURES]:
+        complain(f"{place}: {reason}")
+    if len(summary.failures) > _SHOWN_FAILURES:
+        complain(f"... and {len(summary.failures) - _SHOWN_FAILURES} more, see the manifest")
+    return EXIT_FAILED

@@ -1,0 +1,114 @@
+"""What is worth saying before a data set is converted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from l3dali.batch import UsageError
+from l3dali.console import megabytes
+from l3dali.convert import parquet, tar, tfrecord
+from l3dali.convert.images import HEAD_BYTES, LOSSY_FORMATS, Blob, format_of, may_be_image
+from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
+from l3dali.convert.pipeline import ImagePool
+from l3dali.convert.storage import HashedReader, open_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SAMPLED_IMAGES = 100
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What lossy sources would become, going by the first images.
+
+    Attributes:
+        images: how many were tried.
+        format: of most of them.
+        before: their bytes.
+        after: the bytes of their results.
+        set_bytes: of the whole set.
+    """
+
+    images: int
+    format: str
+    before: int
+    after: int
+    set_bytes: int
+
+    def __str__(self) -> str:
+        """The advice."""
+        factor = self.after / self.before
+        return (
+            f"the sources are {self.format.upper()} files, which lose data to be small; kept "
+            f"without loss they grow. The first {self.images} images: from "
+            f"{megabytes(self.before)} to {megabytes(self.after)}, {factor:.2f} times; the whole "
+            f"set: from {megabytes(self.set_bytes)} to about "
+            f"{megabytes(round(self.set_bytes * factor))}. --grow converts them all the same"
+        )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """One image of the first ones."""
+
+    blobs: Sequence[Blob]
+
+
+def find_growth(jobs: Sequence[Job], threads: int) -> Growth | None:
+    """Tries the first images, if most are of a lossy format; None if they would not grow."""
+    formats = [format_of(s.blobs[0].data[:HEAD_BYTES])[0] for s in _first_images(jobs)]
+    lossy = [name for name in formats if name in LOSSY_FORMATS]
+    if 2 * len(lossy) <= len(formats):
+        return None
+    options = replace(jobs[0].options, on_error="keep", verify=False)
+    pool = ImagePool(options, threads)
+    for _ in pool.convert(_first_images(jobs)):
+        pass
+    totals = pool.totals.formats.values()
+    before = sum(total.source_bytes for total in totals)
+    after = sum(total.result_bytes for total in totals)
+    if after <= before:
+        return None
+    images = sum(total.images for total in totals)
+    set_bytes = sum(job.bytes for job in jobs)
+    return Growth(images, max(lossy, key=lossy.count), before, after, set_bytes)
+
+
+def _first_images(jobs: Sequence[Job]) -> Iterator[_Sample]:
+    count = 0
+    for job in jobs:
+        for file in job.files:
+            # What is damaged is for the run to say.
+            try:
+                for blob in _blobs(job, file.name):
+                    yield _Sample([blob])
+                    count += 1
+                    if count == SAMPLED_IMAGES:
+                        return
+            except UsageError:
+                raise
+            except (ValueError, OSError):
+                continue
+
+
+def _blobs(job: Job, name: str) -> Iterator[Blob]:
+    folder = open_folder(job.source)
+    with folder.open(name) as opened:
+        reader = HashedReader(opened, folder.place(name))
+        if job.kind == FILES:
+            head = reader.read(HEAD_BYTES)
+            if may_be_image(name, head, job.options):
+                yield Blob(name, head + reader.read(), name)
+            return
+        entries: Iterator[tar.Member] | Iterator[tfrecord.Record] | Iterator[parquet.Rows]
+        if job.kind == PARQUET:
+            entries = parquet.read_entries(opened, job.options)
+        elif job.kind == TFRECORD:
+            entries = tfrecord.read_entries(reader, job.options)
+        else:
+            assert job.kind == WEBDATASET
+            entries = tar.read_entries(reader, job.options)
+        for entry in entries:
+            yield from entry.blobs

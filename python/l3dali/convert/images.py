@@ -1,0 +1,226 @@
+"""One image: whether bytes are one, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali import codec
+from l3dali.convert.storage import new_hash
+from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
+
+if TYPE_CHECKING:
+    from l3dali.codec import Image
+
+TARGETS = ("l3", "png")
+ON_ERROR = ("fail", "keep", "drop")
+HEAD_BYTES = 16  # enough for `format_of`
+
+_L3_SIGNATURE = codec.encode(np.zeros((1, 1), np.uint8))[:8]
+_COMPARED_SAMPLES = 2**20
+
+# By what a file begins with. The weak ones are so short that other data may begin so too.
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"\xff\xd8\xff", "jpeg"),
+    *((signature, "tiff") for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "jpegxl"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
+    (b"\xff\x4f\xff\x51", "jpeg2000"),
+)
+_WEAK_SIGNATURES = (
+    (b"BM", "bmp"),
+    *((b"P%d" % number, "netpbm") for number in range(1, 8)),
+    (b"\xff\x0a", "jpegxl"),
+)
+LOSSY_FORMATS = frozenset({"jpeg"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to make of images. Results depend on all of it but `verify`.
+
+    Attributes:
+        to: one of `TARGETS`.
+        mode: see `l3dali.encode`.
+        effort: see `l3dali.encode`.
+        labels: ends of file names, or names of fields, whose samples are numbers of classes.
+        on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
+        max_pixels: an image of more is not decoded.
+        verify: decode each result and compare it with its source.
+    """
+
+    to: str = "l3"
+    mode: str = codec.DEFAULT_MODE
+    effort: int = codec.DEFAULT_EFFORT
+    labels: tuple[str, ...] = ()
+    on_error: str = "keep"
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS
+    verify: bool = True
+
+    @property
+    def identity(self) -> str:
+        """One text for all options that make the same results."""
+        return " ".join(
+            [
+                f"to={self.to}",
+                *([f"mode={self.mode} effort={self.effort}"] if self.to == "l3" else []),
+                f"labels={','.join(sorted(self.labels))}",
+                f"on-error={self.on_error} max-pixels={self.max_pixels}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes of a data set that may be an image.
+
+    Attributes:
+        name: of the file or the field; its suffix may say that it should be an image.
+        data: the bytes.
+        place: where in the shard it is, for people.
+    """
+
+    name: str
+    data: bytes
+    place: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an image.
+
+    Attributes:
+        format: of the source.
+        source_bytes: its size.
+        data: the result; None if there is none.
+        raw_bytes: the size of the pixels.
+        pixels_hash: of shape, type and samples.
+        expanded: it held numbers of palette entries, and the result has their colours.
+        failure: why there is no result.
+    """
+
+    format: str
+    source_bytes: int
+    data: bytes | None = None
+    raw_bytes: int = 0
+    pixels_hash: bytes = b""
+    expanded: bool = False
+    failure: str = ""
+
+
+def format_of(head: bytes) -> tuple[str, bool]:
+    """The format that the first `HEAD_BYTES` of a file show, or "", and whether surely so."""
+    if head.startswith(_L3_SIGNATURE):
+        return "l3", True
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "webp", True
+    for signatures, sure in ((_SIGNATURES, True), (_WEAK_SIGNATURES, False)):
+        for signature, name in signatures:
+            if head.startswith(signature):
+                return name, sure
+    return "", False
+
+
+def has_image_suffix(name: str, options: Options) -> bool:
+    """Whether a file of this name should be an image to convert."""
+    return _suffix(name).lower() in ({".l3"} if options.to == "png" else READ_SUFFIXES)
+
+
+def may_be_image(name: str, head: bytes, options: Options) -> bool:
+    """Whether `convert_image` may have work with a file that begins so."""
+    found = format_of(head)[0]
+    if found and (found == "l3") == (options.to == "png"):
+        return True
+    return has_image_suffix(name, options) and found not in ("l3", "png")
+
+
+def renamed(name: str, options: Options) -> str:
+    """The name of an image's result: with another suffix, or one more."""
+    suffix = _suffix(name)
+    stem = name
+    if suffix.lower() in READ_SUFFIXES | {".l3"}:
+        stem = name[: -len(suffix)]
+    return f"{stem}.{options.to}"
+
+
+def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | None:
+    """The result for an image; None for what is not one.
+
+    Failures are in the outcome.
+    """
+    found, sure = format_of(blob.data[:HEAD_BYTES])
+    should_be = has_image_suffix(blob.name, options)
+    if not may_be_image(blob.name, blob.data[:HEAD_BYTES], options):
+        return None
+    name = found or _suffix(blob.name)[1:].lower()
+    try:
+        labels = any(blob.name.endswith(end) for end in options.labels)
+        convert = _to_png if options.to == "png" else _to_l3
+        data, pixels, expanded = convert(blob.data, labels, options, threads)
+    except (ValueError, MemoryError, OSError) as error:
+        if not (sure or should_be):
+            return None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return Outcome(name, len(blob.data), failure=reason)
+    return Outcome(name, len(blob.data), data, pixels.nbytes, hash_pixels(pixels), expanded)
+
+
+def hash_pixels(pixels: Image) -> bytes:
+    """A hash of shape, type and samples."""
+    hasher = new_hash()
+    hasher.update(f"{pixels.shape} {pixels.dtype.name}".encode())
+    hasher.update(np.ascontiguousarray(pixels).data)
+    return bytes(hasher.digest())
+
+
+def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
+    picture = read_picture(data, labels=labels, max_pixels=options.max_pixels)
+    encoded = codec.encode(
+        picture.pixels,
+        mode=options.mode,
+        effort=options.effort,
+        threads=threads,
+        labels=labels,
+        icc=picture.icc,
+        exif=picture.exif,
+        palette=picture.palette,
+    )
+    if options.verify:
+        _compare(codec.decode(encoded, threads=threads), picture.pixels)
+    return encoded, picture.pixels, picture.expanded
+
+
+def _to_png(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
+    info = codec.info(data)
+    if info.width * info.height > options.max_pixels:
+        raise ValueError(
+            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
+        )
+    pixels = codec.decode(data, threads=threads)
+    picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
+    png = write_picture(picture, ".png")
+    if options.verify:
+        palette = info.palette is not None
+        back = read_picture(png, labels=palette, max_pixels=options.max_pixels)
+        _compare(back.pixels, pixels)
+    return png, pixels, False
+
+
+def _compare(decoded: Image, source: Image) -> None:
+    same = decoded.dtype == source.dtype and decoded.shape == source.shape
+    if same:
+        # By parts: one array of truth values for all would be as large as the image.
+        new, old = decoded.reshape(-1), source.reshape(-1)
+        parts = (slice(i, i + _COMPARED_SAMPLES) for i in range(0, new.size, _COMPARED_SAMPLES))
+        same = all(np.array_equal(new[part], old[part]) for part in parts)
+    if not same:
+        raise ValueError("the pixels of the result differ from the source's")
+
+
+def _suffix(name: str) -> str:
+    """The last suffix of the file's name, with its dot."""
+    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    return dot + suffix if stem else ""

@@ -1,0 +1,295 @@
+"""The unit of work: a job in, rows of the manifest out. Any engine can map it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from l3dali.batch import UsageError
+from l3dali.convert import parquet, tar, tfrecord
+from l3dali.convert.images import HEAD_BYTES, Blob, Options, may_be_image, renamed
+from l3dali.convert.manifest import DONE, DROPPED, FAILED, Row
+from l3dali.convert.pipeline import ImagePool, Totals
+from l3dali.convert.storage import (
+    CHUNK_BYTES,
+    HashedReader,
+    HashedWriter,
+    LocalFolder,
+    Stored,
+    hash_file,
+    open_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from l3dali.convert.storage import Folder
+
+WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
+
+_STREAMED = {WEBDATASET: tar.write_entries, TFRECORD: tfrecord.write_entries}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A shard, or some files, to convert. Plain data, so that it can go to another machine.
+
+    Attributes:
+        kind: of the shard, or `files`.
+        source: the folder they are in: a local path or a URL.
+        target: the folder for the results.
+        files: one shard, or files that are each converted alone.
+        options: what to make of images.
+        previous: rows of earlier results that may still hold: sources whose stamp has changed,
+            and maybe not their bytes.
+        threads: for the images of a shard.
+    """
+
+    kind: str
+    source: str
+    target: str
+    files: tuple[Stored, ...]
+    options: Options
+    previous: dict[str, Row] = field(default_factory=dict)
+    threads: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """The size of the sources."""
+        return sum(file.size for file in self.files)
+
+
+def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
+    """Converts the files of a job; what fails has the reason in its row.
+
+    Results appear whole or not at all, and the same job may run again at any time.
+
+    Args:
+        job: what to do.
+        is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
+    """
+    source, target = open_folder(job.source), open_folder(job.target)
+    rows: list[Row] = []
+    files: list[Stored] = []
+    for file in job.files:
+        row = _confirmed(job, file, source, target)
+        if row is None:
+            files.append(file)
+        else:
+            rows.append(row)
+    if job.kind == FILES:
+        return rows + _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
+    return rows + [_convert_shard(job, file, source, target, is_stopped) for file in files]
+
+
+def index_name(name: str) -> str:
+    """The name of the DALI index of a shard."""
+    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + ".idx"
+    return name + ".idx"
+
+
+def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
+    """The row of an earlier result, if the bytes of source and result are still those."""
+    row = job.previous.get(file.name)
+    if row is None or row.result is None:
+        return None
+    try:
+        result = target.stat(row.result)
+        if row.index is not None and target.stat(row.index) is None:
+            return None
+        if result is None or (file.size, result.size) != (row.source_bytes, row.result_bytes):
+            return None
+        if file.stamp != row.source_stamp and hash_file(source, file.name) != row.source_hash:
+            return None
+        if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
+            return None
+    except (OSError, UsageError):
+        return None
+    return replace(row, source_stamp=file.stamp, result_stamp=result.stamp)
+
+
+def _new_row(job: Job, file: Stored, kind: str) -> Row:
+    options = job.options
+    mode = options.mode if options.to == "l3" else options.to
+    row = Row(file.name, kind, FAILED, options.identity, mode)
+    row.source_bytes, row.source_stamp = file.size, file.stamp
+    return row
+
+
+def _convert_shard(
+    job: Job,
+    file: Stored,
+    source: Folder,
+    target: Folder,
+    is_stopped: Callable[[], bool] | None,
+) -> Row:
+    start = time.perf_counter()
+    row = _new_row(job, file, job.kind)
+    pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
+    try:
+        with contextlib.ExitStack() as stack:
+            opened = stack.enter_context(source.open(file.name))
+            reader = HashedReader(opened, source.place(file.name))
+            published = stack.enter_context(target.publish(file.name))
+            writer = HashedWriter(published, target.place(file.name))
+            if job.kind == PARQUET:
+                seekable = stack.enter_context(_seekable(opened, reader, source))
+                index = parquet.write_entries(seekable, writer, pool)
+            else:
+                index = _STREAMED[job.kind](reader, writer, pool)
+            _check_length(reader, file)
+            # The index first: a shard that is there has its index.
+            row.index = _write_index(target, index_name(file.name), index)
+        row.status, row.result = DONE, file.name
+        row.source_hash = reader.hexdigest()
+        row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+        _stamp_result(row, target)
+    except Exception as error:  # Whatever it is, the other shards go on.
+        row.reason = _reason(error)
+    _count(row, pool.totals)
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+@contextlib.contextmanager
+def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
+    """The file to be read in any order, once all of it has been hashed.
+
+    What is not local is downloaded, to be read from the bucket once.
+    """
+    if isinstance(source, LocalFolder):
+        while reader.read(CHUNK_BYTES):
+            pass
+        opened.seek(0)
+        yield opened
+        return
+    with tempfile.TemporaryFile() as copy:
+        while chunk := reader.read(CHUNK_BYTES):
+            copy.write(chunk)
+        copy.seek(0)
+        yield copy
+
+
+def _write_index(target: Folder, name: str, text: str | None) -> str | None:
+    if text is None:
+        target.remove(name)
+        return None
+    with target.publish(name) as file:
+        HashedWriter(file, target.place(name)).write(text.encode("utf-8", "surrogateescape"))
+    return name
+
+
+def _check_length(reader: HashedReader, file: Stored) -> None:
+    if reader.bytes != file.size:
+        raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
+
+
+def _stamp_result(row: Row, target: Folder) -> None:
+    assert row.result is not None
+    result = target.stat(row.result)
+    row.result_stamp = result.stamp if result is not None else ""
+
+
+def _count(row: Row, totals: Totals) -> None:
+    row.formats, row.failures = totals.formats, totals.failures
+    row.pixels_hash = totals.pixels_hash if row.status == DONE else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# Single files.
+
+
+@dataclass
+class _Loaded:
+    """A file of a folder: as a blob if it may be an image, else already copied."""
+
+    row: Row
+    blobs: Sequence[Blob] = ()
+
+
+def _convert_files(
+    job: Job, source: Folder, target: Folder, is_stopped: Callable[[], bool] | None
+) -> list[Row]:
+    if not job.files:
+        return []
+    rows: list[Row] = []
+    # One image fails alone here, whatever is to be done with it.
+    options = replace(job.options, on_error="keep")
+    per_image = job.threads if len(job.files) == 1 else 1
+    pool = ImagePool(options, max(1, job.threads // per_image), per_image, is_stopped)
+    started = time.perf_counter()
+    for loaded, outcomes in pool.convert(_load_files(job, source, target)):
+        row = loaded.row
+        rows.append(row)
+        if row.kind != "image" or row.reason:
+            continue
+        totals = Totals()
+        data, name = loaded.blobs[0].data, row.source
+        outcome = outcomes[0]
+        if outcome is None:
+            row.kind = "other"
+        else:
+            totals.add(loaded.blobs[0], outcome)
+            if outcome.data is not None:
+                data, name = outcome.data, renamed(name, options)
+            elif job.options.on_error == "fail":
+                row.reason = outcome.failure
+            elif job.options.on_error == "drop":
+                row.status = DROPPED
+        if not row.reason and row.status != DROPPED:
+            _publish_file(row, target, name, data)
+        _count(row, totals)
+        row.seconds = time.perf_counter() - started
+        started = time.perf_counter()
+    return rows
+
+
+def _publish_file(row: Row, target: Folder, name: str, data: bytes) -> None:
+    try:
+        with target.publish(name) as file:
+            writer = HashedWriter(file, target.place(name))
+            writer.write(data)
+        row.status, row.result = DONE, name
+        row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+        _stamp_result(row, target)
+    except Exception as error:
+        row.status, row.result, row.reason = FAILED, None, _reason(error)
+
+
+def _load_files(job: Job, source: Folder, target: Folder) -> Iterator[_Loaded]:
+    for file in job.files:
+        row = _new_row(job, file, "other")
+        try:
+            with source.open(file.name) as opened:
+                reader = HashedReader(opened, source.place(file.name))
+                head = reader.read(HEAD_BYTES)
+                if may_be_image(file.name, head, job.options):
+                    row.kind = "image"
+                    data = head + reader.read()
+                    _check_length(reader, file)
+                    row.source_hash = reader.hexdigest()
+                    yield _Loaded(row, [Blob(file.name, data, file.name)])
+                    continue
+                with target.publish(file.name) as published:
+                    writer = HashedWriter(published, target.place(file.name))
+                    while head:
+                        writer.write(head)
+                        head = reader.read(CHUNK_BYTES)
+                    _check_length(reader, file)
+            row.status, row.result = DONE, file.name
+            row.source_hash = row.result_hash = reader.hexdigest()
+            row.result_bytes = writer.bytes
+            _stamp_result(row, target)
+        except Exception as error:
+            row.reason = _reason(error)
+        yield _Loaded(row)

@@ -1,0 +1,177 @@
+"""The images of one shard, several at a time, in order and in little memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from l3dali.convert.images import Outcome, convert_image
+from l3dali.convert.storage import new_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from l3dali.convert.images import Blob, Options
+
+BATCH_BYTES = 2**18  # small images go to a thread together
+BATCH_ENTRIES = 64
+WAITING_BYTES = 32 * 2**20  # a thread; one large image may exceed it
+
+Outcomes = list["Outcome | None"]
+
+
+class Entry(Protocol):
+    """A part of a shard: a member of a tar file, a record, some rows."""
+
+    @property
+    def blobs(self) -> Sequence[Blob]:
+        """What may be images in it."""
+
+
+SomeEntry = TypeVar("SomeEntry", bound=Entry)
+
+
+class DamagedImageError(ValueError):
+    """An image that cannot be converted, where that is not to be passed over."""
+
+
+class Stopped(BaseException):
+    """The run is to end; as KeyboardInterrupt, not to be caught on the way."""
+
+
+@dataclass
+class FormatTotals:
+    """Sums over the images of one format: bytes, and palette images that became colours."""
+
+    images: int = 0
+    source_bytes: int = 0
+    result_bytes: int = 0
+    raw_bytes: int = 0
+    expanded: int = 0
+
+
+@dataclass
+class Totals:
+    """What the images of a shard came to.
+
+    Attributes:
+        formats: sums over the converted images, by the format of the source.
+        failures: places of the images that could not be converted, and why.
+        pixels: hashes the pixel hashes of all images, in order.
+    """
+
+    formats: dict[str, FormatTotals] = field(default_factory=dict)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Starts the hash."""
+        self._pixels = new_hash()
+
+    def add(self, blob: Blob, outcome: Outcome) -> None:
+        """Counts one image."""
+        if outcome.data is None:
+            self.failures.append((blob.place, outcome.failure))
+            return
+        totals = self.formats.setdefault(outcome.format, FormatTotals())
+        totals.images += 1
+        totals.source_bytes += outcome.source_bytes
+        totals.result_bytes += len(outcome.data)
+        totals.raw_bytes += outcome.raw_bytes
+        totals.expanded += outcome.expanded
+        self._pixels.update(outcome.pixels_hash)
+
+    @property
+    def pixels_hash(self) -> str:
+        """Hash of the pixels of all images, in order; "" without images."""
+        return self._pixels.hexdigest() if self.formats else ""
+
+
+class ImagePool:
+    """Converts the images of a shard on `threads` threads."""
+
+    def __init__(
+        self,
+        options: Options,
+        threads: int = 1,
+        threads_per_image: int = 1,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> None:
+        self.options = options
+        self.totals = Totals()
+        self._threads = threads
+        self._threads_per_image = threads_per_image
+        self._is_stopped = is_stopped or (lambda: False)
+        self._cancelled = threading.Event()
+
+    def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        """Yields each entry with the outcomes of its blobs; None for what is no image.
+
+        Raises:
+            DamagedImageError: an image failed, and the options say that this is fatal.
+        """
+        pool = ThreadPoolExecutor(self._threads)
+        waiting: deque[tuple[list[SomeEntry], int, Future[list[Outcomes]]]] = deque()
+        waiting_bytes = 0
+        try:
+            for batch, size in _batches(entries):
+                if self._is_stopped():
+                    raise Stopped
+                waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
+                waiting_bytes += size
+                while len(waiting) > self._threads and (
+                    len(waiting) > 2 * self._threads + 1
+                    or waiting_bytes > self._threads * WAITING_BYTES
+                ):
+                    batch, size, future = waiting.popleft()
+                    waiting_bytes -= size
+                    yield from self._finished(batch, future)
+            while waiting:
+                batch, _, future = waiting.popleft()
+                yield from self._finished(batch, future)
+        finally:
+            self._cancelled.set()
+            pool.shutdown(cancel_futures=True)
+
+    def _convert_batch(self, batch: list[SomeEntry]) -> list[Outcomes]:
+        return [[self._convert_blob(blob) for blob in entry.blobs] for entry in batch]
+
+    def _convert_blob(self, blob: Blob) -> Outcome | None:
+        if self._cancelled.is_set():
+            raise Stopped
+        return convert_image(blob, self.options, self._threads_per_image)
+
+    def _finished(
+        self, batch: list[SomeEntry], future: Future[list[Outcomes]]
+    ) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        while True:
+            try:
+                results = future.result(timeout=0.5)
+                break
+            except TimeoutError:
+                if self._is_stopped():
+                    raise Stopped from None
+        for entry, outcomes in zip(batch, results, strict=True):
+            for blob, outcome in zip(entry.blobs, outcomes, strict=True):
+                if outcome is None:
+                    continue
+                self.totals.add(blob, outcome)
+                if outcome.data is None and self.options.on_error == "fail":
+                    raise DamagedImageError(f"{blob.place}: {outcome.failure}")
+            yield entry, outcomes
+
+
+def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], int]]:
+    """Entries in groups, and the bytes of the blobs of each."""
+    batch: list[SomeEntry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += sum(len(blob.data) for blob in entry.blobs)
+        if size >= BATCH_BYTES or len(batch) >= BATCH_ENTRIES:
+            yield batch, size
+            batch, size = [], 0
+    if batch:
+        yield batch, size

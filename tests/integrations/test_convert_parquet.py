@@ -1,0 +1,145 @@
+"""`l3 convert` with Parquet, as Hugging Face has it, and WebDataset read by its own package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import webdataset
+from convert_tools import convert, image, pixels_of, png, rows_of, samples, write_tar
+from nvidia.dali import fn, pipeline_def
+
+import l3dali.plugin  # noqa: F401
+from l3dali.convert.images import format_of
+
+COUNT = 10
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def write_table(path: Path) -> pa.Table:
+    """All shapes that images have in tables, nulls, and columns of other types."""
+    pictures = [{"bytes": png(i), "path": f"{i}.png"} for i in range(COUNT)]
+    table = pa.table(
+        {
+            "label": pa.array(range(COUNT), pa.int8()),
+            "image": pa.array([None, *pictures[1:]], IMAGE),
+            "no_path": pa.array([{"bytes": png(i), "path": None} for i in range(COUNT)], IMAGE),
+            "plain": pa.array([png(i) for i in range(COUNT - 1)] + [None], pa.large_binary()),
+            "several": pa.array(
+                [pictures[:i] if i != 3 else None for i in range(COUNT)], pa.list_(IMAGE)
+            ),
+            "text": pa.array([b"BM no image"] * COUNT, pa.binary()),
+            "when": pa.array(range(COUNT), pa.timestamp("ns")),
+            "other": pa.array([{"bytes": i} for i in range(COUNT)], pa.struct([("bytes", "i4")])),
+            "word": pa.array(["a", "b"] * (COUNT // 2)).dictionary_encode(),
+        },
+        metadata={"huggingface": '{"info": {"features": {"image": {"_type": "Image"}}}}'},
+    )
+    path.parent.mkdir(exist_ok=True)
+    compression = {"label": "GZIP"}
+    pq.write_table(table, path, row_group_size=4, compression=compression)
+    return table
+
+
+def as_seen(value: Any, key: str = "") -> Any:
+    """A value with images as pixels, and without their suffix."""
+    if isinstance(value, dict):
+        return {name: as_seen(inside, name) for name, inside in value.items()}
+    if isinstance(value, list):
+        return [as_seen(inside, key) for inside in value]
+    if isinstance(value, bytes) and format_of(value[:16])[0] in ("png", "l3"):
+        return pixels_of(value).tobytes()
+    return value.rpartition(".")[0] if key == "path" and value is not None else value
+
+
+def rows(table: pa.Table) -> Any:
+    times = table.column("when").cast(pa.int64()).to_pylist()
+    return as_seen(table.drop_columns("when").to_pylist()), times
+
+
+def test_a_table_and_back(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    paths = [tmp_path / folder / "a.parquet" for folder in "sdb"]
+    tables = [pq.read_table(path) for path in paths]
+    for other in tables[1:]:
+        assert other.schema.equals(tables[0].schema, check_metadata=True)
+        assert rows(other) == rows(table)
+    images = tables[1].column("image").to_pylist()
+    assert images[0] is None
+    assert [entry["path"] for entry in images[1:]] == [f"{i}.l3" for i in range(1, COUNT)]
+    assert all(format_of(entry["bytes"][:16])[0] == "l3" for entry in images[1:])
+    assert tables[2].column("image").to_pylist()[5]["path"] == "5.png"
+    files = [pq.ParquetFile(path).metadata for path in paths]
+    for group in range(3):
+        assert {file.row_group(group).num_rows for file in files} == {4 if group < 2 else 2}
+        assert {file.row_group(group).column(0).compression for file in files} == {"GZIP"}
+    found, back = (rows_of(tmp_path / folder)["a.parquet"] for folder in "db")
+    assert found.pixels_hash == back.pixels_hash
+    assert found.images == 9 + 10 + 9 + (45 - 3)
+
+
+@pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
+def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = [png(0), png(1)[:99], png(2)]
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"i": values, "n": [0, 1, 2]}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
+    assert "row 1, i: cannot be read" in capsys.readouterr().err
+    result = tmp_path / "d" / "a.parquet"
+    assert result.exists() == (choice != "fail")
+    if choice == "drop":
+        assert pq.read_table(result).column("n").to_pylist() == [0, 2]
+    if choice == "keep":
+        assert pq.read_table(result).column("i").to_pylist()[1] == values[1]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 500, -1])
+def test_damaged_files(tmp_path: Path, kept: int, capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(tmp_path / "s" / "a.parquet")
+    data = (tmp_path / "s" / "a.parquet").read_bytes()
+    (tmp_path / "s" / "a.parquet").write_bytes(data[:kept])
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "a.parquet: not a whole Parquet file" in capsys.readouterr().err
+    assert not (tmp_path / "d" / "a.parquet").exists()
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    table = pa.table({"image": pa.array([], IMAGE)})
+    pq.write_table(table, tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert pq.read_table(tmp_path / "d" / "a.parquet").equals(table)
+
+
+def test_dali_decodes_a_column(tmp_path: Path) -> None:
+    write_table(tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    column = pq.read_table(tmp_path / "d" / "a.parquet").column("no_path").to_pylist()
+    encoded = [np.frombuffer(entry["bytes"], np.uint8) for entry in column]
+
+    @pipeline_def(batch_size=COUNT, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        return fn.l3.decode(fn.external_source(lambda: encoded), device="cpu")
+
+    pipe = pipeline()
+    pipe.build()
+    (decoded,) = pipe.run()
+    for i in range(COUNT):
+        assert np.array_equal(np.asarray(decoded[i]), image(i))
+
+
+def test_webdataset_reads_a_shard(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "a.tar", samples(4))
+    assert convert(source, tmp_path / "d") == 0
+    url = f"file:{tmp_path / 'd' / 'a.tar'}"
+    found = list(webdataset.WebDataset(url, shardshuffle=False))
+    assert [sample["__key__"] for sample in found] == [f"{i:04}" for i in range(4)]
+    for i, sample in enumerate(found):
+        assert np.array_equal(pixels_of(sample["l3"]), image(i))
+        assert sample["cls"] == b"%d" % i
