@@ -30,6 +30,7 @@ from convert_tools import (
     write_tar,
 )
 
+import l3dali
 from l3dali import codec
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -60,7 +61,7 @@ def test_a_folder_and_back(tmp_path: Path) -> None:
         "a/labels.json",
         "empty",
     }
-    assert np.array_equal(codec.imread(there / "a" / "two.l3"), image(1))
+    assert np.array_equal(l3dali.imread(there / "a" / "two.l3"), image(1))
     assert convert(there, back, "--to", "png") == 0
     assert (back / "a" / "labels.json").read_bytes() == b'{"two": 2}'
     assert np.array_equal(pixels_of((back / "a" / "no_suffix.png").read_bytes()), image(2))

@@ -12,7 +12,7 @@ from l3dali import codec
 from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_jobs_option
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.work import EXIT_FAILED
+from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain, progress
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.convert.storage import new_hash
 from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
+from l3dali.transcoding import encode_picture
 
 if TYPE_CHECKING:
     from l3dali.codec import Image
@@ -53,7 +54,7 @@ class Options:
     """
 
     to: str = "l3"
-    mode: str = codec.DEFAULT_MODE
+    mode: codec.Mode = codec.DEFAULT_MODE
     effort: int = codec.DEFAULT_EFFORT
     labels: tuple[str, ...] = ()
     on_error: str = "keep"
@@ -178,15 +179,8 @@ def hash_pixels(pixels: Image) -> bytes:
 
 def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
     picture = read_picture(data, labels=labels, max_pixels=options.max_pixels)
-    encoded = codec.encode(
-        picture.pixels,
-        mode=options.mode,
-        effort=options.effort,
-        threads=threads,
-        labels=labels,
-        icc=picture.icc,
-        exif=picture.exif,
-        palette=picture.palette,
+    encoded = encode_picture(
+        picture, labels=labels, mode=options.mode, effort=options.effort, threads=threads
     )
     if options.verify:
         _compare(codec.decode(encoded, threads=threads), picture.pixels)
