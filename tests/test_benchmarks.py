@@ -170,11 +170,12 @@ def test_summary_of_a_gpu(
     kernels |= {"rows": [_large("L3 rans", 32)]}
     kernels |= {"failed": [{"what": "photo, batch 256", "reason": "out of memory"}]}
     host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
+    crops = PIPELINE_ROW | {"task": "crops of 512x512"}  # no target speaks of them
     for name, content in {
         "host": host,
         "kernels": kernels,
         "paper_layout": {"rows": [_row("paper's layout, a batch", pixel_gb_s=80.0)]},
-        "pipeline_mixed": {"left_out": ["HTJ2K (no), on x"], "rows": [PIPELINE_ROW]},
+        "pipeline_mixed": {"left_out": ["HTJ2K (no), on x"], "rows": [PIPELINE_ROW, crops]},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
 
@@ -203,6 +204,7 @@ def test_summary_of_a_gpu(
     assert data["host"] == host
     assert [t["met"] for t in data["targets"]].count(True) == 3  # x PNG and cores too
     assert data["peers"][0]["outcome"] == "ahead"
+    assert len(data["pipelines"]) == 1
     assert data["pipelines"][0]["cpu_s_per_encoded_gb"] == pytest.approx(0.1)
     assert data["mixed"] == [mixed]
 

@@ -78,6 +78,12 @@ def test_types_are_those_of_the_operators() -> None:
             assert of_overload == keywords - deprecated, name
 
 
+def test_types_say_that_dali_is_missing() -> None:
+    code = "import sys; sys.modules['nvidia'] = None; import l3dali.fn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: l3dali.plugin needs NVIDIA DALI: pip install" in done.stderr
+
+
 @pytest.mark.slow
 def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
     code = """

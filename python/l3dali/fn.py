@@ -4,9 +4,8 @@ DALI makes its operators while it runs, so tools that only read code know nothin
 Importing this module loads the operators, as `import l3dali.plugin` does.
 """
 
+import l3dali.plugin  # noqa: F401, I001  # first: it says what is missing
 from nvidia.dali import fn as _fn
-
-import l3dali.plugin  # noqa: F401
 
 decode = _fn.l3.decode
 decode_crop = _fn.l3.decode_crop
