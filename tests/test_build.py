@@ -17,6 +17,20 @@ pytest.importorskip("scikit_build_core")
 _ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.parametrize(
+    "source", ["src/cuda/emulated_decoder.cc", "src/cpu/rans_x86.cc", "tests/native/testing.cc"]
+    + [f"tests/fuzz/{path.name}" for path in sorted((_ROOT / "tests" / "fuzz").glob("*.cc"))]
+)  # fmt: skip
+def test_clang_takes_what_fuzzing_builds(source: str) -> None:
+    clang = shutil.which("clang++")
+    if clang is None:
+        pytest.skip("clang++ is not installed")
+    flags = "-std=c++17 -fsyntax-only -Wall -Wextra -Wshadow -Wpedantic -Wno-unknown-pragmas -Werror"
+    command = [clang, *flags.split(), "-Isrc", "-Itests", "-I.", source]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.chdir(_ROOT)

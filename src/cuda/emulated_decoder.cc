@@ -14,7 +14,7 @@ namespace {
 // `output_of` gives the output of a sample by its number: for DecodeTileWarp().
 template <class Lookup, class OutputOf>
 void DecodeTilesWith(const TileBatch& batch, const OutputOf& output_of) {
-  WarpEmulator emulator;
+  static thread_local WarpEmulator emulator;  // its stacks cost more than a small image
   const auto lookup = std::make_unique<Lookup>();
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];

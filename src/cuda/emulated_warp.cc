@@ -28,6 +28,54 @@ void AfterSwitch([[maybe_unused]] void* saved, [[maybe_unused]] const void** old
 #endif
 }
 
+#if defined(__x86_64__)
+
+// Saves the registers that calls preserve and the stack pointer, and takes those of `to`.
+asm(R"(
+  .text
+  .p2align 4
+l3_switch_fiber:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq (%rsi), %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  retq
+l3_enter_fiber:
+  movq %rbx, %rdi
+  callq *%rbp
+  ud2
+)");
+extern "C" void SwitchFiber(FiberContext* from, const FiberContext* to) asm("l3_switch_fiber");
+extern "C" void EnterFiber() asm("l3_enter_fiber");
+
+// A stack on which SwitchFiber() returns to EnterFiber(), and that calls main(argument).
+template <typename Argument>
+FiberContext MakeFiber(uint8_t* stack, size_t bytes, void (*main)(Argument*), Argument* argument) {
+  uint64_t* top = reinterpret_cast<uint64_t*>(stack + bytes);
+  for (int i = 0; i < 2; ++i) *--top = 0;  // so that EnterFiber() finds its stack aligned
+  *--top = reinterpret_cast<uintptr_t>(&EnterFiber);
+  *--top = reinterpret_cast<uintptr_t>(main);      // rbp
+  *--top = reinterpret_cast<uintptr_t>(argument);  // rbx
+  for (int i = 0; i < 4; ++i) *--top = 0;          // r12 to r15
+  return top;
+}
+
+#else
+
+void SwitchFiber(FiberContext* from, const FiberContext* to) { swapcontext(from, to); }
+
+#endif
+
 }  // namespace
 
 uint32_t EmulatedWarp::Shuffle(uint32_t v, uint32_t i) const {
@@ -78,15 +126,8 @@ WarpEmulator::WarpEmulator() {
 void WarpEmulator::Run(const std::function<void(EmulatedWarp&)>& kernel) {
   kernel_ = &kernel;
   for (Lane& lane : lanes_) {
-    if (getcontext(&lane.context) != 0) throw std::runtime_error("getcontext failed");
-    lane.context.uc_stack.ss_sp = lane.stack.get();
-    lane.context.uc_stack.ss_size = kStackBytes;
-    lane.context.uc_link = nullptr;
     lane.fake_stack = nullptr;
-    // makecontext passes int arguments only.
-    const uint64_t address = reinterpret_cast<uintptr_t>(&lane);
-    makecontext(&lane.context, reinterpret_cast<void (*)()>(&LaneMain), 2,
-                static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
+    Start(&lane);
   }
   do {
     // Lanes run in both orders, so that a missing Sync() shows.
@@ -100,8 +141,25 @@ void WarpEmulator::Run(const std::function<void(EmulatedWarp&)>& kernel) {
   } while (lanes_[0].call != Call::kNone);
 }
 
-void WarpEmulator::LaneMain(unsigned high, unsigned low) {
-  Lane* lane = reinterpret_cast<Lane*>(uint64_t{high} << 32 | low);
+void WarpEmulator::Start(Lane* lane) {
+#if defined(__x86_64__)
+  lane->context = MakeFiber(lane->stack.get(), kStackBytes, &LaneMain, lane);
+#else
+  if (getcontext(&lane->context) != 0) throw std::runtime_error("getcontext failed");
+  lane->context.uc_stack.ss_sp = lane->stack.get();
+  lane->context.uc_stack.ss_size = kStackBytes;
+  lane->context.uc_link = nullptr;
+  // makecontext passes int arguments only.
+  void (*const main)(unsigned, unsigned) = [](unsigned high, unsigned low) {
+    LaneMain(reinterpret_cast<Lane*>(uint64_t{high} << 32 | low));
+  };
+  const uint64_t address = reinterpret_cast<uintptr_t>(lane);
+  makecontext(&lane->context, reinterpret_cast<void (*)()>(main), 2,
+              static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
+#endif
+}
+
+void WarpEmulator::LaneMain(Lane* lane) {
   WarpEmulator* emulator = lane->warp.emulator_;
   AfterSwitch(nullptr, &emulator->scheduler_stack_, &emulator->scheduler_stack_bytes_);
   (*emulator->kernel_)(lane->warp);
@@ -111,13 +169,13 @@ void WarpEmulator::LaneMain(unsigned high, unsigned low) {
 
 void WarpEmulator::Resume(Lane* lane) {
   BeforeSwitch(&scheduler_fake_stack_, lane->stack.get(), kStackBytes);
-  swapcontext(&scheduler_, &lane->context);
+  SwitchFiber(&scheduler_, &lane->context);
   AfterSwitch(scheduler_fake_stack_, nullptr, nullptr);
 }
 
 void WarpEmulator::Suspend(Lane* lane, bool ends) {
   BeforeSwitch(ends ? nullptr : &lane->fake_stack, scheduler_stack_, scheduler_stack_bytes_);
-  swapcontext(&lane->context, &scheduler_);
+  SwitchFiber(&lane->context, &scheduler_);
   AfterSwitch(lane->fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 }
 

@@ -6,7 +6,9 @@
 // to take different branches, as on a GPU.
 #pragma once
 
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,14 @@
 namespace l3 {
 
 class WarpEmulator;
+
+// Where a fiber, or the scheduler, goes on. swapcontext() would do, with two system calls a switch;
+// AddressSanitizer cleans the whole stack besides. Fuzzing switches some million times a second.
+#if defined(__x86_64__)
+using FiberContext = void*;  // the stack pointer, on top of the registers that calls preserve
+#else
+using FiberContext = ucontext_t;
+#endif
 
 // One lane's view; see warp.h.
 class EmulatedWarp {
@@ -55,21 +65,22 @@ class WarpEmulator {
   enum class Call : uint8_t { kNone, kShuffle, kUp, kDown, kBallot, kReduce, kScan, kSync };
 
   struct Lane {
-    ucontext_t context;
+    FiberContext context;
     std::unique_ptr<uint8_t[]> stack;
     EmulatedWarp warp;
     void* fake_stack = nullptr;  // AddressSanitizer's
     Call call = Call::kNone;     // the collective it waits in; none when it has ended
   };
 
-  static void LaneMain(unsigned high, unsigned low);
+  static void LaneMain(Lane* lane);
+  static void Start(Lane* lane);
   void Resume(Lane* lane);
   void Suspend(Lane* lane, bool ends);
   // What every lane passed to the collective. Valid until the next collective.
   const uint32_t* Exchange(uint32_t lane, Call call, uint32_t v);
 
   Lane lanes_[kWarpLanes];
-  ucontext_t scheduler_;
+  FiberContext scheduler_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;

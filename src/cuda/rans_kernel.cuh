@@ -227,11 +227,13 @@ class RansLane {
       const RansRole role = GetRansRole(kChannels, p);
       uint32_t activity = mixed[p];
       if (role == RansRole::kFirst) activity += gradient_weight_ * Samples::Gradient(around[p]);
-      if (role != RansRole::kFirst) {
-        activity = MultiplyAdd(magnitude[0], Samples::kActivityScale * 4, activity);
-      }
-      if (role == RansRole::kThird) {
-        activity = MultiplyAdd(magnitude[1], Samples::kActivityScale * 8, activity);
+      if constexpr (kChannels >= 3) {  // where there are other roles
+        if (role != RansRole::kFirst) {
+          activity = MultiplyAdd(magnitude[0], Samples::kActivityScale * 4, activity);
+        }
+        if (role == RansRole::kThird) {
+          activity = MultiplyAdd(magnitude[1], Samples::kActivityScale * 8, activity);
+        }
       }
       const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);

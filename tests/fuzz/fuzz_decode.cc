@@ -1,22 +1,27 @@
 // libFuzzer target: any bytes through every engine, as they are and with
-// checksums made right, so that mutations reach the code behind them.
-#include <cstdio>
-#include <cstdlib>
+// checksums made right, so that mutations reach the code behind them. Mutations know the format.
+#include "fuzz/mutator.h"
+#include "fuzz/target.h"
 
-#include "fuzz/fuzz_targets.h"
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  return l3::fuzz::MutateFile(data, size, max_size, seed);
+}
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1,
+                                            const uint8_t* data2, size_t size2, uint8_t* out,
+                                            size_t max_size, unsigned int seed) {
+  return l3::fuzz::CrossFiles(data1, size1, data2, size2, out, max_size, seed);
+}
+
+std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) {
   uint32_t status;
-  std::string error = l3::fuzz::CheckDecode(data, size, &status);
-  if (error.empty()) {
-    std::vector<uint8_t> repaired(data, data + size);
-    l3::fuzz::Repair(repaired.data(), size);
-    error = l3::fuzz::CheckDecode(repaired.data(), size, &status);
-    if (error.empty()) error = l3::fuzz::CheckPlan(repaired.data(), size, l3::Crc32c(data, size));
+  std::string error = CheckDecode(data, size, &status);
+  if (!error.empty()) return error;
+  Bytes repaired(data, data + size);
+  Repair(repaired.data(), size);
+  if (!std::equal(repaired.begin(), repaired.end(), data)) {
+    error = CheckDecode(repaired.data(), size, &status);
   }
-  if (!error.empty()) {
-    std::fprintf(stderr, "%s\n", error.c_str());
-    std::abort();
-  }
-  return 0;
+  return error.empty() ? CheckPlan(repaired.data(), size, Crc32c(data, size)) : error;
 }

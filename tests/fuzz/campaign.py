@@ -1,0 +1,298 @@
+"""Runs fuzz targets and makes the ledger of what they ran.
+
+    python tests/fuzz/campaign.py run --build build/fuzz --minutes 5 fuzz_decode fuzz_build
+    python tests/fuzz/campaign.py coverage --build build/fuzz-coverage
+    python tests/fuzz/campaign.py minimise --build build/fuzz-fast
+    python tests/fuzz/campaign.py ledger
+
+Everything lies under `--state` (build/campaign): `corpus/<target>`, `logs`, `artifacts`. A log is
+libFuzzer's own, with one line of JSON before it and one behind it. The ledger takes every number
+from the logs; those of runs that go on, or were killed, count as far as they say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+FUZZ = Path(__file__).parent
+CXX_TARGETS = ("fuzz_build", "fuzz_decode", "fuzz_encode", "fuzz_parse", "fuzz_plan")
+READERS = "fuzz_readers"
+# Files that targets of whole files begin with, beside their own corpus.
+SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
+OF_FILES = ("fuzz_decode", "fuzz_parse")
+LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
+CORPUS_BYTES = 50_000  # of a target, in the tree
+
+Record = dict[str, Any]
+
+
+def command_of(target: str, build: Path) -> list[str]:
+    """What runs a target, without libFuzzer's arguments."""
+    if target == READERS:
+        return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
+    options = ["-len_control=0"]
+    if target in OF_FILES:
+        options += ["-max_len=60000"]
+    elif target != "fuzz_encode":
+        options += ["-max_len=400"]
+    return [str(build / target), *options]
+
+
+def corpora(target: str, state: Path) -> list[Path]:
+    """The folder that a run adds to, and those that it reads as well."""
+    own = state / "corpus" / target
+    own.mkdir(parents=True, exist_ok=True)
+    more = [FUZZ / "corpus" / target, *(SEEDS if target in OF_FILES else [])]
+    return [own, *(folder for folder in more if folder.is_dir())]
+
+
+def run(target: str, build: Path, state: Path, minutes: float) -> int:
+    """Runs one target. Returns its exit status."""
+    artifacts = state / "artifacts"
+    for folder in (state / "logs", artifacts):
+        folder.mkdir(parents=True, exist_ok=True)
+    started = datetime.datetime.now(datetime.timezone.utc)
+    head = {
+        "target": target,
+        "build": build.name if target != READERS else "atheris",
+        "commit": _git("rev-parse", "--short=10", "HEAD"),
+        "started": started.isoformat(timespec="seconds"),
+        "cpu": _cpu(),
+    }
+    name = f"{target}-{head['build']}-{started:%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    command = [
+        *command_of(target, build),
+        f"-max_total_time={int(60 * minutes)}",
+        "-print_final_stats=1",
+        f"-artifact_prefix={artifacts}/{target}-",
+        *map(str, corpora(target, state)),
+    ]
+    environment = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1"}
+    with (state / "logs" / name).open("w") as log:
+        log.write(json.dumps(head) + "\n")
+        log.flush()
+        child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = code = os.waitstatus_to_exitcode(status)
+        cpu_s = round(usage.ru_utime + usage.ru_stime, 1)
+        log.write("\n" + json.dumps({"exit": code, "cpu_s": cpu_s}) + "\n")
+    return code
+
+
+def read_log(path: Path) -> Record:
+    """What one run did: its head, and executions, cpu_s, cov, features, exit as far as known."""
+    lines = path.read_text(errors="replace").splitlines()
+    record: Record = json.loads(lines[0]) | {"log": path.name, "executions": 0, "exit": None}
+    for line in lines[1:]:
+        if line.startswith('{"exit"'):
+            record |= json.loads(line)
+        elif found := re.match(r"(?:stat::number_of_executed_units:\s+|Done |#)(\d+)", line):
+            record["executions"] = max(record["executions"], int(found[1]))
+        if found := re.search(r"\bcov: (\d+) ft: (\d+)", line):
+            record |= {"cov": int(found[1]), "features": int(found[2])}
+        if found := re.search(r"(\d+) inline 8-bit counters", line):
+            record["edges"] = int(found[1])
+    return record
+
+
+def coverage(build: Path, state: Path) -> Record:
+    """Line and region coverage by layer, of all corpora in a build with llvm-cov's counters."""
+    profiles, binaries = [], []
+    for target in CXX_TARGETS:
+        folders = [str(folder) for folder in corpora(target, state)]
+        profile = state / f"{target}.profraw"
+        subprocess.run(
+            [*command_of(target, build), "-runs=0", *folders],
+            env=os.environ | {"LLVM_PROFILE_FILE": str(profile)},
+            check=True,
+            capture_output=True,
+        )
+        profiles.append(str(profile))
+        binaries.append(str(build / target))
+    data = str(state / "coverage.profdata")
+    subprocess.run(
+        [_llvm("llvm-profdata"), "merge", "-sparse", *profiles, "-o", data], check=True
+    )
+    objects = [argument for binary in binaries[1:] for argument in ("-object", binary)]
+    exported = subprocess.run(
+        [_llvm("llvm-cov"), "export", "-summary-only", f"-instr-profile={data}", binaries[0]]
+        + objects,
+        check=True,
+        capture_output=True,
+    )
+    layers: Record = {}
+    for file in json.loads(exported.stdout)["data"][0]["files"]:
+        relative = os.path.relpath(file["filename"], ROOT)
+        layer = next((name for name in LAYERS if relative.startswith(name + "/")), None)
+        if layer is None:
+            continue
+        for kind in ("lines", "regions"):
+            sums = layers.setdefault(layer, {}).setdefault(kind, {"count": 0, "covered": 0})
+            for key in sums:
+                sums[key] += file["summary"][kind][key]
+    result = {"commit": _git("rev-parse", "--short=10", "HEAD"), "layers": layers}
+    (state / "coverage.json").write_text(json.dumps(result, indent=1))
+    return result
+
+
+def minimise(target: str, build: Path, state: Path) -> None:
+    """Merges all corpora of a target, and keeps the smallest files that fit into the tree."""
+    folders = [folder for folder in corpora(target, state) if folder not in SEEDS]
+    merged = state / "merged" / target
+    shutil.rmtree(merged, ignore_errors=True)
+    merged.mkdir(parents=True)
+    subprocess.run(
+        [*command_of(target, build), "-merge=1", str(merged), *map(str, folders)],
+        check=True,
+        capture_output=True,
+    )
+    kept = FUZZ / "corpus" / target
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    left = CORPUS_BYTES
+    for file in sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
+        left -= file.stat().st_size
+        if left < 0 or len(list(kept.iterdir())) == 400:
+            break
+        shutil.copy(file, kept / file.name[:16])
+
+
+def ledger(state: Path, findings: Path, out: Path) -> None:
+    """Writes the ledger of all runs to `out` as .json and .md."""
+    runs = [read_log(path) for path in sorted((state / "logs").glob("*.log"))]
+    totals: dict[tuple[str, str], Record] = {}
+    for record in runs:
+        row = totals.setdefault(
+            (record["target"], record["build"]),
+            {"runs": 0, "executions": 0, "timed_executions": 0, "cpu_s": 0.0, "edges_covered": 0},
+        )
+        row["runs"] += 1
+        row["executions"] += record["executions"]
+        if "cpu_s" in record:  # a run that has ended
+            row["timed_executions"] += record["executions"]
+            row["cpu_s"] += record["cpu_s"]
+        row["edges_covered"] = max(row["edges_covered"], record.get("cov", 0))
+        row["edges"] = record.get("edges")
+    coverage_file = state / "coverage.json"
+    layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else None
+    artifacts = sorted(path.name for path in (state / "artifacts").glob("*"))
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "commits": sorted({record["commit"] for record in runs}),
+        "cpu": sorted({record["cpu"] for record in runs}),
+        "executions": sum(record["executions"] for record in runs),
+        "targets": [
+            {"target": target, "build": build, **row}
+            for (target, build), row in sorted(totals.items())
+        ],
+        "coverage": layers,
+        "artifacts": artifacts,
+        "runs": runs,
+    }
+    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    out.with_suffix(".md").write_text("\n".join(_markdown(result, findings)) + "\n")
+
+
+def _markdown(result: Record, findings: Path) -> Iterator[str]:
+    yield "# Fuzzing: the ledger"
+    yield ""
+    yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each run."
+    yield "An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of CPU time,"
+    yield "of runs that have ended; the machine was shared. Edges are libFuzzer's, of one build, with"
+    yield "the corpus that the target had at last."
+    yield ""
+    yield f"* date: {result['date']}"
+    yield f"* commits: {', '.join(result['commits'])}"
+    yield f"* CPU: {', '.join(result['cpu'])}"
+    yield f"* executions in all: {result['executions']:,}"
+    yield ""
+    yield "| target | build | runs | executions | executions/CPU s | CPU minutes | edges |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in result["targets"]:
+        rate = f"{row['timed_executions'] / row['cpu_s']:,.0f}" if row["cpu_s"] else "-"
+        edges = f"{row['edges_covered']:,} of {row['edges']:,}" if row.get("edges") else "-"
+        yield (
+            f"| `{row['target']}` | {row['build']} | {row['runs']} | {row['executions']:,} | {rate} | "
+            f"{row['cpu_s'] / 60:.1f} | {edges} |"
+        )
+    if result["coverage"]:
+        yield ""
+        yield "Coverage by llvm-cov, of all C++ corpora together:"
+        yield ""
+        yield "| layer | lines | regions |"
+        yield "|---|---|---|"
+        for layer, kinds in sorted(result["coverage"]["layers"].items()):
+            cells = [
+                f"{100 * kinds[kind]['covered'] / kinds[kind]['count']:.1f} % of "
+                f"{kinds[kind]['count']:,}"
+                for kind in ("lines", "regions")
+            ]
+            yield f"| `{layer}` | {' | '.join(cells)} |"
+    yield ""
+    yield "## Findings"
+    yield ""
+    yield findings.read_text().strip() if findings.exists() else "None."
+    if result["artifacts"]:
+        yield ""
+        yield f"Inputs that libFuzzer kept: {', '.join(result['artifacts'])}."
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def _cpu() -> str:
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{found[1] if found else platform.machine()}, {os.cpu_count()} cores"
+
+
+def _llvm(tool: str) -> str:
+    for name in (tool, f"{tool}-14"):
+        if path := shutil.which(name):
+            return path
+    raise SystemExit(f"{tool} is not installed")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("run", "coverage", "minimise", "ledger"))
+    parser.add_argument("targets", nargs="*", help="all if none is named")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "fuzz")
+    parser.add_argument("--state", type=Path, default=ROOT / "build" / "campaign")
+    parser.add_argument("--minutes", type=float, default=10, help="for each target")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz")
+    arguments = parser.parse_intermixed_args()
+    arguments.state.mkdir(parents=True, exist_ok=True)
+    targets = arguments.targets or [*CXX_TARGETS, READERS]
+    if arguments.action == "run":
+        codes = [
+            run(target, arguments.build, arguments.state, arguments.minutes) for target in targets
+        ]
+        return max(map(abs, codes))
+    if arguments.action == "coverage":
+        print(json.dumps(coverage(arguments.build, arguments.state)["layers"], indent=1))
+    elif arguments.action == "minimise":
+        for target in arguments.targets or CXX_TARGETS:
+            minimise(target, arguments.build, arguments.state)
+    else:
+        ledger(arguments.state, FUZZ / "findings.md", arguments.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

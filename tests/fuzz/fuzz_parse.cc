@@ -1,0 +1,16 @@
+// libFuzzer target: what the parser takes and what it promises. No tile is decoded, so that it runs
+// often.
+#include "fuzz/checks.h"
+#include "fuzz/mutator.h"
+#include "fuzz/target.h"
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  // Mostly bytes alone: they are cheap, and the parser judges each of them.
+  if (seed % 16 == 0) return l3::fuzz::MutateFile(data, size, max_size, seed / 16);
+  const size_t mutated = LLVMFuzzerMutate(data, size, max_size);
+  if (seed % 16 < 14) l3::fuzz::Repair(data, mutated);
+  return mutated;
+}
+
+std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) { return CheckParse(data, size); }
