@@ -14,25 +14,26 @@
 #include "cpu/cpu_decoder.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
+#include "format/partial_file.h"
 
 namespace py = pybind11;
 
 namespace l3 {
 namespace {
 
-// L3Error, a ValueError with `.status`. Lives as long as the interpreter.
+// l3dali.L3Error, a ValueError with `.status`. Lives as long as the interpreter.
 PyObject* l3_error = nullptr;
 
-[[noreturn]] void ThrowL3Error(Status status, const std::string& context) {
-  const std::string message = context + StatusMessage(status) + " (" + StatusName(status) + ")";
-  py::object error = py::reinterpret_borrow<py::object>(l3_error)(message);
-  error.attr("status") = StatusName(status);
+[[noreturn]] void ThrowL3Error(Status status, const std::string& reason) {
+  const std::string message = reason + " (" + StatusName(status) + ")";
+  const py::object error =
+      py::reinterpret_borrow<py::object>(l3_error)(message, StatusName(status));
   PyErr_SetObject(l3_error, error.ptr());
   throw py::error_already_set();
 }
 
 void Require(Status status, const std::string& context = "") {
-  if (status != Status::kOk) ThrowL3Error(status, context);
+  if (status != Status::kOk) ThrowL3Error(status, context + StatusMessage(status));
 }
 
 // The bytes of a contiguous buffer. Holds it while it lives.
@@ -54,6 +55,22 @@ class BufferBytes {
   Py_buffer view_;
 };
 
+// What ParseHead() or ParseImage() said of data that is shorter or other than it should be.
+void RequireParsed(Status status, const BufferBytes& bytes, const ImageView& view) {
+  std::string context;
+  ImageInfo info;
+  if (status == Status::kTruncated && view.payloads_bytes != 0) {
+    context = "the file has " + std::to_string(FileBytes(view)) + " bytes";
+  } else if (status == Status::kTruncated &&
+             ParseHeader(bytes.data(), bytes.size(), &info) == Status::kOk) {
+    context = "header, chunks and index have " + std::to_string(CheckedBytes(info)) + " bytes";
+  } else if (status == Status::kTruncated) {
+    context = "the header has " + std::to_string(kHeaderBytes) + " bytes";
+  }
+  if (!context.empty()) context += ", here are " + std::to_string(bytes.size()) + ": ";
+  Require(status, context);
+}
+
 Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   if (!chunk) return {};
   char* data = nullptr;
@@ -64,7 +81,7 @@ Bytes ToBytes(const std::optional<py::bytes>& chunk) {
 
 uint32_t TileSideLog2(uint32_t side) {
   if (side == 0 || (side & (side - 1)) != 0) {
-    ThrowL3Error(Status::kInvalidArgument, "tile sides are powers of two: ");
+    ThrowL3Error(Status::kInvalidArgument, "tile sides are powers of two");
   }
   return BitLength(side) - 1;
 }
@@ -80,11 +97,11 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   }
   for (py::ssize_t i = 0; i < 3; ++i) {
     if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
-      ThrowL3Error(Status::kInvalidArgument, "image size: ");
+      ThrowL3Error(Status::kInvalidArgument, "image size");
     }
   }
-  if (mode != "packed" && mode != "rans") ThrowL3Error(Status::kInvalidArgument, "mode: ");
-  if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort: ");
+  if (mode != "packed" && mode != "rans") ThrowL3Error(Status::kInvalidArgument, "mode");
+  if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
   pixels.height_px = static_cast<uint32_t>(image.shape(0));
@@ -116,11 +133,17 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   return py::bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
 }
 
-py::array Decode(const py::buffer& data, unsigned threads) {
+py::array Decode(const py::buffer& data, unsigned threads, uint64_t max_pixels) {
   const BufferBytes bytes(data);
   ImageView view;
-  Require(ParseImage(bytes.data(), bytes.size(), &view));
+  RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view);
   const ImageInfo& info = view.info;
+  if (uint64_t{info.width_px} * info.height_px > max_pixels) {
+    ThrowL3Error(Status::kOutputTooSmall,
+                 std::to_string(info.width_px) + " x " + std::to_string(info.height_px) +
+                     " pixels are more than the limit of " + std::to_string(max_pixels) +
+                     "; max_pixels, in the command --max-pixels, raises it");
+  }
   const std::vector<py::ssize_t> shape = {info.height_px, info.width_px, info.channels};
   py::array image(info.sample_bits == 8 ? py::dtype::of<uint8_t>() : py::dtype::of<uint16_t>(),
                   shape);
@@ -136,7 +159,9 @@ py::array Decode(const py::buffer& data, unsigned threads) {
 }
 
 // Decodes and drops the pixels; the first problem is raised.
-void Verify(const py::buffer& data, unsigned threads) { Decode(data, threads); }
+void Verify(const py::buffer& data, unsigned threads, uint64_t max_pixels) {
+  Decode(data, threads, max_pixels);
+}
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
@@ -154,10 +179,13 @@ py::dict CountCodings(const ImageView& view) {
   return codings;
 }
 
+// Of a whole file, or of one that ends anywhere behind its index.
 py::dict Info(const py::buffer& data) {
   const BufferBytes bytes(data);
   ImageView view;
-  Require(ParseImage(bytes.data(), bytes.size(), &view));
+  RequireParsed(ParseHead(bytes.data(), bytes.size(), &view), bytes, view);
+  const bool is_whole = bytes.size() >= FileBytes(view);
+  if (is_whole) Require(ParseImage(bytes.data(), bytes.size(), &view));
   const ImageInfo& info = view.info;
   py::dict chunks;
   constexpr std::pair<const char*, uint32_t> kChunks[] = {
@@ -180,9 +208,9 @@ py::dict Info(const py::buffer& data) {
   result["labels"] = info.meaning == Meaning::kLabels;
   result["tile_count"] = info.tile_count();
   result["value_count"] = view.value_count;
-  result["bytes"] = bytes.size();
+  result["bytes"] = FileBytes(view);
   result["raw_bytes"] = info.image_bytes();
-  result["codings"] = CountCodings(view);
+  result["codings"] = is_whole ? py::object(CountCodings(view)) : py::none();
   result["chunks"] = chunks;
   return result;
 }
@@ -192,20 +220,15 @@ py::dict Info(const py::buffer& data) {
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
-  py::dict attributes;
-  attributes["__module__"] = "l3dali";
-  attributes["__doc__"] =
-      "Data that is no valid L3 image, or an image L3 cannot hold.\n\n"
-      "`status` is the name of the reason, as docs/format.md lists them.";
-  attributes["status"] = "kInvalidArgument";
-  l3::l3_error = PyErr_NewException("l3dali.L3Error", PyExc_ValueError, attributes.ptr());
-  if (l3::l3_error == nullptr) throw py::error_already_set();
-  m.add_object("L3Error", py::reinterpret_borrow<py::object>(l3::l3_error));
+  const py::object error = py::module_::import("l3dali.errors").attr("L3Error");
+  l3::l3_error = py::object(error).release().ptr();
 
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
         py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
         py::arg("palette"));
-  m.def("decode", &l3::Decode, py::arg("data"), py::kw_only(), py::arg("threads"));
+  m.def("decode", &l3::Decode, py::arg("data"), py::kw_only(), py::arg("threads"),
+        py::arg("max_pixels"));
   m.def("info", &l3::Info, py::arg("data"));
-  m.def("verify", &l3::Verify, py::arg("data"), py::kw_only(), py::arg("threads"));
+  m.def("verify", &l3::Verify, py::arg("data"), py::kw_only(), py::arg("threads"),
+        py::arg("max_pixels"));
 }

@@ -223,6 +223,7 @@ def test_info() -> None:
     info = l3dali.info(data)
     assert (info.width, info.height, info.channels, info.bit_depth) == (100, 50, 1, 16)
     assert (info.tile_width, info.tile_height, info.tile_count) == (32, 16, 16)
+    assert info.codings is not None
     assert sum(info.codings.values()) == info.tile_count
     assert (info.encoded_bytes, info.raw_bytes) == (len(data), image.nbytes)
     assert info.used_bits == 4

@@ -504,8 +504,8 @@ def test_damaged_files_earn_no_more_than_sound_ones(device: str) -> None:
         index=list(range(1, columns * rows + 1)),
     )  # fmt: skip
     head = stream.to_bytes()
-    whole = len(head) + 16 * columns * rows
-    for size, shape in ((len(head) + 90, (1, 1, 1)), (whole - 1, (256 * rows, 256 * columns, 1))):
+    least = 36 + 20 * columns * rows  # docs/format.md 7
+    for size, shape in ((least - 1, (1, 1, 1)), (least, (256 * rows, 256 * columns, 1))):
         data = head + bytes(size - len(head))
         (image,) = decode([as_sample(data)], device, on_error="zero")
         assert image.shape == shape, size

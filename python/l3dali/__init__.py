@@ -4,8 +4,8 @@
 """
 
 from l3dali import _build_info
-from l3dali._native import L3Error
 from l3dali.codec import MODES, Info, Mode, decode, encode, info, verify
+from l3dali.errors import L3Error
 from l3dali.files import imread, imwrite
 from l3dali.image_headers import ImageError
 from l3dali.transcoding import transcode

@@ -1,22 +1,7 @@
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import numpy.typing as npt
 from typing_extensions import Buffer
-
-StatusName = Literal[
-    "kTruncated",
-    "kBadMagic",
-    "kUnsupportedVersion",
-    "kUnsupportedFeature",
-    "kCorruptHeader",
-    "kCorruptTile",
-    "kChecksumMismatch",
-    "kOutputTooSmall",
-    "kInvalidArgument",
-]
-
-class L3Error(ValueError):
-    status: StatusName
 
 class InfoDict(TypedDict):
     width: int
@@ -32,7 +17,7 @@ class InfoDict(TypedDict):
     value_count: int
     bytes: int
     raw_bytes: int
-    codings: dict[str, int]
+    codings: dict[str, int] | None
     chunks: dict[str, Any]  # bytes, a name that the field above takes
 
 def encode(
@@ -47,6 +32,6 @@ def encode(
     exif: bytes | None,
     palette: bytes | None,
 ) -> bytes: ...
-def decode(data: Buffer, *, threads: int) -> npt.NDArray[Any]: ...
+def decode(data: Buffer, *, threads: int, max_pixels: int) -> npt.NDArray[Any]: ...
 def info(data: Buffer) -> InfoDict: ...
-def verify(data: Buffer, *, threads: int) -> None: ...
+def verify(data: Buffer, *, threads: int, max_pixels: int) -> None: ...

@@ -43,6 +43,7 @@ EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 MAX_PIXELS = 2**31
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
+MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
@@ -78,8 +79,8 @@ class Info:
     tile_width: int
     tile_height: int
     tile_count: int
-    codings: Mapping[str, int] = field(hash=False)  # tiles of each coding
-    encoded_bytes: int
+    codings: Mapping[str, int] | None = field(hash=False)  # tiles of each; None without payloads
+    encoded_bytes: int  # of the whole file
     raw_bytes: int
     icc: bytes | None
     exif: bytes | None
@@ -102,7 +103,9 @@ def encode(
 
     Args:
         image: uint8 or uint16 of shape (H, W) or (H, W, C) with 1 to 4 channels: gray; gray, alpha;
-            red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask.
+            red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask. It
+            must not change during the call: the file of one that does may not decode, and nothing
+            says so.
         mode: how tiles are coded; one of `MODES`.
         effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
             and 7 to 9; in the packed mode all do.
@@ -138,27 +141,36 @@ def encode(
     )
 
 
-def decode(data: Buffer, *, threads: int = 1) -> Image:
+def decode(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Image:
     """Decodes an L3 image: (H, W) for one channel, else (H, W, C); uint8 or uint16.
 
     Args:
         data: the bytes of an L3 file; they must not change during the call.
         threads: how many to use, up to 1024; 0 for all of the machine.
+        max_pixels: refuse images of more, before memory is taken for them: 20 bytes of a file can
+            claim 65,536 pixels. None: up to the 2^31 of the format.
 
     Raises:
-        L3Error: the data is damaged or not an L3 file; `.status` says how.
+        L3Error: the data is damaged, not an L3 file, or too large; `.status` says how.
     """
-    image = _native.decode(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
+    image = _native.decode(
+        _contiguous(data),
+        threads=_checked_number("threads", threads, THREADS),
+        max_pixels=_checked_max_pixels(max_pixels),
+    )
     return image[:, :, 0] if image.shape[2] == 1 else image
 
 
 def info(data: Buffer) -> Info:
     """Reads what an L3 file says about itself, without decoding tiles.
 
-    The data must not change during the call.
+    The data must not change during the call. Header, chunks and index are enough of a file: they
+    come first, and an error says how many bytes they have. Of such a beginning `codings`, which
+    payloads tell, is None; whether it is damaged is judged all the same.
 
     Raises:
-        L3Error: header, chunks or index are damaged, or the data is not an L3 file.
+        L3Error: header, chunks or index are damaged or not all there, the data is not an L3 file,
+            or it is longer than one.
     """
     fields = _native.info(_contiguous(data))
     chunks = fields["chunks"]
@@ -183,15 +195,20 @@ def info(data: Buffer) -> Info:
     )
 
 
-def verify(data: Buffer, *, threads: int = 1) -> None:
+def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
     """Checks every part of an L3 file, tiles included.
 
-    The data must not change during the call.
+    The data must not change during the call. Takes the memory of a `decode`, whose arguments
+    these are.
 
     Raises:
         L3Error: the first problem found.
     """
-    _native.verify(_contiguous(data), threads=_checked_number("threads", threads, THREADS))
+    _native.verify(
+        _contiguous(data),
+        threads=_checked_number("threads", threads, THREADS),
+        max_pixels=_checked_max_pixels(max_pixels),
+    )
 
 
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
@@ -262,6 +279,10 @@ def _checked_number(name: str, value: int, allowed: range) -> int:
     if number not in allowed:
         raise ValueError(f"{name} is {allowed[0]} to {allowed[-1]}, not {number}")
     return number
+
+
+def _checked_max_pixels(value: int | None) -> int:
+    return MAX_PIXELS if value is None else _checked_number("max_pixels", value, MAX_PIXELS_RANGE)
 
 
 def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from l3dali import codec
+from l3dali.console import printable
+from l3dali.errors import L3Error
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,7 +48,13 @@ Source: TypeAlias = "str | os.PathLike[str] | Readable | Openable"
 Target: TypeAlias = "str | os.PathLike[str] | Writable | Openable"
 
 
-def imread(file: Source, *, threads: int = 1, orient: bool = False) -> codec.Image:
+def imread(
+    file: Source,
+    *,
+    threads: int = 1,
+    orient: bool = False,
+    max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
+) -> codec.Image:
     """Decodes an L3 file: (H, W) for one channel, else (H, W, C); uint8 or uint16.
 
     Args:
@@ -55,14 +63,20 @@ def imread(file: Source, *, threads: int = 1, orient: bool = False) -> codec.Ima
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation asks. A damaged EXIF block asks for nothing,
             as in the DALI operators.
+        max_pixels: as in `decode`.
 
     Raises:
-        L3Error: the data is damaged or not an L3 file; `.status` says how.
+        L3Error: the data is damaged, not an L3 file, or too large; `.status` says how, and the
+            message names the file.
         OSError: the file cannot be read.
         TypeError: `file` is none of these.
     """
     data = _read(file)
-    pixels = codec.decode(data, threads=threads)
+    try:
+        pixels = codec.decode(data, threads=threads, max_pixels=max_pixels)
+    except L3Error as error:
+        name = _name(file)
+        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
     if orient:
         from l3dali.geometry import upright
 
@@ -88,6 +102,13 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
         ValueError: `encode` refuses the image or an option.
     """
     _write(file, codec.encode(image, **options))
+
+
+def _name(file: Any) -> str:
+    """The name of a file for people, empty if it has none."""
+    if not isinstance(file, (str, os.PathLike)):
+        file = getattr(file, "name", None) or getattr(file, "path", None) or ""
+    return printable(os.fspath(file)) if isinstance(file, (str, os.PathLike)) else ""
 
 
 # What has methods of its own is asked by them: the path of a remote file leads nowhere here.

@@ -2,6 +2,7 @@
 
 #include "format/byte_reader.h"
 #include "format/crc32c.h"
+#include "format/partial_file.h"
 
 namespace l3 {
 namespace {
@@ -152,7 +153,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   return valid ? Status::kOk : Status::kCorruptHeader;
 }
 
-Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
+Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
   *view = ImageView{};
   Status status = ParseHeader(data, size, &view->info);
   if (status != Status::kOk) return status;
@@ -160,7 +161,7 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   const ImageInfo& info = view->info;
   const uint64_t tile_count = info.tile_count();
   const uint64_t checked_bytes = info.chunks_bytes + 4 * tile_count;
-  const uint64_t checked_end = kHeaderBytes + checked_bytes + 4;
+  const uint64_t checked_end = CheckedBytes(info);
   if (size < checked_end) return Status::kTruncated;
   view->chunks = data + kHeaderBytes;
   view->tile_index = view->chunks + info.chunks_bytes;
@@ -185,11 +186,16 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
     begin = end;
   }
   view->payloads_bytes = uint64_t{begin} * kPayloadAlignment;
+  return Status::kOk;
+}
 
-  const uint64_t payloads_offset = CeilDiv(checked_end, kPayloadAlignment) * kPayloadAlignment;
-  const uint64_t file_end = payloads_offset + view->payloads_bytes;
+Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
+  const Status status = ParseHead(data, size, view);
+  if (status != Status::kOk) return status;
+  const uint64_t file_end = FileBytes(*view);
+  const uint64_t payloads_offset = file_end - view->payloads_bytes;
   if (size < file_end) return Status::kTruncated;
-  for (uint64_t i = checked_end; i < payloads_offset; ++i) {
+  for (uint64_t i = CheckedBytes(view->info); i < payloads_offset; ++i) {
     if (data[i] != 0) return Status::kCorruptHeader;
   }
   if (size > file_end) return Status::kCorruptHeader;

@@ -13,7 +13,7 @@
 #include "dali/pipeline/operator/common.h"
 #include "dali/pipeline/operator/operator.h"
 #include "format/image_view.h"
-#include "format/limits.h"
+#include "format/partial_file.h"
 #include "op/decode_job.h"
 #include "op/failures.h"
 #include "plan/orientation.h"

@@ -9,6 +9,7 @@ from l3dali import codec
 from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_output_options, new_command
 from l3dali.cli.files import keeps, read_file, write_file
+from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import Done, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
@@ -45,6 +46,7 @@ def add_command(commands: Commands) -> None:
         choices=[suffix[1:] for suffix in WRITERS],
         help="default: as OUT's suffix says, else png",
     )
+    add_max_pixels_option(command)
 
 
 def _decode(options: argparse.Namespace) -> int:
@@ -58,7 +60,7 @@ def _decode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path, found.pipes)
         info = codec.info(data)
-        pixels = codec.decode(data, threads=threads)
+        pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
         picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
         written = write_picture(picture, suffix)
         like = path if options.preserve and path not in found.pipes else None

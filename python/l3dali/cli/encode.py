@@ -108,7 +108,8 @@ def _encode(options: argparse.Namespace) -> int:
                 tile=options.tile,
             )
             if options.verify:
-                compare(codec.decode(encoded, threads=threads), picture.pixels)
+                decoded = codec.decode(encoded, threads=threads, max_pixels=None)
+                compare(decoded, picture.pixels)
             raw_bytes = picture.pixels.nbytes
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], encoded, like)

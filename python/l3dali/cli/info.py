@@ -42,7 +42,7 @@ def _info(options: argparse.Namespace) -> int:
     entries = []
     for file in found.files:
         try:
-            info = codec.info(read_file(file.path, found.pipes))
+            info = _info_of(read_file(file.path, found.pipes))
         except (OSError, ValueError) as error:
             report.failures.append(failure_of(file.path, error))
             continue
@@ -55,6 +55,17 @@ def _info(options: argparse.Namespace) -> int:
     return finish(report, found, options)
 
 
+def _info_of(data: bytes) -> codec.Info:
+    """What a file says, if it is all there."""
+    info = codec.info(data)
+    if info.codings is None:
+        raise ValueError(
+            f"the file has {info.encoded_bytes} bytes, here are {len(data)}: "
+            "the data ends too early (kTruncated)"
+        )
+    return info
+
+
 def _json_fields(info: codec.Info) -> dict[str, object]:
     fields = asdict(info)
     for name in ("icc", "exif", "palette"):
@@ -65,7 +76,7 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
 def _info_text(path: Path, info: codec.Info) -> str:
     bits = f"{info.bit_depth} bits, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""
-    codings = ", ".join(f"{count} {name}" for name, count in info.codings.items() if count)
+    codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
     chunks = {"ICC": info.icc, "EXIF": info.exif, "palette": info.palette}
     kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)

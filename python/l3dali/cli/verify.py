@@ -58,13 +58,14 @@ def _verify(options: argparse.Namespace) -> int:
         data = read_file(path, found.pipes)
         info = codec.info(data)
         if sources is None:
-            codec.verify(data, threads=threads)
+            codec.verify(data, threads=threads, max_pixels=options.max_pixels)
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
             source = read_file(sources[path], sources.values())
             with reader.read(source, labels=info.labels) as picture:
-                compare(codec.decode(data, threads=threads), picture.pixels)
+                decoded = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
+                compare(decoded, picture.pixels)
             if picture.palette != info.palette:
                 raise ValueError("the palette differs from the source's")
         return Done(info.raw_bytes, len(data), 0)
