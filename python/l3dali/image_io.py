@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import tifffile
 
     from l3dali.codec import Image
-    from l3dali.image_headers import Format
+    from l3dali.image_headers import Format, Header
 
 __all__ = [
     "READ_SUFFIXES",
@@ -82,6 +82,7 @@ def read_picture(
     orient: bool = False,
     max_side: int | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
+    header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
 
@@ -96,6 +97,7 @@ def read_picture(
         max_side: make larger images smaller, to that many pixels on the longer side. Colours are
             antialiased; labels and palette entries are taken from the nearest pixel.
         max_pixels: refuse images of more, before anything is decoded.
+        header: what `read_header` has given for the file; None reads it here.
 
     Raises:
         ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
@@ -106,7 +108,7 @@ def read_picture(
         raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
     if max_side is not None and operator.index(max_side) < 1:
         raise ValueError(f"max_side is at least 1, not {max_side}")
-    header = read_header(data)
+    header = header or read_header(data)
     if header.width * header.height > max_pixels:
         raise ImageError(
             f"{header.width} x {header.height} pixels are more than the limit of {max_pixels}; "

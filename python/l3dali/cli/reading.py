@@ -96,6 +96,7 @@ class PictureReader:
                 orient=self._options.orient,
                 max_side=self._options.max_side,
                 max_pixels=self._options.max_pixels,
+                header=header,
             )
             yield picture
         with self._lock:
