@@ -268,7 +268,7 @@ def test_verify_option_keeps_wrong_pixels_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_png(tmp_path / "photo.png")
-    monkeypatch.setattr(codec, "decode", lambda data, threads: image(9))
+    monkeypatch.setattr(codec, "decode", lambda data, **options: image(9))
     assert main(["encode", str(path), "--verify"]) == 2
     assert "pixels differ" in capsys.readouterr().err
     assert files_below(tmp_path) == {"photo.png"}
