@@ -38,7 +38,7 @@ class Row:
         mode: of the encoder, or `png`.
         source_bytes: its size.
         source_stamp: its modification time or tag, as its folder has it.
-        source_hash: BLAKE2b of its bytes, 20 bytes in hexadecimal.
+        source_hash: SHA-256 of its bytes, in hexadecimal.
         result: the name below DEST.
         index: the name of the DALI index.
         result_bytes: its size.

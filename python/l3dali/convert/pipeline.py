@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10 has two
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -150,7 +151,7 @@ class ImagePool:
             try:
                 results = future.result(timeout=0.5)
                 break
-            except TimeoutError:
+            except FutureTimeoutError:
                 if self._is_stopped():
                     raise Stopped from None
         for entry, outcomes in zip(batch, results, strict=True):
