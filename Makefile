@@ -65,6 +65,7 @@ test-integrations: $(INTEGRATIONS)/installed  ## run the tests beside PyTorch, R
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
+	$(SANITIZE)/l3_replay --change 60 tests/golden
 	$(SANITIZE)/l3_replay --encode 100
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \

@@ -19,6 +19,8 @@ constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
+// Images with fewer columns, or rows, than a tile has at least.
+constexpr uint32_t kNarrowPixels = 1u << kMinTileWidthLog2;
 // Tiles of up to so many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Of stored tiles in images that do not shrink: big enough that tile headers
@@ -327,8 +329,11 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.sample_bits = static_cast<uint8_t>(pixels.sample_bits);
   const bool packed = options.mode == EncodeMode::kPacked;
   const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
-  const uint32_t width_log2 = packed ? kPackedTileWidthLog2 : rans_log2;
-  const uint32_t height_log2 = packed ? kPackedTileHeightLog2 : rans_log2;
+  // Where one side of tiles is short, the other is long, for as many samples a tile.
+  const uint32_t tall_log2 = pixels.width_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
+  const uint32_t wide_log2 = pixels.height_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
+  const uint32_t width_log2 = packed ? kPackedTileWidthLog2 : wide_log2;
+  const uint32_t height_log2 = packed ? kPackedTileHeightLog2 : tall_log2;
   info.tile_width_log2 =
       static_cast<uint8_t>(options.tile_width_log2 != 0 ? options.tile_width_log2 : width_log2);
   info.tile_height_log2 =

@@ -169,9 +169,13 @@ py::dict CountCodings(const ImageView& view) {
   constexpr size_t kCodings = std::size(kNames);
   size_t counts[kCodings] = {};
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
-    const uint8_t coding = view.payloads[view.PayloadBegin(tile) + 4];
-    Require(coding < kCodings ? Status::kOk : Status::kUnsupportedFeature,
-            "tile " + std::to_string(tile) + ": ");
+    uint64_t begin;
+    uint32_t bytes;
+    const bool found = view.FindPayload(tile, &begin, &bytes);
+    const uint32_t coding = found ? Once(view.payloads[begin + 4]) : 0;
+    const std::string context = "tile " + std::to_string(tile) + ": ";
+    Require(found ? Status::kOk : Status::kCorruptHeader, context);
+    Require(coding < kCodings ? Status::kOk : Status::kUnsupportedFeature, context);
     ++counts[coding];
   }
   py::dict codings;

@@ -9,6 +9,9 @@
 namespace l3 {
 namespace {
 
+// A kernel takes as long for a lane as for all of them.
+constexpr uint32_t kMaxFewLanes = 4;
+
 // About what a channel costs with tables of its own.
 uint64_t ChannelCost(const RansCounts& counts, uint32_t channels, uint32_t position,
                      uint32_t sets) {
@@ -85,7 +88,8 @@ RansTile::RansTile(const RansPlan& plan_in, const RansSamples& samples)
       used_bits(samples.used_bits()) {
   for (uint32_t p = 0; p < kMaxChannels; ++p) base[p] = samples.base(p);
   const RansSchedule schedule = GetRansSchedule(width_px, height_px);
-  const size_t places = size_t{schedule.steps} * channels * kRansLanes;
+  lanes = std::min(schedule.lanes, height_px);
+  const size_t places = size_t{schedule.steps} * channels * lanes;
   folded.resize(places);
   level.resize(places, static_cast<uint8_t>(RansSymbols::kIdleLevel));
   // A band is the rows that the lanes decode together; in it, wave and step run
@@ -100,16 +104,62 @@ RansTile::RansTile(const RansPlan& plan_in, const RansSamples& samples)
       wave.first_row = std::max(wave.first_row, first_row);
       if (wave.first_row >= end_row) continue;
       const uint32_t lane = wave.first_row - first_row;
-      const size_t begin = (size_t{band} * schedule.period + step) * channels * kRansLanes + lane;
+      const size_t begin = (size_t{band} * schedule.period + step) * channels * lanes + lane;
       for (uint32_t p = 0; p < channels; ++p) {
         std::copy_n(samples.folded(p, wave), end_row - wave.first_row,
-                    folded.data() + begin + p * kRansLanes);
+                    folded.data() + begin + p * lanes);
         std::copy_n(samples.levels(p, wave), end_row - wave.first_row,
-                    level.data() + begin + p * kRansLanes);
+                    level.data() + begin + p * lanes);
       }
     }
   }
 }
+
+uint64_t RansTile::MemoryBytes(uint32_t width_px, uint32_t height_px, uint32_t channels) {
+  const RansSchedule schedule = GetRansSchedule(width_px, height_px);
+  const uint64_t places = uint64_t{schedule.steps} * channels * std::min(schedule.lanes, height_px);
+  constexpr uint64_t kBlockBytes = 32;  // of the allocator, for each vector
+  return sizeof(RansTile) + 2 * kBlockBytes + places * (sizeof(uint16_t) + sizeof(uint8_t));
+}
+
+namespace {
+
+// RansKernels::encode for `lanes` lanes, one after the other: for tiles that have few.
+uint8_t* EncodeFewLanes(const uint32_t* entry, const uint16_t* folded, const uint8_t* level,
+                        uint32_t lanes, bool long_raw, uint32_t* state, uint8_t* pos) {
+  uint32_t symbol[kMaxFewLanes];
+  uint32_t raw_bits[kMaxFewLanes];
+  const auto drop = [&](uint32_t lane) {
+    pos -= 2;
+    StoreU16(pos, state[lane]);
+    state[lane] >>= 16;
+  };
+  const auto push_raw = [&](uint32_t lane) {
+    state[lane] = state[lane] << raw_bits[lane] | (folded[lane] & ((1u << raw_bits[lane]) - 1));
+    raw_bits[lane] = 0;
+  };
+  for (uint32_t lane = lanes; lane-- > 0;) {
+    const uint32_t token = RansTokenOf(folded[lane]);
+    symbol[lane] = entry[level[lane] * kRansTokens + token];
+    raw_bits[lane] = GetRansToken(token).raw_bits;
+    if (long_raw && uint64_t{state[lane]} << raw_bits[lane] >> 32 != 0) drop(lane);
+  }
+  for (uint32_t lane = lanes; lane-- > 0 && long_raw;) push_raw(lane);
+  for (uint32_t lane = lanes; lane-- > 0;) {
+    const uint32_t frequency = symbol[lane] & 0xFFFF;
+    if (state[lane] >> (32 - kRansScaleBits - raw_bits[lane]) >= frequency) drop(lane);
+  }
+  for (uint32_t lane = lanes; lane-- > 0;) {
+    if (!long_raw) push_raw(lane);
+    // Not 0, unless somebody has changed the pixels since they were counted.
+    const uint32_t frequency = std::max(symbol[lane] & 0xFFFF, 1u);
+    state[lane] = (state[lane] / frequency << kRansScaleBits) + state[lane] % frequency +
+                  (symbol[lane] >> 16);
+  }
+  return pos;
+}
+
+}  // namespace
 
 void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
                        std::vector<uint8_t>* out) {
@@ -123,11 +173,27 @@ void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
   alignas(64) uint32_t state[kRansLanes];
   std::fill_n(state, kRansLanes, kRansStateBegin);
   uint32_t position = tile.channels;
+  // Where there are fewer lanes than a kernel works on.
+  uint16_t wide_folded[kRansLanes] = {};
+  uint8_t wide_level[kRansLanes];
+  std::fill_n(wide_level, kRansLanes, static_cast<uint8_t>(RansSymbols::kIdleLevel));
   for (size_t place = tile.folded.size(); place > 0;) {
-    place -= kRansLanes;
+    place -= tile.lanes;
     position = (position == 0 ? tile.channels : position) - 1;
-    begin = kernels.encode(symbols.entry[position], tile.folded.data() + place,
-                           tile.level.data() + place, long_raw, state, begin);
+    const uint32_t* entry = symbols.entry[position];
+    const uint16_t* folded = tile.folded.data() + place;
+    const uint8_t* level = tile.level.data() + place;
+    if (tile.lanes <= kMaxFewLanes) {
+      begin = EncodeFewLanes(entry, folded, level, tile.lanes, long_raw, state, begin);
+      continue;
+    }
+    if (tile.lanes < kRansLanes) {
+      std::copy_n(folded, tile.lanes, wide_folded);
+      std::copy_n(level, tile.lanes, wide_level);
+      folded = wide_folded;
+      level = wide_level;
+    }
+    begin = kernels.encode(entry, folded, level, long_raw, state, begin);
   }
 
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(TileCoding::kRans)};
@@ -144,11 +210,9 @@ void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
                   coefficients + RansTapCount(GetRansRole(tile.channels, p)));
     }
   }
-  const uint32_t lanes =
-      std::min(GetRansSchedule(tile.width_px, tile.height_px).lanes, tile.height_px);
   const size_t states = out->size();
-  out->resize(states + 4 * lanes);
-  for (uint32_t lane = 0; lane < lanes; ++lane) {
+  out->resize(states + 4 * tile.lanes);
+  for (uint32_t lane = 0; lane < tile.lanes; ++lane) {
     StoreU32(out->data() + states + 4 * lane, state[lane]);
   }
   out->insert(out->end(), begin, words_end);

@@ -24,14 +24,18 @@ struct RansTile {
   // `samples` are modelled by the plan.
   RansTile(const RansPlan& plan, const RansSamples& samples);
 
+  // What a tile of this size takes in memory, about.
+  static uint64_t MemoryBytes(uint32_t width_px, uint32_t height_px, uint32_t channels);
+
   RansPlan plan;
   uint32_t width_px;
   uint32_t height_px;
   uint32_t channels;
   uint32_t used_bits;
   uint16_t base[kMaxChannels];
-  // kRansLanes of each position of each step, in the order of coding. Idle lanes
-  // have RansSymbols::kIdleLevel.
+  uint32_t lanes;  // that have rows
+  // `lanes` of each position of each step, in the order of coding. Idle ones have
+  // RansSymbols::kIdleLevel.
   std::vector<uint16_t> folded;
   std::vector<uint8_t> level;
 };

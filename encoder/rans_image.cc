@@ -17,11 +17,23 @@ namespace {
 constexpr uint8_t kGradientWeights[] = {6, 20};
 // Images of up to so many samples may do with the built-in model.
 constexpr uint64_t kMaxSmallSamples = 1u << 17;
-// Images of up to so many bytes keep their tiles as modelled, at up to four times that.
-constexpr uint64_t kMaxKeptBytes = 1u << 26;
+// Tiles are kept as modelled if all of them together take no more: those of photographs of up to
+// some 70 MB.
+constexpr uint64_t kMaxKeptBytes = 1u << 28;
 
 bool IsSmall(const ImageInfo& info) {
   return uint64_t{info.width_px} * info.height_px * info.channels <= kMaxSmallSamples;
+}
+
+// What the modelled tiles of an image take.
+uint64_t KeptBytes(const ImageInfo& info) {
+  const uint32_t tiles = info.tile_count();
+  uint64_t bytes = 0;
+  for (uint32_t tile = 0; tile < tiles && bytes <= kMaxKeptBytes; ++tile) {
+    const TileRect rect = GetTileRect(info, tile);
+    bytes += RansTile::MemoryBytes(rect.width_px, rect.height_px, info.channels);
+  }
+  return bytes;
 }
 
 // Working memory of one thread.
@@ -106,7 +118,7 @@ void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& lo
                      RansCounts* counts) {
   const uint32_t tiles = info.tile_count();
   plans_.resize(tiles);
-  if (info.image_bytes() <= kMaxKeptBytes) tiles_.resize(tiles);
+  if (KeptBytes(info) <= kMaxKeptBytes) tiles_.resize(tiles);
   std::mutex mutex;
   VisitTiles(
       tiles, threads, load, [](uint64_t i) { return static_cast<uint32_t>(i); },

@@ -106,6 +106,38 @@ def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Ou
     return Outcome(status, tile.value) if status != "kOk" else Outcome("kOk", None, output)
 
 
+def decode_changing(
+    engine: str, data: bytes, changed: bytes, *, step: int, seed: int = 0
+) -> Outcome:
+    """Decodes `data`, which becomes `changed`, as l3_test_decode_changing of testing.h says.
+
+    `engine` may be "encoded_cache" too.
+    """
+    info = _Info()
+    if _status(_library().l3_test_parse(data, len(data), byref(info))) != "kOk":
+        raise AssertionError("a file that changes must be sound before")
+    output = np.full(info.image_bytes, GAP, np.uint8)
+    tile = c_uint32(0xFFFFFFFF)
+    status = _status(
+        _library().l3_test_decode_changing(
+            [*ENGINES, "encoded_cache"].index(engine),
+            data,
+            changed,
+            len(data),
+            step,
+            seed,
+            None,
+            output.ctypes.data_as(POINTER(c_uint8)),
+            output.size,
+            byref(tile),
+        )
+    )
+    if status != "kOk":
+        return Outcome(status, tile.value)
+    samples = output.view(f"<u{info.sample_bits // 8}")
+    return Outcome(status, None, samples.reshape(info.height_px, info.width_px, info.channels))
+
+
 def uploaded_bytes(data: bytes, plan: Plan) -> int:
     """What the CUDA engine uploads to decode by `plan`."""
     return int(_library().l3_test_uploaded_bytes(data, len(data), byref(_Plan.of(plan))))
@@ -286,6 +318,15 @@ def _library() -> ctypes.CDLL:
         "parse": [*data, POINTER(_Info)],
         "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
         "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
+        "decode_changing": [
+            c_uint32,
+            ctypes.c_char_p,
+            *data,
+            *[c_uint32] * 2,
+            POINTER(_Plan),
+            *pixels,
+            POINTER(c_uint32),
+        ],
         "uploaded_bytes": [*data, POINTER(_Plan)],
         "read_orientation": data,
         "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],

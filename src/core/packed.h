@@ -47,10 +47,11 @@ L3_HOST_DEVICE inline Status ParsePackedBody(const uint8_t* payload, uint32_t si
   for (uint32_t c = 0; c < channels; ++c) {
     const uint8_t* header = payload + kTileHeaderBytes + kChannelHeaderBytes * c;
     PackedChannel& channel = body->channel[c];
-    if (header[0] > static_cast<uint8_t>(ChannelLayout::kSparse)) return Status::kCorruptTile;
-    channel.layout = static_cast<ChannelLayout>(header[0]);
-    channel.start_width = header[1];
-    channel.base = static_cast<uint16_t>(LoadU16(header + 2));
+    const uint8_t layout = Once(header[0]);
+    if (layout > static_cast<uint8_t>(ChannelLayout::kSparse)) return Status::kCorruptTile;
+    channel.layout = static_cast<ChannelLayout>(layout);
+    channel.start_width = Once(header[1]);
+    channel.base = static_cast<uint16_t>(Once(LoadU16(header + 2)));
     const uint32_t max_start = channel.layout == ChannelLayout::kDelta ? used_bits : 0;
     if (channel.start_width > max_start || channel.base >> used_bits) return Status::kCorruptTile;
     channel.predictors_offset = pos;
@@ -98,12 +99,14 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
 
   const uint32_t flag_bytes = (groups + 7) / 8;
   if (size - *pos < flag_bytes) return Status::kCorruptTile;
-  const uint8_t* flags = payload + *pos;
+  uint32_t flags = 0;  // read once: they say how many widths and masks there are
+  for (uint32_t i = 0; i < flag_bytes; ++i) flags |= uint32_t{payload[*pos + i]} << (8 * i);
+  flags = Once(flags & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups)));
   uint32_t coded_groups = 0;
-  for (uint32_t g = 0; g < groups; ++g) coded_groups += ReadBit(flags, g);
+  for (uint32_t g = 0; g < groups; ++g) coded_groups += flags >> g & 1;
   const uint32_t width_bytes = (coded_groups + 1) / 2;
   if (size - *pos < flag_bytes + width_bytes + coded_groups) return Status::kCorruptTile;
-  const uint8_t* widths = flags + flag_bytes;
+  const uint8_t* widths = payload + *pos + flag_bytes;
   const uint8_t* masks = widths + width_bytes;
   const uint8_t* fields = masks + coded_groups;
   const uint32_t field_bytes = static_cast<uint32_t>(payload + size - fields);
@@ -111,8 +114,8 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
   uint32_t bit = 0;
   uint32_t k = 0;
   for (uint32_t g = 0; g < groups; ++g) {
-    if (!ReadBit(flags, g)) continue;
-    const uint32_t code = ReadCode4(widths, k) + 1;
+    if ((flags >> g & 1) == 0) continue;
+    const uint32_t code = Once(ReadCode4(widths, k)) + 1;
     const uint32_t width = code < used_bits ? code : used_bits;
     for (uint32_t i = 0; i < kGroupSize; ++i) {
       if (!ReadBit(masks + k, i)) continue;

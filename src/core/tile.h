@@ -43,14 +43,16 @@ struct TilePayload {
 // that work between lanes (PayloadCheck).
 L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8_t* data,
                                               uint32_t size, TilePayload* tile) {
-  if (data[4] > static_cast<uint8_t>(TileCoding::kRans)) return Status::kUnsupportedFeature;
-  if (data[5] > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
+  const uint8_t coding = Once(data[4]);
+  const uint8_t transform = Once(data[5]);
+  if (coding > static_cast<uint8_t>(TileCoding::kRans)) return Status::kUnsupportedFeature;
+  if (transform > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
     return Status::kUnsupportedFeature;
   }
   tile->data = data;
   tile->size = size;
-  tile->coding = static_cast<TileCoding>(data[4]);
-  tile->transform = static_cast<ColorTransform>(data[5]);
+  tile->coding = static_cast<TileCoding>(coding);
+  tile->transform = static_cast<ColorTransform>(transform);
   if (LoadU16(data + 6) != 0) return Status::kCorruptTile;
   if (tile->transform != ColorTransform::kNone &&
       (info.channels < 3 || tile->coding != TileCoding::kPacked)) {
@@ -87,7 +89,7 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
   if (status != Status::kOk) return status;
   uint32_t samples[kMaxChannels];
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t value = LoadU16(tile.data + kTileHeaderBytes + 2 * c);
+    const uint32_t value = Once(LoadU16(tile.data + kTileHeaderBytes + 2 * c));
     if (value >= (c < info.channels ? map.value_count : 1)) return Status::kCorruptTile;
     samples[c] = c < info.channels ? map(value) : 0;
   }
@@ -106,7 +108,7 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
 L3_HOST_DEVICE inline bool DecodeStoredSamples(const ImageInfo& info, const SampleMap& map,
                                                const uint8_t* in, uint32_t count, uint8_t* out) {
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t value = info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i});
+    const uint32_t value = Once(info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i}));
     if (value >= map.value_count) return false;
     StoreSample(out, i, map(value), info.sample_bits);
   }
@@ -172,7 +174,7 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
         status = ReadDenseRow(tile.data, tile.size, widths[c], groups, &pos, folded);
       }
       if (status != Status::kOk) return status;
-      const uint32_t predictor = ReadCode4(tile.data + channel.predictors_offset, y);
+      const uint32_t predictor = Once(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
       ReconstructRow(predictor, above[c], folded, rect.width_px, mask, current[c]);
     }
@@ -212,8 +214,9 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
 }
 
 // Decodes tile `tile` of the image from its payload of `size` bytes to `output`, which
-// is the tile's own. `rans` may be null if the payload's coding is another. On an
-// error the output holds unspecified samples.
+// is the tile's own. Without `rans` a rans tile is kCorruptTile: somebody who read that the payload
+// has another coding did not make tables, and it has changed. On an error the output holds
+// unspecified samples.
 inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                          uint32_t tile, const uint8_t* payload, uint32_t size,
                          const ImageOutput& output) {
@@ -226,7 +229,9 @@ inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const Rans
     case TileCoding::kConstant: return DecodeConstantTile(info, map, rect, parsed, output);
     case TileCoding::kStored: return DecodeStoredTile(info, map, rect, parsed, output);
     case TileCoding::kPacked: return DecodePackedTile(info, map, rect, parsed, output);
-    case TileCoding::kRans: return DecodeRansTile(info, map, *rans, rect, parsed, output);
+    case TileCoding::kRans:
+      if (rans == nullptr) return Status::kCorruptTile;
+      return DecodeRansTile(info, map, *rans, rect, parsed, output);
   }
   return Status::kUnsupportedFeature;
 }

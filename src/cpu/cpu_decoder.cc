@@ -97,10 +97,13 @@ struct CpuDecoder::LazyRansTables {
   std::once_flag once;
   std::unique_ptr<RansTables> tables;
 
+  // Null if somebody changed the model since ParseImage() judged it.
   const RansTables* Get(const ImageView& view) {
     std::call_once(once, [&] {
+      RansModel model;
+      if (!GetRansModel(view, &model)) return;
       tables = std::make_unique<RansTables>();
-      BuildRansTables(GetRansModel(view), view.info.used_bits, tables.get());
+      BuildRansTables(model, view.info.used_bits, tables.get());
     });
     return tables.get();
   }
@@ -114,7 +117,7 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
   map_ = SampleMap{nullptr, 1u << view.info.used_bits, view.info.shift};
   if (view.value_count != 0) {
     value_table_ = std::make_unique<uint16_t[]>(view.value_count);
-    ReadValueTable(view, value_table_.get());
+    is_sound_ = ReadValueTable(view, value_table_.get());
     map_.table = value_table_.get();
     map_.value_count = view.value_count;
   }
@@ -125,12 +128,12 @@ CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
 CpuDecoder& CpuDecoder::operator=(CpuDecoder&&) noexcept = default;
 
 TileJob CpuDecoder::MakeJob(uint32_t tile, const ImageOutput& output) const {
-  const uint64_t begin = view_.PayloadBegin(tile);
-  const uint64_t end = view_.PayloadEnd(tile);
-  // False only if somebody changed the index since ParseImage() judged it.
-  const bool sound = begin < end && end <= view_.payloads_bytes;
-  if (!sound) return {tile, nullptr, 0, output, Status::kCorruptHeader};
-  return {tile, view_.payloads + begin, static_cast<uint32_t>(end - begin), output, Status::kOk};
+  uint64_t begin;
+  uint32_t bytes;
+  if (!is_sound_ || !view_.FindPayload(tile, &begin, &bytes)) {
+    return {tile, nullptr, 0, output, Status::kCorruptHeader};
+  }
+  return {tile, view_.payloads + begin, bytes, output, Status::kOk};
 }
 
 void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {

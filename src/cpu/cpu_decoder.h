@@ -65,6 +65,7 @@ class CpuDecoder {
   decltype(&StoreRect) store_rect_;
   std::unique_ptr<uint16_t[]> value_table_;
   SampleMap map_;
+  bool is_sound_ = true;  // false if somebody changed the value table since ParseImage() judged it
   std::unique_ptr<LazyRansTables> rans_;
 };
 

@@ -102,7 +102,7 @@ L3_AVX2 inline uint32_t SumBytes(__m256i v) {
 template <typename Value>
 L3_AVX2 uint32_t ReadSparseRow(const uint8_t* row, uint32_t groups, uint32_t used_bits,
                                Value* folded) {
-  uint32_t flags = LoadU32(row) & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups));
+  uint32_t flags = Once(LoadU32(row)) & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups));
   const uint32_t coded_groups = static_cast<uint32_t>(__builtin_popcount(flags));
   const uint8_t* widths = row + (groups + 7) / 8;
   const uint8_t* masks = widths + (coded_groups + 1) / 2;
@@ -111,8 +111,9 @@ L3_AVX2 uint32_t ReadSparseRow(const uint8_t* row, uint32_t groups, uint32_t use
   for (uint32_t k = 0; k < coded_groups; ++k, flags &= flags - 1) {
     const uint32_t width = std::min(ReadCode4(widths, k) + 1, used_bits);
     const uint32_t group = static_cast<uint32_t>(__builtin_ctz(flags));
-    UnpackSparseGroup(fields, bit, width, masks[k], folded + kGroupSize * group);
-    bit += width * static_cast<uint32_t>(__builtin_popcount(masks[k]));
+    const uint32_t mask = Once(masks[k]);
+    UnpackSparseGroup(fields, bit, width, mask, folded + kGroupSize * group);
+    bit += width * static_cast<uint32_t>(__builtin_popcount(mask));
   }
   return static_cast<uint32_t>(fields - row) + (bit + 7) / 8;
 }
@@ -353,7 +354,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
       }
       if (tile.size - pos < row_bytes) return Status::kCorruptTile;
       pos += row_bytes;
-      const uint32_t predictor = ReadCode4(tile.data + channel.predictors_offset, y);
+      const uint32_t predictor = Once(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
       ReconstructRow<Lanes>(predictor, above[c], folded, rect.width_px, mask, &current[c]);
     }
@@ -414,6 +415,10 @@ L3_AVX2 void DecodeTilesWith(Variant variant, const ImageInfo& info, const Sampl
     const TileRect rect = GetTileRect(info, job->tile);
     if (tile.coding != TileCoding::kRans) {
       job->status = DecodeOther(variant, info, map, rect, tile, job->output);
+      continue;
+    }
+    if (rans == nullptr) {
+      job->status = Status::kCorruptTile;
       continue;
     }
     rans_jobs[rans_count] = {rect, tile, job->output, Status::kOk};

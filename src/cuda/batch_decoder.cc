@@ -29,11 +29,10 @@ void GrowRoomy(size_t bytes, const Grow& grow) {
 // Whether all tiles of an image, those that nobody decodes too, pass their checks.
 bool IsIntact(const ImageView& view, const uint8_t* payloads) {
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
-    const uint64_t begin = view.PayloadBegin(tile);
-    const uint64_t end = view.PayloadEnd(tile);
-    // False only if somebody changed the index since ParseImage() judged it.
-    const bool sound = begin < end && end <= view.payloads_bytes;
-    if (!sound || PayloadCheck(payloads + begin, end - begin) != LoadU32(payloads + begin)) {
+    uint64_t begin;
+    uint32_t bytes;
+    if (!view.FindPayload(tile, &begin, &bytes) ||
+        PayloadCheck(payloads + begin, bytes) != LoadU32(payloads + begin)) {
       return false;
     }
   }

@@ -249,19 +249,16 @@ uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
   size_t sample = 0;
   for (BatchPart& part : parts_) {
     const size_t first_piece = pieces_.size();
-    bool is_read = false;
     for (; sample < part.sample_end; ++sample) {
       if (places_[sample].is_direct) continue;
-      const bool has_tiles = places_[sample].span.tile_count() != 0;
-      is_read = is_read || (has_tiles && (*samples_)[sample].cached == nullptr);
       places_[sample].payloads_offset = offset;
       PlanPieces(sample);
       offset += places_[sample].payloads_bytes;
     }
-    const bool has_pieces = pieces_.size() > first_piece;
-    if (has_pieces) pieces_.back().padding_bytes = kPayloadPaddingBytes;
-    // Even without a piece: tasks of tiles whose payloads cannot be found read some bytes.
-    if (has_pieces || is_read) offset += kPayloadPaddingBytes;
+    if (pieces_.size() > first_piece) {
+      pieces_.back().padding_bytes = kPayloadPaddingBytes;
+      offset += kPayloadPaddingBytes;
+    }
     part.piece_end = piece_count();
   }
   return offset;
@@ -294,12 +291,15 @@ void BatchLayout::PlanRuns(size_t sample) {
   Place& place = places_[sample];
   place.first_run = runs_.size();
   uint64_t bytes = 0;
+  uint64_t last_end = 0;
   for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row) {
     const uint32_t first = row * view.info.tile_columns() + place.span.column_begin;
     const uint64_t begin = view.PayloadBegin(first);
     const uint64_t end = view.PayloadEnd(first + place.span.columns() - 1);
-    // False only if somebody changed the index since ParseImage() judged it.
-    const bool sound = begin < end && end <= view.payloads_bytes;
+    // False only if somebody changed the index since ParseImage() judged it. Runs that do not
+    // overlap never add up to more than the file has.
+    const bool sound = last_end <= begin && begin < end && end <= view.payloads_bytes;
+    if (sound) last_end = end;
     runs_.push_back({begin, sound ? end - begin : 0, has_all ? begin : bytes});
     bytes += runs_.back().bytes;
   }
@@ -353,18 +353,20 @@ void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) co
 void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const {
   const ImageView& view = (*samples_)[sample].view;
   const Place& place = places_[sample];
+  bool is_sound = true;
   if (view.value_count != 0) {
-    ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
+    is_sound = ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
   if (sample == 0 && !copies_.empty()) {
     std::memset(staging + zeros_offset_, 0, kPayloadPaddingBytes);
   }
   if (place.has_rans) {
-    const RansModel model = GetRansModel(view);
+    RansModel model;
+    is_sound = GetRansModel(view, &model) && is_sound;
     std::memcpy(staging + place.rans_offset, &model, sizeof(model));
   }
   WriteDescriptor(sample, staging, device);
-  WriteTasks(sample, staging);
+  WriteTasks(sample, is_sound, staging);
 }
 
 void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {
@@ -392,8 +394,9 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
               sizeof(descriptor));
 }
 
-// And what the kernels' results start from.
-void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
+// And what the kernels' results start from. Tiles without a sound payload, all of them if somebody
+// changed the tables since ParseImage() judged them, are no task of a kernel.
+void BatchLayout::WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const {
   const ImageView& view = (*samples_)[sample].view;
   const Place& place = places_[sample];
   const uint32_t number = static_cast<uint32_t>(sample);
@@ -408,19 +411,18 @@ void BatchLayout::WriteTasks(size_t sample, uint8_t* staging) const {
   for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row, ++run) {
     for (uint32_t column = place.span.column_begin; column < place.span.column_end; ++column) {
       const uint32_t tile = row * view.info.tile_columns() + column;
-      const uint64_t payload = view.PayloadBegin(tile);
-      const uint64_t payload_end = view.PayloadEnd(tile);
-      // False only if somebody changed the index since ParseImage() judged it.
-      const bool sound =
-          run->begin <= payload && payload < payload_end && payload_end <= run->begin + run->bytes;
-      if (!sound) {
+      uint64_t payload;
+      uint32_t bytes;
+      const bool is_in_run = view.FindPayload(tile, &payload, &bytes) && run->begin <= payload &&
+                             payload + bytes <= run->begin + run->bytes;
+      if (!is_sound || !is_in_run) {
         first_bad = std::min(first_bad, BadTile(tile, Status::kCorruptHeader));
-        write({number, tile, 0, 1});  // any bytes
+        write({number, 0, 0, 0});
         continue;
       }
       const uint64_t offset = run->offset + (payload - run->begin);
       write({number, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
-             static_cast<uint32_t>((payload_end - payload) / kPayloadAlignment)});
+             bytes / kPayloadAlignment});
     }
   }
   for (uint32_t i = 0; i < place.border_tasks; ++i) write({number, i + 1, 0, 0});

@@ -177,7 +177,7 @@ class BatchLayout {
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
   void WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const;
-  void WriteTasks(size_t sample, uint8_t* staging) const;
+  void WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 
   const std::vector<CudaSample>* samples_ = nullptr;

@@ -21,13 +21,14 @@ void DecodeTilesEmulated(const TileBatch& batch);
 // Lays the batch out and decodes it as the GPU would. The outputs of the
 // samples are in host memory.
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
-                                              const GpuLimits& gpu);
+                                              const GpuLimits& gpu,
+                                              const ForEach& for_each = nullptr);
 
 // Bytes that a batch of one takes to upload.
 uint64_t UploadedBytesEmulated(const CudaSample& sample);
 
 // A batch of one.
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,
-                                 const GpuLimits& gpu);
+                                 const GpuLimits& gpu, const ForEach& for_each = nullptr);
 
 }  // namespace l3

@@ -24,22 +24,23 @@ constexpr uint64_t kMaxHeadBytes = 1 << 20;
 // Files are mapped by pages: the rest of one that is read anyway costs nothing.
 constexpr uint64_t kPageBytes = 4096;
 
-// The image as it begins. `view` is of the whole file.
-CachedImage CopyStart(const ImageView& view) {
+// Fills in the image as it begins. `view` is of the whole file. Judges what was copied, as
+// ParseImage() judged what the file had then: returns false if somebody has changed it.
+bool CopyStart(const ImageView& view, CachedImage* image) {
   const uint64_t head_bytes = HeadBytes(view);
   const uint8_t* file = view.payloads - head_bytes;
-  const uint64_t file_bytes = head_bytes + view.payloads_bytes;
-  const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, file_bytes);
-  CachedImage image = {{file, file + bytes}, file_bytes, view, false, nullptr};
-  const auto moved = [&](const uint8_t* part) {
-    return part == nullptr ? nullptr : image.start.data() + (part - file);
-  };
-  image.view.chunks = moved(view.chunks);
-  image.view.tile_index = moved(view.tile_index);
-  image.view.payloads = nullptr;
-  image.view.value_table.data = moved(view.value_table.data);
-  image.view.rans_model.data = moved(view.rans_model.data);
-  return image;
+  image->file_bytes = head_bytes + view.payloads_bytes;
+  const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, image->file_bytes);
+  image->start.assign(file, file + bytes);
+  // ParseImage() reads no more than the head, which is as long as the header says.
+  ImageInfo info;
+  if (ParseHeader(image->start.data(), bytes, &info) != Status::kOk ||
+      info.chunks_bytes != view.info.chunks_bytes || info.tile_count() != view.info.tile_count() ||
+      ParseImage(image->start.data(), image->file_bytes, &image->view) != Status::kOk) {
+    return false;
+  }
+  image->view.payloads = nullptr;
+  return true;
 }
 
 // The caches of devices.
@@ -191,8 +192,10 @@ void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream
   std::unordered_map<std::string, CachedImage> added;
   for (const Candidate& candidate : images) {
     if (entries_.count(*candidate.key) != 0) continue;
-    CachedImage& image = added.emplace(*candidate.key, CopyStart(*candidate.view)).first->second;
+    CachedImage image = {};
+    if (!CopyStart(*candidate.view, &image)) continue;
     image.has_rans = candidate.has_rans;
+    added.emplace(*candidate.key, std::move(image));
   }
   const size_t most = entries_.size() + added.size();
   if (static_cast<float>(most) > entries_.max_load_factor() * entries_.bucket_count()) {

@@ -98,9 +98,9 @@ class EncodedCache {
     const uint8_t* payloads_dev;
   };
 
-  // Keeps those for which there is room and no entry. Their payloads must be in place once
-  // the work queued on `stream` so far is done; the copies are queued behind it. If the host
-  // is out of memory, throws std::bad_alloc and keeps none.
+  // Keeps those for which there is room and no entry, and whose file nobody has changed meanwhile.
+  // Their payloads must be in place once the work queued on `stream` so far is done; the copies are
+  // queued behind it. If the host is out of memory, throws std::bad_alloc and keeps none.
   void Add(const std::vector<Candidate>& images, CUstream_st* stream);
 
   // Lets later work of `stream` wait for all payloads of entries found so far.

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans
       FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
     }
   }
-  if ((kRans || kPlans) && task.payload_units == 0) return;
+  if (task.payload_units == 0) return;
   const DecodeSample sample = batch.samples[task.sample];
   Status status;
   if constexpr (kPlans) {

@@ -20,13 +20,14 @@ struct DecodeSample {
   uint32_t padding;
   SampleMap map;
   ImageOutput output;       // unless there are plans
-  const RansModel* rans;    // null if no tile needs it
+  const RansModel* rans;    // null if no tile needed it when the batch was planned
   const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
 static_assert(sizeof(DecodeSample) == 72 && std::is_trivially_copyable_v<DecodeSample>);
 
 // One tile: the work of a warp. Tasks without a payload have no tile either: `tile` is
-// then the number of a piece of the border, from 1 on, or 0 if the task only fills a block up.
+// then the number of a piece of the border, from 1 on, or 0 if the task only fills a block up, or
+// stands for a tile that the host could not find.
 struct TileTask {
   uint32_t sample;
   uint32_t tile;

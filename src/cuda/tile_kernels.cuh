@@ -284,7 +284,10 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
       return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
                                                            tile, store, check, scratch);
     case TileCoding::kRans:
+      // Without a model, or in kernels without tables: the payload had another coding when the
+      // batch was planned, and has changed.
       if constexpr (!std::is_void_v<Lookup>) {
+        if (sample.rans == nullptr) return Status::kCorruptTile;
         if (sample.info.used_bits <= 8) {
           return DecodeRansTileWarp<kChannels, kSampleBytes, ByteSamples>(
               warp, sample.info, sample.map, rect, tile, *lookup, store, check,
@@ -296,7 +299,7 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
               reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
         }
       }
-      break;
+      return Status::kCorruptTile;
   }
   return Status::kUnsupportedFeature;
 }

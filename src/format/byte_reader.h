@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "format/portable.h"
+
 namespace l3 {
 
 // A read past the end gives 0 and leaves ok() false.
@@ -18,7 +20,7 @@ class ByteReader {
       ok_ = false;
       return 0;
     }
-    return data_[pos_++];
+    return Once(data_[pos_++]);
   }
 
   // A number in base 128: seven bits a byte, the least significant first. More

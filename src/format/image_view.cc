@@ -1,5 +1,7 @@
 #include "format/image_view.h"
 
+#include <algorithm>
+
 #include "format/byte_reader.h"
 #include "format/crc32c.h"
 #include "format/partial_file.h"
@@ -17,13 +19,13 @@ struct Chunk {
 // The first chunk of `bytes` bytes at `p`.
 Status ReadChunk(const uint8_t* p, uint64_t bytes, Chunk* chunk) {
   if (bytes < 8) return Status::kCorruptHeader;
-  chunk->type = LoadU32(p);
-  chunk->size = LoadU32(p + 4);
+  chunk->type = Once(LoadU32(p));
+  chunk->size = Once(LoadU32(p + 4));
   chunk->data = p + 8;
   chunk->total_bytes = 8 + CeilDiv(chunk->size, 4) * 4;
   if (chunk->total_bytes > bytes) return Status::kCorruptHeader;
   for (int i = 0; i < 4; ++i) {
-    const uint8_t c = p[i];
+    const uint32_t c = chunk->type >> (8 * i) & 0xFF;
     const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
     const bool digit = c >= '0' && c <= '9';
     if (!letter && !digit && c != ' ') return Status::kCorruptHeader;
@@ -68,7 +70,7 @@ bool WalkValueTable(ChunkView gaps, uint32_t count, uint32_t sample_bits, Visit 
 
 Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* view) {
   if (chunk.size < 4) return Status::kCorruptHeader;
-  const uint32_t count = LoadU32(chunk.data);
+  const uint32_t count = Once(LoadU32(chunk.data));
   if (count < 1 || count > (1u << info.sample_bits)) return Status::kCorruptHeader;
   const uint32_t bits = count == 1 ? 1 : BitLength(count - 1);
   if (info.used_bits != bits || info.shift != 0) return Status::kCorruptHeader;
@@ -130,16 +132,17 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   if (data[8] != kVersion) return Status::kUnsupportedVersion;
   if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
 
-  info->channels = data[9];
-  info->sample_bits = data[10];
-  info->used_bits = data[11];
-  info->shift = data[12];
-  info->tile_width_log2 = data[13];
-  info->tile_height_log2 = data[14];
-  info->meaning = static_cast<Meaning>(data[15]);
-  info->width_px = LoadU32(data + 16);
-  info->height_px = LoadU32(data + 20);
-  info->chunks_bytes = LoadU32(data + 24);
+  const uint8_t meaning = Once(data[15]);
+  info->channels = Once(data[9]);
+  info->sample_bits = Once(data[10]);
+  info->used_bits = Once(data[11]);
+  info->shift = Once(data[12]);
+  info->tile_width_log2 = Once(data[13]);
+  info->tile_height_log2 = Once(data[14]);
+  info->meaning = static_cast<Meaning>(meaning);
+  info->width_px = Once(LoadU32(data + 16));
+  info->height_px = Once(LoadU32(data + 20));
+  info->chunks_bytes = Once(LoadU32(data + 24));
 
   const bool valid =
       info->channels >= 1 && info->channels <= kMaxChannels &&
@@ -147,7 +150,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
       info->used_bits <= info->sample_bits && info->shift <= info->sample_bits - info->used_bits &&
       info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
       info->tile_height_log2 >= kMinTileHeightLog2 && info->tile_height_log2 <= kMaxTileLog2 &&
-      data[15] <= 1 && info->width_px >= 1 && info->height_px >= 1 &&
+      meaning <= 1 && info->width_px >= 1 && info->height_px >= 1 &&
       uint64_t{info->width_px} * info->height_px <= kMaxPixels && info->chunks_bytes % 4 == 0 &&
       info->chunks_bytes <= kMaxChunksBytes;
   return valid ? Status::kOk : Status::kCorruptHeader;
@@ -174,7 +177,7 @@ Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
   // Large tiles earn the memory they claim: each is as long as it is when stored.
   uint32_t begin = 0;
   for (uint64_t tile = 0; tile < tile_count; ++tile) {
-    const uint32_t end = LoadU32(view->tile_index + 4 * tile);
+    const uint32_t end = Once(LoadU32(view->tile_index + 4 * tile));
     if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
       return Status::kCorruptHeader;
     }
@@ -203,18 +206,23 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   return Status::kOk;
 }
 
-void ReadValueTable(const ImageView& view, uint16_t* table) {
-  WalkValueTable(view.value_table, view.value_count, view.info.sample_bits,
-                 [&table](uint32_t value) { *table++ = static_cast<uint16_t>(value); });
+bool ReadValueTable(const ImageView& view, uint16_t* table) {
+  uint16_t* const end = table + view.value_count;
+  const bool sound =
+      WalkValueTable(view.value_table, view.value_count, view.info.sample_bits,
+                     [&table](uint32_t value) { *table++ = static_cast<uint16_t>(value); });
+  std::fill(table, end, uint16_t{0});
+  return sound;
 }
 
-RansModel GetRansModel(const ImageView& view) {
+bool GetRansModel(const ImageView& view, RansModel* model) {
   const uint32_t channels = view.info.channels;
   const uint32_t used_bits = view.info.used_bits;
-  if (view.rans_model.data == nullptr) return BuiltInRansModel(channels, used_bits);
-  RansModel model;
-  ReadRansModel(view.rans_model.data, view.rans_model.size, channels, used_bits, &model);
-  return model;
+  const ChunkView& chunk = view.rans_model;
+  const bool sound =
+      chunk.data == nullptr || ReadRansModel(chunk.data, chunk.size, channels, used_bits, model);
+  if (chunk.data == nullptr || !sound) *model = BuiltInRansModel(channels, used_bits);
+  return sound;
 }
 
 bool HasRansTile(const ImageView& view, const TileSpan& span) {
@@ -222,10 +230,12 @@ bool HasRansTile(const ImageView& view, const TileSpan& span) {
   for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
     for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
       const uint32_t tile = row * view.info.tile_columns() + column;
-      const uint64_t coding = view.PayloadBegin(tile) + 4;
-      // False only if somebody changed the index since ParseImage() judged it.
-      const bool sound = coding < view.payloads_bytes;
-      if (sound && view.payloads[coding] == static_cast<uint8_t>(TileCoding::kRans)) return true;
+      uint64_t begin;
+      uint32_t bytes;
+      if (view.FindPayload(tile, &begin, &bytes) &&
+          view.payloads[begin + 4] == static_cast<uint8_t>(TileCoding::kRans)) {
+        return true;
+      }
     }
   }
   return false;

@@ -97,12 +97,19 @@ struct ImageView {
   ChunkView value_table;       // gaps only, behind the count
   ChunkView rans_model;        // null where the built-in model holds
 
-  uint64_t PayloadBegin(uint32_t tile) const {
-    return tile == 0 ? 0
-                     : uint64_t{LoadU32(tile_index + 4 * (size_t{tile} - 1))} * kPayloadAlignment;
-  }
+  // As the index says now: to be judged again, for somebody may have changed it.
+  uint64_t PayloadBegin(uint32_t tile) const { return tile == 0 ? 0 : PayloadEnd(tile - 1); }
   uint64_t PayloadEnd(uint32_t tile) const {
-    return uint64_t{LoadU32(tile_index + 4 * size_t{tile})} * kPayloadAlignment;
+    return uint64_t{Once(LoadU32(tile_index + 4 * size_t{tile}))} * kPayloadAlignment;
+  }
+  // A tile's payload. Returns false, only if somebody changed the index since ParseImage(), where
+  // it is none that ParseImage() would let pass.
+  bool FindPayload(uint32_t tile, uint64_t* begin, uint32_t* bytes) const {
+    *begin = PayloadBegin(tile);
+    const uint64_t end = PayloadEnd(tile);
+    const bool sound = *begin < end && end - *begin <= kMaxPayloadBytes && end <= payloads_bytes;
+    *bytes = sound ? static_cast<uint32_t>(end - *begin) : 0;
+    return sound;
   }
 };
 
@@ -118,12 +125,15 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);
 // Validates header, chunks, index and sizes. `data` must outlive `view`.
 Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 
-// Writes the value_count samples of the value table to `table`.
-// The view must have come from ParseImage.
-void ReadValueTable(const ImageView& view, uint16_t* table);
+// Chunks are read again when they are needed, and judged again: somebody may have changed them.
 
-// The rans model of a view from ParseImage: the file's own, or the built-in one.
-RansModel GetRansModel(const ImageView& view);
+// Writes the value_count samples of the value table of a view from ParseImage to `table`. Returns
+// false, with zeros for samples that are missing, if the chunk breaks a rule now.
+bool ReadValueTable(const ImageView& view, uint16_t* table);
+
+// The rans model of a view from ParseImage: the file's own, or the built-in one. Returns false,
+// with the built-in one, if the chunk breaks a rule now.
+bool GetRansModel(const ImageView& view, RansModel* model);
 
 // Whether `span` has a tile to decode as rans: its payload's header names the coding, and the
 // image has no large tiles. No other payload is read.

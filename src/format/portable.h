@@ -41,6 +41,19 @@ L3_HOST_DEVICE inline uint32_t LoadU16(const uint8_t* p) {
 L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
   return LoadU16(p) | LoadU16(p + 2) << 16;
 }
+
+// `v` itself, a number that was just read from a file and is now judged, then used. The compiler
+// knows nothing of what comes out, so it cannot read the file again for the use, when somebody
+// may have changed it (docs/architecture.md, "Validation"). Costs no instruction. On a device
+// nobody changes what a kernel reads.
+template <typename T>
+L3_HOST_DEVICE inline T Once(T v) {
+#if !defined(__CUDA_ARCH__)
+  __asm__("" : "+r"(v));
+#endif
+  return v;
+}
+
 inline void StoreU16(uint8_t* p, uint32_t v) {
   const uint16_t half = static_cast<uint16_t>(v);
   std::memcpy(p, &half, sizeof(half));

@@ -21,7 +21,9 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/cpu_decoder.h"
 #include "cpu/parallel.h"
+#include "cpu/tile_x86.h"
 #include "cuda/batch_decoder.h"
 #include "cuda/emulated_decoder.h"
 #include "cuda/emulated_device.h"
@@ -785,6 +787,121 @@ void IndexChangesWhilePlanned() {
   }
 }
 
+// A chunk that somebody changes once it was judged: the image is damaged, and no memory is shown
+// that nobody wrote.
+void ValueTableChangesWhileStaged() {
+  const auto picture = std::make_unique<Picture>();
+  Bytes samples(64 * 64);
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<uint8_t>(i * i % 5 * 51 / 2);
+  CHECK(EncodeImage({samples.data(), 64, 64, 1, 8, 64}, {}, &picture->file) == Status::kOk);
+  CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
+  CHECK(picture->view.value_count > 1);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto device = gpu.MakeDevice(Pace::kEager);
+  const auto memory = device->AllocateDevice(samples.size());
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  const std::vector<CudaSample> batch = {
+      {picture->view, WholeImagePlan(picture->view.info, static_cast<uint8_t*>(memory.get()))}};
+  const ChunkView gaps = picture->view.value_table;
+  std::fill_n(const_cast<uint8_t*>(gaps.data), gaps.size, uint8_t{0xFF});
+  decoder.Launch(batch, stream.get());
+  CHECK(decoder.Wait()[0].status == Status::kCorruptHeader && decoder.Wait()[0].tile == 0);
+}
+
+// The coding of a tile is read to see whether tables are needed, and again to decode it: where it
+// has become rans in between there are none.
+void RansTileWithoutTables() {
+  const auto picture = MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 1);
+  const ImageView& view = picture->view;
+  const SampleMap map = {nullptr, 256, 0};
+  uint64_t begin;
+  uint32_t bytes;
+  CHECK(view.FindPayload(0, &begin, &bytes));
+  Bytes samples(picture->samples.size());
+  const ImageOutput output = {samples.data(), view.info.row_bytes()};
+  CHECK(DecodeTile(view.info, map, nullptr, 0, view.payloads + begin, bytes, output) ==
+        Status::kCorruptTile);
+#if defined(__x86_64__)
+  const auto decode = [&](const auto& decode_tiles) {
+    TileJob jobs[2];
+    for (TileJob& job : jobs) job = {0, view.payloads + begin, bytes, output, Status::kOk};
+    decode_tiles(view.info, map, nullptr, jobs, 2);
+    CHECK(jobs[0].status == Status::kCorruptTile && jobs[1].status == Status::kCorruptTile);
+  };
+  if (IsAvailable(CpuEngine::kAvx2)) decode(DecodeTilesAvx2);
+  if (IsAvailable(CpuEngine::kAvx512)) decode(DecodeTilesAvx512);
+#endif
+  // On a GPU: with another image's tables in place, and in kernels that have none.
+  for (const bool with_another : {false, true}) {
+    Pictures batch;
+    batch.push_back(MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 1));
+    if (with_another) batch.push_back(MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 2));
+    uint8_t* coding = const_cast<uint8_t*>(batch[0]->view.payloads) + 4;
+    *coding = static_cast<uint8_t>(TileCoding::kPacked);
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs outputs(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+    size_t calls = 0;
+    decoder.Launch(MakeSamples(batch, outputs), stream.get(),
+                   [&](size_t count, const std::function<void(size_t)>& task) {
+                     for (size_t i = 0; i < count; ++i) task(i);
+                     if (calls++ == 0) *coding = static_cast<uint8_t>(TileCoding::kRans);
+                   });
+    const std::vector<DecodeResult> results = decoder.Wait();
+    CHECK(results[0].status == Status::kCorruptTile && results[0].tile == 0);
+    CHECK(!with_another || results[1].status == Status::kOk);
+  }
+}
+
+// An index whose rows of tiles all claim the whole file: no more is staged than the file has.
+void IndexThatOverlapsStagesNoMore() {
+  const auto picture = MakePicture({64, 2048, 1, 8, EncodeMode::kPacked, 4}, 1);
+  const ImageView& view = picture->view;
+  CHECK(view.info.tile_rows() > 8);
+  uint8_t* index = const_cast<uint8_t*>(view.tile_index);
+  const uint32_t all = static_cast<uint32_t>(view.payloads_bytes / kPayloadAlignment);
+  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+    StoreU32(index + 4 * tile, tile % 2 == 0 ? all : 0);
+  }
+  const std::vector<CudaSample> samples = {{view, WholeImagePlan(view.info, nullptr)}};
+  BatchLayout layout;
+  layout.Plan(samples, kLargeGpu);
+  CHECK(layout.staged_bytes() < view.payloads_bytes + (16 << 10));
+}
+
+// What a cache keeps of a file that changes is judged once more.
+void CacheJudgesWhatItKeeps() {
+  for (const bool of_model : {false, true}) {
+    Pictures batch;
+    batch.push_back(MakePicture({400, 300, 3, 8, EncodeMode::kRans, 4}, 1));
+    const ImageView& view = batch[0]->view;
+    CHECK(view.rans_model.data != nullptr);
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs outputs(&gpu, batch);
+    std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+    samples[0].cache_key = &batch[0]->name;
+    uint8_t* place = const_cast<uint8_t*>(of_model ? view.rans_model.data : view.tile_index);
+    size_t calls = 0;
+    size_t last_call = 0;
+    for (const bool changes : {false, true}) {  // the first time calls are counted
+      last_call = changes ? calls : 0;
+      calls = 0;
+      const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+      BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+      decoder.Launch(samples, stream.get(),
+                     [&](size_t count, const std::function<void(size_t)>& task) {
+                       for (size_t i = 0; i < count; ++i) task(i);
+                       if (++calls == last_call) std::fill_n(place, 16, uint8_t{0xFF});
+                     });
+      CHECK(decoder.Wait()[0].status == Status::kOk);
+      CHECK((cache->Peek(batch[0]->name) == nullptr) == changes);
+    }
+  }
+}
+
 // Wide tables are for GPUs with room, and for kernels that follow no plans.
 void TablesOfRansTiles() {
   const auto tables = [](EncodeMode mode, bool whole, const GpuLimits& gpu) {
@@ -1193,6 +1310,7 @@ void DecodersOnThreads() {
 const std::map<std::string, void (*)()> kTests = {
     {"batches_in_flight", BatchesInFlight},
     {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
+    {"cache_judges_what_it_keeps", CacheJudgesWhatItKeeps},
     {"cache_is_shared_by_a_device", CacheIsSharedByADevice},
     {"cache_keeps_no_damage", CacheKeepsNoDamage},
     {"cache_keeps_the_largest", CacheKeepsTheLargest},
@@ -1211,15 +1329,18 @@ const std::map<std::string, void (*)()> kTests = {
     {"many_tiny_images", ManyTinyImages},
     {"host_out_of_memory_in_the_cache", HostOutOfMemoryInTheCache},
     {"index_changes_while_planned", IndexChangesWhilePlanned},
+    {"index_that_overlaps_stages_no_more", IndexThatOverlapsStagesNoMore},
     {"largest_for_two_decoders", LargestForTwoDecoders},
     {"out_of_memory", OutOfMemory},
     {"parts_of_a_batch", PartsOfABatch},
     {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
+    {"rans_tile_without_tables", RansTileWithoutTables},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
     {"tables_of_rans_tiles", TablesOfRansTiles},
     {"uploads_in_chunks", UploadsInChunks},
+    {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
     {"windows_of_pinned_files", WindowsOfPinnedFiles},
 };
 

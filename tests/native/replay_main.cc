@@ -4,6 +4,7 @@
 //
 //   l3_replay PATH...                        decode each file
 //   l3_replay --mutate N [--seed S] PATH...  decode N mutants of the files
+//   l3_replay --change N [--seed S] PATH...  decode files while they change, N times
 //   l3_replay --encode N [--seed S]          encode and decode N random images
 //
 // Case k of a run with seed S is case 0 of a run with seed S + k.
@@ -19,11 +20,14 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/change_target.h"
 #include "fuzz/fuzz_targets.h"
 
 namespace {
 
 using Bytes = std::vector<uint8_t>;
+using l3::fuzz::ChangedCopy;
+using l3::fuzz::CheckChange;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
 using l3::fuzz::CheckPlan;
@@ -155,6 +159,29 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   return tally.Report("mutants");
 }
 
+int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed) {
+  std::vector<Bytes> files;
+  for (const std::filesystem::path& path : FindFiles(paths)) {
+    Bytes data = ReadFile(path);
+    L3TestInfo info;
+    if (l3_test_parse(data.data(), data.size(), &info) == l3::fuzz::kOk) files.push_back(data);
+  }
+  if (files.empty()) throw std::runtime_error("no file can be parsed");
+  Tally tally;
+  for (uint64_t i = 0; i < count; ++i) {
+    Random random(seed + i);
+    const Bytes& data = files[random.Below(files.size())];
+    Bytes changed = ChangedCopy(data.data(), data.size(), seed + i);
+    if (random.Below(8) == 0) {  // another file altogether
+      changed = files[random.Below(files.size())];
+      changed.resize(data.size());
+    }
+    tally.Add("--change 1 --seed " + std::to_string(seed + i),
+              CheckChange(data.data(), changed.data(), data.size(), seed + i));
+  }
+  return tally.Report("changes");
+}
+
 int Encode(uint64_t count, uint64_t seed) {
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
@@ -169,6 +196,7 @@ int Encode(uint64_t count, uint64_t seed) {
 
 int Run(const std::vector<std::string>& args) {
   uint64_t mutants = 0;
+  uint64_t changes = 0;
   uint64_t images = 0;
   uint64_t seed = 0;
   std::vector<std::string> paths;
@@ -176,6 +204,8 @@ int Run(const std::vector<std::string>& args) {
     const auto number = [&] { return std::stoull(args.at(++i)); };
     if (args[i] == "--mutate") {
       mutants = number();
+    } else if (args[i] == "--change") {
+      changes = number();
     } else if (args[i] == "--encode") {
       images = number();
     } else if (args[i] == "--seed") {
@@ -185,6 +215,7 @@ int Run(const std::vector<std::string>& args) {
     }
   }
   if (images != 0) return Encode(images, seed);
+  if (changes != 0) return Change(paths, changes, seed);
   return mutants != 0 ? Mutate(paths, mutants, seed) : Replay(paths);
 }
 

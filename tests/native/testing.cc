@@ -1,17 +1,25 @@
 #include "testing.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "core/output.h"
 #include "cpu/cpu_decoder.h"
 #include "cpu/parallel.h"
+#include "cuda/batch_decoder.h"
 #include "cuda/emulated_decoder.h"
+#include "cuda/emulated_device.h"
+#include "cuda/encoded_cache.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 #include "plan/orientation.h"
@@ -63,20 +71,20 @@ const l3::GpuLimits* EmulatedGpuOf(uint32_t engine) {
 }
 
 DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
-                    unsigned threads) {
+                    unsigned threads, const l3::ForEach& for_each = nullptr) {
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     l3::OutputPlan plan = l3::WholeImagePlan(view.info, output.data);
     plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
-    return l3::DecodeImageEmulated(view, plan, *gpu);
+    return l3::DecodeImageEmulated(view, plan, *gpu, for_each);
   }
   return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
 }
 
 // A thread a row of tiles, as operators do it.
 DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::OutputPlan& plan,
-                        unsigned threads) {
+                        unsigned threads, const l3::ForEach& for_each = nullptr) {
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
-    return l3::DecodeImageEmulated(view, plan, *gpu);
+    return l3::DecodeImageEmulated(view, plan, *gpu, for_each);
   }
   const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
   const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
@@ -115,6 +123,109 @@ l3::OutputPlan ToOutputPlan(const L3TestPlan& from, uint8_t* output) {
   std::copy_n(from.bias, 3, plan.bias);
   std::copy_n(from.fill, l3::kMaxChannels, plan.fill);
   return plan;
+}
+
+// A file that becomes another one of its size.
+class ChangingFile {
+ public:
+  ChangingFile(const uint8_t* data, const uint8_t* changed, size_t size, uint32_t step,
+               uint32_t seed)
+      : bytes_(data, size), original_(data), changed_(changed), step_(step), seed_(seed) {}
+  ~ChangingFile() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  ChangingFile(const ChangingFile&) = delete;
+  ChangingFile& operator=(const ChangingFile&) = delete;
+
+  const uint8_t* data() { return bytes_.data(); }
+  size_t size() const { return bytes_.size(); }
+
+  // Changes before this returns, or from now on.
+  void Start() {
+    if (step_ == L3_TEST_ALL_THE_TIME) thread_ = std::thread([this] { ChangeParts(); });
+    if (step_ == 0) Change();
+  }
+  // Runs tasks, after one of which it changes.
+  l3::ForEach for_each() {
+    return [this](size_t count, const std::function<void(size_t)>& task) {
+      for (size_t i = 0; i < count; ++i) {
+        task(i);
+        if (++tasks_ == step_) Change();
+      }
+    };
+  }
+
+ private:
+  void Change() {
+    if (bytes_.size() != 0) std::memcpy(bytes_.data(), changed_, bytes_.size());
+  }
+  void ChangeParts() {
+    std::mt19937 random(seed_);
+    while (!stop_) {
+      const size_t begin = random() % bytes_.size();
+      const size_t end = std::min(bytes_.size(), begin + (size_t{1} << random() % 8));
+      const uint8_t* from = random() % 2 == 0 ? original_ : changed_;
+      for (size_t i = begin; i < end; ++i) {
+        const volatile uint8_t byte = from[i];
+        *static_cast<volatile uint8_t*>(bytes_.data() + i) = byte;
+      }
+    }
+  }
+
+  ExactBytes bytes_;
+  const uint8_t* const original_;
+  const uint8_t* const changed_;
+  const uint32_t step_;
+  const uint32_t seed_;
+  uint32_t tasks_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+using MakePlan = std::function<l3::OutputPlan(const l3::ImageView& view, uint8_t* output)>;
+
+// Decodes a file on an emulated GPU with a cache, then from the cache if it got there. The plan for
+// `view` takes `output_bytes`.
+DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan, uint32_t seed,
+                           ChangingFile* file, uint8_t* output, size_t output_bytes) {
+  using l3::EmulatedPace;
+  constexpr l3::UploadPolicy kSmallParts = {1, 1};
+  const EmulatedPace pace = (seed & 1) != 0 ? EmulatedPace::kLazy : EmulatedPace::kEager;
+  const std::string key = "file";
+  l3::EmulatedGpu gpu;
+  const auto device = gpu.MakeDevice(EmulatedPace::kEager);
+  const auto stream = gpu.MakeStream(pace);
+  const auto cache = std::make_shared<l3::EncodedCache>(
+      l3::CacheOptions{uint64_t{1} << 26, l3::CachePolicy::kThreshold, 0},
+      gpu.MakeDevice(EmulatedPace::kLazy));
+  l3::BatchDecoder decoder(gpu.MakeDevice(pace), cache,
+                           (seed & 2) != 0 ? kSmallParts : l3::BatchDecoder::kUsualUpload);
+  const auto decode = [&](l3::CudaSample sample, size_t bytes, bool to_output) {
+    const auto memory = device->AllocateDevice(bytes);
+    sample.plan = make_plan(sample.view, static_cast<uint8_t*>(memory.get()));
+    if (to_output) device->Copy(memory.get(), output, bytes, stream.get());
+    decoder.Launch({sample}, stream.get(), file->for_each());
+    if (to_output) device->Copy(output, memory.get(), bytes, stream.get());
+    const DecodeResult result = decoder.Wait()[0];
+    const auto copied = device->MakeEvent();
+    copied->Record(stream.get());
+    copied->Synchronize();
+    return result;
+  };
+  l3::CudaSample sample = {view, {}};
+  sample.is_pinned = (seed & 4) != 0;
+  if (cache->Wants(key, view)) sample.cache_key = &key;
+  const DecodeResult first = decode(sample, output_bytes, true);
+  const l3::CachedImage* cached = cache->FindUnread(key);
+  if (cached == nullptr) return first;
+  const l3::ImageInfo& info = cached->view.info;
+  const bool is_alike =
+      info.width_px == view.info.width_px && info.height_px == view.info.height_px &&
+      info.channels == view.info.channels && info.sample_bits == view.info.sample_bits;
+  constexpr uint64_t kMostBytes = uint64_t{1} << 24;
+  if (!is_alike && info.image_bytes() > kMostBytes) return first;
+  return decode({cached->view, {}, cached}, is_alike ? output_bytes : info.image_bytes(), is_alike);
 }
 
 }  // namespace
@@ -190,6 +301,38 @@ uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
     ExactBytes pixels(output, output_bytes);
     const DecodeResult result =
         DecodePlan(engine, view, ToOutputPlan(*plan, pixels.data()), threads);
+    *bad_tile = result.tile;
+    if (output_bytes != 0) std::memcpy(output, pixels.data(), output_bytes);
+    return result.status;
+  });
+}
+
+uint32_t l3_test_decode_changing(uint32_t engine, const uint8_t* data, const uint8_t* changed,
+                                 size_t size, uint32_t step, uint32_t seed, const L3TestPlan* plan,
+                                 uint8_t* output, size_t output_bytes, uint32_t* bad_tile) {
+  return StatusOf([&] {
+    ChangingFile file(data, changed, size, step, seed);
+    l3::ImageView view;
+    const Status status = l3::ParseImage(file.data(), file.size(), &view);
+    if (status != Status::kOk) return status;
+    if (plan == nullptr && view.info.image_bytes() != output_bytes) return Status::kInvalidArgument;
+    const uint32_t width_px = view.info.width_px;
+    const uint32_t height_px = view.info.height_px;
+    const MakePlan make_plan = [&](const l3::ImageView& of, uint8_t* to) {
+      const bool fits = plan != nullptr && of.info.width_px == width_px &&
+                        of.info.height_px == height_px && of.info.channels == view.info.channels;
+      return fits ? ToOutputPlan(*plan, to) : l3::WholeImagePlan(of.info, to);
+    };
+    ExactBytes pixels(output, output_bytes);
+    file.Start();
+    DecodeResult result;
+    if (engine == kL3TestEncodedCache) {
+      result = DecodeByCache(view, make_plan, seed, &file, pixels.data(), output_bytes);
+    } else if (plan != nullptr) {
+      result = DecodePlan(engine, view, make_plan(view, pixels.data()), 1, file.for_each());
+    } else {
+      result = Decode(engine, view, {pixels.data(), view.info.row_bytes()}, 1, file.for_each());
+    }
     *bad_tile = result.tile;
     if (output_bytes != 0) std::memcpy(output, pixels.data(), output_bytes);
     return result.status;

@@ -21,6 +21,8 @@ enum L3TestEngine {
   kL3TestAvx512 = 3,
   kL3TestEmulatedSmallCuda = 4,  // a GPU with less shared memory
   kL3TestEngineCount = 5,
+  // For l3_test_decode_changing alone: emulated CUDA with a cache, to it and from it.
+  kL3TestEncodedCache = 5,
 };
 
 struct L3TestInfo {
@@ -90,6 +92,19 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
 uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
                              const struct L3TestPlan* plan, uint8_t* output, size_t output_bytes,
                              uint32_t threads, uint32_t* bad_tile);
+
+// For l3_test_decode_changing: a second thread changes parts of the file back and forth.
+#define L3_TEST_ALL_THE_TIME 0xFFFFFFFFu
+
+// Decodes a file that changes: `data` becomes `changed`, `size` bytes each, once it was parsed and
+// `step` tasks that a batch shares out to threads were done (0: at once, which is all there is on
+// the CPU), or all the time. `seed` chooses what the two leave open. Without a plan, the image as
+// stored; `output_bytes` is what that of `data` takes. An image that got into the cache is decoded
+// from there, which the result is then.
+uint32_t l3_test_decode_changing(uint32_t engine, const uint8_t* data, const uint8_t* changed,
+                                 size_t size, uint32_t step, uint32_t seed,
+                                 const struct L3TestPlan* plan, uint8_t* output,
+                                 size_t output_bytes, uint32_t* bad_tile);
 
 // Bytes that the CUDA engine uploads to decode by `plan`. 0 for a file that is not sound.
 uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const struct L3TestPlan* plan);
