@@ -183,7 +183,7 @@ def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[b
         picture, labels=labels, mode=options.mode, effort=options.effort, threads=threads
     )
     if options.verify:
-        _compare(codec.decode(encoded, threads=threads), picture.pixels)
+        _compare(codec.decode(encoded, threads=threads, max_pixels=None), picture.pixels)
     return encoded, picture.pixels, picture.expanded
 
 
@@ -193,7 +193,7 @@ def _to_png(data: bytes, labels: bool, options: Options, threads: int) -> tuple[
         raise ValueError(
             f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
         )
-    pixels = codec.decode(data, threads=threads)
+    pixels = codec.decode(data, threads=threads, max_pixels=None)
     picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
     png = write_picture(picture, ".png")
     if options.verify:
