@@ -27,11 +27,18 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FUZZ = Path(__file__).parent
-CXX_TARGETS = ("fuzz_build", "fuzz_decode", "fuzz_encode", "fuzz_parse", "fuzz_plan")
+CXX_TARGETS = (
+    "fuzz_build",
+    "fuzz_change",
+    "fuzz_decode",
+    "fuzz_encode",
+    "fuzz_parse",
+    "fuzz_plan",
+)
 READERS = "fuzz_readers"
 # Files that targets of whole files begin with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
-OF_FILES = ("fuzz_decode", "fuzz_parse")
+OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
 CORPUS_BYTES = 50_000  # of a target, in the tree
 

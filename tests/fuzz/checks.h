@@ -60,12 +60,13 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   if (begin != view.payloads_bytes) return "the payloads end elsewhere";
   if (HeadBytes(view) + view.payloads_bytes != size) return "the file ends elsewhere";
   std::vector<uint16_t> table(view.value_count);
-  ReadValueTable(view, table.data());
+  if (!ReadValueTable(view, table.data())) return "the value table is not sound any more";
   for (size_t i = 0; i < table.size(); ++i) {
     if (i > 0 && table[i] <= table[i - 1]) return "the value table does not rise";
     if (uint32_t{table[i]} >> view.info.sample_bits != 0) return "the value table is too high";
   }
-  const RansModel model = GetRansModel(view);
+  RansModel model;
+  if (!GetRansModel(view, &model)) return "the rans model is not sound any more";
   for (uint32_t t = 0; t < model.table_count; ++t) {
     uint32_t sum = 0;
     for (const uint16_t frequency : model.frequency[t]) sum += frequency;
