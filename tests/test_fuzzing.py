@@ -26,6 +26,15 @@ def _load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize(
+    "path", sorted((FUZZ / "corpus" / "fuzz_readers").iterdir()), ids=lambda path: path.name
+)
+def test_readers_take_what_fuzzing_found(path: Path) -> None:
+    for package in ("imagecodecs", "netpbmfile", "PIL", "tifffile"):
+        pytest.importorskip(package)
+    _load("fuzz_readers").check(path.read_bytes())
+
+
 def test_readers_survive_damage(tmp_path: Path) -> None:
     for package in ("imagecodecs", "netpbmfile", "PIL", "tifffile"):
         pytest.importorskip(package)
