@@ -67,6 +67,8 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
 	$(SANITIZE)/l3_replay --change 60 tests/golden
 	$(SANITIZE)/l3_replay --encode 100
+	$(SANITIZE)/l3_replay --build 100
+	$(SANITIZE)/l3_replay --corpus tests/fuzz/corpus
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \

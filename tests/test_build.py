@@ -25,7 +25,9 @@ def test_clang_takes_what_fuzzing_builds(source: str) -> None:
     clang = shutil.which("clang++")
     if clang is None:
         pytest.skip("clang++ is not installed")
-    flags = "-std=c++17 -fsyntax-only -Wall -Wextra -Wshadow -Wpedantic -Wno-unknown-pragmas -Werror"
+    flags = (
+        "-std=c++17 -fsyntax-only -Wall -Wextra -Wshadow -Wpedantic -Wno-unknown-pragmas -Werror"
+    )
     command = [clang, *flags.split(), "-Isrc", "-Itests", "-I.", source]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

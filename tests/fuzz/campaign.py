@@ -40,7 +40,7 @@ READERS = "fuzz_readers"
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
-CORPUS_BYTES = 50_000  # of a target, in the tree
+CORPUS_BYTES, CORPUS_FILES = 50_000, 150  # of a target, in the tree
 
 Record = dict[str, Any]
 
@@ -49,7 +49,7 @@ def command_of(target: str, build: Path) -> list[str]:
     """What runs a target, without libFuzzer's arguments."""
     if target == READERS:
         return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
-    options = ["-len_control=0"]
+    options = ["-len_control=0", "-timeout=300", "-report_slow_units=120"]
     if target in OF_FILES:
         options += ["-max_len=60000"]
     elif target != "fuzz_encode":
@@ -129,16 +129,11 @@ def coverage(build: Path, state: Path) -> Record:
         profiles.append(str(profile))
         binaries.append(str(build / target))
     data = str(state / "coverage.profdata")
-    subprocess.run(
-        [_llvm("llvm-profdata"), "merge", "-sparse", *profiles, "-o", data], check=True
-    )
+    subprocess.run([_llvm("llvm-profdata"), "merge", "-sparse", *profiles, "-o", data], check=True)
     objects = [argument for binary in binaries[1:] for argument in ("-object", binary)]
-    exported = subprocess.run(
-        [_llvm("llvm-cov"), "export", "-summary-only", f"-instr-profile={data}", binaries[0]]
-        + objects,
-        check=True,
-        capture_output=True,
-    )
+    command = [_llvm("llvm-cov"), "export", "-summary-only", f"-instr-profile={data}"]
+    command += [binaries[0], *objects]
+    exported = subprocess.run(command, check=True, capture_output=True)
     layers: Record = {}
     for file in json.loads(exported.stdout)["data"][0]["files"]:
         relative = os.path.relpath(file["filename"], ROOT)
@@ -155,23 +150,32 @@ def coverage(build: Path, state: Path) -> Record:
 
 
 def minimise(target: str, build: Path, state: Path) -> None:
-    """Merges all corpora of a target, and keeps the smallest files that fit into the tree."""
+    """Merges all corpora of a target, and keeps the smallest files that fit into the tree.
+
+    What tests/golden and tests/invalid reach already is left to them.
+    """
     folders = [folder for folder in corpora(target, state) if folder not in SEEDS]
+    seeds = [folder for folder in corpora(target, state) if folder in SEEDS]
     merged = state / "merged" / target
     shutil.rmtree(merged, ignore_errors=True)
     merged.mkdir(parents=True)
+    for seed in (path for folder in seeds for path in folder.rglob("*.l3")):
+        shutil.copy(seed, merged / f"seed_{seed.name}")
     subprocess.run(
         [*command_of(target, build), "-merge=1", str(merged), *map(str, folders)],
         check=True,
         capture_output=True,
     )
     kept = FUZZ / "corpus" / target
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
+    kept.mkdir(parents=True, exist_ok=True)
+    for old in kept.iterdir():
+        if not old.name.startswith("found_"):
+            old.unlink()
     left = CORPUS_BYTES
-    for file in sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
+    files = [path for path in merged.iterdir() if not path.name.startswith(("seed_", "found_"))]
+    for file in sorted(files, key=lambda path: (path.stat().st_size, path.name)):
         left -= file.stat().st_size
-        if left < 0 or len(list(kept.iterdir())) == 400:
+        if left < 0 or len(list(kept.iterdir())) == CORPUS_FILES:
             break
         shutil.copy(file, kept / file.name[:16])
 
@@ -215,10 +219,10 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
 def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield "# Fuzzing: the ledger"
     yield ""
-    yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each run."
-    yield "An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of CPU time,"
-    yield "of runs that have ended; the machine was shared. Edges are libFuzzer's, of one build, with"
-    yield "the corpus that the target had at last."
+    yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each"
+    yield "run. An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of"
+    yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of one"
+    yield "build, with the corpus that the target had at last."
     yield ""
     yield f"* date: {result['date']}"
     yield f"* commits: {', '.join(result['commits'])}"
@@ -230,10 +234,8 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     for row in result["targets"]:
         rate = f"{row['timed_executions'] / row['cpu_s']:,.0f}" if row["cpu_s"] else "-"
         edges = f"{row['edges_covered']:,} of {row['edges']:,}" if row.get("edges") else "-"
-        yield (
-            f"| `{row['target']}` | {row['build']} | {row['runs']} | {row['executions']:,} | {rate} | "
-            f"{row['cpu_s'] / 60:.1f} | {edges} |"
-        )
+        name = f"`{row['target']}` | {row['build']} | {row['runs']}"
+        yield f"| {name} | {row['executions']:,} | {rate} | {row['cpu_s'] / 60:.1f} | {edges} |"
     if result["coverage"]:
         yield ""
         yield "Coverage by llvm-cov, of all C++ corpora together:"

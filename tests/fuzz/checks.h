@@ -1,6 +1,7 @@
-// What must hold of files that the generator built, and of any bytes that parse.
+// What fuzz targets check, each of one input. A check returns what went wrong, or "".
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +15,23 @@
 
 namespace l3::fuzz {
 
-inline std::string CheckImage(const Image& image) {
+// Any bytes through every engine, as they are and with checksums made right.
+inline std::string CheckBytes(const uint8_t* data, size_t size) {
+  uint32_t status;
+  std::string error = CheckDecode(data, size, &status);
+  if (!error.empty()) return error;
+  Bytes repaired(data, data + size);
+  Repair(repaired.data(), size);
+  if (!std::equal(repaired.begin(), repaired.end(), data)) {
+    error = CheckDecode(repaired.data(), size, &status);
+  }
+  return error.empty() ? CheckPlan(repaired.data(), size, Crc32c(data, size)) : error;
+}
+
+// The file that the bytes build, and the pixels that its builder knows.
+inline std::string CheckBuilt(const uint8_t* data, size_t size) {
+  Dice dice(data, size);
+  const Image image = MakeImage(&dice);
   const Bytes file = ToFile(image.parts);
   uint32_t status;
   const std::string error = CheckDecode(file.data(), file.size(), &status);
@@ -34,6 +51,20 @@ inline std::string CheckImage(const Image& image) {
     return "scalar says " + Describe(decoded) + ", the builder says " + Describe(expected);
   }
   return decoded.pixels == expected.pixels ? "" : "scalar gives other pixels than the builder";
+}
+
+// A window, a type and a layout of the file that the bytes build, some of them damaged.
+inline std::string CheckBuiltPlan(const uint8_t* data, size_t size) {
+  Dice dice(data, size);
+  const uint64_t seed = dice.Range(0, 0xFFFF);
+  const uint32_t damages = dice.OneIn(4) ? dice.Range(1, 3) : 0;
+  Bytes file = ToFile(MakeImage(&dice).parts);
+  for (uint32_t n = 0; n < damages; ++n) {
+    const uint32_t place = dice.Below(static_cast<uint32_t>(file.size()));
+    file[place] = static_cast<uint8_t>(dice.Byte());
+  }
+  if (damages != 0) Repair(file.data(), file.size());
+  return CheckPlan(file.data(), file.size(), seed);
 }
 
 // What ParseImage() promises of the bytes it takes, used as engines use it. The bytes have a
@@ -81,6 +112,17 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   const ChunkView exif = FindChunk(view, kChunkExif);
   if (exif.data != nullptr) l3_test_read_orientation(exif.data, exif.size);
   return "";
+}
+
+// A fuzz target by its name. Null for a name that is none's.
+using Check = std::string (*)(const uint8_t* data, size_t size);
+inline Check FindCheck(const std::string& target) {
+  if (target == "fuzz_build") return CheckBuilt;
+  if (target == "fuzz_decode") return CheckBytes;
+  if (target == "fuzz_encode") return CheckEncode;
+  if (target == "fuzz_parse") return CheckParse;
+  if (target == "fuzz_plan") return CheckBuiltPlan;
+  return nullptr;
 }
 
 }  // namespace l3::fuzz

@@ -3,7 +3,4 @@
 #include "fuzz/checks.h"
 #include "fuzz/target.h"
 
-std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) {
-  Dice dice(data, size);
-  return CheckImage(MakeImage(&dice));
-}
+L3_FUZZ_TARGET(CheckBuilt)

@@ -1,5 +1,6 @@
 // libFuzzer target: any bytes through every engine, as they are and with
 // checksums made right, so that mutations reach the code behind them. Mutations know the format.
+#include "fuzz/checks.h"
 #include "fuzz/mutator.h"
 #include "fuzz/target.h"
 
@@ -14,14 +15,4 @@ extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1,
   return l3::fuzz::CrossFiles(data1, size1, data2, size2, out, max_size, seed);
 }
 
-std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) {
-  uint32_t status;
-  std::string error = CheckDecode(data, size, &status);
-  if (!error.empty()) return error;
-  Bytes repaired(data, data + size);
-  Repair(repaired.data(), size);
-  if (!std::equal(repaired.begin(), repaired.end(), data)) {
-    error = CheckDecode(repaired.data(), size, &status);
-  }
-  return error.empty() ? CheckPlan(repaired.data(), size, Crc32c(data, size)) : error;
-}
+L3_FUZZ_TARGET(CheckBytes)

@@ -1,7 +1,5 @@
 // libFuzzer target: images made of any bytes, encoded and decoded.
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/checks.h"
 #include "fuzz/target.h"
 
-std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) {
-  return CheckEncode(data, size);
-}
+L3_FUZZ_TARGET(CheckEncode)

@@ -13,4 +13,4 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   return mutated;
 }
 
-std::string l3::fuzz::RunTarget(const uint8_t* data, size_t size) { return CheckParse(data, size); }
+L3_FUZZ_TARGET(CheckParse)

@@ -60,12 +60,16 @@ inline Coded CodingOf(const Parts& parts) {
   return coded;
 }
 
+// Whether tiles of such an image can be written in little time and memory.
+inline bool IsSmall(const ImageInfo& info) {
+  const uint64_t samples = uint64_t{info.width_px} * info.height_px * info.channels;
+  return samples <= kMaxRarelyMadeSamples && info.tile_count() <= kMaxMutatedTiles;
+}
+
 // As many payloads as the shape has tiles. False if those are too many.
 inline bool FitPayloads(Parts* parts, Dice* dice) {
+  if (!IsSmall(parts->info)) return false;
   const uint32_t tiles = parts->info.tile_count();
-  const uint64_t samples =
-      uint64_t{parts->info.width_px} * parts->info.height_px * parts->info.channels;
-  if (tiles == 0 || tiles > kMaxMutatedTiles || samples > kMaxRarelyMadeSamples) return false;
   const bool repeat = !parts->payloads.empty() && dice->OneIn(2);
   const Coded coded = CodingOf(*parts);
   const size_t have = parts->payloads.size();
@@ -211,7 +215,9 @@ inline void MutatePayload(Parts* parts, Dice* dice) {
   if (payload.empty()) return;
   switch (dice->Below(8)) {
     case 0:
-    case 1: payload = MakeTile(CodingOf(*parts), number, dice).payload; break;
+    case 1:
+      if (IsSmall(parts->info)) payload = MakeTile(CodingOf(*parts), number, dice).payload;
+      break;
     case 2: payload = payloads[dice->Below(static_cast<uint32_t>(payloads.size()))]; break;
     case 3:
       payload.resize(payload.size() + (dice->OneIn(2) ? 16 : 0));

@@ -1,4 +1,4 @@
-// What every libFuzzer target is made of: RunTarget() looks at one input and says what went wrong.
+// What makes a libFuzzer target of a check.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,14 @@
 #include <cstdlib>
 #include <string>
 
-namespace l3::fuzz {
-
-// Each target defines it. Returns "" if all is well.
-std::string RunTarget(const uint8_t* data, size_t size);
-
-}  // namespace l3::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string error = l3::fuzz::RunTarget(data, size);
-  if (!error.empty()) {
-    std::fprintf(stderr, "%s\n", error.c_str());
-    std::abort();
+// `check` is one of namespace l3::fuzz: what it says is wrong with an input ends the process.
+#define L3_FUZZ_TARGET(check)                                               \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
+    const std::string error = l3::fuzz::check(data, size);                  \
+    if (!error.empty()) {                                                   \
+      std::fprintf(stderr, "%s\n", error.c_str());                          \
+      std::abort();                                                         \
+    }                                                                       \
+    return 0;                                                               \
   }
-  return 0;
-}

@@ -6,6 +6,8 @@
 //   l3_replay --mutate N [--seed S] PATH...  decode N mutants of the files
 //   l3_replay --change N [--seed S] PATH...  decode files while they change, N times
 //   l3_replay --encode N [--seed S]          encode and decode N random images
+//   l3_replay --build N [--seed S]           build N files by the letter of the format, decode them
+//   l3_replay --corpus PATH                  run PATH/<fuzz target>/* as that target would
 //
 // Case k of a run with seed S is case 0 of a run with seed S + k.
 #include <algorithm>
@@ -21,12 +23,13 @@
 #include <vector>
 
 #include "fuzz/change_target.h"
-#include "fuzz/fuzz_targets.h"
+#include "fuzz/checks.h"
 
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using l3::fuzz::Bytes;
 using l3::fuzz::ChangedCopy;
+using l3::fuzz::CheckBuilt;
 using l3::fuzz::CheckChange;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
@@ -182,23 +185,40 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   return tally.Report("changes");
 }
 
-int Encode(uint64_t count, uint64_t seed) {
+// Random bytes, as `option` wants them.
+int RunRandom(const char* option, l3::fuzz::Check check, uint64_t count, uint64_t seed) {
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
     Random random(seed + i);
     Bytes data(16 + random.Below(4000));
     for (uint8_t& byte : data) byte = random.Byte();
-    tally.Add("--encode 1 --seed " + std::to_string(seed + i),
-              CheckEncode(data.data(), data.size()));
+    tally.Add(std::string(option) + " 1 --seed " + std::to_string(seed + i),
+              check(data.data(), data.size()));
   }
   return tally.Report("images");
+}
+
+int RunCorpora(const std::string& path) {
+  Tally tally;
+  for (const auto& folder : std::filesystem::directory_iterator(path)) {
+    const l3::fuzz::Check check = l3::fuzz::FindCheck(folder.path().filename().string());
+    if (check == nullptr) continue;  // of a target in another language
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      const Bytes data = ReadFile(file.path());
+      tally.Add(file.path().string(), check(data.data(), data.size()));
+    }
+  }
+  if (tally.cases == 0) throw std::runtime_error("no corpus in " + path);
+  return tally.Report("inputs");
 }
 
 int Run(const std::vector<std::string>& args) {
   uint64_t mutants = 0;
   uint64_t changes = 0;
   uint64_t images = 0;
+  uint64_t built = 0;
   uint64_t seed = 0;
+  std::string corpora;
   std::vector<std::string> paths;
   for (size_t i = 0; i < args.size(); ++i) {
     const auto number = [&] { return std::stoull(args.at(++i)); };
@@ -208,13 +228,19 @@ int Run(const std::vector<std::string>& args) {
       changes = number();
     } else if (args[i] == "--encode") {
       images = number();
+    } else if (args[i] == "--build") {
+      built = number();
+    } else if (args[i] == "--corpus") {
+      corpora = args.at(++i);
     } else if (args[i] == "--seed") {
       seed = number();
     } else {
       paths.push_back(args[i]);
     }
   }
-  if (images != 0) return Encode(images, seed);
+  if (!corpora.empty()) return RunCorpora(corpora);
+  if (images != 0) return RunRandom("--encode", CheckEncode, images, seed);
+  if (built != 0) return RunRandom("--build", CheckBuilt, built, seed);
   if (changes != 0) return Change(paths, changes, seed);
   return mutants != 0 ? Mutate(paths, mutants, seed) : Replay(paths);
 }
