@@ -37,7 +37,8 @@ def test_a_run_of_seconds(tmp_path: Path) -> None:
     assert "Nothing grew, nothing differed." in page
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
     data = json.loads((tmp_path / "soak.json").read_text())
-    assert "commit" in data["where"]
+    assert data["made"]["commit"]
+    assert "processors, nice" in page
     for kind in ("codec: images", "codec: damaged", "pipelines: checkpoints"):
         assert data["counts"][kind] > 0, kind
     for kind in ("pipelines: damaged", "conversions: files compared", "training: SIGKILL"):

@@ -13,7 +13,6 @@ Runs in the root of the repository with benchmarks/ on PYTHONPATH.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import shutil
@@ -33,7 +32,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 from peers import machine
-from report import RESULTS, markdown_table, write_results
+from report import RESULTS, markdown_table, save_results
 from soak_workers import (
     ENCODED,
     ROUNDS,
@@ -41,6 +40,7 @@ from soak_workers import (
     Usage,
     assert_same,
     find_damaged,
+    idle_usage,
     make_images,
     read_images,
     usage_of,
@@ -48,22 +48,19 @@ from soak_workers import (
 
 import l3dali
 
-ROOT = Path(__file__).parents[1]
 WORKERS = Path(__file__).with_name("soak_workers.py")
 DRIVER = "driver"
 LONG_RUN_S = 600
 RSS_MARGIN_MIB, SHORT_RSS_MARGIN_MIB, RSS_MARGIN_PERCENT = 16, 128, 5
 MIN_ROUNDS = 4
-# What ever new threads leave in ever more arenas is free memory, but looks like a leak: pipelines
-# that came and went under load took 540 MiB after two minutes and not 240.
-ALLOCATOR = {"MALLOC_ARENA_MAX": "1"}
+REPORT_EVERY_S = 300  # so that a run that is cut short has a result
 RULE = (
-    "Each process says what it takes after each round of its work, when it is idle. Of these "
-    "numbers the first quarter is warm-up. The median of resident memory in the last quarter may "
-    f"exceed that of the second by {RSS_MARGIN_PERCENT} % and {RSS_MARGIN_MIB} MiB "
-    f"({SHORT_RSS_MARGIN_MIB} MiB in runs under {LONG_RUN_S // 60} minutes, which are all "
-    "warm-up); the medians of threads and of open files in the last quarter may not exceed the "
-    "largest of the second. Workers run with MALLOC_ARENA_MAX=1."
+    "Each process says what it takes after each round of its work, when it is idle and its "
+    "allocator has given back what is free (malloc_trim). Of these numbers the first quarter is "
+    "warm-up. The median of resident memory in the last quarter may exceed that of the second by "
+    f"{RSS_MARGIN_PERCENT} % and {RSS_MARGIN_MIB} MiB ({SHORT_RSS_MARGIN_MIB} MiB in runs under "
+    f"{LONG_RUN_S // 60} minutes, which are all warm-up); the medians of threads and of open files "
+    "in the last quarter may not exceed the largest of the second."
 )
 
 
@@ -123,8 +120,13 @@ class Soak:
         late = time.monotonic() - self.begin > self.seconds
         return late and len(self.processes[0].rounds) >= MIN_ROUNDS
 
-    def run(self) -> list[str]:
-        """Runs everything; returns complaints."""
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has run."""
+        return min(time.monotonic() - self.begin, self.seconds)
+
+    def run(self, on_round: Callable[[], None]) -> list[str]:
+        """Runs everything; returns complaints. Calls `on_round` now and then."""
         workers = [self._start_worker(i, name) for i, name in enumerate(ROUNDS)]
         sampler = threading.Thread(target=self._sample, daemon=True)
         sampler.start()
@@ -133,8 +135,8 @@ class Soak:
             while not self.is_over and not complaints:
                 for work in (self._convert, self._train):
                     work()
-                    gc.collect()
-                    self.processes[0].rounds.append(usage_of(os.getpid()))
+                    self.processes[0].rounds.append(idle_usage())
+                    on_round()
                 complaints += self._dead_workers(workers)
             for _, reader in () if complaints else workers:
                 reader.join()
@@ -144,10 +146,15 @@ class Soak:
             for worker, _ in workers:
                 worker.terminate()
         complaints = complaints or self._dead_workers(workers)
-        for process in self.processes:
-            grown = judge(process.rounds, self.seconds)
-            complaints += [f"{process.name}: {what}" for what in grown]
-        return complaints
+        return complaints + self.growth()
+
+    def growth(self) -> list[str]:
+        """What has grown so far."""
+        return [
+            f"{process.name}: {what}"
+            for process in self.processes
+            for what in judge(process.rounds, self.elapsed_s)
+        ]
 
     def _start_worker(self, seed: int, name: str) -> tuple[subprocess.Popen[str], threading.Thread]:
         command = [sys.executable, WORKERS, name, self.folder, "--seed", str(seed)]
@@ -158,7 +165,6 @@ class Soak:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | ALLOCATOR,
             )
         process = Process(name, worker.pid)
         self.processes.append(process)
@@ -328,14 +334,15 @@ def report(soak: Soak, complaints: Sequence[str], where: str, out: Path) -> None
     failed = "\n".join(f"* FAILED: {what}" for what in complaints)
     done = markdown_table(["what", "count"], [[k, str(v)] for k, v in sorted(soak.counts.items())])
     text = (
-        f"{where}.\n\n{soak.seconds / 60:.4g} minutes of `make soak`; {len(soak.images)} images, "
+        f"{where}.\n\n{soak.elapsed_s / 60:.3g} of {soak.seconds / 60:.3g} minutes of `make soak`; "
+        f"{len(soak.images)} images, "
         f"of which {len(soak.bad)} are damaged.\n\n"
         f"{failed or 'Nothing grew, nothing differed.'}\n\n{RULE} Medians:\n\n"
         f"{markdown_table(head, rows)}\n{done}\n![plot](soak.png)\n"
     )
     data = {
         "where": where,
-        "seconds": soak.seconds,
+        "seconds": round(soak.elapsed_s, 1),
         "complaints": list(complaints),
         "counts": soak.counts,
         "processes": {
@@ -351,14 +358,7 @@ def report(soak: Soak, complaints: Sequence[str], where: str, out: Path) -> None
         },
     }
     draw(soak.processes, out / "soak.png")
-    write_results("soak", "A soak", text, data, out)
-
-
-def commit() -> str:
-    """Of the working tree, and whether it has been changed since."""
-    ask = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=, changed", "--exclude=*"]
-    done = subprocess.run(ask, capture_output=True, text=True, check=False)
-    return f"commit {done.stdout.strip()}" if done.returncode == 0 else "no commit"
+    save_results("soak", "A soak", text, data, out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -376,12 +376,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What runs in the background of a shell ignores it, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cores = len(os.sched_getaffinity(0))
-    where = f"{machine()}, {cores} processors, nice {os.nice(0)}, {commit()}"
+    where = f"{machine()}, {cores} processors, nice {os.nice(0)}"
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="l3-soak-") as folder:
         soak = Soak(Path(folder) / "images", args.hours * 3600, args.seed)
-        complaints = soak.run()
+        reported_s = 0.0
+
+        def report_now_and_then() -> None:
+            nonlocal reported_s
+            if soak.elapsed_s > reported_s + REPORT_EVERY_S:
+                reported_s = soak.elapsed_s
+                report(soak, soak.growth(), where, args.out)
+
+        complaints = soak.run(report_now_and_then)
     report(soak, complaints, where, args.out)
+    print((args.out / "soak.md").read_text())
     for complaint in complaints:
         print(f"soak: {complaint}", file=sys.stderr)
     return 1 if complaints else 0
