@@ -275,7 +275,7 @@ def _load_files(job: Job, source: Folder, target: Folder) -> Iterator[_Loaded]:
                 head = reader.read(HEAD_BYTES)
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
-                    data = head + reader.read()
+                    data = reader.read(head=head)
                     _check_length(reader, file)
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])

@@ -337,10 +337,10 @@ class HashedReader:
         self._hash = new_hash()
         self.bytes = 0
 
-    def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file alone."""
-        if size < 0 or size > CHUNK_BYTES:
-            return b"".join(self._chunks(size))
+    def read(self, size: int = -1, head: bytes = b"") -> bytes:
+        """`head`, and up to `size` bytes behind it; fewer at the end of the file alone."""
+        if size < 0 or size > CHUNK_BYTES or head:
+            return b"".join([head, *self._chunks(size)])
         with naming(self._place):
             data = self._file.read(size)
         # Raw streams may give less than was asked for before their end.
