@@ -211,6 +211,16 @@ def test_what_changed_is_converted_again(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "d")["1.tar"].source_stamp == str(sources[1].stat().st_mtime_ns)
 
 
+def test_a_result_that_was_damaged_is_made_again(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    result = tmp_path / "d" / "a.tar"
+    whole = result.read_bytes()
+    result.write_bytes(whole[:600] + b"?" + whole[601:])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert result.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     "option", [("--mode", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")]
 )

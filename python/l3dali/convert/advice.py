@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from l3dali.batch import UsageError
 from l3dali.console import megabytes
 from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, LOSSY_FORMATS, Blob, format_of, may_be_image
+from l3dali.convert.images import HEAD_BYTES, Blob, may_be_image
 from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
 from l3dali.convert.pipeline import ImagePool
 from l3dali.convert.storage import HashedReader, open_folder
+from l3dali.lossy import lossy_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ class Growth:
         """The advice."""
         factor = self.after / self.before
         return (
-            f"the sources are {self.format.upper()} files, which lose data to be small; kept "
+            f"the sources are {self.format} files, which lose data to be small; kept "
             f"without loss they grow. The first {self.images} images: from "
             f"{megabytes(self.before)} to {megabytes(self.after)}, {factor:.2f} times; the whole "
             f"set: from {megabytes(self.set_bytes)} to about "
@@ -58,8 +59,8 @@ class _Sample:
 
 def find_growth(jobs: Sequence[Job], threads: int) -> Growth | None:
     """Tries the first images, if most are of a lossy format; None if they would not grow."""
-    formats = [format_of(s.blobs[0].data[:HEAD_BYTES])[0] for s in _first_images(jobs)]
-    lossy = [name for name in formats if name in LOSSY_FORMATS]
+    formats = [lossy_format(sample.blobs[0].data) for sample in _first_images(jobs)]
+    lossy = [name for name in formats if name is not None]
     if 2 * len(lossy) <= len(formats):
         return None
     options = replace(jobs[0].options, on_error="keep", verify=False)

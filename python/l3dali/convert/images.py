@@ -36,7 +36,6 @@ _WEAK_SIGNATURES = (
     *((b"P%d" % number, "netpbm") for number in range(1, 8)),
     (b"\xff\x0a", "jpegxl"),
 )
-LOSSY_FORMATS = frozenset({"jpeg"})
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _convert_shard(
     try:
         with contextlib.ExitStack() as stack:
             opened = stack.enter_context(source.open(file.name))
-            reader = HashedReader(opened, source.place(file.name))
+            reader = HashedReader(opened, source.place(file.name), file.size)
             published = stack.enter_context(target.publish(file.name))
             writer = HashedWriter(published, target.place(file.name))
             if job.kind == PARQUET:
@@ -271,11 +271,11 @@ def _load_files(job: Job, source: Folder, target: Folder) -> Iterator[_Loaded]:
         row = _new_row(job, file, "other")
         try:
             with source.open(file.name) as opened:
-                reader = HashedReader(opened, source.place(file.name))
+                reader = HashedReader(opened, source.place(file.name), file.size)
                 head = reader.read(HEAD_BYTES)
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
-                    data = head + reader.read()
+                    data = reader.read(head=head)
                     _check_length(reader, file)
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 2**18  # small images go to a thread together
 BATCH_ENTRIES = 64
-WAITING_BYTES = 32 * 2**20  # a thread; one large image may exceed it
+WAITING_BYTES = 2**24  # a thread, of what is read ahead; one large image may exceed it
 
 Outcomes = list["Outcome | None"]
 
@@ -122,9 +122,8 @@ class ImagePool:
                     raise Stopped
                 waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
                 waiting_bytes += size
-                while len(waiting) > self._threads and (
-                    len(waiting) > 2 * self._threads + 1
-                    or waiting_bytes > self._threads * WAITING_BYTES
+                while len(waiting) > 2 * self._threads + 1 or (
+                    len(waiting) >= self._threads and waiting_bytes > self._threads * WAITING_BYTES
                 ):
                     batch, size, future = waiting.popleft()
                     waiting_bytes -= size

@@ -329,18 +329,29 @@ def naming(place: str) -> Iterator[None]:
 
 
 class HashedReader:
-    """Reads a file from start to end; knows the hash of what it has read."""
+    """Reads a file from start to end; knows the hash of what it has read.
 
-    def __init__(self, file: BinaryIO, place: str) -> None:
+    Args:
+        file: open at its start.
+        place: where it is, for people.
+        size: of the file, as far as it is known.
+    """
+
+    def __init__(self, file: BinaryIO, place: str, size: int = 0) -> None:
         self._file = file
         self._place = place
+        self._size = size
         self._hash = new_hash()
         self.bytes = 0
 
-    def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file alone."""
-        if size < 0 or size > CHUNK_BYTES:
-            return b"".join(self._chunks(size))
+    def read(self, size: int = -1, head: bytes = b"") -> bytes:
+        """`head`, and up to `size` bytes behind it; fewer at the end of the file alone."""
+        # No memory at once for a size that a damaged file claims.
+        if size < 0 or size > max(CHUNK_BYTES, self._size - self.bytes):
+            return b"".join([head, *self._chunks(size)])
+        return head + self._read(size) if head else self._read(size)
+
+    def _read(self, size: int) -> bytes:
         with naming(self._place):
             data = self._file.read(size)
         # Raw streams may give less than was asked for before their end.
@@ -359,9 +370,8 @@ class HashedReader:
         return str(self._hash.hexdigest())
 
     def _chunks(self, size: int) -> Iterator[bytes]:
-        # No memory for a size that a damaged file claims.
         while size:
-            chunk = self.read(CHUNK_BYTES if size < 0 else min(size, CHUNK_BYTES))
+            chunk = self._read(CHUNK_BYTES if size < 0 else min(size, CHUNK_BYTES))
             if not chunk:
                 return
             yield chunk

@@ -39,21 +39,23 @@ class TarError(ValueError):
 
 @dataclass
 class Member:
-    """A member with all bytes it has in the file, its padding too.
+    """A member with all bytes it has in the file.
 
     Attributes:
         info: what tarfile read of it.
         header: the blocks before its data.
-        head: all or the first of its blocks of data.
-        rest: the other blocks of large members that are no images.
+        data: its data, or the first block of it.
+        rest: the other data of large members that are no images.
+        padding: what fills the last block.
         global_pax: the pax headers of all members from here on.
         blobs: its data, if that may be an image.
     """
 
     info: tarfile.TarInfo
     header: bytes
-    head: bytes
+    data: bytes
     rest: BinaryIO | None
+    padding: bytes
     global_pax: dict[str, str]
     blobs: Sequence[Blob]
 
@@ -95,32 +97,35 @@ def _read_member(
     size = tar.offset - file.tell()
     if size < 0:
         raise TarError(f"{info.name}: a damaged header")
-    head = _read_whole(file, min(size, _BLOCK), info.name)
     name = info.name
     is_plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.issparse()
+    # Of other kinds, sparse files say, what their size means is their own matter.
+    length = info.size if is_plain else size
+    head = _read_whole(file, min(length, _BLOCK), name)
+    if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
+        raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
     blobs: list[Blob] = []
     rest: BinaryIO | None = None
-    if info.islnk() or info.issym():
-        if has_image_suffix(info.linkname, options):
-            raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
-    elif is_plain and may_be_image(name, head[: min(HEAD_BYTES, info.size)], options):
-        head += _read_whole(file, size - len(head), name)
-        blobs.append(Blob(name, head[: info.size], name))
-    elif size > _SPOOLED_BYTES:
-        rest = tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
-        remaining = size - len(head)
+    if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
+        data = _read_whole(file, length, name, head)
+        blobs.append(Blob(name, data, name))
+    elif length <= _SPOOLED_BYTES:
+        data = _read_whole(file, length, name, head)
+    else:
+        data, rest = head, tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
+        remaining = length - len(head)
         while remaining:
             chunk = _read_whole(file, min(remaining, CHUNK_BYTES), name)
             rest.write(chunk)
             remaining -= len(chunk)
         rest.seek(0)
-    else:
-        head += _read_whole(file, size - len(head), name)
-    return Member(info, header, head, rest, dict(tar.pax_headers), blobs)
+    padding = _read_whole(file, size - length, name)
+    return Member(info, header, data, rest, padding, dict(tar.pax_headers), blobs)
 
 
-def _read_whole(file: _Recorder, size: int, name: str) -> bytes:
-    data = file.read_data(size)
+def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
+    """The next bytes, up to `size` of them together with the `head` that was read before."""
+    data = file.read_data(size - len(head), head)
     if len(data) < size:
         raise TarError(f"a truncated tar file: it ends within {name}")
     return data
@@ -140,8 +145,8 @@ class _Recorder:
         self._record.append(data)
         return data
 
-    def read_data(self, size: int) -> bytes:
-        return self._source.read(size)
+    def read_data(self, size: int, head: bytes) -> bytes:
+        return self._source.read(size, head)
 
     def tell(self) -> int:
         return self._source.bytes
@@ -194,12 +199,12 @@ class _Writer:
                 raise TarError(f"{what} of one sample would both be {new_name}")
             self._names.add(new_name)
         if outcome is None or outcome.data is None:
-            self._write(member.header, member.head, member.rest)
+            self._write(member.header, member.data, member.rest, member.padding)
             size = member.info.size
         else:
             size = len(outcome.data)
             header = _new_header(member, new_name, size)
-            self._write(header, outcome.data + bytes(-size % _BLOCK), None)
+            self._write(header, outcome.data, None, bytes(-size % _BLOCK))
         if member.info.isfile() and suffix:
             self._parts.append((split_name(new_name)[1], self._data_at, size, new_name))
 
@@ -212,7 +217,7 @@ class _Writer:
             return None
         return "".join([f"v1.2 {len(self._lines)}\n", *self._lines])
 
-    def _write(self, header: bytes, data: bytes, rest: BinaryIO | None) -> None:
+    def _write(self, header: bytes, data: bytes, rest: BinaryIO | None, padding: bytes) -> None:
         output = self._output()
         at = self._target.bytes if self._held is None else self._held.tell()
         self._data_at = at + len(header)
@@ -221,6 +226,7 @@ class _Writer:
         if rest is not None:
             with rest:
                 _copy(rest, output)
+        output.write(padding)
 
     def _output(self) -> _Writable:
         if self._options.on_error != "drop":
