@@ -5,6 +5,7 @@
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
 #   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
+#   PACK=folder         `make gpu` puts results there as they come
 #   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
 #                       packages, those on PYTHONPATH too
 
@@ -87,7 +88,7 @@ soak: build  ## HOURS of damaged files and interrupts on the CPU: does anything 
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
 gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
-  $(PY) tools/gpu.py --data $(DATA) --pipeline="$(PIPELINE)"
+  $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)"
 
 gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
 	$(GPU)

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -120,26 +121,37 @@ inline std::string RequireGpu() {
   return properties.name;
 }
 
+// Reads chunks, so that they fill the L2 cache as what need not be written back: a memset would
+// leave it to the work that is timed to write that.
+static __global__ void ReadChunks(const uint4* chunks, size_t count, uint32_t* sink) {
+  uint32_t bits = 0;
+  const size_t threads = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+    const uint4 chunk = chunks[i];
+    bits |= chunk.x | chunk.y | chunk.z | chunk.w;
+  }
+  if (bits != 0) *sink = bits;  // never, but the compiler does not know
+}
+
 // Times work on a stream of its own, by events. Before each run the L2 cache is
-// filled with other data.
+// filled with other data, clean.
 class GpuTimer {
  public:
-  GpuTimer() : flush_(kFlushBytes), begin_(cudaEventDefault), end_(cudaEventDefault) {}
+  GpuTimer() : flush_(kFlushBytes), begin_(cudaEventDefault), end_(cudaEventDefault) {
+    L3_CUDA_CHECK(cudaMemset(flush_.data(), 0, kFlushBytes));
+    L3_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for it
+  }
 
-  // Sorted microseconds of `repeat` runs of `work(stream)`.
+  // Sorted microseconds of `repeat` runs of `work(stream)`. The GPU works for a while before the
+  // first of them, since its clock rises from that of an idle one.
   template <typename Work>
   std::vector<double> Run(int repeat, const Work& work) {
+    const auto seconds = [begin = std::chrono::steady_clock::now()] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    for (int i = 0; i < kWarmups || seconds() < kWarmupSeconds; ++i) Time(work);
     std::vector<double> times;
-    for (int i = 0; i < kWarmups + repeat; ++i) {
-      L3_CUDA_CHECK(cudaMemsetAsync(flush_.data(), i, kFlushBytes, stream_.get()));
-      begin_.Record(stream_.get());
-      work(stream_.get());
-      end_.Record(stream_.get());
-      end_.Synchronize();
-      float milliseconds = 0;
-      L3_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
-      if (i >= kWarmups) times.push_back(1e3 * static_cast<double>(milliseconds));
-    }
+    for (int i = 0; i < repeat; ++i) times.push_back(Time(work));
     std::sort(times.begin(), times.end());
     return times;
   }
@@ -147,6 +159,23 @@ class GpuTimer {
  private:
   static constexpr size_t kFlushBytes = size_t{512} << 20;  // well over any L2 cache
   static constexpr int kWarmups = 5;
+  static constexpr double kWarmupSeconds = 0.2;
+
+  // Microseconds of one run.
+  template <typename Work>
+  double Time(const Work& work) {
+    ReadChunks<<<1024, 256, 0, stream_.get()>>>(reinterpret_cast<const uint4*>(flush_.data()),
+                                                kFlushBytes / sizeof(uint4),
+                                                reinterpret_cast<uint32_t*>(flush_.data()));
+    L3_CUDA_CHECK(cudaGetLastError());
+    begin_.Record(stream_.get());
+    work(stream_.get());
+    end_.Record(stream_.get());
+    end_.Synchronize();
+    float milliseconds = 0;
+    L3_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
+    return 1e3 * static_cast<double>(milliseconds);
+  }
 
   CudaStream stream_;
   DeviceMemory flush_;

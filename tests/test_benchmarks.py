@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -673,9 +675,14 @@ def test_gpu_use_needs_its_package(
 
 
 @pytest.fixture
-def gpu_tool(benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpu_tool(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    return benchmarks("gpu")
+    tool = benchmarks("gpu")
+    monkeypatch.setattr(tool, "_GATHERED", tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    return tool
 
 
 def test_absent_benchmark_has_its_line(gpu_tool: Any) -> None:
@@ -710,10 +717,10 @@ def test_python_steps_name_their_modules(
     monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
     steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
     missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
-    assert set(missing) == {"tests", "demo", "pipeline"}
+    assert set(missing) == {"pytest", "demo", "pipeline"}
     for module in ("imagecodecs", "rich"):
         assert all(module in text for text in missing.values())
-    assert "hypothesis, pytest" in missing["tests"]
+    assert "hypothesis, pytest" in missing["pytest"]
     assert steps[-1].missing_extras() == "Python lacks pynvml"
     assert steps[-1].command[-3:] == ["--minutes=6", "--rounds", "1"]
 
@@ -758,7 +765,6 @@ def test_run_ends_with_what_nobody_shall_overlook(
         step("tests", "tests", python(""), ["no_such_module"]),
         step("pipeline", "benchmarks", python("raise SystemExit('no GPU')")),
     ]
-    monkeypatch.setattr(gpu_tool, "_GATHERED", tmp_path / "new")
     monkeypatch.setattr(gpu_tool, "_RESULTS", tmp_path / "results")
     monkeypatch.setattr(gpu_tool, "_steps", lambda *_: steps)
     monkeypatch.setattr(gpu_tool, "describe_gpu", lambda: ("NVIDIA T4", "535"))
@@ -771,6 +777,7 @@ def test_run_ends_with_what_nobody_shall_overlook(
         "!! FAILED: pipeline: no GPU",
     ]
     assert alarms[2].startswith("!! FAILED: summary: ")
+    assert alarms[3].endswith("no image that can be read: a noisy gradient is timed instead")
     published = tmp_path / "results/nvidia_t4"
     assert {path.name for path in published.iterdir()} == {"host.json", "kernels.json"}
 
@@ -778,3 +785,69 @@ def test_run_ends_with_what_nobody_shall_overlook(
     assert gpu_tool.main() == 1  # a test that cannot run is no pass
     steps[1] = step("tests", "tests", python(""))
     assert gpu_tool.main() == 0
+
+
+def test_step_has_its_time(gpu_tool: Any) -> None:
+    code = "import time; print('begins', flush=True); time.sleep(600)"
+    step = gpu_tool.Step("memcheck", "tests", [sys.executable, "-c", code], limit_s=5)
+    result = gpu_tool._run(step)
+    assert (result.outcome, result.is_error) == ("FAILED", True)
+    assert result.last_line == "ended after 5 s; begins"
+
+
+def test_every_step_fits_a_command_of_ten_minutes(gpu_tool: Any, tmp_path: Path) -> None:
+    assert all(step.limit_s < 600 for step in gpu_tool._steps(tmp_path, tmp_path, []))
+
+
+def test_some_steps(gpu_tool: Any) -> None:
+    steps = [gpu_tool.Step(name, "tests", []) for name in ("compare", "memcheck")]
+    steps.append(gpu_tool.Step("kernels", "benchmarks", []))
+    assert gpu_tool._choose(steps, None) == steps
+    assert gpu_tool._choose(steps, ["kernels", "memcheck"]) == steps[1:]
+    assert gpu_tool._choose(steps, ["tests"]) == steps[:2]
+    assert gpu_tool._choose(steps, ["summary"]) == []
+    with pytest.raises(SystemExit, match="no step nvcomp; there are benchmarks, compare, kernels"):
+        gpu_tool._choose(steps, ["nvcomp"])
+
+
+def test_steps_one_by_one_keep_results(gpu_tool: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "gathered"
+    gpu_tool._begin_results(folder, ("NVIDIA H200", "580"))
+    (folder / "kernels.json").touch()
+    gpu_tool._begin_results(folder, ("NVIDIA H200", "580"), goes_on=True)
+    assert (folder / "kernels.json").exists()
+    gpu_tool._begin_results(folder, ("NVIDIA T4", "580"), goes_on=True)  # another GPU's
+    assert not (folder / "kernels.json").exists()
+
+
+def test_what_there_is_so_far_is_packed(gpu_tool: Any, tmp_path: Path) -> None:
+    gathered, folder = tmp_path / "new", tmp_path / "out"
+    (gathered / "kernels.json").write_text('{"rows": [1]}')
+    gpu_tool._say("a step")
+    packed = folder / "gpu_results.tar.gz"
+    with gpu_tool._repeating(lambda: gpu_tool._pack(gathered, folder), 0.05):
+        while not packed.exists():  # in the background
+            time.sleep(0.01)
+        (gathered / "nvcomp.json").write_text("{}")
+    with tarfile.open(packed) as tar:
+        assert sorted(tar.getnames()) == ["kernels.json", "log.txt", "nvcomp.json"]
+        log = tar.extractfile("log.txt")
+        assert log is not None
+        assert log.read() == b"a step\n"
+
+
+def test_sets_travel(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    gpu_images = benchmarks("gpu_images")
+    data, out = tmp_path / "data", tmp_path / "out"
+    images = {"photo/large/a": (9, 9, 3), "photo/large/b": (9, 9, 3), "mask/a": (9, 9)}
+    for name, shape in {**images, "mask/b": (9, 9), "photo/kodak/a": (9, 9, 3)}.items():
+        path = data / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(imagecodecs.png_encode(np.zeros(shape, np.uint8)))
+    copies = gpu_images.copy_sets(data, out)
+    assert copies == [out / f"{name}.png" for name in images]
+    assert gpu_images.benchmark_images(out).keys() == gpu_images.benchmark_images(data).keys()
+    assert gpu_images.missing_sets(out) == [
+        f"{out / 'gray16/landsat8'} has no image that can be read: not timed"
+    ]

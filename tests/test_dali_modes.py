@@ -6,11 +6,11 @@ import ctypes
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 from dali_tools import FAMILY, Pair, apply, assert_same, make_pairs, pipeline, run, source, unpack
 from nvidia import dali
 from nvidia.dali import fn, types
@@ -168,9 +168,7 @@ print("done")
 
 
 def test_restricted_pinned_memory(device: str) -> None:
-    environment = dict(
-        os.environ, DALI_RESTRICT_PINNED_MEM="1", PYTHONPATH=str(Path(__file__).parent)
-    )
+    environment = child_environment(DALI_RESTRICT_PINNED_MEM="1")
     command = [sys.executable, "-c", RESTRICTED, device]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.stdout.endswith("done\n"), result.stderr
@@ -221,7 +219,7 @@ print("done")
 @pytest.mark.parametrize("preload", [False, True])
 def test_dynamic_mode(device: str, preload: bool) -> None:
     """In a process of its own: dynamic mode lists the operators when it is imported."""
-    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parent))
+    environment = child_environment()
     if preload:
         from l3dali import plugin
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from children import TESTS, child_environment
 
-TESTS = Path(__file__).parent
 REASONS = {
     "no GPU": "failed",
     "l3_bench_kernels is not built": "failed",
@@ -24,8 +23,10 @@ def _outcome(folder: Path, code: str, required: str, variable: str = "L3_REQUIRE
     """The last line of pytest for a file of tests."""
     file = folder / "test_it.py"
     file.write_text(f"import pytest\n{code}\n")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("L3_REQUIRE_")}
-    environment |= {"PYTHONPATH": str(TESTS), variable: required}
+    environment = child_environment(**{variable: required})
+    for name in set(environment) - {variable}:
+        if name.startswith("L3_REQUIRE_"):
+            del environment[name]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", f"--rootdir={folder}"]
     command.append(str(file))
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -62,3 +63,12 @@ def test_missing_gpu_is_no_missing_package(tmp_path: Path) -> None:
 def test_expected_failures_stay(tmp_path: Path) -> None:
     code = "@pytest.mark.xfail\ndef test_it(): assert False"
     assert _outcome(tmp_path, code, "1").startswith("1 xfailed in")
+
+
+def test_children_keep_the_python_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU host may have its packages there alone."""
+    monkeypatch.setenv("PYTHONPATH", "/a:/b")
+    assert child_environment(NAME="x")["PYTHONPATH"] == f"{TESTS}:/a:/b"
+    monkeypatch.delenv("PYTHONPATH")
+    environment = child_environment(NAME="x")
+    assert (environment["PYTHONPATH"], environment["NAME"]) == (str(TESTS), "x")

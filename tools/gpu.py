@@ -1,8 +1,12 @@
 """`make gpu`: tests, compute-sanitizer and benchmarks on a GPU host; tables last.
 
-Runs in the root of the repository, after `make build`, with benchmarks/ on PYTHONPATH.
+Runs in the root of the repository, after `make build`, with benchmarks/ on PYTHONPATH. Each step
+has its time: one that takes longer is ended, and has failed. `--only STEP ...` runs some steps, and
+keeps what others have measured with this commit on this GPU and day.
 Results are gathered in build/ and replace those in benchmarks/results/<gpu> when a benchmark
-has measured something. Ends with 1 if a step failed, or if tests lack something to run.
+has measured something. `--pack FOLDER` puts them there too, with what was printed, every few
+seconds: of a run that is cut off this is left. Ends with 1 if a step failed, or if tests lack
+something to run.
 """
 
 from __future__ import annotations
@@ -15,14 +19,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from gpu_host import describe_gpu
-from gpu_images import write_l3
+from gpu_images import missing_sets, write_l3
 from report import made
 
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
@@ -30,6 +37,8 @@ _UNSUPPORTED = "Device not supported"
 _BUILD = Path("build/release")
 _RESULTS = Path("benchmarks/results")
 _GATHERED = Path("build/gpu_results")
+_LOG = "log.txt"
+_PACK_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Step:
     modules: Sequence[str] = ()  # that the command imports and a GPU host may lack
     lack: str = ""  # what it means that the command is not there
     extras: Sequence[str] = ()  # modules without which the command does less
+    limit_s: float = 540
 
     def missing(self) -> str:
         """What the step needs and the host lacks; empty if it has all."""
@@ -90,28 +100,36 @@ def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[S
     testing = ("hypothesis", "pytest", "skimage", *package)
     drawing = ("imagecodecs", "matplotlib", "nvidia.dali", "rich")
 
+    # By several processes: a test waits for Python and DALI more than for the GPU.
+    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "cuda"]
+    pytest += ["-n", "6"] if _is_installed("xdist") else []
+
     def timing(name: str, files: list[Path], *options: str, lack: str = "") -> Step:
         program, json_file = _BUILD / f"l3_bench_{name}", results / f"{name}.json"
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
     pipeline = ["benchmarks/pipeline.py", "--device=mixed", f"--data={data}", f"--out={results}"]
     pipeline += ["--minutes=6", *pipeline_options]
-    return [
+    steps = [
         Step("compare", "tests", compare),
-        Step("tests", "tests", [sys.executable, "-m", "pytest", "-q"], testing),
+        Step("pytest", "tests", pytest, testing, extras=["xdist"]),
         Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *compare]),
         Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *compare]),
         Step("initcheck", "tests", [*sanitizer, "--tool=initcheck", *compare]),
+        Step("synccheck", "tests", [*sanitizer, "--tool=synccheck", *compare]),
         Step("demo", "tests", [sys.executable, "examples/demo.py"], (*drawing, "PIL", "skimage")),
         timing("kernels", images),
         timing("paper_layout", packed),
         timing("nvcomp", packed, "--batch", "32", lack="nvcomp: not installed"),
         Step("pipeline", "benchmarks", [sys.executable, *pipeline], drawing, extras=["pynvml"]),
     ]
+    limits = {"compare": 120, "kernels": 180, "paper_layout": 120, "nvcomp": 180}
+    return [replace(step, limit_s=limits.get(step.name, step.limit_s)) for step in steps]
 
 
 def _run(step: Step) -> Result:
-    print(f"\n== {step.name}: {' '.join(map(str, step.command))}", flush=True)
+    command = " ".join(map(str, step.command))
+    _say(f"\n== {step.name}, {step.limit_s:g} s at most: {command}"[:2000])
     if missing := step.missing():
         return Result(step.name, "NOT RUN", 0.0, missing, is_error=step.group == "tests")
     library = str(_BUILD / "libl3_testing.so")
@@ -120,32 +138,52 @@ def _run(step: Step) -> Result:
     process = subprocess.Popen(
         step.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        process.kill()
+
+    timer = threading.Timer(step.limit_s, end)
+    timer.start()
     assert process.stdout is not None
     last_line = ""
     unsupported = False
     for line in process.stdout:
-        print(line, end="", flush=True)
+        _say(line.rstrip("\n"))
         last_line = line.strip() or last_line
         unsupported = unsupported or _UNSUPPORTED in line
     outcome = "passed" if process.wait() == 0 else "NOT RUN" if unsupported else "FAILED"
+    timer.cancel()
+    if ended.is_set():
+        outcome, last_line = "FAILED", f"ended after {step.limit_s:g} s; {last_line}"
     if less := step.missing_extras():
         last_line = f"{less}; {last_line}"
     seconds = time.monotonic() - start
     return Result(step.name, outcome, seconds, last_line, is_error=outcome == "FAILED")
 
 
+def _say(text: str) -> None:
+    """Prints it, and adds it to the log."""
+    print(text, flush=True)
+    with (_GATHERED / _LOG).open("a") as log:
+        log.write(text + "\n")
+
+
 def _print_table(results: Sequence[Result]) -> None:
-    print(f"\n{'step':<14}{'outcome':<10}{'seconds':>8}  last line")
+    _say(f"\n{'step':<14}{'outcome':<10}{'seconds':>8}  last line")
     for r in results:
-        print(f"{r.name:<14}{r.outcome:<10}{r.seconds:>8.1f}  {r.last_line}")
+        _say(f"{r.name:<14}{r.outcome:<10}{r.seconds:>8.1f}  {r.last_line}")
 
 
-def _print_alarms(results: Sequence[Result]) -> None:
+def _print_alarms(results: Sequence[Result], missing: Sequence[str]) -> None:
     """What nobody shall overlook."""
-    print()
+    _say("")
     for r in results:
         if r.outcome != "passed":
-            print(f"!! {r.outcome}: {r.name}: {r.last_line}")
+            _say(f"!! {r.outcome}: {r.name}: {r.last_line}")
+    for line in missing:
+        _say(f"!! {line}")
 
 
 def _results_folder(gpu: tuple[str, str] | None) -> Path:
@@ -153,13 +191,16 @@ def _results_folder(gpu: tuple[str, str] | None) -> Path:
     return _RESULTS / re.sub(r"\W+", "_", name).strip("_").lower()
 
 
-def _begin_results(folder: Path, gpu: tuple[str, str] | None) -> None:
-    """Empties the folder, so that it holds one run, and writes host.json."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+def _begin_results(folder: Path, gpu: tuple[str, str] | None, goes_on: bool = False) -> None:
+    """Writes host.json to an empty folder, so that it holds one run; one that goes on keeps it."""
     name, driver = gpu or ("no GPU", "none")
     host = {"made": made(), "gpu": name, "driver": driver, "date": date.today().isoformat()}
-    (folder / "host.json").write_text(json.dumps(host, indent=1) + "\n")
+    path = folder / "host.json"
+    if goes_on and path.exists() and json.loads(path.read_text()) == host:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path.write_text(json.dumps(host, indent=1) + "\n")
 
 
 def _publish(gathered: Path, folder: Path) -> None:
@@ -167,31 +208,78 @@ def _publish(gathered: Path, folder: Path) -> None:
     contents = (json.loads(path.read_text()) for path in gathered.glob("*.json"))
     if any(content.get("rows") for content in contents):
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(gathered, folder, ignore=shutil.ignore_patterns("*.part"))
+        shutil.copytree(gathered, folder, ignore=shutil.ignore_patterns("*.part", _LOG))
+
+
+def _pack(gathered: Path, folder: Path) -> None:
+    """Writes all that there is so far to gpu_results.tar.gz, which is whole at any time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / "gpu_results.tar.gz.part"
+    with tarfile.open(part, "w:gz") as tar:
+        for path in sorted(gathered.iterdir()):
+            try:
+                tar.add(path, arcname=path.name)
+            except FileNotFoundError:  # a .part that got its name
+                continue
+    part.replace(folder / "gpu_results.tar.gz")
+
+
+@contextmanager
+def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Works in the background every few seconds, and once more at the end."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        work()
+
+
+def _choose(steps: Sequence[Step], only: Sequence[str] | None) -> list[Step]:
+    """Those of these names and groups; all if there are none."""
+    names = {step.name for step in steps} | {step.group for step in steps} | {"summary"}
+    if unknown := [name for name in only or () if name not in names]:
+        raise SystemExit(f"no step {', '.join(unknown)}; there are {', '.join(sorted(names))}")
+    return [step for step in steps if only is None or {step.name, step.group} & set(only)]
 
 
 def main() -> int:
     """Runs the steps; returns 1 if one failed, or tests could not run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["tests", "benchmarks"])
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="steps; or tests, benchmarks")
     parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
+    parser.add_argument("--pack", type=Path, help="folder for what there is so far")
     parser.add_argument("--pipeline", default="", help="more options of pipeline.py, in one string")
     arguments = parser.parse_args()
     gpu = describe_gpu()
-    folder = _results_folder(gpu)
-    _begin_results(_GATHERED, gpu)
-    steps = _steps(arguments.data, _GATHERED, arguments.pipeline.split())
+    _begin_results(_GATHERED, gpu, goes_on=arguments.only is not None)
+    steps = _choose(_steps(arguments.data, _GATHERED, arguments.pipeline.split()), arguments.only)
+    if arguments.pack is None:
+        return _run_all(steps, arguments, _results_folder(gpu))
+    with _repeating(lambda: _pack(_GATHERED, arguments.pack), _PACK_SECONDS):
+        return _run_all(steps, arguments, _results_folder(gpu))
+
+
+def _run_all(steps: Sequence[Step], arguments: argparse.Namespace, folder: Path) -> int:
     results = []
     for step in steps:
-        if arguments.only in (None, step.group):
-            results.append(_run(step))
-            _publish(_GATHERED, folder)
+        results.append(_run(step))
+        _publish(_GATHERED, folder)
     _print_table(results)
-    if arguments.only != "tests":
+    measures = any(step.group == "benchmarks" for step in steps)
+    if measures or "summary" in (arguments.only or ()):
         summary = [sys.executable, "benchmarks/gpu_summary.py", str(_GATHERED)]
         results.append(_run(Step("summary", "benchmarks", summary)))
         _publish(_GATHERED, folder)
-    _print_alarms(results)
+    _print_alarms(results, missing_sets(arguments.data) if measures else [])
     return int(any(r.is_error for r in results))
 
 

@@ -234,7 +234,10 @@ void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
     uint64_t bytes = places_[first].payloads_bytes;
     for (; next < end && CanBeDirect(next); ++next) {
       const uint64_t head_bytes = HeadBytes(view(next));
-      const bool follows = view(first).payloads + bytes == view(next).payloads - head_bytes;
+      // As numbers: the files may be parts of different arrays.
+      const auto address = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
+      const bool follows =
+          address(view(first).payloads) + bytes + head_bytes == address(view(next).payloads);
       if (!follows || head_bytes > kMaxGapBytes) break;
       bytes += head_bytes + places_[next].payloads_bytes;
     }

@@ -153,11 +153,13 @@ class MixedBackend {
   // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,
   // which gets one byte of each.
   void ListCached(const dali::Workspace& ws) {
+    bool waits = false;
     for (const CudaSample& sample : samples_) {
       if (sample.cache_key == nullptr || skip_list_->IsCached(*sample.cache_key)) continue;
       const CachedImage* cached = cache_->Peek(*sample.cache_key);
       if (cached == nullptr) continue;
-      cache_->WaitForFills(ws.stream());
+      if (!waits) cache_->WaitForFills(ws.stream());
+      waits = true;
       skip_list_->Add(*sample.cache_key, cached->payloads_dev, {1, 1, 1}, ws.stream());
     }
   }
