@@ -96,4 +96,13 @@ inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size
   return "";
 }
 
+// The file of these bytes, with its checksums made right, and a change of it.
+inline std::string CheckChanging(const uint8_t* data, size_t size) {
+  std::vector<uint8_t> file(data, data + size);
+  Repair(file.data(), size);
+  const uint64_t seed = Crc32c(data, size);
+  const std::vector<uint8_t> changed = ChangedCopy(file.data(), size, seed);
+  return CheckChange(file.data(), changed.data(), size, seed);
+}
+
 }  // namespace l3::fuzz

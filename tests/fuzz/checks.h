@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/change_target.h"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/generator.h"
 #include "fuzz/parts.h"
@@ -118,6 +119,7 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
 using Check = std::string (*)(const uint8_t* data, size_t size);
 inline Check FindCheck(const std::string& target) {
   if (target == "fuzz_build") return CheckBuilt;
+  if (target == "fuzz_change") return CheckChanging;
   if (target == "fuzz_decode") return CheckBytes;
   if (target == "fuzz_encode") return CheckEncode;
   if (target == "fuzz_parse") return CheckParse;
