@@ -39,6 +39,7 @@ READERS = "fuzz_readers"
 # Files that targets of whole files begin with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
+OF_CHOICES = ("fuzz_build", "fuzz_plan")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 50_000, 150  # of a target, in the tree
 
@@ -49,11 +50,9 @@ def command_of(target: str, build: Path) -> list[str]:
     """What runs a target, without libFuzzer's arguments."""
     if target == READERS:
         return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
-    options = ["-len_control=0", "-timeout=300", "-report_slow_units=120"]
-    if target in OF_FILES:
-        options += ["-max_len=60000"]
-    elif target != "fuzz_encode":
-        options += ["-max_len=400"]
+    # Entropic weights cost as much as a decode of small images.
+    options = ["-len_control=0", "-entropic=0", "-timeout=300", "-report_slow_units=120"]
+    options += ["-max_len=400" if target in OF_CHOICES else "-max_len=8192"]
     return [str(build / target), *options]
 
 

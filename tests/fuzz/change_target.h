@@ -63,12 +63,15 @@ inline std::vector<uint8_t> ChangedCopy(const uint8_t* data, size_t size, uint64
 }
 
 // Decodes with every engine, also to the encoded cache and from it, while `data` becomes `changed`,
-// which has as many bytes: at once, in the midst of it, and by a second thread.
+// which has as many bytes: at once, between the tasks of a batch, and by a second thread. A thread
+// costs as much as emulated lanes do.
 inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size_t size,
                                uint64_t seed) {
   L3TestInfo info;
-  if (l3_test_parse(data, size, &info) != kOk || info.image_bytes > kMaxImageBytes) return "";
+  if (l3_test_parse(data, size, &info) != kOk || info.image_bytes > limits.image_bytes) return "";
   std::mt19937_64 random(seed);
+  const bool emulated = IsForEmulated(data, size);
+  const bool threaded = random() % limits.emulated_share == 0;
   size_t plan_bytes = 0;
   const L3TestPlan any_plan = RandomPlan(info, random(), &plan_bytes);
   for (const L3TestPlan* plan : {static_cast<const L3TestPlan*>(nullptr), &any_plan}) {
@@ -77,9 +80,12 @@ inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size
     std::vector<uint8_t> expected;
     for (uint32_t engine = 0; engine <= kL3TestEncodedCache; ++engine) {
       const bool is_cache = engine == kL3TestEncodedCache;
-      if (!is_cache && !l3_test_engine_available(engine)) continue;
+      const bool has_tasks = is_cache || IsEmulated(engine);
+      if (has_tasks ? !emulated : !l3_test_engine_available(engine)) continue;
       const std::string name = is_cache ? "encoded_cache" : kEngineNames[engine];
       for (const uint32_t when : {0u, step, L3_TEST_ALL_THE_TIME}) {
+        if (when == step && !has_tasks) continue;
+        if (when == L3_TEST_ALL_THE_TIME && !threaded) continue;
         std::vector<uint8_t> pixels(plan == nullptr ? info.image_bytes : plan_bytes);
         uint32_t bad_tile;
         const uint32_t status =

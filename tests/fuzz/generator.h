@@ -108,8 +108,9 @@ class Picture {
 
 inline std::vector<uint16_t> MakeValueTable(uint32_t sample_bits, Dice* dice) {
   const uint32_t samples = 1u << sample_bits;
-  uint32_t count = 1 + dice->Below(std::min(samples, 1u << dice->Range(0, 12)));
-  if (dice->OneIn(32)) count = samples;
+  uint32_t count = 1 + dice->Below(std::min(samples, 1u << dice->Range(0, 8)));
+  if (dice->OneIn(16)) count = 1 + dice->Below(std::min(samples, 1u << 12));
+  if (dice->OneIn(128)) count = samples;
   Dice bulk = dice->Bulk();
   std::vector<uint16_t> table;
   uint32_t next = 0;

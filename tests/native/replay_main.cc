@@ -34,6 +34,7 @@ using l3::fuzz::CheckChange;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
 using l3::fuzz::CheckPlan;
+using l3::fuzz::Decoded;
 using l3::fuzz::Repair;
 
 constexpr uint64_t kPlansPerFile = 8;
@@ -101,13 +102,13 @@ int Replay(const std::vector<std::string>& paths) {
   Tally tally;
   for (const std::filesystem::path& path : FindFiles(paths)) {
     const Bytes data = ReadFile(path);
-    uint32_t status;
-    std::string error = CheckDecode(data.data(), data.size(), &status);
+    Decoded decoded;
+    std::string error = CheckDecode(data.data(), data.size(), &decoded);
     for (uint64_t seed = 0; error.empty() && seed < kPlansPerFile; ++seed) {
       error = CheckPlan(data.data(), data.size(), seed);
     }
     tally.Add(path.string(), error);
-    ++tally.statuses[status];
+    ++tally.statuses[decoded.status];
   }
   return tally.Report("files");
 }
@@ -150,14 +151,14 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
     for (size_t n = random.Below(4) + 1; n > 0; --n) Damage(seeds, &random, &data);
     const bool repaired = random.Below(8) != 0;
     if (repaired) Repair(data.data(), data.size());
-    uint32_t status;
-    std::string error = CheckDecode(data.data(), data.size(), &status);
-    if (error.empty() && status == l3::fuzz::kOk && !repaired && data != original) {
+    Decoded decoded;
+    std::string error = CheckDecode(data.data(), data.size(), &decoded);
+    if (error.empty() && decoded.status == l3::fuzz::kOk && !repaired && data != original) {
       error = "damage went unnoticed";
     }
     if (error.empty()) error = CheckPlan(data.data(), data.size(), seed + i);
     tally.Add("--mutate 1 --seed " + std::to_string(seed + i), error);
-    ++tally.statuses[status];
+    ++tally.statuses[decoded.status];
   }
   return tally.Report("mutants");
 }
