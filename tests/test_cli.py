@@ -340,6 +340,18 @@ def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[
     assert f"{tree}/a/two.PNG: no {out}/a/two.l3\n" in error
 
 
+@pytest.mark.parametrize("missing", ["out", "tree"])
+def test_verify_names_what_is_missing(
+    missing: str, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tree.parent)
+    if missing == "tree":
+        assert main(["encode", "tree", "-o", "out"]) == 0
+        tree.rename("moved")
+    assert main(["verify", "out", "--source", "tree"]) == 2
+    assert f"l3: {missing}: No such file or directory\n" in capsys.readouterr().err
+
+
 def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "bad.png").write_bytes(b"no image")
     assert main(["bench", str(tree), "--repeat", "1"]) == 2

@@ -214,6 +214,24 @@ def test_list_from_standard_input(null: bool, tree: Path, monkeypatch: pytest.Mo
     assert files_below(tree.parent / "out") == expected
 
 
+def test_list_may_be_of_windows(tree: Path) -> None:
+    names = b"\xef\xbb\xbfone.png\r\n\r\na/b/three.png\r\na"
+    (tree.parent / "list").write_bytes(names)
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 0
+    assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
+
+
+def test_list_with_nul_keeps_names_as_they_are(tree: Path) -> None:
+    write_png(tree / "odd.png\r")
+    (tree.parent / "list").write_bytes(b"odd.png\r\0")
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-0", "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 0
+    assert files_below(out) == {"odd.l3"}
+
+
 def test_list_cannot_lead_out_of_its_folder(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside = write_png(tree.parent / "outside.png")
     (tree.parent / "list").write_text(f"../outside.png\n{outside}\na/../one.png\nnone.png\n")

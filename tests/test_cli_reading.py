@@ -106,7 +106,8 @@ def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixtur
     assert main([*against, "--max-side", "25"]) == 0
     capsys.readouterr()
     assert main(against) == 2
-    assert "photo.l3: the pixels differ" in capsys.readouterr().err
+    kinds = "50 x 40, channels: 3, 8 bits; the L3 image 25 x 20, channels: 3, 8 bits\n"
+    assert f"photo.l3: the source is {kinds}" in capsys.readouterr().err
 
 
 def test_turned_images_are_made_smaller_upright(tmp_path: Path) -> None:

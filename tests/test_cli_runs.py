@@ -160,6 +160,7 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "links_not_followed": 0,
         "raw_bytes": 40 * 50 * 4,
         "written_bytes": sum(path.stat().st_size for path in written),
+        "palettes_expanded": 0,
         "stopped": None,
         "interrupted": False,
         "lossy_sources": {},
@@ -175,6 +176,29 @@ def test_json_summary_to_standard_output(tree: Path) -> None:
         result = subprocess.run([*L3, *arguments], capture_output=True, check=True)
         assert json.loads(result.stdout)["done"] == 3
         assert result.stderr.split()[0] == b"files"
+
+
+@pytest.mark.parametrize("name", ["source.png", "list", "new.l3", "folder"])
+def test_json_summary_takes_the_place_of_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_png(Path("source.png"))
+    Path("list").write_text("source.png\n")
+    Path("folder").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
+    arguments = ["encode", "--files-from", "list", "--json-summary", name]
+    assert main(arguments) == 2
+    assert f"l3: --json-summary {name}: this " in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
+
+
+def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
+    write_png(tmp_path / "photo.png")
+    file = tmp_path / "summary"
+    for code in (0, 2):
+        assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == code
+        assert json.loads(file.read_text())["exit_code"] == code
 
 
 @pytest.mark.parametrize("command", ["encode", "decode", "info", "verify", "bench"])
@@ -200,7 +224,7 @@ def test_growth_of_lossy_sources_is_said(
     file = tmp_path / "summary.json"
     assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == 0
     errors = capsys.readouterr().err
-    assert "l3: 1 lossy WebP files grew " in errors
+    assert "l3: 1 lossy WebP file grew " in errors
     jpegs = json.loads(file.read_text())["lossy_sources"]["JPEG"]
     assert jpegs == {
         "files": 2,

@@ -119,6 +119,7 @@ def _encode(options: argparse.Namespace) -> int:
         return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
 
     report = run(list(targets), work, options, remark)
+    report.palettes_expanded = reader.expanded
     columns = {"source": report.read_bytes, "L3": report.written_bytes}
     return finish(report, found, options, columns, remark)
 
@@ -135,7 +136,7 @@ def _remark_on_palettes(expanded: int) -> list[str]:
 def _remark_on_growth(report: Report) -> list[str]:
     """Says which lossy sources have grown, and what makes sense instead."""
     grown = [
-        f"{len(part.done)} {name} files grew {ratio(part.written_bytes, part.read_bytes)} times, "
+        f"{len(part.done)} {name} file{'s' * (len(part.done) != 1)} grew {ratio(part.written_bytes, part.read_bytes)} times, "
         f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}"
         for name, part in sorted(report.of_lossy_sources().items())
         if part.written_bytes > part.read_bytes

@@ -58,6 +58,7 @@ class Report:
         kept: files whose results existed.
         failures: files that did not work out.
         seconds: how long it took.
+        palettes_expanded: palette images read as colours, not as the numbers of their entries.
         ended_by: why no further result could be written, if so.
         signal_number: the signal that asked to stop, or 0.
         abandoned: work goes on in other threads that nobody waits for.
@@ -68,6 +69,7 @@ class Report:
     kept: int = 0
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
+    palettes_expanded: int = 0
     ended_by: str | None = None
     signal_number: int = 0
     abandoned: bool = False
@@ -214,6 +216,7 @@ def _summary(report: Report, found: Found, failures: list[Failure], code: int) -
         "read_bytes": report.read_bytes,
         "written_bytes": report.written_bytes,
         "seconds": round(report.seconds, 3),
+        "palettes_expanded": report.palettes_expanded,
         "stopped": report.ended_by,
         "interrupted": report.signal_number != 0,
         "lossy_sources": {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 from typing import TYPE_CHECKING
 
 from l3dali import codec
@@ -79,6 +81,7 @@ def _verify(options: argparse.Namespace) -> int:
         ]
 
     report = run(paths, work, options, remark)
+    report.palettes_expanded = reader.expanded
     return finish(report, found, options, {"L3": report.read_bytes}, remark)
 
 
@@ -90,11 +93,12 @@ def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path]
     source: Path | None = options.source
     if source is None:
         return None
-    if (
-        options.files_from is not None
-        or len(options.paths) != 1
-        or options.paths[0].is_dir() != source.is_dir()
-    ):
+    if options.files_from is not None or len(options.paths) != 1:
+        raise UsageError("--source goes with one PATH")
+    for path in (options.paths[0], source):
+        if not path.exists():
+            raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}")
+    if options.paths[0].is_dir() != source.is_dir():
         raise UsageError("--source goes with one PATH: both files or both folders")
     if not source.is_dir():
         return {options.paths[0]: source}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import time
 from contextlib import closing
@@ -47,8 +48,10 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
     """The files that PATHs or a list name.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, or the JSON summary would take the place of something else.
     """
+    if options.json_summary is not None:
+        _check_summary(options.json_summary)
     if options.files_from is not None:
         found = _find_listed(options, suffixes)
         where = f"in {options.files_from}"
@@ -66,14 +69,30 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
     return found
 
 
+def _check_summary(path: Path) -> None:
+    """Raises UsageError if `path` is, or is going to be, something else than a JSON summary."""
+    if path.suffix.lower() in _KNOWN_SUFFIXES:
+        raise UsageError(f"--json-summary {path}: this is the name of an image")
+    if path.is_dir():
+        raise UsageError(f"--json-summary {path}: this is a folder")
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(1) not in (b"", b"{"):
+                raise UsageError(f"--json-summary {path}: this file holds something else")
+
+
 def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
     base = options.paths[0] if options.paths else Path()
     if len(options.paths) > 1 or not base.is_dir():
         raise UsageError("--files-from goes with one PATH, the folder where its names start")
     source: Path = options.files_from
     names = read_stdin() if source == STDIN else source.read_bytes()
-    separator = b"\0" if options.null else b"\n"
-    return find_listed([os.fsdecode(n) for n in names.split(separator) if n], base, suffixes)
+    if options.null:
+        listed = names.split(b"\0")
+    else:  # As Windows has them, too. A name that ends in a carriage return needs `--null`.
+        lines = names.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        listed = [line.removesuffix(b"\r") for line in lines]
+    return find_listed([os.fsdecode(name) for name in listed if name], base, suffixes)
 
 
 def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
@@ -152,5 +171,12 @@ def _say_when_stopping(items: Iterable[Item], stop: Stop) -> Iterator[Item]:
 
 def compare(decoded: codec.Image, source: codec.Image) -> None:
     """Raises ValueError unless the two images are the same."""
-    if decoded.dtype != source.dtype or not np.array_equal(decoded, source):
+    if (decoded.dtype, decoded.shape) != (source.dtype, source.shape):
+        raise ValueError(f"the source is {_kind(source)}; the L3 image {_kind(decoded)}")
+    if not np.array_equal(decoded, source):
         raise ValueError("the pixels differ from the source's")
+
+
+def _kind(image: codec.Image) -> str:
+    height, width, channels = (*image.shape, 1)[:3]
+    return f"{width} x {height}, channels: {channels}, {8 * image.dtype.itemsize} bits"
