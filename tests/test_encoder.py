@@ -29,6 +29,14 @@ def test_value_table_serves_few_values() -> None:
     np.testing.assert_array_equal(l3dali.decode(encoded), spread)
 
 
+@pytest.mark.parametrize(("side", "long_side"), [(3, 256), (15, 256), (16, 128), (31, 128)])
+def test_thin_images_have_long_tiles(side: int, long_side: int) -> None:
+    tall = np.ascontiguousarray(_photo()[:300, :side])
+    wide = np.ascontiguousarray(_photo()[:side, :300])
+    assert l3dali.info(l3dali.encode(tall)).tile_height == long_side
+    assert l3dali.info(l3dali.encode(wide)).tile_width == long_side
+
+
 def test_metadata_that_does_not_fit_is_refused() -> None:
     with pytest.raises(l3dali.L3Error) as error:
         l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
