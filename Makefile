@@ -90,7 +90,7 @@ gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
 gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
   $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)"
 
-gpu: build  ## on a GPU host: all tests, compute-sanitizer, benchmarks, tables
+gpu: build  ## on a GPU host: the CUDA tests, compute-sanitizer, benchmarks, tables
 	$(GPU)
 
 gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone

@@ -4,13 +4,15 @@
 
 Registers, stack and spills of every kernel on every architecture, from `ptxas -v`; the warps
 that a multiprocessor holds, for a batch of 32 RGB8 images of 2048x1024 in tiles of 128x128; and
-the instructions of the rans loops on sm_90, by pipe, from the disassembly (nvdisasm comes with the
-CUDA toolkit, or as the PyPI wheel nvidia-cuda-nvdisasm).
+from the disassembly, on sm_90, the instructions of the rans loops, by pipe, and those of a row of
+a packed tile, stored as it is and normalized to CHW float16 (nvdisasm comes with the CUDA toolkit,
+or as the PyPI wheel nvidia-cuda-nvdisasm).
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import re
 import shutil
 import subprocess
@@ -103,6 +105,22 @@ __global__ void __launch_bounds__(640) Rgb8(DecodeSample sample, TilePayload til
       reinterpret_cast<RansScratch<3, 1>*>(lookup + 1));
 }
 """
+# The same for packed tiles, whose samples leave as they are or by a plan.
+_PACKED = """
+#include "cuda/tile_kernels.cuh"
+using namespace l3;
+__global__ void __launch_bounds__(32, 16) Rgb8(DecodeSample sample, const OutputPlan* plans,
+                                               TilePayload tile, Status* status) {
+  extern __shared__ uint4 shared[];
+  DeviceWarp warp;
+  const TileRect rect = GetTileRect(sample.info, blockIdx.x);
+  const auto store = MakeStore<3, 1>(sample.info, OUTPUT, rect);
+  RunningCheck<DeviceWarp> check(warp, tile.data, tile.size);
+  *status = DecodePackedTileWarp<3, 1>(warp, sample.info, sample.map, rect, tile, store, &check,
+                                       reinterpret_cast<WarpScratch*>(shared));
+}
+"""
+ROW_SAMPLES = 24  # of a lane, in a row of 256 RGB8 pixels
 # Loops that decode steps, from the shortest.
 LOOPS = ("no lane at an edge", "a lane may be at an edge", "without coefficients")
 # Lanes a clock and scheduler, and instructions, by pipe. Integer arithmetic but for products is
@@ -159,23 +177,114 @@ def compile_kernels(nvcc: str, arch: int, folder: Path) -> Kernels:
     return kernels
 
 
-def _loops(sass: str) -> list[Counter[str]]:
-    """Instructions of the innermost loops that decode steps, by name, from the shortest."""
+def _parse(sass: str) -> tuple[list[str], dict[str, int], set[int]]:
+    """Instructions without guards; labels and the numbers of guarded instructions."""
     labels: dict[str, int] = {}
     code: list[str] = []
+    guarded = set()
     for line in sass.splitlines():
         if label := re.match(r"(\.L_x_\d+):", line):
             labels[label[1]] = len(code)
-        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?(.*?)\s*;", line):
-            code.append(found[1])
+        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?(.*?)\s*;", line):
+            if found[1]:
+                guarded.add(len(code))
+            code.append(found[2])
+    return code, labels, guarded
+
+
+def _names(code: list[str]) -> Counter[str]:
+    return Counter(re.split(r"[. ]", text)[0] for text in code)
+
+
+def _loops(sass: str) -> list[Counter[str]]:
+    """Instructions of the innermost loops that decode steps, by name, from the shortest."""
+    code, labels, _ = _parse(sass)
     loops = []
     for i, instruction in enumerate(code):
         branch = re.match(r"BRA.*`\((\.L_x_\d+)\)", instruction)
         begin = labels[branch[1]] if branch else i + 1
-        names = Counter(re.split(r"[. ]", text)[0] for text in code[begin : i + 1])
+        names = _names(code[begin : i + 1])
         if names["VOTE"] and names["VOTE"] % 6 == 0:
             loops.append(names)
     return sorted(loops, key=Counter.total)[: len(LOOPS)]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions without a branch among them, and where they lead."""
+
+    code: list[str]
+    next_blocks: list[int]  # by their first instruction
+
+
+def _blocks(sass: str) -> dict[int, Block]:
+    code, labels, guarded = _parse(sass)
+    ends = (i + 1 for i, text in enumerate(code) if re.match(r"BRA|BRX|EXIT", text))
+    starts = sorted({0, *labels.values(), *ends} - {len(code)})
+    blocks = {}
+    for begin, end in zip(starts, [*starts[1:], len(code)], strict=True):
+        last, targets = code[end - 1], []
+        if re.match("BRA|BRX", last):
+            targets = [labels[label] for label in re.findall(r"\.L_x_\d+", last)]
+        falls_through = end - 1 in guarded or not re.match("BRA|BRX|EXIT", last)
+        if falls_through or re.match(r"BRA(\.\w+)* !?U?P", last):
+            targets.append(end)
+        blocks[begin] = Block(code[begin:end], [t for t in targets if t < len(code)])
+    return blocks
+
+
+def shortest_loop(blocks: dict[int, Block], start: int) -> int:
+    """Instructions of the shortest way from a block back to it; 0 if there is none."""
+    size = len(blocks[start].code)
+    queue = [(size, block) for block in blocks[start].next_blocks]
+    seen = set()
+    while queue:
+        length, block = heapq.heappop(queue)
+        if block == start:
+            return length
+        if block not in seen:
+            seen.add(block)
+            length += len(blocks[block].code)
+            for target in blocks[block].next_blocks:
+                heapq.heappush(queue, (length, target))
+    return 0
+
+
+def count_packed_row(nvcc: str, nvdisasm: str, folder: Path) -> list[list[str]]:
+    """Rows of the table: what a row of a packed tile of RGB8 takes on sm_90."""
+
+    def blocks(name: str, output: str) -> dict[int, Block]:
+        source = folder / f"{name}.cu"
+        source.write_text(_PACKED.replace("OUTPUT", output))
+        cubin = source.with_suffix(".cubin")
+        _nvcc(nvcc, 90, source, cubin)
+        return _blocks(_run(nvdisasm, "-c", cubin))
+
+    def loops(of: dict[int, Block], *names: tuple[str, int]) -> list[int]:
+        """Those through blocks that have so many of these instructions."""
+        found = []
+        for start, block in of.items():
+            counts = _names(block.code)
+            if all(counts[name] >= least for name, least in names):
+                found.append(shortest_loop(of, start))
+        return found
+
+    # Of the loops of packed tiles the longest has all channels as deltas, with whole chunks stored.
+    stored = max(loops(blocks("stored", "sample.output"), ("STG", 6), ("LDS", 12)))
+    # Blocks of three channels follow one another; a mirrored row reverses what it has made.
+    planned = blocks("planned", "plans[blockIdx.y]")
+    halves = [("FMUL", 8), ("F2FP", 4)]
+    mirrored = loops(planned, *halves, ("PRMT", 4))
+    plain = [n for n in loops(planned, *halves) if n not in mirrored]
+    rows = []
+    for title, count in (
+        ("as stored", stored),
+        ("normalized CHW float16", max(plain)),
+        ("normalized CHW float16, mirrored", max(mirrored)),
+    ):
+        numbers = f"{count}", f"{count / ROW_SAMPLES:.1f}", f"{count / stored:.2f}"
+        rows.append([title, *numbers])
+    return rows
 
 
 def count_instructions(nvcc: str, nvdisasm: str, lookup: str, folder: Path) -> list[Counter[str]]:
@@ -264,6 +373,7 @@ def main() -> None:
             lookup: count_instructions(args.nvcc, args.nvdisasm, lookup, folder)
             for lookup in LOOKUPS
         }
+        packed_rows = count_packed_row(args.nvcc, args.nvdisasm, folder)
     instructions = _instruction_rows(loops)
     head = ["kernel", "registers", "stack", "spills", "shared bytes a block", "warps"]
     text = (
@@ -276,8 +386,19 @@ def main() -> None:
         "RGB8 on sm_90: a step decodes three samples on each of 32 lanes. Counted in the\n"
         "disassembly, branches that few steps take included.\n\n"
         + markdown_table(["loop", "all", *PIPES, "others"], instructions)
+        + "\n## Instructions of a row of a packed tile\n\n"
+        "256 RGB8 pixels on sm_90, decoded and stored, by what becomes of them; on the shortest\n"
+        "way through the code that does so for all three channels.\n\n"
+        + markdown_table(
+            ["samples leave", "all", "a sample of a lane", "of as stored"], packed_rows
+        )
     )
-    data = {"nvcc": version[1], "kernels": kernels, "instructions": instructions}
+    data = {
+        "nvcc": version[1],
+        "kernels": kernels,
+        "instructions": instructions,
+        "packed_rows": packed_rows,
+    }
     write_results("ptxas", "What the compiler makes of the CUDA kernels", text, data, args.out)
 
 

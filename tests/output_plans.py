@@ -126,6 +126,42 @@ def lay_out(rng: Generator, plan: Plan) -> None:
     plan.output_bytes = step + 8 * item
 
 
+def lay_out_planes(rng: Generator, plan: Plan) -> None:
+    """CHW, rows forwards or backwards; mostly planes have a multiple of eight values."""
+    item = np.dtype(plan.type).itemsize
+    height, width, channels = plan.shape
+    row = width + int(rng.choice([0, 0, 1, 3, 8]))
+    plane = max(row * height, 1)
+    plane += -plane % 8 if rng.random() < 0.8 else int(rng.integers(0, 8))
+    left, top = plan.border[:2]
+    mirrored = rng.random() < 0.5
+    first = int(rng.choice([0, 0, 4, 8, 1, 3, 5])) + top * row
+    first += width - 1 - left if mirrored else left
+    plan.strides = (row * item, -item if mirrored else item, plane * item)
+    plan.data_offset = first * item
+    plan.output_bytes = (plane * channels + 16) * item
+
+
+def training_plan(rng: Generator, image: Samples) -> Plan:
+    """A window of normalized planes, as networks take them."""
+    height, width, stored = image.shape
+    channels = int(rng.integers(1, 5))
+    sources = [*range(stored), *range(stored), *range(stored), FILL]
+    plan = Plan(
+        window=random_window(rng, width, height),
+        border=(0, 0, 0, 0) if rng.random() < 0.7 else (1, 2, 3, 0),
+        type=str(rng.choice(["f2", "f2", "f4", "u1", "u2"])),
+        op=SCALE,
+        source=rng.choice(sources, channels).tolist(),
+        subtract=rng.uniform(0, 255, 4).astype(np.float32),
+        multiply=rng.uniform(-0.1, 0.1, 4).astype(np.float32),
+        range=float(rng.choice([1, 1, 1, np.float32(1 / 255)])),
+        fill=np.array([0, 7, -3, 0.1], np.float32),
+    )
+    lay_out_planes(rng, plan)
+    return plan
+
+
 def random_window(rng: Generator, width: int, height: int) -> tuple[int, int, int, int]:
     """Any window: often the whole image, a pixel, nothing, or at an edge."""
 

@@ -11,7 +11,17 @@ import reference_decoder
 import stream_builder as build
 from engines import ENGINES, GAP, MODES, Samples
 from numpy.random import Generator
-from output_plans import FILL, SELECT, TYPES, Plan, lay_out, random_plan, random_window
+from output_plans import (
+    FILL,
+    SELECT,
+    TYPES,
+    Plan,
+    lay_out,
+    lay_out_planes,
+    random_plan,
+    random_window,
+    training_plan,
+)
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
@@ -115,6 +125,17 @@ def test_random_plans(engine: str) -> None:
 
 @engine_matrix
 @present
+def test_plans_of_training(engine: str) -> None:
+    """Planes of floats, at all alignments: the GPU stores eight values of a row together."""
+    rng = np.random.default_rng(8)
+    streams = corpus()
+    for _ in range(PLANS[engine] // 2):
+        data, image = streams[rng.integers(0, len(streams))]
+        assert_follows(engine, data, image, training_plan(rng, image))
+
+
+@engine_matrix
+@present
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_rounding_and_saturation(engine: str, kind: str) -> None:
     """All 16-bit samples, scaled so that halves, limits and subnormal halves occur."""
@@ -124,8 +145,9 @@ def test_every_rounding_and_saturation(engine: str, kind: str) -> None:
         plan = Plan((0, 0, 256, 256), (0, 0, 0, 0), kind, 1, [0])
         plan.subtract[0] = subtract
         plan.multiply[0] = multiply
-        lay_out(np.random.default_rng(1), plan)
-        assert_follows(engine, data, image, plan)
+        for lay in (lay_out, lay_out_planes):
+            lay(np.random.default_rng(1), plan)
+            assert_follows(engine, data, image, plan)
 
 
 @engine_matrix

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -88,14 +89,14 @@ struct OutputPlan {
   int64_t x_stride_bytes, y_stride_bytes, channel_stride_bytes;
   Window window;
   Border border;
+  uint8_t source[kMaxChannels];  // stored channels, or the above; for kMix stored ones
   OutputType type;
   PixelOp op;
-  uint8_t channels;              // of the output, 1 to 4; 3 for kMix
-  uint8_t source[kMaxChannels];  // stored channels, or the above; for kMix stored ones
-  uint32_t luma_rounding;        // less than kLumaScale
+  uint8_t channels;  // of the output, 1 to 4; 3 for kMix
+  uint32_t luma_rounding;  // less than kLumaScale
+  float range;
   float subtract[kMaxChannels];
   float multiply[kMaxChannels];
-  float range;
   float weights[3][3];
   float bias[3];
   float fill[kMaxChannels];
@@ -105,6 +106,9 @@ struct OutputPlan {
   }
 };
 static_assert(std::is_trivially_copyable_v<OutputPlan>);
+// Kernels read these at once.
+static_assert(sizeof(OutputPlan) % 16 == 0 && offsetof(OutputPlan, source) % 4 == 0 &&
+              offsetof(OutputPlan, subtract) % 16 == 0 && offsetof(OutputPlan, multiply) % 16 == 0);
 
 // The image as stored, HWC, rows packed.
 inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
@@ -202,15 +206,17 @@ L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Sample
       static_cast<float>(source[0] == kLumaChannel ? Luma(samples, static_cast<uint32_t>(factor[3]))
                                                    : samples[source[0]]);
   if (channel.op == PixelOp::kSelect) return sample;
-  return Multiply(Multiply(Add(sample, -factor[0]), factor[1]), factor[2]);
+  const float scaled = Multiply(Add(sample, -factor[0]), factor[1]);
+  return factor[2] == 1 ? scaled : Multiply(scaled, factor[2]);  // where it is known, one less
 }
 
 // Rounds to the nearest integer, halves away from zero, and saturates. NaN gives 0.
-L3_HOST_DEVICE inline int64_t RoundToRange(float value, int64_t min, int64_t max) {
+template <typename Int>
+L3_HOST_DEVICE inline Int RoundToRange(float value, Int min, Int max) {
   if (!(value == value)) return 0;
   if (value <= static_cast<float>(min)) return min;
   if (value >= static_cast<float>(max)) return max;
-  return static_cast<int64_t>(roundf(value));
+  return static_cast<Int>(roundf(value));
 }
 
 // The bits of the nearest IEEE half, ties to even.
@@ -291,7 +297,9 @@ L3_HOST_DEVICE inline OutputValueType<kType> ConvertValue(float value) {
     return HalfBits(value);
   } else {
     using Traits = OutputTraits<kType>;
-    return static_cast<OutputValueType<kType>>(RoundToRange(value, Traits::kMin, Traits::kMax));
+    using Int = std::conditional_t<(Traits::kMax > INT32_MAX), int64_t, int32_t>;
+    return static_cast<OutputValueType<kType>>(
+        RoundToRange<Int>(value, Int{Traits::kMin}, Int{Traits::kMax}));
   }
 }
 

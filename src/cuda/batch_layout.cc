@@ -149,7 +149,7 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   PlanOrder();
 
   samples_offset_ = Align16(results_bytes());
-  plans_offset_ = samples_offset_ + samples.size() * sizeof(DecodeSample);
+  plans_offset_ = Align16(samples_offset_ + samples.size() * sizeof(DecodeSample));
   tasks_offset_ = plans_offset_ + (has_plans_ ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
   uint64_t offset = tasks_offset_ + task_count_ * sizeof(TileTask);
   for (size_t i = 0; i < samples.size(); ++i) {

@@ -73,6 +73,17 @@ L3_DEVICE void StoreTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
   StoreU32(p + 4, second);
 #endif
 }
+L3_DEVICE void StoreHalf(uint8_t* p, uint32_t v) {
+  *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(v);
+}
+L3_DEVICE void StoreChunk(uint8_t* p, const Chunk& chunk) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint4*>(p) =
+      make_uint4(chunk.word[0], chunk.word[1], chunk.word[2], chunk.word[3]);
+#else
+  std::memcpy(p, &chunk, 16);
+#endif
+}
 L3_DEVICE void CopyChunk(const uint8_t* from, uint8_t* to) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);

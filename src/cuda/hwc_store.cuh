@@ -59,6 +59,13 @@ class HwcStore {
     if (tail < bytes) out[tail] = row[tail];
   }
 
+  // The same for the rows of tiles that are rare: with little code, where there is a choice.
+  template <class Warp>
+  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                              uint32_t width) const {
+    StoreRow(warp, row, x, y, width);
+  }
+
   // Stores whole pixels from (x, y) of the tile on, by this lane alone. `words`
   // hold their samples, channels interleaved.
   template <uint32_t kWords>
@@ -84,6 +91,11 @@ class HwcStore {
         out[4 * (kWords - 1) + i] = static_cast<uint8_t>(words[kWords - 1] >> (8 * i));
       }
     }
+  }
+
+  template <uint32_t kWords>
+  L3_DEVICE void StoreRarePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
+    StorePixels(words, x, y);
   }
 
   // Stores pixel (x, y) of the tile, by this lane alone.

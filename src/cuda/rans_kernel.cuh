@@ -288,7 +288,11 @@ class RansLane {
         L3_UNROLL
         for (uint32_t& word : words) word <<= map.shift;
       }
-      store.StorePixels(words, x, y);
+      if constexpr (kFitted) {
+        store.StorePixels(words, x, y);
+      } else {
+        store.StoreRarePixels(words, x, y);
+      }
       return true;
     }
     bool valid = true;

@@ -49,7 +49,8 @@ struct TileBatch {
   uint32_t shared_bytes;     // of shared memory that a block needs
   uint32_t scratch_bytes;    // of it each warp's, a multiple of 16
   RansLookupKind lookup;     // kNone without rans tiles; never kWide with plans
-  const OutputPlan* plans;   // one for each sample; null if all leave whole and as stored
+  // One for each sample, 16-byte aligned; null if all leave whole and as stored.
+  const OutputPlan* plans;
 };
 
 // Kernels read up to this many bytes past a payload: whole words, and the words

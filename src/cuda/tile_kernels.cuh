@@ -81,7 +81,7 @@ L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const 
   Interleave<kChannels, kSampleBytes>(values, words);
   StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
   }
   return Status::kOk;
 }
@@ -120,7 +120,7 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
       uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
       Interleave<kChannels, kSampleBytes>(values, words);
       StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-      store.StoreRow(warp, scratch->row, x, y, width);
+      store.StoreRareRow(warp, scratch->row, x, y, width);
     }
   }
   return Status::kOk;
@@ -214,7 +214,11 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
       Interleave<kChannels, kSampleBytes>(rows, words);
     }
     StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-    store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    if constexpr (kAllDelta) {
+      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    } else {
+      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+    }
   }
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
   return CheckBodyEnd(tile, pos);

@@ -714,6 +714,21 @@ void CostlyTilesFirst() {
   CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
 }
 
+// Kernels read a plan 16 bytes at a time, however many samples come before.
+void PlansAreAligned() {
+  for (size_t count = 1; count <= 4; ++count) {
+    const auto picture = MakePicture({40, 30, 3, 8, EncodeMode::kPacked, 4}, 1);
+    CudaSample sample = {picture->view, WholeImagePlan(picture->view.info, nullptr)};
+    sample.plan.window = {1, 1, 7, 7};
+    const std::vector<CudaSample> samples(count, sample);
+    BatchLayout layout;
+    layout.Plan(samples, kLargeGpu);
+    Bytes buffer(layout.total_bytes());
+    const auto plans = reinterpret_cast<uintptr_t>(layout.Batch(buffer.data()).plans);
+    CHECK((plans - reinterpret_cast<uintptr_t>(buffer.data())) % 16 == 0);
+  }
+}
+
 // Each part has the tasks of its samples, and all that they read is in the pieces up to its end.
 void PartsOfABatch() {
   const Pictures batch = MakeMixedBatch(6);
@@ -1334,6 +1349,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"out_of_memory", OutOfMemory},
     {"parts_of_a_batch", PartsOfABatch},
     {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
+    {"plans_are_aligned", PlansAreAligned},
     {"rans_tile_without_tables", RansTileWithoutTables},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},

@@ -190,7 +190,11 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
 
   plan.op = PixelOp::kScale;
   plan.type = OutputType::kF16;
-  plan.range = 1.0f / 255;
+  // As normalization has it, and planes that are a multiple of eight values; or neither.
+  const bool normalizes = below(2) == 1;
+  plan.range = normalizes ? 1 : 1.0f / 255;
+  const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
+  if (normalizes) plan.border.right_px += (0u - width) % 8;
   for (float& subtract : plan.subtract) subtract = static_cast<float>(below(256));
   for (float& multiply : plan.multiply) multiply = static_cast<float>(below(1000)) / 16;
   if (store == Store::kTraining) return LayOut(plan, {true, false, below(2) == 1, false});
