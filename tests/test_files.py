@@ -232,6 +232,10 @@ def test_transcode_of_palettes() -> None:
 def test_transcode_refuses_what_it_cannot_keep() -> None:
     with pytest.raises(l3dali.ImageError, match="not an image of a known format"):
         l3dali.transcode(b"text")
+    with pytest.raises(l3dali.ImageError, match="an L3 file already"):
+        l3dali.transcode(l3dali.transcode(_jpeg()))
+    with pytest.raises(TypeError, match=r"max_side is an integer, not 1\.5"):
+        l3dali.transcode(_jpeg(), max_side=1.5)  # type: ignore[arg-type]
     with pytest.raises(l3dali.ImageError, match="limit of 1999"):
         l3dali.transcode(_jpeg(), max_pixels=1999)
     for path in ("photo.jpg", Path("photo.jpg"), os.fspath("x")):

@@ -64,7 +64,8 @@ def read_header(data: bytes) -> Header:
     """
     reader = next((reader for starts, reader in _READERS if data.startswith(starts)), None)
     if reader is None or (reader is _read_webp and data[8:12] != b"WEBP"):
-        raise ImageError("not an image of a known format")
+        is_l3 = data.startswith(L3_SIGNATURE)
+        raise ImageError("an L3 file already" if is_l3 else "not an image of a known format")
     try:
         header = reader(data)
     except ImageError:
@@ -90,6 +91,7 @@ def _checked_channels(channels: int) -> int:
 
 # PNG, JPEG, WebP, BMP, netpbm.
 
+L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
 

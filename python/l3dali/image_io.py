@@ -106,8 +106,13 @@ def read_picture(
     """
     if palette not in get_args(Palette):
         raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
-    if max_side is not None and operator.index(max_side) < 1:
-        raise ValueError(f"max_side is at least 1, not {max_side}")
+    if max_side is not None:
+        try:
+            max_side = operator.index(max_side)
+        except TypeError:
+            raise TypeError(f"max_side is an integer, not {max_side!r}") from None
+        if max_side < 1:
+            raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
     if header.width * header.height > max_pixels:
         raise ImageError(

@@ -158,7 +158,7 @@ def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
         with suppress(OSError), open_folder(arguments.dest).publish(REPORT_NAME) as file:
             file.write(page.encode("utf-8", "backslashreplace"))
     else:
-        print(f"nothing to do: all {summary.kept} of shards and files are done")
+        print(f"nothing to do: all {summary.kept} shards and files are done")
     if summary.all_formats.expanded:
         complain(
             f"l3: palette images that became colours: {summary.all_formats.expanded}; "

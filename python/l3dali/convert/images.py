@@ -9,6 +9,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.convert.storage import new_hash
+from l3dali.image_headers import L3_SIGNATURE
 from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
 from l3dali.transcoding import encode_picture
 
@@ -19,7 +20,6 @@ TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
 HEAD_BYTES = 16  # enough for `format_of`
 
-_L3_SIGNATURE = codec.encode(np.zeros((1, 1), np.uint8))[:8]
 _COMPARED_SAMPLES = 2**20
 
 # By what a file begins with. The weak ones are so short that other data may begin so too.
@@ -113,7 +113,7 @@ class Outcome:
 
 def format_of(head: bytes) -> tuple[str, bool]:
     """The format that the first `HEAD_BYTES` of a file show, or "", and whether surely so."""
-    if head.startswith(_L3_SIGNATURE):
+    if head.startswith(L3_SIGNATURE):
         return "l3", True
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "webp", True

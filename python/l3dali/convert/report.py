@@ -87,7 +87,7 @@ def print_summary(summary: Summary) -> None:
         rows.append(_cells("all", summary.all_formats))
     print_table(_HEADERS, *rows)
     done = summary.converted + summary.kept
-    parts = [f"{done} of shards and files done, {summary.converted} of them in this run"]
+    parts = [f"{done} shards and files done, {summary.converted} of them in this run"]
     if summary.copied:
         parts.append(f"{summary.copied} copied as they are")
     if summary.raw_bytes:
