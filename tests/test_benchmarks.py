@@ -880,3 +880,38 @@ def test_sets_travel(benchmarks: Callable[[str], ModuleType], tmp_path: Path) ->
     assert gpu_images.missing_sets(out) == [
         f"{out / 'gray16/landsat8'} has no image that can be read: not timed"
     ]
+
+
+@pytest.mark.dali
+def test_small_copies_beside_jpegs(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    pytest.importorskip("matplotlib")
+    shrunk = benchmarks("shrunk")
+    (tmp_path / "photos").mkdir()
+    photograph = np.add.outer(np.arange(300), np.arange(400))[..., None] // 3 + np.array([0, 9, 4])
+    png = imagecodecs.png_encode(photograph.astype(np.uint8))
+    (tmp_path / "photos" / "a.png").write_bytes(png)
+    monkeypatch.setattr(shrunk, "ORIGINALS", (("small ones", "photos", 350),))
+    options = ["--rounds", "1", "--seconds", "0.01", "--files", "16"]
+    shrunk.main(["--data", str(tmp_path), "--out", str(tmp_path), *options])
+    rows = json.loads((tmp_path / "shrunk.json").read_text())["rows"]
+    assert [row["quality"] for row in rows] == [95, 90]
+    for row in rows:
+        formats = row["formats"]
+        assert row["images"] == 1
+        assert set(formats) == {shrunk.JPEG, shrunk.RESIZED, "L3 packed", "L3 rans", shrunk.READER}
+        assert formats["L3 rans"]["bytes"] < 256 * 192 * 3
+        assert (formats[shrunk.JPEG]["bytes_ratio"], formats[shrunk.JPEG]["speed"]) == (1, 1)
+        assert all(numbers["cpu_ms"] > 0 for numbers in formats.values())
+
+    monkeypatch.setattr(shrunk, "MAX_SIDE", 256 + 1)  # no longer what the files are
+    with pytest.raises(SystemExit, match="does not come back"):
+        shrunk.check([str(_small_copy(tmp_path))])
+
+
+def _small_copy(folder: Path) -> Path:
+    path = folder / "small.l3"
+    path.write_bytes(l3dali.encode(np.zeros((192, 256, 3), np.uint8)))
+    return path

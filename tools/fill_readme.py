@@ -21,6 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
 PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
 PIPELINE_FORMATS = ("L3 packed", "L3 rans", "PNG -6", "JPEG 95")
+SHRUNK_MODES = ("packed", "rans")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -87,18 +88,41 @@ def pipelines() -> str:
     return f"{origin(results)}, {load}:\n\n{table(head, rows)}"
 
 
-TABLES: dict[str, Callable[[], str]] = {"codecs": codecs, "pipelines": pipelines}
+def shrunk() -> str:
+    """Small copies beside the JPEG files that they were made of."""
+    results = read("shrunk")
+    rows = []
+    for row in results["rows"]:
+        cells = [f"JPEG {row['quality']}, {row['originals']}"]
+        cells.append(f"{row['formats']['JPEG']['bytes'] / 1000:.0f}")
+        for mode in SHRUNK_MODES:
+            ours = row["formats"][f"L3 {mode}"]
+            cells.append(f"{ours['bytes_ratio']:.2f}")
+            times = [ours[key] for key in ("speed", "speed_beside_resized")]
+            cells += [f"{number:.0f}" if number >= 20 else f"{number:.1f}" for number in times]
+        rows.append(cells)
+    head = ["originals", "kB each"]
+    for mode in SHRUNK_MODES:
+        head += [f"`{mode}`: bytes / theirs", "their CPU time / its: decoded", "and resized"]
+    return f"{origin(results)}:\n\n{table(head, rows)}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "codecs": codecs,
+    "pipelines": pipelines,
+    "shrunk": shrunk,
+}
 
 
 def fill(text: str) -> str:
     """The README with all tables as the results say."""
     for name, make in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if (text.count(begin), text.count(end)) != (1, 1):
             raise SystemExit(f"README.md needs one table {begin.strip()} ... {end.strip()}")
         head, _, rest = text.partition(begin)
         tail = rest.partition(end)[2]
-        text = head + begin + make() + end + tail
+        text = f"{head}{begin}{make()}\n{end}{tail}"
     return text
 
 
