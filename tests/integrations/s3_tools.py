@@ -1,0 +1,109 @@
+"""A real S3 server on loopback (moto's), with faults in front of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.request import urlopen
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+SLOW_DOWN = (
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
+FOREVER = 10**9
+
+
+@dataclass
+class Fault:
+    """What happens to the next requests of a kind.
+
+    Attributes:
+        method: of the request.
+        part: of its path.
+        times: how many.
+        is_cut: the answer ends in its middle; else it is 503.
+    """
+
+    method: str
+    part: str
+    times: int
+    is_cut: bool = False
+    met: int = 0
+
+
+@dataclass
+class Server:
+    """The server: its address, the faults to come, and each request as (method, path and query)."""
+
+    url: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes s3fs, in any process, use this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "2",
+        }
+
+
+def _with_faults(app: Any, server: Server) -> Callable[..., Iterable[bytes]]:
+    lock = threading.Lock()
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        with lock:
+            server.requests.append((method, f"{path}?{environ.get('QUERY_STRING', '')}"))
+            fault = next(
+                (
+                    fault
+                    for fault in server.faults
+                    if fault.method == method and fault.part in path and fault.met < fault.times
+                ),
+                None,
+            )
+            if fault is not None:
+                fault.met += 1
+        if fault is None:
+            return app(environ, start_response)  # type: ignore[no-any-return]
+        if fault.is_cut:
+            return _cut(app(environ, start_response))
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))]
+        start_response("503 Slow Down", headers)
+        return [] if method == "HEAD" else [SLOW_DOWN]
+
+    return answer
+
+
+def _cut(body: Iterable[bytes]) -> Iterator[bytes]:
+    whole = b"".join(body)
+    yield whole[: len(whole) // 2]
+    raise ConnectionAbortedError("the server closes the connection")
+
+
+@contextmanager
+def s3_server() -> Iterator[Server]:
+    """Serves an empty bucket `data`."""
+    server = Server()
+    app = DomainDispatcherApplication(create_backend_app)
+    http = make_server("127.0.0.1", 0, _with_faults(app, server), threaded=True)
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        urlopen(f"{server.url}/moto-api/reset", data=json.dumps({}).encode()).close()
+        http.shutdown()
+        thread.join()

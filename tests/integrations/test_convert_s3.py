@@ -1,0 +1,199 @@
+"""`l3 convert` from and to a bucket: a real S3 server on loopback, with its faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convert_tools import as_pixels, image, pixels_of, png, read_tar, rows_of, samples, write_tar
+
+pytest.importorskip("rich")
+pytest.importorskip("moto")
+s3fs = pytest.importorskip("s3fs")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+from s3_tools import FOREVER, Fault, Server, s3_server  # noqa: E402
+
+SHARD_SAMPLES = 40
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with s3_server() as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir("data")
+        yield started
+
+
+def convert_cli(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the workers of this one have the environment of the first test."""
+    return subprocess.run(
+        [sys.executable, "-m", "l3dali", "convert", *map(str, arguments)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def upload(folder: Path, name: str) -> None:
+    s3fs.S3FileSystem().put(str(folder), f"data/{name}", recursive=True)
+
+
+def download(name: str, folder: Path) -> Path:
+    fs = s3fs.S3FileSystem()
+    fs.invalidate_cache()
+    fs.get(f"data/{name}", str(folder), recursive=True)
+    return folder
+
+
+def listed(name: str) -> set[str]:
+    fs = s3fs.S3FileSystem()
+    fs.invalidate_cache()
+    found = {key.removeprefix(f"data/{name}/") for key in fs.find(f"data/{name}")}
+    return found - {"l3-manifest.jsonl", "l3-report.html"}
+
+
+def unfinished_uploads() -> list[Any]:
+    fs = s3fs.S3FileSystem()
+    return list(fs.call_s3("list_multipart_uploads", Bucket="data").get("Uploads", []))
+
+
+def test_round_trips(server: Server, tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    shard = write_tar(source / "a.tar", samples(5))
+    (source / "folder").mkdir()
+    (source / "folder" / "x.png").write_bytes(png(7))
+    (source / "folder" / "labels.json").write_bytes(b'{"x": 7}')
+    table = pa.table({"label": [1, 2], "image": [png(1), png(2)]})
+    pq.write_table(table, source / "t.parquet")
+    upload(source, "in")
+    for command in (
+        ["s3://data/in", "s3://data/l3"],
+        ["s3://data/l3", "s3://data/png", "--to=png"],
+    ):
+        done = convert_cli(*command)
+        assert done.returncode == 0, done
+    assert listed("l3") == {"a.tar", "a.idx", "folder/x.l3", "folder/labels.json", "t.parquet"}
+    there, back = download("l3", tmp_path / "l3"), download("png", tmp_path / "png")
+    expected = as_pixels([row[:2] for row in read_tar(shard)])
+    for folder in (there, back):
+        assert as_pixels([row[:2] for row in read_tar(folder / "a.tar")]) == expected
+        result = pq.read_table(folder / "t.parquet")
+        assert result["label"].to_pylist() == [1, 2]
+        for i, value in enumerate(result["image"].to_pylist()):
+            assert np.array_equal(pixels_of(value), image(i + 1))
+        assert (folder / "folder" / "labels.json").read_bytes() == b'{"x": 7}'
+    assert np.array_equal(pixels_of((back / "folder" / "x.png").read_bytes()), image(7))
+    assert {row.status for row in rows_of(there).values()} == {"done"}
+    assert unfinished_uploads() == []
+
+    server.requests.clear()
+    again = convert_cli("s3://data/in", "s3://data/l3")
+    assert "nothing to do" in again.stdout, again
+    assert {method for method, _ in server.requests} <= {"GET", "HEAD"}
+    upload_again = write_tar(source / "a.tar", samples(2, 20))
+    s3fs.S3FileSystem().put(str(upload_again), "data/in/a.tar")
+    assert convert_cli("s3://data/in", "s3://data/l3").returncode == 0
+    assert len(read_tar(download("l3", tmp_path / "new") / "a.tar")) == 6
+
+
+def test_dali_reads_a_result(server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.dali")
+    from nvidia.dali import fn, pipeline_def
+
+    import l3dali.plugin  # noqa: F401
+
+    write_tar(tmp_path / "s" / "a.tar", samples(4))
+    upload(tmp_path / "s", "in")
+    assert convert_cli("s3://data/in", "s3://data/l3").returncode == 0
+    there = download("l3", tmp_path / "l3")
+
+    @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+    def read() -> Any:
+        encoded, label = fn.readers.webdataset(
+            paths=[str(there / "a.tar")], index_paths=[str(there / "a.idx")], ext=["l3", "cls"]
+        )
+        return fn.l3.decode(encoded), label
+
+    images, labels = read().run()
+    for i in range(4):
+        assert np.array_equal(images.at(i), image(i))
+        assert bytes(labels.at(i)) == b"%d" % i
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "HEAD"])
+def test_503_is_tried_again(server: Server, tmp_path: Path, method: str) -> None:
+    upload(write_tar(tmp_path / "s" / "a.tar", samples(3)).parent, "in")
+    # Answers to HEAD have no body that says what is wrong, so only botocore tries again: once here.
+    times = 1 if method == "HEAD" else 3
+    server.faults.append(Fault(method, "/l3/a.tar" if method == "PUT" else "/in/a.tar", times))
+    done = convert_cli("s3://data/in/a.tar", "s3://data/l3")
+    assert done.returncode == 0, done
+    assert server.faults[0].met == times
+    assert listed("l3") == {"a.tar", "a.idx"}
+
+
+def test_503_for_ever_names_the_object(server: Server, tmp_path: Path) -> None:
+    for name in "ab":
+        write_tar(tmp_path / "s" / f"{name}.tar", samples(3))
+    upload(tmp_path / "s", "in")
+    server.faults.append(Fault("GET", "/in/a.tar", FOREVER))
+    done = convert_cli("s3://data/in", "s3://data/l3")
+    assert done.returncode == 2
+    assert "s3://data/in/a.tar" in done.stderr, done
+    assert "Traceback" not in done.stderr
+    assert listed("l3") == {"b.tar", "b.idx"}
+    server.faults[:] = [Fault("PUT", "/l3/a.tar", FOREVER)]
+    done = convert_cli("s3://data/in", "s3://data/l3")
+    assert done.returncode == 2
+    assert "s3://data/l3/a.tar" in done.stderr, done
+    assert "a.tar" not in listed("l3")
+    server.faults.clear()
+    assert convert_cli("s3://data/in", "s3://data/l3").returncode == 0
+    assert listed("l3") == {"a.tar", "a.idx", "b.tar", "b.idx"}
+
+
+@pytest.mark.parametrize("times", [2, FOREVER])
+def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times: int) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(SHARD_SAMPLES))
+    upload(source.parent, "in")
+    server.faults.append(Fault("GET", "/in/a.tar", times, is_cut=True))
+    done = convert_cli("s3://data/in", "s3://data/l3")
+    assert server.faults[0].met >= 2
+    assert "Traceback" not in done.stderr
+    if times == FOREVER:
+        assert done.returncode == 2
+        assert "s3://data/in/a.tar" in done.stderr, done
+        assert listed("l3") <= {"a.idx"}
+    else:
+        assert done.returncode == 0, done
+        result = read_tar(download("l3", tmp_path / "l3") / "a.tar")
+        assert as_pixels([row[:2] for row in result]) == as_pixels(samples(SHARD_SAMPLES))
+    assert unfinished_uploads() == []
+
+
+def test_a_large_upload_is_whole_or_absent(server: Server, tmp_path: Path) -> None:
+    """Parts of a multi-part upload: its last part fails, and nothing stands there."""
+    noise = np.random.default_rng(1).integers(0, 256, (20 * 2**20,), np.uint8).tobytes()
+    source = write_tar(tmp_path / "s" / "a.tar", [*samples(2), ("0002.bin", noise)])
+    upload(source.parent, "in")
+    server.requests.clear()
+    assert convert_cli("s3://data/in", "s3://data/whole").returncode == 0
+    parts = [path for method, path in server.requests if method == "PUT" and "partNumber" in path]
+    assert len(parts) >= 3
+    server.faults[:] = [Fault("PUT", "/l3/a.tar", FOREVER)]
+    done = convert_cli("s3://data/in", "s3://data/l3")
+    assert done.returncode == 2
+    assert "s3://data/l3/a.tar" in done.stderr, done
+    assert "a.tar" not in listed("l3")
+    assert unfinished_uploads() == []
