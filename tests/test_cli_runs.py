@@ -374,6 +374,7 @@ def check_whole(out: Path) -> int:
     return len(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupt_finishes_the_files_in_hand(number: int, code: int, tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
@@ -384,10 +385,11 @@ def test_interrupt_finishes_the_files_in_hand(number: int, code: int, tmp_path: 
     done = check_whole(tmp_path / "out")
     assert 0 < done < 400
     assert output.split()[8] == str(done)
-    assert errors == (
-        "l3: finishing the files in hand, Ctrl-C again to stop\n"
-        f"l3: interrupted; {done} of 400 files are done; --skip-existing goes on from there\n"
-    )
+    # A slow machine adds lines of progress.
+    assert [line for line in errors.splitlines() if " files after " not in line] == [
+        "l3: finishing the files in hand, Ctrl-C again to stop",
+        f"l3: interrupted; {done} of 400 files are done; --skip-existing goes on from there",
+    ]
     told = json.loads(summary.read_text())
     assert (told["interrupted"], told["done"], told["not_begun"]) == (True, done, 400 - done)
 
