@@ -16,6 +16,9 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
+# What sanitizers have no part in: memory that is measured, Python that calls what other tests call.
+NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering lossy readme \
+  size_ledger skips soak
 INTEGRATIONS := .venv-integrations
 RELEASE := build/release
 SANITIZE := build/sanitize
@@ -73,7 +76,8 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
-	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow"
+	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
+	  $(NOT_SANITIZED:%=--ignore-glob='tests/test_%.py')
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/size.py --data $(DATA)

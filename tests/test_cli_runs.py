@@ -429,6 +429,7 @@ def test_second_interrupt_drops_the_files_in_hand(tmp_path: Path) -> None:
     os.close(writer)
 
 
+@pytest.mark.slow
 def test_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
     process = start_long_run(tmp_path, 8, "--quiet", ignore=signal.SIGINT)
     process.send_signal(signal.SIGINT)
