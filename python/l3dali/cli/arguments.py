@@ -112,10 +112,15 @@ def add_orient_option(parser: Parser) -> None:
 
 def add_jobs_option(parser: Parser) -> None:
     """Adds `--jobs`."""
-    cores = len(os.sched_getaffinity(0))
+    cores = local_cores()
     parser.add_argument(
         "-j", "--jobs", type=_jobs, default=cores, help=f"threads; default here: {cores}"
     )
+
+
+def local_cores() -> int:
+    """The cores of this machine that the process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def path_argument(text: str) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.batch import UsageError
-from l3dali.cli.arguments import add_jobs_option
+from l3dali.cli.arguments import add_jobs_option, local_cores
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain, progress
@@ -80,6 +80,18 @@ def add_command(commands: Commands) -> None:
         "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"
     )
     add_jobs_option(parser)
+    parser.set_defaults(jobs=None)  # what is not given: all cores of the machine, or the cluster
+    parser.add_argument(
+        "--engine",
+        choices=["local", "ray"],
+        default="local",
+        help="this machine, or a Ray cluster; default: local",
+    )
+    parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of the Ray cluster; default: RAY_ADDRESS, the one that runs here, or a new one",
+    )
 
 
 def _url(text: str) -> str:
@@ -90,7 +102,6 @@ def _url(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
-    from l3dali.convert.engine import run_local
     from l3dali.convert.images import Options
     from l3dali.convert.manifest import Manifest
     from l3dali.convert.plan import find_sources, make_plan
@@ -106,20 +117,42 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    if arguments.address is not None and arguments.engine != "ray":
+        raise UsageError("--address is for --engine ray")
     sources = find_sources(arguments.sources)
-    with Manifest(open_folder(arguments.dest)) as manifest:
-        plan = make_plan(sources, arguments.dest, options, manifest, arguments.jobs)
+    with (
+        _open_engine(arguments) as (engine, workers),
+        Manifest(open_folder(arguments.dest)) as manifest,
+    ):
+        signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets its own
+        plan = make_plan(sources, arguments.dest, options, manifest, workers)
         if not plan.names and not plan.failures:
             raise UsageError("no files in the folders named")
         if plan.jobs and options.to == "l3" and not arguments.grow:
-            _refuse_growth(plan.jobs, arguments.jobs)
+            _refuse_growth(plan.jobs, arguments.jobs or local_cores())
         manifest.begin()
         start = time.perf_counter()
-        new = _convert(plan.jobs, run_local, arguments.jobs, manifest)
+        new = _convert(plan.jobs, engine, workers, manifest)
         summary = summarize(new, plan.kept, time.perf_counter() - start)
         summary.failures = plan.failures + summary.failures
         return _finish(summary, plan, arguments)
+
+
+@contextmanager
+def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
+    """The engine, and how many jobs it has room for at a time."""
+    if arguments.engine == "local":
+        from l3dali.convert.engine import run_local
+
+        yield run_local, arguments.jobs or local_cores()
+        return
+    from l3dali.convert import ray_engine
+
+    cores = ray_engine.connect(arguments.address, arguments.jobs or local_cores())
+    try:
+        yield ray_engine.run_on_ray, arguments.jobs or max(1, cores)
+    finally:
+        ray_engine.disconnect()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

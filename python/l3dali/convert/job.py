@@ -71,18 +71,30 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
     """
+    return list(convert_each(job, is_stopped))
+
+
+def convert_each(job: Job, is_stopped: Callable[[], bool] | None = None) -> Iterator[Row]:
+    """The same, and yields each row as soon as its result has appeared."""
     source, target = open_folder(job.source), open_folder(job.target)
-    rows: list[Row] = []
     files: list[Stored] = []
     for file in job.files:
         row = _confirmed(job, file, source, target)
         if row is None:
             files.append(file)
         else:
-            rows.append(row)
+            yield row
     if job.kind == FILES:
-        return rows + _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
-    return rows + [_convert_shard(job, file, source, target, is_stopped) for file in files]
+        yield from _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
+        return
+    for file in files:
+        yield _convert_shard(job, file, source, target, is_stopped)
+
+
+def failed_rows(job: Job, reason: str) -> list[Row]:
+    """Rows that say that nothing of a job has been done."""
+    kind = "other" if job.kind == FILES else job.kind
+    return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
 def index_name(name: str) -> str:
@@ -219,10 +231,9 @@ class _Loaded:
 
 def _convert_files(
     job: Job, source: Folder, target: Folder, is_stopped: Callable[[], bool] | None
-) -> list[Row]:
+) -> Iterator[Row]:
     if not job.files:
-        return []
-    rows: list[Row] = []
+        return
     # One image fails alone here, whatever is to be done with it.
     options = replace(job.options, on_error="keep")
     per_image = job.threads if len(job.files) == 1 else 1
@@ -230,8 +241,8 @@ def _convert_files(
     started = time.perf_counter()
     for loaded, outcomes in pool.convert(_load_files(job, source, target)):
         row = loaded.row
-        rows.append(row)
         if row.kind != "image" or row.reason:
+            yield row
             continue
         totals = Totals()
         data, name = loaded.blobs[0].data, row.source
@@ -250,8 +261,8 @@ def _convert_files(
             _publish_file(row, target, name, data)
         _count(row, totals)
         row.seconds = time.perf_counter() - started
+        yield row
         started = time.perf_counter()
-    return rows
 
 
 def _publish_file(row: Row, target: Folder, name: str, data: bytes) -> None:

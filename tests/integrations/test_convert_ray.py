@@ -1,0 +1,173 @@
+"""`l3 convert --engine ray` on a real cluster of two workers, one of which is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from convert_tools import convert, files_below, png, rows_of, samples, write_tar
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
+ray = pytest.importorskip("ray")
+pytest.importorskip("rich")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+OBJECTS = int(100e6)
+# No start of a worker may import l3dali: what a machine is where nobody has installed it.
+WITHOUT_L3DALI = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "l3dali":
+            raise ModuleNotFoundError("No module named 'l3dali'", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A head without cores; tests add workers."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_health_check_period_ms", "500")
+    head = {"num_cpus": 0, "object_store_memory": OBJECTS, "include_dashboard": False}
+    new = Cluster(initialize_head=True, head_node_args={**head, "node_ip_address": "127.0.0.1"})
+    yield new
+    ray.shutdown()
+    new.shutdown()
+
+
+def add_worker(cluster: Cluster, number: int = 1) -> object:
+    # An address of its own, so that the command belongs to the head and not to this machine.
+    return cluster.add_node(
+        num_cpus=1, object_store_memory=OBJECTS, node_ip_address=f"127.0.0.{1 + number}"
+    )
+
+
+def convert_on(cluster: Cluster, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*map(str, arguments), "--engine", "ray", "--address", cluster.address]
+    return subprocess.run(
+        [sys.executable, "-m", "l3dali", "convert", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def temporaries(folder: Path) -> set[str]:
+    return {name for name in files_below(folder) if name.endswith(".tmp")}
+
+
+class Publications:
+    """Counts how often each result appears: a rename gives it another inode."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._inodes: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+
+    def look(self) -> int:
+        for path in self._folder.rglob("*"):
+            try:
+                inode = path.stat().st_ino
+            except FileNotFoundError:
+                continue
+            if path.suffix in (".tar", ".l3") and self._inodes.get(str(path)) != inode:
+                self._inodes[str(path)] = inode
+                self.counts[path.name] += 1
+        return len(self.counts)
+
+
+@pytest.mark.parametrize("kind", ["shards"])
+def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path, kind: str) -> None:
+    source, there, by_one = (tmp_path / name for name in ("s", "d", "e"))
+    count = 24 if kind == "shards" else 96
+    for i in range(count):
+        if kind == "shards":
+            write_tar(source / f"{i:02}.tar", samples(60, i))
+        else:
+            (source / f"{i % 4}").mkdir(parents=True, exist_ok=True)
+            (source / f"{i % 4}" / f"{i:02}.png").write_bytes(png(i))
+    lost = add_worker(cluster, 1)
+    add_worker(cluster, 2)
+    command = [source, there, "--engine", "ray", "--address", cluster.address]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "l3dali", "convert", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    seen = Publications(there)
+    was_killed = False
+    deadline = time.monotonic() + 180
+    while run.poll() is None and time.monotonic() < deadline:
+        if seen.look() >= 4 and not was_killed:
+            cluster.remove_node(lost, allow_graceful=False)  # SIGKILL to raylet and workers
+            was_killed = True
+        time.sleep(0.002)
+    output = run.communicate(timeout=10)
+    assert run.returncode == 0, output
+    seen.look()
+    assert was_killed
+    assert len(seen.counts) == count
+    assert set(seen.counts.values()) == {1}
+    rows = rows_of(there)
+    assert len(rows) == count == len((there / "l3-manifest.jsonl").read_text().splitlines())
+    assert {row.status for row in rows.values()} == {"done"}
+    assert convert(source, by_one) == 0
+    assert files_below(there) == files_below(by_one) | temporaries(there)
+    for name, row in rows_of(by_one).items():
+        assert row.result is not None
+        assert rows[name].result_hash == row.result_hash
+        assert (there / row.result).read_bytes() == (by_one / row.result).read_bytes()
+    again = convert_on(cluster, source, there)
+    assert "nothing to do" in again.stdout, again
+    assert temporaries(there) == set()
+
+
+def test_a_worker_without_l3dali(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_L3DALI)
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    with monkeypatch.context() as changed:
+        changed.setenv("PYTHONPATH", str(tmp_path / "site"))
+        add_worker(cluster)
+    done = convert_on(cluster, tmp_path / "s", tmp_path / "d")
+    assert done.returncode == 2
+    assert "a worker of the cluster has no l3dali; install it on all machines" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_cannot_work_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "a.tar", samples(1))
+    ray_at = ("--engine", "ray", "--address")
+    for arguments, message in [
+        ((*ray_at, "127.0.0.1:1"), "no Ray cluster answers at 127.0.0.1:1: Connection refused"),
+        ((*ray_at, "nonsense"), "Ray at nonsense: Invalid address format: nonsense"),
+        (("--address", "127.0.0.1:1"), "--address is for --engine ray"),
+    ]:
+        assert convert(source, tmp_path / "d", *arguments) == 2
+        assert capsys.readouterr().err == f"l3: {message}\n"
+    assert convert(source, "memory://d", "--engine", "ray") == 2
+    assert "memory://d: other processes do not see this memory" in capsys.readouterr().err
+    code = "import sys; sys.modules['ray'] = None; from l3dali.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "convert", source, tmp_path / "d", "--engine", "ray"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "l3: --engine ray needs Ray: pip install 'l3dali[ray]'\n",
+    )

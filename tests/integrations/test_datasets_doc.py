@@ -1,0 +1,105 @@
+"""docs/datasets.md: its commands and programs run as printed, in their order."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+from convert_tools import rows_of, write_tar
+from engines import ROOT
+
+pytest.importorskip("nvidia.dali")
+pytest.importorskip("dask")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+tfrecord = pytest.importorskip("tfrecord")
+
+PAGE = (ROOT / "docs" / "datasets.md").read_text()
+BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+ELSEWHERE = ("s3://", "--engine ray")  # test_convert_s3.py and test_convert_ray.py
+
+
+def picture(seed: int, height: int = 48, width: int = 64) -> bytes:
+    ramp = np.add.outer(np.arange(height), np.arange(width))[..., None] // 2 + np.arange(3) * 30
+    return bytes(imagecodecs.png_encode((ramp + seed).astype(np.uint8)))
+
+
+def mask(seed: int) -> bytes:
+    from PIL import Image
+
+    numbers = np.full((100, 200), seed, np.uint8)
+    image = Image.fromarray(numbers)
+    image.putpalette([200, 10, 10, 10, 200, 10] * 3)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The data sets that the page names."""
+    for shard in range(2):
+        members = [
+            member
+            for i in range(6)
+            for member in ((f"{i:04}.png", picture(i)), (f"{i:04}.cls", b"%d" % shard))
+        ]
+        write_tar(tmp_path / "shards" / f"train-{shard:03}.tar", members)
+    for i in range(3):
+        stem = f"aachen_{i:06}_000019"
+        for name, data in [
+            (f"leftImg8bit/train/aachen/{stem}_leftImg8bit.png", picture(i, 100, 200)),
+            (f"gtFine/train/aachen/{stem}_gtFine_labelIds.png", mask(i)),
+            (f"gtFine/train/aachen/{stem}_gtFine_polygons.json", b"{}"),
+        ]:
+            path = tmp_path / "cityscapes" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    (tmp_path / "records").mkdir()
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "records" / "a.tfrecord"))
+    writer.write({"image": (picture(1), "byte"), "label": (1, "int")})
+    writer.close()
+    (tmp_path / "hub").mkdir()
+    table = pa.table({"image": [{"bytes": picture(1), "path": "1.png"}], "label": [1]})
+    pq.write_table(table, tmp_path / "hub" / "train.parquet")
+    return tmp_path
+
+
+def test_the_page_runs(folder: Path) -> None:
+    commands = programs = 0
+    for language, text in BLOCKS:
+        if language == "python":
+            programs += 1
+            script = folder / f"program{programs}.py"
+            script.write_text(text)
+            subprocess.run([sys.executable, script], cwd=folder, check=True, timeout=120)
+            continue
+        for line in text.splitlines():
+            if any(part in line for part in ELSEWHERE):
+                continue
+            commands += 1
+            program, *arguments = shlex.split(line)
+            assert program == "l3"
+            command = [sys.executable, "-m", "l3dali", *arguments]
+            subprocess.run(command, cwd=folder, check=True, timeout=120)
+    assert (commands, programs) == (5, 5)
+    by_dask, by_command = rows_of(folder / "dask-l3"), rows_of(folder / "imagenet-l3")
+    assert {name: row.result_hash for name, row in by_dask.items()} == {
+        name: row.result_hash for name, row in by_command.items()
+    }
+    back = rows_of(folder / "imagenet-png")
+    assert {row.pixels_hash for row in back.values()} == {
+        row.pixels_hash for row in by_command.values()
+    }
+    from l3dali import codec
+
+    masks = list((folder / "cityscapes-l3" / "gtFine").rglob("*labelIds.l3"))
+    assert len(masks) == 3
+    assert all(codec.info(path.read_bytes()).labels for path in masks)
