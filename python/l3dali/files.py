@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["imread", "imwrite"]
 
 
+_HEAD_BYTES = 4096  # where header, chunks and index of most files end
+
+
 class Readable(Protocol):
     """A file opened for reading bytes."""
 
-    def read(self) -> Any:
-        """All bytes from the current position on."""
+    def read(self, size: int = ..., /) -> Any:
+        """The bytes from the current position on: all, or up to `size`."""
 
 
 class Writable(Protocol):
@@ -102,6 +105,23 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
         ValueError: `encode` refuses the image or an option.
     """
     _write(file, codec.encode(image, **options))
+
+
+def read_info(file: Readable) -> codec.Info:
+    """What `info` says of an open file; reads little more than header, chunks and index.
+
+    Raises:
+        L3Error: as `info`.
+    """
+    data = file.read(_HEAD_BYTES)
+    while True:
+        try:
+            return codec.info(data)
+        except L3Error as error:
+            more = file.read(len(data)) if error.status == "kTruncated" and data else b""
+            if not more:
+                raise
+            data += more
 
 
 def _name(file: Any) -> str:
