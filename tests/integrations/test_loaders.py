@@ -1,0 +1,182 @@
+"""L3 in loaders of training data, each through its own hook."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import litdata
+import numcodecs
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import webdataset
+import zarr
+from litdata.streaming import Cache
+from PIL import Image
+
+import l3dali
+import l3dali.pillow
+import l3dali.webdataset
+from l3dali.litdata import L3Serializer
+from l3dali.numcodecs import L3
+
+
+def pixels(seed: int, *shape: int, kind: Any = np.uint8) -> npt.NDArray[Any]:
+    top = np.iinfo(kind).max
+    return np.random.default_rng(seed).integers(0, top, shape, kind, endpoint=True)
+
+
+def write_shard(path: Path, count: int = 4) -> list[npt.NDArray[Any]]:
+    arrays = [pixels(i, 30, 40, 3, kind=np.uint16) for i in range(count)]
+    with webdataset.TarWriter(str(path), encoder=l3dali.webdataset.handlers(effort=1)) as writer:
+        for i, array in enumerate(arrays):
+            small = (array >> 8).astype(np.uint8)
+            writer.write(
+                {
+                    "__key__": f"{i:03}",
+                    "l3": array,
+                    "left.l3": Image.fromarray(small),
+                    "right.l3": l3dali.encode(small),
+                    "cls": i,
+                }
+            )
+    return arrays
+
+
+def test_webdataset(tmp_path: Path) -> None:
+    arrays = write_shard(tmp_path / "a.tar")
+    handler = partial(l3dali.webdataset.decode, max_pixels=1200)
+    dataset = webdataset.WebDataset(f"file:{tmp_path}/a.tar", shardshuffle=False).decode(handler)
+    samples = list(webdataset.WebLoader(dataset, batch_size=None, num_workers=1))
+    for i, (array, sample) in enumerate(zip(arrays, samples, strict=True)):
+        assert sample["cls"] == i
+        assert np.array_equal(sample["l3"], array)
+        for name in ("left.l3", "right.l3"):
+            assert np.array_equal(sample[name], array >> 8)
+
+
+def test_webdataset_through_pillow(tmp_path: Path) -> None:
+    l3dali.pillow.register()
+    arrays = write_shard(tmp_path / "a.tar")
+    handler = webdataset.imagehandler("torchrgb8", extensions=["l3"])
+    dataset = webdataset.WebDataset(f"file:{tmp_path}/a.tar", shardshuffle=False)
+    found = [s["left.l3"] for s in dataset.decode(handler, only="left.l3")]
+    for array, image in zip(arrays, found, strict=True):
+        assert torch.equal(image, torch.from_numpy((array >> 8).astype(np.uint8)).permute(2, 0, 1))
+
+
+def test_webdataset_damaged_member(tmp_path: Path) -> None:
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
+        writer.write({"__key__": "torn", "l3": l3dali.encode(pixels(1, 30, 40))[:-1]})
+        writer.write({"__key__": "whole", "l3": l3dali.encode(pixels(2, 30, 40))})
+    dataset = webdataset.WebDataset(f"file:{tmp_path}/a.tar", shardshuffle=False)
+    with pytest.raises(webdataset.autodecode.DecodingError) as caught:
+        list(dataset.decode(l3dali.webdataset.decode))
+    assert isinstance(caught.value.__cause__, l3dali.L3Error)
+    assert caught.value.__cause__.status == "kTruncated"
+    skipping = webdataset.WebDataset(f"file:{tmp_path}/a.tar", shardshuffle=False).decode(
+        l3dali.webdataset.decode, handler=webdataset.ignore_and_continue
+    )
+    assert [sample["__key__"] for sample in skipping] == ["whole"]
+
+
+def _litdata_sample(index: int) -> dict[str, Any]:
+    return {"image": l3dali.encode(pixels(index, 30, 40, 3)), "class": index}
+
+
+def _decode_image(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "image": l3dali.decode(sample["image"])}
+
+
+def test_litdata_optimize(tmp_path: Path) -> None:
+    litdata.optimize(
+        _litdata_sample, list(range(6)), str(tmp_path / "out"), chunk_size=3, num_workers=1
+    )
+    dataset = litdata.StreamingDataset(str(tmp_path / "out"), transform=_decode_image)
+    found = {int(sample["class"]): sample["image"] for sample in dataset}
+    assert sorted(found) == list(range(6))
+    for index, image in found.items():
+        assert np.array_equal(image, pixels(index, 30, 40, 3))
+
+
+def test_litdata_writes_arrays(tmp_path: Path) -> None:
+    serializers = {"l3": L3Serializer(mode="packed")}
+    cache = Cache(str(tmp_path), chunk_size=2, serializers=serializers)
+    arrays = [np.full((200, 300), i, np.uint16) for i in range(4)]
+    for i, array in enumerate(arrays):
+        cache[i] = {"image": array, "box": np.array([i, 1], np.float32)}
+    cache.done()
+    cache.merge()
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.bin")) < arrays[0].nbytes
+    dataset = litdata.StreamingDataset(str(tmp_path), serializers=serializers)
+    for i, array in enumerate(arrays):
+        assert np.array_equal(dataset[i]["image"], array)
+        assert dataset[i]["box"].tolist() == [i, 1]
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 3, 5), np.uint8), np.zeros((2, 3)), np.zeros(3)])
+def test_litdata_leaves_other_arrays(array: Any) -> None:
+    assert not L3Serializer().can_serialize(array)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [
+        ((70, 90), (32, 40)),
+        ((70, 90, 3), (32, 40, 3)),
+        ((3, 70, 90), (2, 32, 40)),
+        ((2, 3, 50, 60, 3), (1, 2, 32, 32, 3)),
+        ((2, 30, 40, 7), (1, 16, 16, 7)),
+    ],
+)
+def test_zarr(
+    tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], kind: Any, order: Any
+) -> None:
+    array = pixels(1, *shape, kind=kind)
+    store = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=shape,
+        chunks=chunks,
+        dtype=kind,
+        order=order,
+        zarr_format=2,
+        compressors=L3(mode="packed"),
+    )
+    store[...] = array
+    store = zarr.open_array(tmp_path / "a.zarr", mode="r")  # finds the codec by its id
+    assert np.array_equal(store[...], array)
+    files = [f for f in (tmp_path / "a.zarr").rglob("*") if f.is_file() and f.name[0] != "."]
+    assert files
+    assert {l3dali.info(file.read_bytes()).bit_depth for file in files} == {
+        np.dtype(kind).itemsize * 8
+    }
+
+
+def test_numcodecs() -> None:
+    found = numcodecs.get_codec({"id": "l3", "mode": "packed", "effort": 3})
+    assert found == L3("packed", 3)
+    assert found.get_config() == {"id": "l3", "mode": "packed", "effort": 3}
+    array = pixels(1, 30, 40, 3)
+    out = np.empty_like(array)
+    found.decode(found.encode(array), out=out)
+    assert np.array_equal(out, array)
+
+
+def test_numcodecs_refuses() -> None:
+    with pytest.raises(TypeError, match="byte order"):
+        L3().encode(np.zeros((2, 2), ">u2"))
+    with pytest.raises(TypeError, match="float32"):
+        L3().encode(np.zeros((2, 2), np.float32))
+    with pytest.raises(ValueError, match="two axes"):
+        L3().encode(np.zeros(9, np.uint8))
+    with pytest.raises(ValueError, match="2\\^28"):
+        L3().encode(np.broadcast_to(np.uint8(0), (2**15, 2**14)))
+    with pytest.raises(ValueError, match="effort"):
+        L3(effort=0)
+    with pytest.raises(l3dali.L3Error):
+        L3().decode(L3().encode(np.zeros((2, 2), np.uint8))[:-1])
