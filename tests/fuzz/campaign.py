@@ -41,7 +41,7 @@ SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "f
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 OF_CHOICES = ("fuzz_build", "fuzz_plan")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
-CORPUS_BYTES, CORPUS_FILES = 50_000, 150  # of a target, in the tree
+CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 
 Record = dict[str, Any]
 
@@ -149,7 +149,7 @@ def coverage(build: Path, state: Path) -> Record:
 
 
 def minimise(target: str, build: Path, state: Path) -> None:
-    """Merges all corpora of a target, and keeps the smallest files that fit into the tree.
+    """Merges all corpora of a target, and keeps some files of all sizes in the tree.
 
     What tests/golden and tests/invalid reach already is left to them.
     """
@@ -165,16 +165,21 @@ def minimise(target: str, build: Path, state: Path) -> None:
         check=True,
         capture_output=True,
     )
-    kept = FUZZ / "corpus" / target
+    _keep(merged, FUZZ / "corpus" / target)
+
+
+def _keep(merged: Path, kept: Path) -> None:
+    """Copies files of `merged`, of all sizes, as many as the tree takes of a target."""
     kept.mkdir(parents=True, exist_ok=True)
     for old in kept.iterdir():
         if not old.name.startswith("found_"):
             old.unlink()
-    left = CORPUS_BYTES
     files = [path for path in merged.iterdir() if not path.name.startswith(("seed_", "found_"))]
-    for file in sorted(files, key=lambda path: (path.stat().st_size, path.name)):
+    files.sort(key=lambda path: (path.stat().st_size, path.name))
+    left = CORPUS_BYTES
+    for file in files[:: len(files) // CORPUS_FILES + 1]:
         left -= file.stat().st_size
-        if left < 0 or len(list(kept.iterdir())) == CORPUS_FILES:
+        if left < 0:
             break
         shutil.copy(file, kept / file.name[:16])
 
@@ -193,8 +198,8 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
         if "cpu_s" in record:  # a run that has ended
             row["timed_executions"] += record["executions"]
             row["cpu_s"] += record["cpu_s"]
-        row["edges_covered"] = max(row["edges_covered"], record.get("cov", 0))
-        row["edges"] = record.get("edges")
+        if "cov" in record:  # of the last run: builds differ in their edges
+            row |= {"edges_covered": record["cov"], "edges": record.get("edges")}
     coverage_file = state / "coverage.json"
     layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else None
     artifacts = sorted(path.name for path in (state / "artifacts").glob("*"))
