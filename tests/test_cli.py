@@ -387,6 +387,7 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["encode", "a.png", "-o", "b.png"],
         ["decode", "a.l3", "-o", "b.jpg"],
         ["decode", "a.l3", "-o", "b.L3"],
+        ["decode", "a.l3", "-o", "b.gif"],
         ["encode", "a.png", "--overwrite", "--skip-existing"],
         ["encode", "a.png", "b.png", "-o", "c.l3"],
         ["encode", "a.png", "-o", "file"],

@@ -86,6 +86,7 @@ def test_types_say_that_dali_is_missing() -> None:
 @pytest.mark.slow
 def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
     code = """
+from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from l3dali import fn
 
@@ -93,6 +94,7 @@ def graph(encoded: DataNode) -> None:
     image = fn.decode(encoded, device="mixed", on_error="zero")
     window, status = fn.decode_crop(encoded, crop=(64, 64), return_status=True)
     reveal_type(fn.decode_slice(encoded, image, status, axis_names="HW", return_status=True))
+    fn.decode(encoded, output_type=types.DALIImageType.RGB, dtype=types.DALIDataType.FLOAT)
     fn.decode(encoded, on_eror="zero")
     fn.decode(encoded, on_error="nil")
     fn.decode(encoded, cache_size="big")

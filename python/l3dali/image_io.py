@@ -159,7 +159,8 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     bits = 8 * picture.pixels.dtype.itemsize
     writer = WRITERS[suffix]
     if channels not in writer.channels or bits not in writer.bits:
-        raise ImageError(f"{suffix} cannot hold {channels} channels of {bits} bits; .png can")
+        many = f"{channels} channel" if channels == 1 else f"{channels} channels"
+        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; .png can")
     return writer.write(picture)
 
 

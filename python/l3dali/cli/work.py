@@ -41,7 +41,8 @@ Item = TypeVar("Item")
 L3_SUFFIX = ".l3"
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
-_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
+_OTHER_SUFFIXES = {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}  # of images
+_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX} | _OTHER_SUFFIXES
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
