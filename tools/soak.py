@@ -388,6 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 reported_s = soak.elapsed_s
                 report(soak, soak.growth(), where, args.out)
 
+        report(soak, [], where, args.out)  # What drawing takes is taken before the first round.
         complaints = soak.run(report_now_and_then)
     report(soak, complaints, where, args.out)
     print((args.out / "soak.md").read_text())
