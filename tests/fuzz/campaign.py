@@ -40,6 +40,7 @@ READERS = "fuzz_readers"
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 OF_CHOICES = ("fuzz_build", "fuzz_plan")
+DECODING = ("fuzz_build", "fuzz_change", "fuzz_decode", "fuzz_encode", "fuzz_plan")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 
@@ -208,6 +209,9 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
         "commits": sorted({record["commit"] for record in runs}),
         "cpu": sorted({record["cpu"] for record in runs}),
         "executions": sum(record["executions"] for record in runs),
+        "decoding_executions": sum(
+            record["executions"] for record in runs if record["target"] in DECODING
+        ),
         "targets": [
             {"target": target, "build": build, **row}
             for (target, build), row in sorted(totals.items())
@@ -226,12 +230,14 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each"
     yield "run. An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of"
     yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of one"
-    yield "build, with the corpus that the target had at last."
+    yield "build, with the corpus that the target had at last. Targets that decode do so on all"
+    yield "engines of the CPU; emulated lanes have one execution in 16, and all of the first runs."
     yield ""
     yield f"* date: {result['date']}"
     yield f"* commits: {', '.join(result['commits'])}"
     yield f"* CPU: {', '.join(result['cpu'])}"
     yield f"* executions in all: {result['executions']:,}"
+    yield f"* of targets that decode: {result['decoding_executions']:,}"
     yield ""
     yield "| target | build | runs | executions | executions/CPU s | CPU minutes | edges |"
     yield "|---|---|---|---|---|---|---|"
