@@ -233,6 +233,27 @@ def test_options_are_part_of_the_identity(tmp_path: Path, option: tuple[str, str
     assert " ".join(option)[2:].replace(" ", "=") in rows_of(tmp_path / "d")["a.tar"].options
 
 
+def test_headers_without_end_fail_their_shard_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "b.tar", samples(1)).parent
+    header = tarfile.TarInfo("long")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    (source / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) * 5000)
+    assert convert(source, tmp_path / "d") == 2
+    assert "a.tar: a damaged tar file: too many headers" in capsys.readouterr().err
+    assert (tmp_path / "d" / "b.tar").exists()
+    assert not (tmp_path / "d" / "a.tar").exists()
+
+
+def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
+    assert convert(source, tmp_path / "d") == 0
+    (tmp_path / "d" / "l3-manifest.jsonl").write_text("[" * 100_000)
+    assert convert(source, tmp_path / "d") == 0
+    assert list(rows_of(tmp_path / "d")) == ["a.tar"]
+
+
 def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     for i in range(3):
         write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
