@@ -314,6 +314,23 @@ def test_interrupted(tmp_path: Path, many_shards: Path, to_group: bool) -> None:
     check_that_it_goes_on(many_shards, target)
 
 
+def test_interrupted_again_and_again(tmp_path: Path, many_shards: Path) -> None:
+    target = tmp_path / "d"
+    process = run_in_the_background(many_shards, target)
+    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
+    for _ in range(100):
+        process.send_signal(signal.SIGINT)  # of no effect on a process that has ended
+        time.sleep(0.02)
+    try:
+        _, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert error == b"l3: interrupted\n"
+    assert not list(target.glob(".l3-*"))
+    check_that_it_goes_on(many_shards, target)
+
+
 def test_killed(tmp_path: Path, many_shards: Path) -> None:
     target = tmp_path / "d"
     process = run_in_the_background(many_shards, target)
