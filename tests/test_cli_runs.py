@@ -170,6 +170,19 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
+def test_info_of_a_file_larger_than_the_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, large = tmp_path / "sound.l3", tmp_path / "large.l3"
+    l3dali.imwrite(sound, image())
+    large.touch()
+    os.truncate(large, 2**43)  # 8 TiB, all a hole
+    assert main(["info", str(large), str(sound)]) == 2
+    output = capsys.readouterr()
+    assert "large.l3: " in output.err
+    assert "sound.l3" in output.out
+
+
 def test_json_summary_to_standard_output(tree: Path) -> None:
     for command in ("encode", "verify"):
         arguments = [command, tree, "--json-summary", "-"]

@@ -233,6 +233,27 @@ def test_options_are_part_of_the_identity(tmp_path: Path, option: tuple[str, str
     assert " ".join(option)[2:].replace(" ", "=") in rows_of(tmp_path / "d")["a.tar"].options
 
 
+def test_headers_without_end_fail_their_shard_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "b.tar", samples(1)).parent
+    header = tarfile.TarInfo("long")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    (source / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) * 5000)
+    assert convert(source, tmp_path / "d") == 2
+    assert "a.tar: a damaged tar file: too many headers" in capsys.readouterr().err
+    assert (tmp_path / "d" / "b.tar").exists()
+    assert not (tmp_path / "d" / "a.tar").exists()
+
+
+def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
+    assert convert(source, tmp_path / "d") == 0
+    (tmp_path / "d" / "l3-manifest.jsonl").write_text("[" * 100_000)
+    assert convert(source, tmp_path / "d") == 0
+    assert list(rows_of(tmp_path / "d")) == ["a.tar"]
+
+
 def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     for i in range(3):
         write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
@@ -289,6 +310,23 @@ def test_interrupted(tmp_path: Path, many_shards: Path, to_group: bool) -> None:
     assert process.returncode == 130
     assert error == b"l3: interrupted\n"
     assert 0 < len(list(target.glob("*.tar"))) < 16
+    assert not list(target.glob(".l3-*"))
+    check_that_it_goes_on(many_shards, target)
+
+
+def test_interrupted_again_and_again(tmp_path: Path, many_shards: Path) -> None:
+    target = tmp_path / "d"
+    process = run_in_the_background(many_shards, target)
+    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
+    for _ in range(100):
+        process.send_signal(signal.SIGINT)  # of no effect on a process that has ended
+        time.sleep(0.02)
+    try:
+        _, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert error == b"l3: interrupted\n"
     assert not list(target.glob(".l3-*"))
     check_that_it_goes_on(many_shards, target)
 

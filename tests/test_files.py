@@ -47,6 +47,59 @@ class OtherPath:
         return len(data)
 
 
+class ShortWrites(io.RawIOBase):
+    """A file without a buffer, as a pipe's, that takes a few bytes at a time."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self.data += bytes(data[:100])
+        return min(len(data), 100)
+
+
+class FullFile(ShortWrites):
+    """One that takes no more."""
+
+    def write(self, data: Any, /) -> int:
+        return 0
+
+
+class BlockedFile(ShortWrites):
+    """One that would have to wait."""
+
+    def write(self, data: Any, /) -> None:  # type: ignore[override]
+        return None
+
+
+def test_imwrite_goes_on_after_a_short_write() -> None:
+    file = ShortWrites()
+    l3dali.imwrite(file, PHOTO)
+    assert file.data == l3dali.encode(PHOTO)
+
+
+@pytest.mark.parametrize("file", [FullFile(), BlockedFile()])
+def test_imwrite_tells_when_no_more_is_written(file: ShortWrites) -> None:
+    with pytest.raises(OSError, match=r"takes no more|unavailable"):
+        l3dali.imwrite(file, PHOTO)
+
+
+def test_imwrite_writes_to_a_named_pipe_and_leaves_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.l3"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        pixels = PHOTO[:8, :8]  # few bytes, so that the pipe holds them
+        l3dali.imwrite(pipe, pixels)
+        assert pipe.is_fifo()
+        assert os.read(reader, 65536) == l3dali.encode(pixels)
+    finally:
+        os.close(reader)
+
+
 class OtherPathOfPathlib(PurePosixPath):
     """The same as a class of pathlib's: older UPaths are, and their paths lead nowhere here."""
 

@@ -6,6 +6,8 @@ Knows where bytes come from and go to; `codec` knows what they hold.
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -91,7 +93,8 @@ def imread(
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
     """Encodes `image` into an L3 file; the options are those of `encode`.
 
-    Under a path of this machine the file appears whole or not at all.
+    Under a path of this machine the file appears whole or not at all; devices and named pipes
+    are written to and stay what they are.
 
     Args:
         file: a path; a file opened for writing bytes; a path with methods of its own, as
@@ -155,16 +158,34 @@ def _read(file: Any) -> Buffer:
 
 def _write(file: Any, data: bytes) -> None:
     if _is_local_path(file):
-        codec.write_atomically(Path(file), data)
+        path = Path(file)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:  # A device or a pipe is written to, not replaced.
+                stream.write(data)
+        else:
+            codec.write_atomically(path, data)
     elif hasattr(file, "write"):
-        file.write(data)
+        _write_all(file, data)
     elif hasattr(file, "write_bytes"):
         file.write_bytes(data)
     elif hasattr(file, "open"):
         with _opened(file, "wb") as opened:
-            opened.write(data)
+            _write_all(opened, data)
     else:
         raise _type_error("imwrite", file, "encode gives the bytes")
+
+
+def _write_all(file: Any, data: bytes) -> None:
+    """Writes until all is written: files without a buffer may take a part at a time."""
+    while data:
+        written = file.write(data)
+        if written is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if not isinstance(written, int):  # Some writers do not count.
+            return
+        if written <= 0:
+            raise OSError(errno.EIO, "the file takes no more bytes")
+        data = data[written:]
 
 
 def _is_local_path(file: Any) -> bool:

@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         complain(f"l3: {error}")
         return EXIT_FAILED
+    except MemoryError:
+        complain("l3: there is not enough memory")
+        return EXIT_FAILED
     except OSError as error:
         complain(f"l3: {error.filename or 'standard output'}: {error.strerror or error}")
         return EXIT_FAILED

@@ -125,6 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
         Manifest(open_folder(arguments.dest)) as manifest,
     ):
         signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets its own
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         plan = make_plan(sources, arguments.dest, options, manifest, workers)
         if not plan.names and not plan.failures:
             raise UsageError("no files in the folders named")
@@ -156,6 +158,8 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # A second one would tear the end of the first.
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -43,7 +43,7 @@ def _info(options: argparse.Namespace) -> int:
     for file in found.files:
         try:
             info = _info_of(read_file(file.path, found.pipes))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, MemoryError) as error:
             report.failures.append(failure_of(file.path, error))
             continue
         if options.json:

@@ -89,7 +89,7 @@ def row_of_json(line: str) -> Row | None:
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         return Row(**fields)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

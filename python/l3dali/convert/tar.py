@@ -78,6 +78,8 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
             yield _read_member(file, tar, info, options)
     except tarfile.TarError as error:
         raise TarError(f"not a whole tar file: {error}") from error
+    except RecursionError:  # tarfile calls itself for each header that describes the next.
+        raise TarError("a damaged tar file: too many headers for one member") from None
     end = file.take()
     if not end:
         raise TarError("a truncated tar file: it has no end mark")
