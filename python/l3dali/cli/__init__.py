@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import signal
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 _COMMANDS = (encode, decode, info, verify, bench, convert)  # in the order of `l3 --help`
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 if all went well, 2 if a file failed or the command makes no sense, 130
-        if interrupted, 141 if the reader of the output has gone.
+        if interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output has gone.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # The caller has closed it.
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parse(arguments)
         code: int = options.run(options)
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         complain("l3: interrupted")
-        return EXIT_INTERRUPTED
+        return 128 + (error.args[0] if error.args else signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE

@@ -160,7 +160,7 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # A second one would tear the end of the first.
         signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)
 
 
 def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:
