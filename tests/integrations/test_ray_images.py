@@ -16,7 +16,7 @@ def test_read_images(tmp_path: Path) -> None:
     for i, array in arrays.items():
         l3dali.imwrite(tmp_path / f"{i}.l3", array)
     hook = {"worker_process_setup_hook": l3dali.pillow.register}
-    ray.init(num_cpus=1, include_dashboard=False, runtime_env=hook)
+    ray.init("local", num_cpus=1, include_dashboard=False, runtime_env=hook)
     try:
         rows = ray.data.read_images(str(tmp_path), file_extensions=["l3"]).take_all()
     finally:

@@ -240,7 +240,7 @@ def _refuse_silence(address: str) -> None:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"no Ray cluster answers at {host}:{port}: {reason}") from None
+        raise UsageError(f"no Ray cluster answers at {address}: {reason}") from None
 
 
 def _first_line(error: BaseException) -> str:
