@@ -128,10 +128,12 @@ def small_images(count: int) -> list[bytes]:
     ]
 
 
-def tiled(image: Image, tiles: str) -> Image:
-    """ROWSxCOLUMNS copies of an image."""
+def side_by_side(images: Sequence[Image], tiles: str) -> Image:
+    """One image of ROWSxCOLUMNS different ones, so that its PNG is as large as a photograph's."""
     rows, columns = map(int, tiles.split("x"))
-    return np.tile(image, (rows, columns, 1))
+    chosen = [image for image in images if image.shape == images[0].shape]
+    chosen = (chosen * (rows * columns))[: rows * columns]
+    return np.vstack([np.hstack(chosen[i * columns :][:columns]) for i in range(rows)])
 
 
 def of_mode(mode: l3dali.Mode, effort: int) -> str:
@@ -190,12 +192,12 @@ def measure_throughput(files: list[bytes], folder: Path, rounds: int) -> list[di
     ]
 
 
-def measure_memory(photograph: bytes, folder: Path) -> list[dict[str, Any]]:
+def measure_memory(photographs: list[bytes], folder: Path) -> list[dict[str, Any]]:
     """The peak of the largest process beyond two images, by their size."""
-    image = read_picture(photograph).pixels
+    images = [read_picture(data).pixels for data in photographs]
     rows = []
     for tiles in track(("1x1", *LARGE), "memory"):
-        large = tiled(image, tiles)
+        large = side_by_side(images, tiles)
         source = write_shards([to_png(large)] * 8, folder / f"memory-{tiles}", 4)
         for mode, effort in MODES:
             cost = convert_anew(source, "--mode", mode, "--effort", str(effort))
@@ -310,7 +312,7 @@ def text_of(data: dict[str, Any]) -> str:
     )
     text += (
         "\n## Memory\n\nPeak of the largest process (resident, shared libraries included), MiB; "
-        f"{CORES} workers, verified. Target: 200 beyond two images.\n\n"
+        f"{CORES} workers, verified. Target: 200 MB (191 MiB) beyond two images.\n\n"
     )
     text += markdown_table(
         ["mode", "image", "peak", "beyond two images"],
@@ -366,7 +368,7 @@ def main(arguments: list[str] | None = None) -> None:
             "photographs": len(files),
             "rounds": args.rounds,
             "resume": measure_resume(args.shards, folder),
-            "memory": measure_memory(originals[0], folder),
+            "memory": measure_memory(originals, folder),
             "throughput": measure_throughput(files, folder, args.rounds),
             "small": measure_small(args.small, folder),
         }
