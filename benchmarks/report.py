@@ -28,7 +28,7 @@ def processor() -> str:
     return model
 
 
-def code_commit() -> str:
+def code_commit(code: Sequence[str] = CODE) -> str:
     """The last commit that changed what is measured.
 
     L3_COMMIT names it where the source is no git clone.
@@ -36,7 +36,7 @@ def code_commit() -> str:
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
-            ["git", *arguments, "--", *CODE],
+            ["git", *arguments, "--", *code],
             cwd=Path(__file__).parents[1],
             capture_output=True,
             text=True,

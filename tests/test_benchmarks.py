@@ -915,3 +915,58 @@ def _small_copy(folder: Path) -> Path:
     path = folder / "small.l3"
     path.write_bytes(l3dali.encode(np.zeros((192, 256, 3), np.uint8)))
     return path
+
+
+def test_converter(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    pytest.importorskip("skimage")
+    module = benchmarks("convert")
+    assert len(module.photographs(tmp_path)) == 4  # scikit-image's
+    (tmp_path / "photo/kodak").mkdir(parents=True)
+    ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
+    for i in range(3):
+        png = imagecodecs.png_encode((ramp + i).astype(np.uint8))
+        (tmp_path / "photo/kodak" / f"{i}.png").write_bytes(png)
+    monkeypatch.setattr(module, "LARGE", ("2x2",))
+    monkeypatch.setattr(module, "MODES", (("rans", 5), ("packed", 5)))
+    sizes = ["--rounds", "1", "--copies", "2", "--small", "20", "--shards", "5"]
+    module.main(["--data", str(tmp_path), "--out", str(tmp_path), *sizes])
+    data = json.loads((tmp_path / "convert.json").read_text())
+    workers = {1, module.CORES}
+    assert len(data["throughput"]) == 2 * 2 * len(workers)
+    assert data["photographs"] == 6
+    for row in data["throughput"]:
+        assert ("compare" in row) == row["verify"]
+        assert row["start_cpu"] > 0
+        assert 0 < row["bound"] < 1
+    assert [row["image_mib"] * 2**20 for row in data["memory"]] == [
+        *[48 * 64 * 3] * 2,
+        *[4 * 48 * 64 * 3] * 2,
+        0,
+    ]
+    assert all(row["peak_mib"] > 10 for row in data["memory"])  # numpy is in every process
+    assert (data["small"]["images"], data["resume"]["shards"]) == (20, 5)
+    assert "ray" not in data
+    page = (tmp_path / "convert.md").read_text()
+    assert "a second run over 5 finished shards" in page
+    assert "Ray" not in page
+
+
+def test_cost_of_converting_includes_orphans() -> None:
+    pytest.importorskip("imagecodecs")
+    # The command ends at once; the process that it leaves behind works and needs memory.
+    child = "import time; x = b'1' * 2**27\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])"
+    code = (
+        f"import convert, sys; cost = convert.run_timed([sys.executable, '-c', {parent!r}]); "
+        "print(cost.cpu, cost.peak_kib)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
+    )
+    cpu, peak_kib = map(float, done.stdout.split())
+    assert cpu >= 0.3
+    assert peak_kib > 2**17
