@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -131,6 +132,36 @@ def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path, kind: str) -> None
     again = convert_on(cluster, source, there)
     assert "nothing to do" in again.stdout, again
     assert temporaries(there) == set()
+
+
+def test_failures_are_rows_and_ctrl_c_stops(cluster: Cluster, tmp_path: Path) -> None:
+    add_worker(cluster)
+    source, there = tmp_path / "s", tmp_path / "d"
+    write_tar(source / "good.tar", samples(3))
+    torn = write_tar(source / "torn.tar", samples(3))
+    torn.write_bytes(torn.read_bytes()[:5000])
+    done = convert_on(cluster, source, there)
+    assert done.returncode == 2
+    assert "torn.tar" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert files_below(there) == {"good.tar", "good.idx"}
+    for i in range(30):
+        write_tar(source / f"more{i}.tar", samples(100))
+    command = ["convert", source, there, "--engine", "ray", "--address", cluster.address]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "l3dali", *map(str, command)], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(there.glob("more*.tar")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    assert "interrupted" in run.communicate(timeout=60)[1]
+    assert run.returncode == 130
+    assert temporaries(there) == set()
+    assert 0 < len(list(there.glob("more*.tar"))) < 30
+    torn.unlink()
+    assert convert_on(cluster, source, there).returncode == 0
+    assert len(list(there.glob("more*.tar"))) == 30
 
 
 def test_a_worker_without_l3dali(
