@@ -19,8 +19,9 @@ constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
-// Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which several
-// sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise grows.
+// Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which
+// several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
+// grows.
 constexpr uint32_t kNarrowPixels = 16;
 // Tiles of up to so many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
