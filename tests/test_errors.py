@@ -91,8 +91,10 @@ def test_made_anew_from_the_text_of_a_real_one() -> None:
     assert again.status == "kTruncated"
 
 
+@pytest.mark.torch
 def test_torch_itself() -> None:
-    utils = pytest.importorskip("torch._utils", reason="PyTorch is not installed")
+    import torch._utils as utils
+
     try:
         l3dali.decode(DAMAGED)
     except l3dali.L3Error:
