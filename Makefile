@@ -83,6 +83,7 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/size.py --data $(DATA)
 	$(PY) benchmarks/cpu.py --data $(DATA)
 	$(PY) benchmarks/memory.py
+	$(PY) benchmarks/python_decode.py --data $(DATA)
 	$(PY) benchmarks/convert.py --data $(DATA)
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/shrunk.py --data $(DATA))

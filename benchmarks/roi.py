@@ -17,41 +17,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import nvidia.dali as dali
 from nvidia.dali import fn, types
-from peers import L3_MODES, PNG, Image, images, machine
+from peers import L3_MODES, PNG, Image, machine
 from report import RESULTS, markdown_table, write_results
 from rich.progress import track
+from scenes import CROP, HEIGHT, WIDTH, make_images
 
 import l3dali
 import l3dali.plugin
 
-WIDTH, HEIGHT = 2048, 1024
-CROP = 256
 BATCH = 16
 WARM_UP = 2  # batches
 PEEK_BATCH = 256
 SHAPE_TYPES = (types.INT32, types.UINT32, types.INT64, types.UINT64, types.FLOAT)
 IMAGE_TYPES = (types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA)
-
-
-def make_images(data: Path | None) -> list[Image]:
-    """Images of the benchmark's size."""
-    if data is not None:
-        return [
-            np.pad(image[:HEIGHT], ((0, 0), (0, WIDTH - image.shape[1]), (0, 0)), mode="reflect")
-            for _, image in images(data, "photo/large")
-        ]
-    rng = np.random.default_rng(1)
-    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
-    made = []
-    for _ in range(6):
-        lengths = rng.uniform(20, 60, (3, 2))
-        waves = np.stack([np.sin(rows / a) + np.cos(columns / b) for a, b in lengths], axis=-1)
-        noise = rng.normal(0, 2, waves.shape)
-        made.append((waves * 60 + 127 + noise).clip(0, 255).astype(np.uint8))
-    return made
 
 
 def write_files(pictures: list[Image], out: Path) -> dict[str, list[str]]:

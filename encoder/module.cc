@@ -11,65 +11,18 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/cpu_decoder.h"
+#include "cpu/cpu_batch.h"
+#include "cpu/parallel.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
+#include "python/decode_batch.h"
+#include "python/errors.h"
 
 namespace py = pybind11;
 
 namespace l3 {
 namespace {
-
-// l3dali.L3Error, a ValueError with `.status`. Lives as long as the interpreter.
-PyObject* l3_error = nullptr;
-
-[[noreturn]] void ThrowL3Error(Status status, const std::string& reason) {
-  const std::string message = reason + " (" + StatusName(status) + ")";
-  const py::object error =
-      py::reinterpret_borrow<py::object>(l3_error)(message, StatusName(status));
-  PyErr_SetObject(l3_error, error.ptr());
-  throw py::error_already_set();
-}
-
-void Require(Status status, const std::string& context = "") {
-  if (status != Status::kOk) ThrowL3Error(status, context + StatusMessage(status));
-}
-
-// The bytes of a contiguous buffer. Holds it while it lives.
-class BufferBytes {
- public:
-  explicit BufferBytes(const py::buffer& buffer) {
-    if (PyObject_GetBuffer(buffer.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  ~BufferBytes() { PyBuffer_Release(&view_); }
-  BufferBytes(const BufferBytes&) = delete;
-  BufferBytes& operator=(const BufferBytes&) = delete;
-
-  const uint8_t* data() const { return static_cast<const uint8_t*>(view_.buf); }
-  size_t size() const { return static_cast<size_t>(view_.len); }
-
- private:
-  Py_buffer view_;
-};
-
-// What ParseHead() or ParseImage() said of data that is shorter or other than it should be.
-void RequireParsed(Status status, const BufferBytes& bytes, const ImageView& view) {
-  std::string context;
-  ImageInfo info;
-  if (status == Status::kTruncated && view.payloads_bytes != 0) {
-    context = "the file has " + std::to_string(FileBytes(view)) + " bytes";
-  } else if (status == Status::kTruncated &&
-             ParseHeader(bytes.data(), bytes.size(), &info) == Status::kOk) {
-    context = "header, chunks and index have " + std::to_string(CheckedBytes(info)) + " bytes";
-  } else if (status == Status::kTruncated) {
-    context = "the header has " + std::to_string(kHeaderBytes) + " bytes";
-  }
-  if (!context.empty()) context += ", here are " + std::to_string(bytes.size()) + ": ";
-  Require(status, context);
-}
 
 Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   if (!chunk) return {};
@@ -141,34 +94,23 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   return py::bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
 }
 
-py::array Decode(const py::buffer& data, unsigned threads, uint64_t max_pixels) {
-  const BufferBytes bytes(data);
-  ImageView view;
-  RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view);
-  const ImageInfo& info = view.info;
-  if (uint64_t{info.width_px} * info.height_px > max_pixels) {
-    ThrowL3Error(Status::kOutputTooSmall,
-                 std::to_string(info.width_px) + " x " + std::to_string(info.height_px) +
-                     " pixels are more than the limit of " + std::to_string(max_pixels) +
-                     "; max_pixels, in the command --max-pixels, raises it");
-  }
-  const std::vector<py::ssize_t> shape = {info.height_px, info.width_px, info.channels};
-  py::array image(info.sample_bits == 8 ? py::dtype::of<uint8_t>() : py::dtype::of<uint16_t>(),
-                  shape);
-  const ImageOutput output{static_cast<uint8_t*>(image.mutable_data()), info.row_bytes()};
-  DecodeResult result;
+// Decodes a batch to memory of the host: `addresses` of its outputs, and how far apart their rows
+// are, where they are not packed. Images and tiles are shared among `threads` threads (0: all the
+// machine has).
+void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
+                 const std::optional<std::vector<int64_t>>& row_strides, unsigned threads) {
+  constexpr uint64_t kTaskPixels = 1 << 16;
+  batch.PlaceOutputs(addresses, row_strides);
+  std::vector<DecodeResult> results;
   {
     py::gil_scoped_release release;
-    result = CpuDecoder(view).DecodeImage(output, threads);
+    std::vector<CpuJob> jobs;
+    for (size_t i = 0; i < batch.size(); ++i) jobs.push_back({&batch.view(i), &batch.plan(i), 1});
+    CpuBatch work(jobs, kTaskPixels);
+    ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
+    results = work.Results();
   }
-  Require(result.status, "tile " + std::to_string(result.tile) + " of " +
-                             std::to_string(info.tile_count()) + ": ");
-  return image;
-}
-
-// Decodes and drops the pixels; the first problem is raised.
-void Verify(const py::buffer& data, unsigned threads, uint64_t max_pixels) {
-  Decode(data, threads, max_pixels);
+  batch.RequireDecoded(results);
 }
 
 // Payloads of each coding, as their headers say.
@@ -232,15 +174,11 @@ py::dict Info(const py::buffer& data) {
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
-  const py::object error = py::module_::import("l3dali.errors").attr("L3Error");
-  l3::l3_error = py::object(error).release().ptr();
-
+  l3::FindL3Error();
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
         py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
         py::arg("palette"));
-  m.def("decode", &l3::Decode, py::arg("data"), py::kw_only(), py::arg("threads"),
-        py::arg("max_pixels"));
+  l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
+                             py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));
-  m.def("verify", &l3::Verify, py::arg("data"), py::kw_only(), py::arg("threads"),
-        py::arg("max_pixels"));
 }

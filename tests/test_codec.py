@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +305,220 @@ def test_import_needs_no_other_image_library() -> None:
     script = "import sys, l3dali; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert names.isdisjoint(loaded.stdout.decode().split())
+
+
+def part(image: Image, window: codec.Window) -> Image:
+    top, left, height, width = window
+    return image[top : top + height, left : left + width]
+
+
+@pytest.fixture(scope="module", params=codec.MODES)
+def tiled(request: pytest.FixtureRequest) -> tuple[Image, bytes]:
+    """An image of many tiles, and its file."""
+    image = np.tile(PHOTO, (3, 4, 1))[:201, :343]
+    return image, l3dali.encode(image, mode=request.param, tile=(32, 16))
+
+
+WINDOWS: list[codec.Window] = [
+    (0, 0, 1, 1),
+    (0, 0, 201, 343),
+    (200, 342, 1, 1),
+    (32, 64, 16, 32),
+    (17, 31, 40, 130),
+    (0, 342, 201, 1),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows(tiled: tuple[Image, bytes], window: codec.Window, threads: int) -> None:
+    image, data = tiled
+    decoded = l3dali.decode(data, window=window, threads=threads)
+    np.testing.assert_array_equal(decoded, part(image, window))
+    assert decoded.flags.c_contiguous
+
+
+def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> None:
+    image, data = tiled
+    damaged = data[:-1] + bytes([data[-1] ^ 1])  # in the last tile
+    with pytest.raises(l3dali.L3Error):
+        l3dali.decode(damaged)
+    window = (0, 0, 190, 300)
+    np.testing.assert_array_equal(l3dali.decode(damaged, window=window), part(image, window))
+
+
+@pytest.mark.parametrize(
+    "window", [(0, 0, 202, 1), (0, 0, 1, 344), (201, 0, 1, 1), (1, 343, 1, 1), (0, 0, 2**31, 2**31)]
+)
+def test_windows_outside(tiled: tuple[Image, bytes], window: codec.Window) -> None:
+    with pytest.raises(l3dali.L3Error, match="not inside the image of 343 x 201 pixels") as caught:
+        l3dali.decode(tiled[1], window=window)
+    assert caught.value.status == "kInvalidArgument"
+
+
+@pytest.mark.parametrize("window", [(-1, 0, 1, 1), (0, 0, 0, 1), (0, 0, 1, 2**31 + 1)])
+def test_windows_that_are_none(window: codec.Window) -> None:
+    with pytest.raises(ValueError, match=r"^window is \(.*0 or more"):
+        l3dali.decode(ENCODED, window=window)
+
+
+@pytest.mark.parametrize("window", [(0, 0, 1), 7, "abcd", (0.0, 0, 1, 1)])
+def test_windows_of_wrong_types(window: Any) -> None:
+    with pytest.raises(TypeError, match="window is four integers"):
+        l3dali.decode(ENCODED, window=window)
+
+
+def test_max_pixels_is_that_of_the_window() -> None:
+    assert l3dali.decode(ENCODED, window=(1, 1, 10, 10), max_pixels=100).shape == (10, 10, 3)
+    with pytest.raises(l3dali.L3Error, match="10 x 11 pixels are more than the limit of 100"):
+        l3dali.decode(ENCODED, window=(1, 1, 11, 10), max_pixels=100)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_out(dtype: type, channels: int) -> None:
+    image: Image = np.random.default_rng(2).integers(0, 250, (70, 90, channels)).astype(dtype)
+    data = l3dali.encode(image)
+    window = (3, 4, 50, 60)
+    large: Image = np.full((80, 100, channels), 7, dtype)
+    out = large[11:61, 13:73]
+    assert l3dali.decode(data, window=window, out=out, threads=2) is out
+    np.testing.assert_array_equal(out, part(image, window))
+    rest = large.copy()
+    rest[11:61, 13:73] = 7
+    assert (rest == 7).all()  # nothing beside it was written
+    if channels == 1:
+        flat: Image = np.empty((70, 90), dtype)
+        assert l3dali.decode(data, out=flat) is flat
+        np.testing.assert_array_equal(flat, image[:, :, 0])
+
+
+def read_only() -> Image:
+    out = np.empty_like(PHOTO)
+    out.flags.writeable = False
+    return out
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (bytearray(PHOTO.nbytes), TypeError, "out is a NumPy array, not bytearray"),
+        (np.ma.masked_array(PHOTO), TypeError, "out is a NumPy array, not MaskedArray"),
+        (PHOTO.astype(np.uint16), TypeError, "out is of uint16, and the image of uint8"),
+        (PHOTO.astype(np.int8), TypeError, "out is of int8"),
+        (PHOTO[:-1].copy(), ValueError, r"out has shape \(69, 90, 3\).* \(70, 90, 3\)"),
+        (PHOTO[:, :, 0].copy(), ValueError, r"out has shape \(70, 90\)"),
+        (read_only(), ValueError, "out is read-only"),
+        (PHOTO[::-1].copy()[::-1], ValueError, "out has strides"),
+        (PHOTO[:, ::-1].copy()[:, ::-1], ValueError, "out has strides"),
+        (np.asfortranarray(PHOTO), ValueError, "out has strides"),
+        (np.lib.stride_tricks.as_strided(PHOTO, PHOTO.shape, (0, 3, 1)), ValueError, "strides"),
+    ],
+)
+def test_out_that_does_not_fit(out: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        l3dali.decode(ENCODED, out=out)
+
+
+def test_out_of_the_other_byte_order_or_unaligned() -> None:
+    image = PHOTO.astype(np.uint16)
+    data = l3dali.encode(image)
+    with pytest.raises(TypeError, match="out is of >u2"):
+        l3dali.decode(data, out=np.empty(image.shape, ">u2"))
+    unaligned: Image = np.ndarray(image.shape, np.uint16, bytearray(image.nbytes + 1), 1)
+    with pytest.raises(ValueError, match="aligned"):
+        l3dali.decode(data, out=unaligned)
+
+
+@pytest.fixture(scope="module")
+def batch() -> list[Image]:
+    """Images of several sizes and types, a large one among them."""
+    random = np.random.default_rng(3)
+    shapes = [(40, 50, 3), (1, 1), (700, 600, 3), (33, 64, 4), (90, 31, 2)]
+    images: list[Image] = [random.integers(0, 99, shape, np.uint8) for shape in shapes]
+    images[3] = images[3].astype(np.uint16)
+    return images
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 7])
+@pytest.mark.parametrize("mode", codec.MODES)
+def test_decode_batch(batch: list[Image], threads: int, mode: codec.Mode) -> None:
+    decoded = l3dali.decode_batch([l3dali.encode(i, mode=mode) for i in batch], threads=threads)
+    for one, image in zip(decoded, batch, strict=True):
+        assert one.dtype == image.dtype
+        np.testing.assert_array_equal(one, image)
+
+
+def test_decode_batch_of_windows(batch: list[Image]) -> None:
+    windows: list[codec.Window | None] = [
+        None,
+        (0, 0, 1, 1),
+        (13, 400, 600, 177),
+        None,
+        (3, 0, 4, 31),
+    ]
+    encoded = [l3dali.encode(image) for image in batch]
+    for one, image, window in zip(
+        l3dali.decode_batch(encoded, windows=windows), batch, windows, strict=True
+    ):
+        np.testing.assert_array_equal(one, image if window is None else part(image, window))
+
+
+def test_decode_batch_to_one_array() -> None:
+    images: Image = np.random.default_rng(4).integers(0, 256, (5, 40, 50, 3), np.uint8)
+    out = np.empty_like(images)
+    encoded = [l3dali.encode(image) for image in images]
+    assert l3dali.decode_batch(encoded, out=out) is out
+    np.testing.assert_array_equal(out, images)
+    outs = [np.empty_like(image) for image in images]
+    assert l3dali.decode_batch(encoded, out=outs) is outs
+    np.testing.assert_array_equal(outs, images)
+
+
+def test_decode_batch_of_nothing() -> None:
+    assert l3dali.decode_batch([]) == []
+
+
+def test_damage_in_a_batch_names_its_index(batch: list[Image]) -> None:
+    encoded = [l3dali.encode(image) for image in batch]
+    torn = [*encoded[:2], encoded[2][:-9], encoded[3][:5], encoded[4]]
+    with pytest.raises(l3dali.L3Error, match=r"^item 2: the file has ") as caught:
+        l3dali.decode_batch(torn)
+    assert (caught.value.status, caught.value.index) == ("kTruncated", 2)
+    flipped = bytearray(encoded[2])
+    flipped[-40] ^= 1
+    with pytest.raises(l3dali.L3Error, match=r"^item 2: tile \d+ of \d+: ") as caught:
+        l3dali.decode_batch([*encoded[:2], flipped, *encoded[3:]])
+    assert (caught.value.status, caught.value.index) == ("kChecksumMismatch", 2)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.status, copy.index) == ("kChecksumMismatch", 2)
+    with pytest.raises(l3dali.L3Error, match=r"^item 1: the window ") as caught:
+        l3dali.decode_batch(encoded, windows=[None, (0, 0, 2, 2), None, None, None])
+    assert (caught.value.status, caught.value.index) == ("kInvalidArgument", 1)
+    with pytest.raises(l3dali.L3Error) as caught:
+        l3dali.decode(flipped)
+    assert caught.value.index is None
+
+
+def test_refused_batches() -> None:
+    two = [ENCODED, ENCODED]
+    refused: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"items": ENCODED}, TypeError, "items is a sequence of files"),
+        ({"items": ["a.l3"]}, TypeError, "not a path"),
+        ({"windows": [None]}, ValueError, "1 windows for 2 items"),
+        ({"windows": [None, (1, 2, 3)]}, TypeError, r"windows\[1\] is four integers"),
+        ({"out": np.empty_like(PHOTO)[np.newaxis]}, ValueError, "room for 1 images.* 2 items"),
+        ({"out": [np.empty_like(PHOTO), read_only()]}, ValueError, r"out\[1\] is read-only"),
+        ({"threads": -1}, ValueError, "threads is 0 to 1024"),
+    ]
+    for arguments, error, message in refused:
+        with pytest.raises(error, match=message):
+            l3dali.decode_batch(**{"items": two, **arguments})
+
+
+def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
+    encoded = [l3dali.encode(image) for image in batch]
+    with ThreadPoolExecutor(4) as pool:
+        for decoded in pool.map(lambda _: l3dali.decode_batch(encoded, threads=2), range(12)):
+            for one, image in zip(decoded, batch, strict=True):
+                np.testing.assert_array_equal(one, image)

@@ -4,7 +4,7 @@
 """
 
 from l3dali import _build_info
-from l3dali.codec import MODES, Info, Mode, decode, encode, info, verify
+from l3dali.codec import MODES, Info, Mode, decode, decode_batch, encode, info, verify
 from l3dali.errors import L3Error
 from l3dali.files import imread, imwrite
 from l3dali.image_headers import ImageError
@@ -20,6 +20,7 @@ __all__ = [
     "Mode",
     "__version__",
     "decode",
+    "decode_batch",
     "encode",
     "imread",
     "imwrite",

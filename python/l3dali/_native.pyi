@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy.typing as npt
@@ -32,6 +33,25 @@ def encode(
     exif: bytes | None,
     palette: bytes | None,
 ) -> bytes: ...
-def decode(data: Buffer, *, threads: int, max_pixels: int) -> npt.NDArray[Any]: ...
+
+class DecodeBatch:
+    def __init__(
+        self,
+        items: Sequence[Buffer],
+        *,
+        windows: Sequence[tuple[int, int, int, int] | None],
+        colors: str,
+        dtype: str | None,
+        channels_first: bool,
+        max_pixels: int,
+        names_items: bool,
+    ) -> None: ...
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def dtypes(self) -> list[str]: ...
+    def decode(
+        self, addresses: Sequence[int], *, row_strides: Sequence[int] | None, threads: int
+    ) -> None: ...
+
 def info(data: Buffer) -> InfoDict: ...
-def verify(data: Buffer, *, threads: int, max_pixels: int) -> None: ...

@@ -11,7 +11,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from l3dali import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -30,7 +30,9 @@ __all__ = [
     "Image",
     "Info",
     "Mode",
+    "Window",
     "decode",
+    "decode_batch",
     "encode",
     "info",
     "verify",
@@ -49,6 +51,10 @@ TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
 Image = npt.NDArray[Any]  # uint8 or uint16
+Window = tuple[int, int, int, int]  # top, left, height, width
+_PLACES = range(MAX_PIXELS + 1)
+_SIDES = range(1, MAX_PIXELS + 1)
+_Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -133,7 +139,7 @@ def encode(
         _as_hwc(image),
         mode=mode,
         effort=_checked_number("effort", effort, EFFORTS),
-        threads=_checked_number("threads", threads, THREADS),
+        threads=checked_threads(threads),
         tile=_checked_tile(tile),
         labels=bool(labels),
         icc=_checked_bytes("icc", icc),
@@ -142,24 +148,98 @@ def encode(
     )
 
 
-def decode(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> Image:
+def decode(
+    data: Buffer,
+    *,
+    window: Window | None = None,
+    out: Image | None = None,
+    threads: int = 1,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> Image:
     """Decodes an L3 image: (H, W) for one channel, else (H, W, C); uint8 or uint16.
 
     Args:
         data: the bytes of an L3 file; they must not change during the call.
+        window: top, left, height and width of the part to decode, in pixels; it must be inside the
+            image. Only tiles that it touches are read. None: all of the image.
+        out: the array to decode to, which is returned: of the image's or window's shape (with
+            one channel, (H, W, 1) will do too) and dtype. Its rows may be apart, as those of a part
+            of a larger array are; the pixels of a row may not. After an error it holds anything.
         threads: how many to use, up to 1024; 0 for all of the machine.
-        max_pixels: refuse images of more, before memory is taken for them: 20 bytes of a file can
-            claim 65,536 pixels. None: up to the 2^31 of the format.
+        max_pixels: refuse images, or windows, of more, before memory is taken for them: 20 bytes of
+            a file can claim 65,536 pixels. None: up to the 2^31 of the format.
 
     Raises:
-        L3Error: the data is damaged, not an L3 file, or too large; `.status` says how.
+        L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
+            image; `.status` says how.
+        TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
-    image = _native.decode(
-        _contiguous(data),
-        threads=_checked_number("threads", threads, THREADS),
-        max_pixels=_checked_max_pixels(max_pixels),
-    )
-    return image[:, :, 0] if image.shape[2] == 1 else image
+    windows = [_checked_window("window", window)]
+    batch = _plan([data], windows, max_pixels, names_items=False)
+    if out is None:
+        return _run(batch, None, threads)[0]
+    _run(batch, [_checked_out("out", out, batch.shapes[0], batch.dtypes[0])], threads)
+    return out
+
+
+@overload
+def decode_batch(
+    items: Sequence[Buffer],
+    *,
+    windows: Sequence[Window | None] | None = None,
+    threads: int = 0,
+    out: None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> list[Image]: ...
+@overload
+def decode_batch(
+    items: Sequence[Buffer],
+    *,
+    windows: Sequence[Window | None] | None = None,
+    threads: int = 0,
+    out: _Outputs,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> _Outputs: ...
+def decode_batch(
+    items: Sequence[Buffer],
+    *,
+    windows: Sequence[Window | None] | None = None,
+    threads: int = 0,
+    out: _Outputs | None = None,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> list[Image] | _Outputs:
+    """Decodes L3 images, which may differ in size and type, on threads that share them.
+
+    Threads share images and tiles alike, so one large image among small ones keeps none of them
+    waiting. Python's lock is free meanwhile.
+
+    Args:
+        items: the bytes of L3 files; they must not change during the call.
+        windows: a window for each item, as `decode` takes it, or None for all of that image.
+        threads: how many to use, up to 1024; 0 for all of the machine.
+        out: one array (N, H, W) or (N, H, W, C) for images that are alike, or a sequence of arrays,
+            one for each item, as `decode` takes them. It is returned. After an error it holds
+            anything.
+        max_pixels: of each image or window, as in `decode`.
+
+    Returns:
+        An array for each item; `out` if it was given.
+
+    Raises:
+        L3Error: the first item that fails; `.index` and the message say which it is.
+        TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
+    """
+    if isinstance(items, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"items is a sequence of files, each as bytes, not {type(items).__name__}")
+    batch = _plan(items, checked_windows(windows, len(items)), max_pixels, names_items=True)
+    if out is None:
+        return _run(batch, None, threads)
+    if len(out) != len(items):
+        raise ValueError(f"out has room for {len(out)} images, and there are {len(items)} items")
+    shapes = zip(out, batch.shapes, batch.dtypes, strict=True)
+    outs = [_checked_out(f"out[{i}]", *one) for i, one in enumerate(shapes)]
+    _run(batch, outs, threads)
+    return out
 
 
 def info(data: Buffer) -> Info:
@@ -173,7 +253,7 @@ def info(data: Buffer) -> Info:
         L3Error: header, chunks or index are damaged or not all there, the data is not an L3 file,
             or it is longer than one.
     """
-    fields = _native.info(_contiguous(data))
+    fields = _native.info(contiguous(data))
     chunks = fields["chunks"]
     return Info(
         width=fields["width"],
@@ -205,11 +285,7 @@ def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_M
     Raises:
         L3Error: the first problem found.
     """
-    _native.verify(
-        _contiguous(data),
-        threads=_checked_number("threads", threads, THREADS),
-        max_pixels=_checked_max_pixels(max_pixels),
-    )
+    _run(_plan([data], [None], max_pixels, names_items=False), None, threads)
 
 
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
@@ -262,7 +338,93 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def _contiguous(data: Buffer) -> Buffer:
+def _plan(
+    items: Sequence[Buffer],
+    windows: Sequence[Window | None],
+    max_pixels: int | None,
+    *,
+    names_items: bool,
+) -> _native.DecodeBatch:
+    return _native.DecodeBatch(
+        [contiguous(item) for item in items],
+        windows=windows,
+        colors="UNCHANGED",
+        dtype=None,
+        channels_first=False,
+        max_pixels=checked_max_pixels(max_pixels),
+        names_items=names_items,
+    )
+
+
+def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:
+    """Decodes to arrays of three axes, or to new ones; drops the axis of one channel."""
+    count = checked_threads(threads)
+    arrays = outs
+    if arrays is None:
+        planned = zip(batch.shapes, batch.dtypes, strict=True)
+        arrays = [np.empty(shape, dtype) for shape, dtype in planned]
+    batch.decode(
+        [array.ctypes.data for array in arrays],
+        row_strides=[array.strides[0] for array in arrays],
+        threads=count,
+    )
+    return [array[:, :, 0] if array.shape[2] == 1 else array for array in arrays]
+
+
+def _checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) -> Image:
+    """`out` with three axes, if an image of `shape` can be decoded to it."""
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a NumPy array, not {type(out).__name__}")
+    if out.dtype != np.dtype(dtype):
+        raise TypeError(f"{name} is of {out.dtype}, and the image of {dtype}")
+    wanted = shape if shape[2] != 1 else shape[:2]
+    if out.shape not in (wanted, shape):
+        raise ValueError(f"{name} has shape {out.shape}, and what is decoded {wanted}")
+    if not out.flags.writeable:
+        raise ValueError(f"{name} is read-only")
+    hwc = out if out.ndim == 3 else out[:, :, np.newaxis]
+    pixel_bytes = hwc.itemsize * shape[2]
+    if (
+        (shape[2] > 1 and hwc.strides[2] != hwc.itemsize)
+        or (shape[1] > 1 and hwc.strides[1] != pixel_bytes)
+        or (shape[0] > 1 and hwc.strides[0] < pixel_bytes * shape[1])
+        or not hwc.flags.aligned
+    ):
+        raise ValueError(
+            f"{name} has strides {out.strides}: the pixels of a row must follow one another, "
+            f"aligned, and rows must not overlap"
+        )
+    return hwc
+
+
+def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list[Window | None]:
+    """A window for each of `count` items, if they are ones."""
+    if windows is None:
+        return [None] * count
+    if len(windows) != count:
+        raise ValueError(f"{len(windows)} windows for {count} items")
+    return [_checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
+
+
+def _checked_window(name: str, window: Window | None) -> Window | None:
+    if window is None:
+        return None
+    try:
+        top, left, height, width = map(operator.index, window)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} is four integers, top, left, height and width, not {window!r}"
+        ) from None
+    if top not in _PLACES or left not in _PLACES or height not in _SIDES or width not in _SIDES:
+        raise ValueError(
+            f"{name} is {window!r}: top and left are 0 or more, height and width 1 or more, "
+            f"and none is above {MAX_PIXELS}"
+        )
+    return top, left, height, width
+
+
+def contiguous(data: Buffer) -> Buffer:
+    """The bytes of a file as the native codec takes them."""
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(
             "bytes-like data is needed, not a path: decode, info and verify take the bytes of a "
@@ -282,7 +444,13 @@ def _checked_number(name: str, value: int, allowed: range) -> int:
     return number
 
 
-def _checked_max_pixels(value: int | None) -> int:
+def checked_threads(value: int) -> int:
+    """The number of threads, if it is one."""
+    return _checked_number("threads", value, THREADS)
+
+
+def checked_max_pixels(value: int | None) -> int:
+    """The limit that `max_pixels` sets."""
     return MAX_PIXELS if value is None else _checked_number("max_pixels", value, MAX_PIXELS_RANGE)
 
 

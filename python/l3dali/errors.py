@@ -28,21 +28,27 @@ class L3Error(ValueError):
 
     Attributes:
         status: the name of the reason, as docs/format.md lists them.
+        index: which item of a batch it is; None where there is no batch.
     """
 
     status: StatusName
+    index: int | None
 
-    def __init__(self, message: str = "", status: StatusName | None = None) -> None:
+    def __init__(
+        self, message: str = "", status: StatusName | None = None, index: int | None = None
+    ) -> None:
         """Makes the error.
 
         Args:
             message: what is wrong. It ends with the status in brackets.
             status: by default the last that the message names: whoever makes an error anew from
                 the text of another, as PyTorch does with those of its workers, keeps it.
+            index: which item of a batch it is. The message names it too.
         """
         super().__init__(message)
         named = _NAMED.findall(message)
         self.status = status or (named[-1] if named else "kInvalidArgument")
+        self.index = index
 
 
 L3Error.__module__ = "l3dali"  # where users find it, in tracebacks and pickles

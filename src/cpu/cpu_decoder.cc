@@ -144,7 +144,7 @@ void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
 }
 
 // Large tiles are stored ones (format.md 5).
-Status CpuDecoder::DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const {
+Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t* scratch) const {
   const TileJob job = MakeJob(tile, {});
   if (job.status != Status::kOk) return job.status;
   const ImageInfo& info = view_.info;
@@ -167,7 +167,9 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_
         return Status::kCorruptTile;
       }
       in += uint64_t{width} * info.pixel_bytes();
-      store_rect_(info, plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
+      for (const OutputPlan* plan : plans) {
+        store_rect_(info, *plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
+      }
     }
   }
   return Status::kOk;
@@ -189,13 +191,9 @@ DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
   return result;
 }
 
-DecodeResult CpuDecoder::DecodeWindow(const OutputPlan& plan, uint32_t row_begin,
-                                      uint32_t row_end) const {
+DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
+                                       uint32_t begin, uint32_t end) const {
   const ImageInfo& info = view_.info;
-  const bool stored_image = HasStoredRows(info, plan) && plan.y_stride_bytes >= 0;
-  const TileSpan span = TilesOfWindow(info, plan.window);
-  row_begin = std::max(row_begin, span.row_begin);
-  row_end = std::min(row_end, span.row_end);
   const size_t scratch_bytes = ScratchBytes(info);
   std::unique_ptr<uint8_t[]> scratch;
   const auto get_scratch = [&](uint32_t i) {
@@ -205,37 +203,55 @@ DecodeResult CpuDecoder::DecodeWindow(const OutputPlan& plan, uint32_t row_begin
   DecodeResult result{Status::kOk, 0};
   TileJob jobs[kMaxTileJobs];
   bool in_scratch[kMaxTileJobs];
-  uint32_t count = 0;
+  PlanList wanted[kMaxTileJobs];  // the plans whose windows a job's tile touches
+  uint32_t job_count = 0;
   const auto run = [&] {
-    RunJobs(jobs, count);
-    for (uint32_t k = 0; k < count; ++k) {
+    RunJobs(jobs, job_count);
+    for (uint32_t k = 0; k < job_count; ++k) {
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
-        store_rect_(info, plan, GetTileRect(info, jobs[k].tile), jobs[k].output);
+        const TileRect rect = GetTileRect(info, jobs[k].tile);
+        for (const OutputPlan* plan : wanted[k]) store_rect_(info, *plan, rect, jobs[k].output);
       }
       Note(jobs[k], &result);
     }
-    count = 0;
+    job_count = 0;
   };
-  for (uint32_t row = row_begin; row < row_end; ++row) {
-    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
-      const uint32_t tile = row * info.tile_columns() + column;
-      const TileRect rect = GetTileRect(info, tile);
-      const TileRect part = ClipToWindow(plan.window, rect);
-      const bool whole = part.width_px == rect.width_px && part.height_px == rect.height_px;
-      in_scratch[count] = !stored_image || !whole;
-      ImageOutput output;
-      if (!in_scratch[count]) {
-        output = {plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0),
-                  static_cast<uint64_t>(plan.y_stride_bytes)};
-      } else if (info.has_large_tiles()) {
-        Note({tile, nullptr, 0, {}, DecodeLargeTile(tile, plan, get_scratch(0))}, &result);
-        continue;
-      } else {
-        output = {get_scratch(count), uint64_t{rect.width_px} * info.pixel_bytes()};
+  PlanList in_row;
+  for (uint32_t i = begin; i < end; ++i) {
+    const uint32_t row = span.row_begin + i / span.columns();
+    const uint32_t column = span.column_begin + i % span.columns();
+    if (i == begin || column == span.column_begin) {
+      in_row.clear();
+      for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
+        const TileSpan tiles = TilesOfWindow(info, plan->window);
+        if (row >= tiles.row_begin && row < tiles.row_end) in_row.push_back(plan);
       }
-      jobs[count++] = MakeJob(tile, output);
-      if (count == kMaxTileJobs) run();
     }
+    const uint32_t tile = row * info.tile_columns() + column;
+    const TileRect rect = GetTileRect(info, tile);
+    PlanList& takers = wanted[job_count];
+    takers.clear();
+    for (const OutputPlan* plan : in_row) {
+      if (ClipToWindow(plan->window, rect).width_px != 0) takers.push_back(plan);
+    }
+    if (takers.empty()) continue;
+    const OutputPlan& plan = *takers[0];
+    const TileRect part = ClipToWindow(plan.window, rect);
+    const bool whole = part.width_px == rect.width_px && part.height_px == rect.height_px;
+    const bool stored = HasStoredRows(info, plan) && plan.y_stride_bytes >= 0;
+    in_scratch[job_count] = takers.size() != 1 || !stored || !whole;
+    ImageOutput output;
+    if (!in_scratch[job_count]) {
+      output = {plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0),
+                static_cast<uint64_t>(plan.y_stride_bytes)};
+    } else if (info.has_large_tiles()) {
+      Note({tile, nullptr, 0, {}, DecodeLargeTile(tile, takers, get_scratch(0))}, &result);
+      continue;
+    } else {
+      output = {get_scratch(job_count), uint64_t{rect.width_px} * info.pixel_bytes()};
+    }
+    jobs[job_count++] = MakeJob(tile, output);
+    if (job_count == kMaxTileJobs) run();
   }
   run();
   return result;
@@ -256,6 +272,19 @@ DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads
     if (first.status == Status::kOk || result.tile < first.tile) first = result;
   });
   return first;
+}
+
+TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count) {
+  TileSpan all = {0, 0, 0, 0};
+  for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
+    const TileSpan tiles = TilesOfWindow(info, plan->window);
+    if (tiles.tile_count() == 0) continue;
+    if (all.tile_count() == 0) all = tiles;
+    all = {std::min(all.column_begin, tiles.column_begin),
+           std::max(all.column_end, tiles.column_end), std::min(all.row_begin, tiles.row_begin),
+           std::max(all.row_end, tiles.row_end)};
+  }
+  return all;
 }
 
 void FillBorder(const OutputPlan& plan) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/color.h"
 #include "core/output.h"
@@ -46,18 +47,20 @@ class CpuDecoder {
   // Decodes the image on up to `threads` threads (0: all the machine has).
   DecodeResult DecodeImage(const ImageOutput& output, unsigned threads) const;
 
-  // Decodes the tiles that the window touches and that are in rows of tiles
-  // [row_begin, row_end), those behind a bad one too; no other payload is read. What they
-  // have of the window goes where `plan` says. Apart from tiles that leave as stored and
-  // whole, they take buffers of two tiles, at most 512 KiB each.
-  DecodeResult DecodeWindow(const OutputPlan& plan, uint32_t row_begin, uint32_t row_end) const;
+  // Decodes those of the tiles [begin, end) of `span`, counted row by row, that a window of the
+  // `count` plans touches, those behind a bad one too; no other payload is read. A tile is decoded
+  // once, and what it has of each window goes where that plan says. Apart from tiles that leave as
+  // stored, whole and for one window, they take buffers of two tiles, at most 512 KiB each.
+  DecodeResult DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
+                             uint32_t begin, uint32_t end) const;
 
  private:
   struct LazyRansTables;
+  using PlanList = std::vector<const OutputPlan*>;
 
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
   void RunJobs(TileJob* jobs, uint32_t count) const;
-  Status DecodeLargeTile(uint32_t tile, const OutputPlan& plan, uint8_t* scratch) const;
+  Status DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t* scratch) const;
 
   ImageView view_;
   void (*decode_tiles_)(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
@@ -68,6 +71,9 @@ class CpuDecoder {
   bool is_sound_ = true;  // false if somebody changed the value table since ParseImage() judged it
   std::unique_ptr<LazyRansTables> rans_;
 };
+
+// The smallest span with all tiles that the windows of `count` plans touch.
+TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count);
 
 // Writes the border of an output.
 void FillBorder(const OutputPlan& plan);

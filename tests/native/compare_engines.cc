@@ -225,7 +225,8 @@ struct File {
 
 DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
   FillBorder(plan);
-  return CpuDecoder(view, CpuEngine::kScalar).DecodeWindow(plan, 0, view.info.tile_rows());
+  const TileSpan span = TilesOfWindow(view.info, plan.window);
+  return CpuDecoder(view, CpuEngine::kScalar).DecodeWindows(&plan, 1, span, 0, span.tile_count());
 }
 
 std::vector<File> ReadFiles(const std::vector<std::string>& names) {

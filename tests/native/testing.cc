@@ -80,7 +80,7 @@ DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageO
   return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
 }
 
-// A thread a row of tiles, as operators do it.
+// A task for some tiles, as operators do it.
 DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::OutputPlan& plan,
                         unsigned threads, const l3::ForEach& for_each = nullptr) {
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
@@ -90,9 +90,12 @@ DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::Ou
   const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
   DecodeResult first{Status::kOk, 0};
   std::mutex mutex;
-  l3::ParallelFor(span.rows(), threads, [&](uint64_t i) {
-    const uint32_t row = span.row_begin + static_cast<uint32_t>(i);
-    const DecodeResult result = decoder.DecodeWindow(plan, row, row + 1);
+  constexpr uint32_t kTilesPerTask = 3;
+  const uint32_t tiles = span.tile_count();
+  l3::ParallelFor(l3::CeilDiv(tiles, kTilesPerTask), threads, [&](uint64_t i) {
+    const uint32_t begin = static_cast<uint32_t>(i) * kTilesPerTask;
+    const uint32_t end = std::min(begin + kTilesPerTask, tiles);
+    const DecodeResult result = decoder.DecodeWindows(&plan, 1, span, begin, end);
     const std::lock_guard<std::mutex> lock(mutex);
     if (result.status == Status::kOk) return;
     if (first.status == Status::kOk || result.tile < first.tile) first = result;

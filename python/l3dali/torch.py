@@ -1,0 +1,224 @@
+"""L3 images to PyTorch tensors, on the CPU or on a GPU, without DALI.
+
+`l3dali` itself does not import this, nor PyTorch.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Literal, get_args, overload
+
+import torch
+
+from l3dali import _native
+from l3dali.codec import (
+    DEFAULT_MAX_PIXELS,
+    Window,
+    checked_max_pixels,
+    checked_threads,
+    checked_windows,
+    contiguous,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+    from l3dali import _cuda
+
+__all__ = ["Layout", "Mode", "decode"]
+
+Mode = Literal["UNCHANGED", "GRAY", "RGB"]
+Layout = Literal["CHW", "HWC"]
+
+_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
+
+
+@overload
+def decode(
+    items: Sequence[Buffer | torch.Tensor],
+    *,
+    device: torch.device | str | int = "cpu",
+    mode: Mode = "UNCHANGED",
+    dtype: torch.dtype | None = None,
+    layout: Layout = "CHW",
+    windows: Sequence[Window | None] | None = None,
+    batched: Literal[False] = False,
+    threads: int = 0,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> list[torch.Tensor]: ...
+@overload
+def decode(
+    items: Sequence[Buffer | torch.Tensor],
+    *,
+    device: torch.device | str | int = "cpu",
+    mode: Mode = "UNCHANGED",
+    dtype: torch.dtype | None = None,
+    layout: Layout = "CHW",
+    windows: Sequence[Window | None] | None = None,
+    batched: Literal[True],
+    threads: int = 0,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> torch.Tensor: ...
+def decode(
+    items: Sequence[Buffer | torch.Tensor],
+    *,
+    device: torch.device | str | int = "cpu",
+    mode: Mode = "UNCHANGED",
+    dtype: torch.dtype | None = None,
+    layout: Layout = "CHW",
+    windows: Sequence[Window | None] | None = None,
+    batched: bool = False,
+    threads: int = 0,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> list[torch.Tensor] | torch.Tensor:
+    """Decodes a batch of L3 images to tensors.
+
+    On a GPU payloads go up encoded, and the batch is decoded on the current stream of that device,
+    in one launch, or one for each 16 MiB. All memory there, and the pinned memory that uploads
+    need, comes from PyTorch's caching allocators and is kept for the next batch. The call returns
+    when the batch is decoded, so that it can raise what went wrong; it waits for that stream's work
+    up to there, not for the device.
+
+    Args:
+        items: L3 files, each as bytes or as a 1-D uint8 tensor of the CPU. They must not change
+            during the call.
+        device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
+        mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
+            alpha, as `fn.l3.decode` does.
+        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. Where
+            it is not the stored one, values fill its range, floats that of 0 to 1. None: uint8 or
+            uint16, as stored.
+        layout: "CHW" or "HWC". Images of one channel have its axis too.
+        windows: a window (top, left, height, width) for each item, or None for all of that image.
+        batched: give one tensor (N, C, H, W) or (N, H, W, C); all outputs must be alike.
+        threads: of the CPU, how many to use, up to 1024; 0 for all of the machine. On a GPU they
+            copy what goes up.
+        max_pixels: of each image or window, as in `l3dali.decode`.
+
+    Returns:
+        A tensor for each item, or one of all. Packed, not pinned.
+
+    Raises:
+        L3Error: the first item that fails; `.status` says how, `.index` which it is.
+        TypeError, ValueError: an argument is none that this takes.
+        ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
+    """
+    target = torch.device(device)
+    if target.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is the CPU or one of CUDA, not {target}")
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(get_args(Mode))}")
+    if layout not in get_args(Layout):
+        raise ValueError(f"layout is CHW or HWC, not {layout!r}")
+    gpu = None if target.type == "cpu" else _gpu_of(target)
+    batch = (_native if gpu is None else gpu.module).DecodeBatch(
+        _files(items),
+        windows=checked_windows(windows, len(items)),
+        colors=mode,
+        dtype=_name_of(dtype),
+        channels_first=layout == "CHW",
+        max_pixels=checked_max_pixels(max_pixels),
+        names_items=True,
+    )
+    count = checked_threads(threads)
+    tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if gpu is None:
+        batch.decode(addresses, row_strides=None, threads=count)
+    else:
+        gpu.decode(batch, addresses, count)
+    return tensors
+
+
+def _files(items: Sequence[Buffer | torch.Tensor]) -> list[Buffer]:
+    if isinstance(items, (str, bytes, bytearray, memoryview, torch.Tensor)):
+        raise TypeError(f"items is a sequence of files, not {type(items).__name__}")
+    files: list[Buffer] = []
+    for i, item in enumerate(items):
+        if not isinstance(item, torch.Tensor):
+            files.append(contiguous(item))
+        elif item.device.type != "cpu" or item.dtype != torch.uint8 or item.dim() != 1:
+            raise TypeError(
+                f"items[{i}] is a {item.dim()}-D tensor of {item.dtype} on {item.device}; encoded "
+                f"files are 1-D tensors of torch.uint8 on the CPU"
+            )
+        else:
+            files.append(item.contiguous().numpy())
+    return files
+
+
+def _name_of(dtype: torch.dtype | None) -> str | None:
+    """NumPy's name of a type that the store stage knows."""
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    if not isinstance(dtype, torch.dtype) or name not in _DTYPES:
+        raise ValueError(f"dtype {dtype!r} is not supported; types: {', '.join(_DTYPES)}")
+    return name
+
+
+def _tensors(
+    batch: _native.DecodeBatch, device: torch.device, *, batched: bool
+) -> list[torch.Tensor] | torch.Tensor:
+    """Memory for the outputs."""
+    outputs = list(zip(batch.shapes, batch.dtypes, strict=True))
+    types = {name: getattr(torch, name) for _, name in outputs}
+    if not batched:
+        return [torch.empty(shape, dtype=types[name], device=device) for shape, name in outputs]
+    if not outputs:
+        raise ValueError("a batch of no items has no shape: batched=True needs one or more")
+    for i, output in enumerate(outputs):
+        if output != outputs[0]:
+            raise ValueError(
+                f"item {i} gives {output[1]} of shape {output[0]}, and item 0 {outputs[0][1]} of "
+                f"{outputs[0][0]}: a batched tensor needs outputs that are alike; windows and "
+                f"dtype can make them so"
+            )
+    shape, name = outputs[0]
+    return torch.empty((len(outputs), *shape), dtype=types[name], device=device)
+
+
+class _Gpu:
+    """The decoder of a GPU, with memory from PyTorch.
+
+    Its device memory is taken on a stream that nobody else uses, so that a block was last used by
+    this decoder, which waited for that.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        try:
+            from l3dali import _cuda
+        except ImportError as error:
+            raise ImportError(
+                "this l3dali was built without the CUDA engine (L3_CUDA=OFF): reinstall it with "
+                "L3_CUDA=ON, or decode with device='cpu'"
+            ) from error
+        self.module = _cuda
+        self.device = device
+        self._allocating = torch.cuda.Stream(device)
+        self._decoder = _cuda.Decoder(device.index, self._allocate)
+
+    def _allocate(self, size: int, pinned: bool) -> torch.Tensor:
+        if pinned:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        with torch.cuda.stream(self._allocating):
+            return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def decode(self, batch: _cuda.DecodeBatch, addresses: list[int], threads: int) -> None:
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        self._decoder.decode(batch, addresses, stream=stream, threads=threads)
+
+
+_gpus: dict[int, _Gpu] = {}
+_gpus_lock = threading.Lock()
+
+
+def _gpu_of(device: torch.device) -> _Gpu:
+    """The decoder of a GPU, which all threads share."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with _gpus_lock:
+        if index not in _gpus:
+            _gpus[index] = _Gpu(torch.device("cuda", index))
+        return _gpus[index]

@@ -1,0 +1,53 @@
+// Cuts the decoding of a batch of images into tasks for the caller's threads. Layer: cpu.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/output.h"
+#include "core/tile.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// An image of a batch: a validated file, and one plan or more for what becomes of it. A tile that
+// several windows touch is decoded once.
+struct CpuJob {
+  const ImageView* view;
+  const OutputPlan* plans;
+  size_t plan_count;
+};
+
+// Jobs and what they point at must outlive it.
+class CpuBatch {
+ public:
+  // A task has tiles of some `task_pixels` in all, and at least one tile.
+  CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels);
+  ~CpuBatch();
+
+  // Tasks may run in any order and in parallel, each once.
+  size_t task_count() const { return tasks_.size(); }
+  int64_t pixels(size_t task) const { return tasks_[task].pixels; }
+  void Run(size_t task);
+
+  // What became of each job, once all tasks have run: its first bad tile.
+  std::vector<DecodeResult> Results() const;
+
+ private:
+  struct Image;
+  // Some tiles of the span of an image's windows.
+  struct Task {
+    size_t job;
+    uint32_t begin, end;
+    int64_t pixels;
+    DecodeResult result;
+  };
+
+  std::unique_ptr<Image[]> images_;  // one for each job
+  size_t image_count_;
+  std::vector<Task> tasks_;  // in the order of jobs and tiles
+};
+
+}  // namespace l3

@@ -1,0 +1,185 @@
+// A batch of files from Python, judged, and planned for an engine. Layer: adapter.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/output.h"
+#include "core/tile.h"
+#include "format/image_view.h"
+#include "plan/pixels.h"
+#include "plan/region.h"
+#include "plan/tensor_plan.h"
+#include "python/errors.h"
+
+namespace l3 {
+
+// The types of outputs, by their names in NumPy and PyTorch.
+constexpr std::pair<const char*, OutputType> kOutputTypes[] = {
+    {"uint8", OutputType::kU8},    {"int8", OutputType::kI8},    {"uint16", OutputType::kU16},
+    {"int16", OutputType::kI16},   {"uint32", OutputType::kU32}, {"int32", OutputType::kI32},
+    {"float16", OutputType::kF16}, {"float32", OutputType::kF32}};
+
+inline OutputType OutputTypeOf(const std::string& name) {
+  for (const auto& [known, type] : kOutputTypes) {
+    if (name == known) return type;
+  }
+  throw py::value_error("no type of outputs: " + name);
+}
+
+inline const char* NameOf(OutputType type) {
+  for (const auto& [name, known] : kOutputTypes) {
+    if (type == known) return name;
+  }
+  return "";
+}
+
+// What becomes of every image of a batch.
+struct DecodeOptions {
+  Colors colors;
+  std::optional<OutputType> type;  // none: the stored one
+  bool channels_first;
+  uint64_t max_pixels;  // of an output
+  bool names_items;     // in errors
+};
+
+// Holds the items while it lives. Two threads must not use it at once.
+class DecodeBatch {
+ public:
+  // Top, left, height, width; none: the whole image.
+  using MaybeWindow = std::optional<std::array<int64_t, 4>>;
+
+  // Reads and judges all headers; raises L3Error for the first item that has something wrong.
+  DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
+              const DecodeOptions& options)
+      : names_items_(options.names_items) {
+    if (items.size() != windows.size()) throw py::value_error("a window for each item");
+    for (size_t i = 0; i < items.size(); ++i) {
+      const BufferBytes& bytes = bytes_.emplace_back(items[i]);
+      ImageView& view = views_.emplace_back();
+      RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
+      PlanItem(i, windows[i], options);
+    }
+  }
+
+  size_t size() const { return views_.size(); }
+  const ImageView& view(size_t i) const { return views_[i]; }
+  const OutputPlan& plan(size_t i) const { return outputs_[i]; }
+
+  // The shape of each output.
+  std::vector<py::tuple> shapes() const {
+    std::vector<py::tuple> shapes;
+    for (const TensorPlan& plan : plans_) {
+      shapes.push_back(py::make_tuple(plan.shape[0], plan.shape[1], plan.shape[2]));
+    }
+    return shapes;
+  }
+  // The name of each output's type.
+  std::vector<std::string> types() const {
+    std::vector<std::string> types;
+    for (const TensorPlan& plan : plans_) types.push_back(NameOf(plan.output.type));
+    return types;
+  }
+
+  // Says where the outputs go: packed, or with rows of pixels `row_strides` bytes apart.
+  void PlaceOutputs(const std::vector<uintptr_t>& addresses,
+                    const std::optional<std::vector<int64_t>>& row_strides) {
+    if (addresses.size() != size() || (row_strides && row_strides->size() != size())) {
+      throw py::value_error("an output for each item");
+    }
+    outputs_.clear();
+    for (size_t i = 0; i < size(); ++i) {
+      outputs_.push_back(plans_[i].At(reinterpret_cast<void*>(addresses[i])));
+      if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
+    }
+  }
+
+  // Raises L3Error for the first item that failed.
+  void RequireDecoded(const std::vector<DecodeResult>& results) const {
+    for (size_t i = 0; i < results.size(); ++i) {
+      Require(results[i].status,
+              "tile " + std::to_string(results[i].tile) + " of " +
+                  std::to_string(views_[i].info.tile_count()) + ": ",
+              IndexOf(i));
+    }
+  }
+
+ private:
+  std::optional<size_t> IndexOf(size_t item) const {
+    return names_items_ ? std::optional<size_t>(item) : std::nullopt;
+  }
+
+  void PlanItem(size_t i, const MaybeWindow& window, const DecodeOptions& options) {
+    constexpr Layout kChw = {Axis::kChannel, Axis::kHeight, Axis::kWidth};
+    const ImageInfo& info = views_[i].info;
+    const Size image = ShownSize(info, kAsStored);
+    Region region = WholeImage(image);
+    const std::string image_size =
+        std::to_string(info.width_px) + " x " + std::to_string(info.height_px) + " pixels";
+    if (window) {
+      const auto [top, left, height, width] = *window;
+      // Judged before sums of them are made.
+      if (top > image.height_px || left > image.width_px || height > image.height_px ||
+          width > image.width_px || !IsInside({{left, width}, {top, height}}, image)) {
+        ThrowL3Error(Status::kInvalidArgument,
+                     "the window of " + std::to_string(height) + " rows from " +
+                         std::to_string(top) + " and " + std::to_string(width) + " columns from " +
+                         std::to_string(left) + " is not inside the image of " + image_size +
+                         " (width x height)",
+                     IndexOf(i));
+      }
+      region = {{left, width}, {top, height}};
+    }
+    const uint64_t pixels =
+        static_cast<uint64_t>(region.x.size_px) * static_cast<uint64_t>(region.y.size_px);
+    if (pixels > options.max_pixels) {
+      ThrowL3Error(Status::kOutputTooSmall,
+                   std::to_string(region.x.size_px) + " x " + std::to_string(region.y.size_px) +
+                       " pixels are more than the limit of " + std::to_string(options.max_pixels) +
+                       "; max_pixels, in the command --max-pixels, raises it",
+                   IndexOf(i));
+    }
+    TensorPlan& plan = plans_.emplace_back();
+    PlanPixels(info, options.colors, options.type.value_or(StoredType(info)), &plan.output);
+    PlanTensor(info, kAsStored, region, false, options.channels_first ? kChw : kHwc, &plan);
+  }
+
+  const bool names_items_;
+  std::deque<BufferBytes> bytes_;
+  std::vector<ImageView> views_;
+  std::vector<TensorPlan> plans_;
+  std::vector<OutputPlan> outputs_;  // placed
+};
+
+// Makes the class, for a module that adds its engine's method.
+inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
+  const auto make = [](const std::vector<py::buffer>& items,
+                       const std::vector<DecodeBatch::MaybeWindow>& windows,
+                       const std::string& colors, const std::optional<std::string>& type,
+                       bool channels_first, uint64_t max_pixels, bool names_items) {
+    DecodeOptions options = {Colors::kStored, std::nullopt, channels_first, max_pixels,
+                             names_items};
+    if (colors == "RGB") options.colors = Colors::kRgb;
+    if (colors == "GRAY") options.colors = Colors::kGray;
+    if (type) options.type = OutputTypeOf(*type);
+    return std::make_unique<DecodeBatch>(items, windows, options);
+  };
+  return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
+      .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
+           py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
+           py::arg("names_items"))
+      .def_property_readonly("shapes", &DecodeBatch::shapes)
+      .def_property_readonly("dtypes", &DecodeBatch::types);
+}
+
+}  // namespace l3

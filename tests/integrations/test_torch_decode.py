@@ -1,0 +1,245 @@
+"""`l3dali.torch`: tensors out of L3 files. Its GPU code runs on the emulated GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import l3dali
+import l3dali.torch
+
+Image = npt.NDArray[Any]
+
+
+def load_emulated() -> Any:
+    """The bindings of the batch engine on the emulated GPU, where tests were built."""
+    folder = Path(os.environ.get("L3_TESTING_LIBRARY", "build/release/none")).parent
+    path = folder / f"_emulated{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not path.exists():
+        pytest.skip("the emulated GPU is not built")
+    spec = importlib.util.spec_from_file_location("_emulated", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class EmulatedGpu(l3dali.torch._Gpu):
+    """A GPU whose memory is the host's."""
+
+    def __init__(self) -> None:
+        self.module = load_emulated()
+        self.device = torch.device("cpu")
+        self.allocated: list[tuple[int, bool]] = []
+        self._decoder = self.module.Decoder(0, self._allocate)
+
+    def _allocate(self, size: int, pinned: bool) -> torch.Tensor:
+        self.allocated.append((size, pinned))
+        return torch.full((size,), 0xCD, dtype=torch.uint8)
+
+    def decode(self, batch: Any, addresses: list[int], threads: int) -> None:
+        self._decoder.decode(batch, addresses, stream=0, threads=threads)
+
+
+@pytest.fixture(params=["cpu", "emulated cuda"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "cpu":
+        return "cpu"
+    gpu = EmulatedGpu()
+    monkeypatch.setattr(l3dali.torch, "_gpu_of", lambda _: gpu)
+    return "cuda"
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Image]:
+    random = np.random.default_rng(1)
+    shapes = [(40, 50, 3), (33, 20, 1), (70, 90, 4), (5, 6, 3)]
+    return [random.integers(0, 256, shape, np.uint8) for shape in shapes]
+
+
+@pytest.fixture(scope="module")
+def files(images: list[Image]) -> list[bytes]:
+    return [l3dali.encode(image) for image in images]
+
+
+@pytest.mark.parametrize("layout", ["CHW", "HWC"])
+def test_lists(device: str, images: list[Image], files: list[bytes], layout: Any) -> None:
+    items: list[Any] = [torch.frombuffer(bytearray(files[0]), dtype=torch.uint8), *files[1:]]
+    decoded = l3dali.torch.decode(items, device=device, layout=layout, threads=2)
+    for tensor, image in zip(decoded, images, strict=True):
+        expected = image if layout == "HWC" else image.transpose(2, 0, 1)
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+        assert tensor.is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.uint16, torch.int16])
+def test_one_tensor_of_windows(
+    device: str, images: list[Image], files: list[bytes], dtype: torch.dtype
+) -> None:
+    windows = [(3, 4, 5, 6), (28, 14, 5, 6), (60, 80, 5, 6), None]
+    batch = l3dali.torch.decode(
+        files, device=device, mode="RGB", dtype=dtype, windows=windows, batched=True
+    )
+    assert batch.shape == (4, 3, 5, 6)
+    assert batch.dtype == dtype
+    top = {torch.float32: 1.0, torch.uint8: 255, torch.uint16: 65535, torch.int16: 32767}[dtype]
+    for tensor, image, window in zip(batch, images, windows, strict=True):
+        top_px, left, height, width = window or (0, 0, 5, 6)
+        pixels = image[top_px : top_px + height, left : left + width, :3].astype(np.float64)
+        rgb = np.broadcast_to(pixels, (5, 6, 3)).transpose(2, 0, 1)
+        np.testing.assert_allclose(tensor.numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
+
+
+def test_16_bits(device: str) -> None:
+    deep: Image = np.random.default_rng(2).integers(0, 65536, (9, 31, 2), np.uint16)
+    (tensor,) = l3dali.torch.decode([l3dali.encode(deep)], device=device, layout="HWC")
+    assert tensor.dtype == torch.uint16
+    np.testing.assert_array_equal(tensor.numpy(), deep)
+
+
+def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
+    gray = l3dali.torch.decode(files[:1], device=device, mode="GRAY", layout="HWC")[0]
+    assert gray.shape == (40, 50, 1)
+    luma = images[0] @ np.array([0.299, 0.587, 0.114])
+    np.testing.assert_allclose(gray[:, :, 0].numpy(), luma, atol=1.01)
+
+
+def test_damage_names_its_index(device: str, files: list[bytes]) -> None:
+    flipped = bytearray(files[2])
+    flipped[-40] ^= 1
+    bad: list[tuple[list[Any], str, int]] = [
+        ([*files[:3], files[3][:-1]], "kTruncated", 3),
+        ([*files[:2], flipped, files[3]], "kChecksumMismatch", 2),
+    ]
+    for items, status, index in bad:
+        with pytest.raises(l3dali.L3Error, match=f"^item {index}: ") as caught:
+            l3dali.torch.decode(items, device=device)
+        assert (caught.value.status, caught.value.index) == (status, index)
+    with pytest.raises(l3dali.L3Error, match="item 1: the window"):
+        l3dali.torch.decode(files[:2], device=device, windows=[None, (0, 0, 34, 1)])
+    assert len(l3dali.torch.decode(files, device=device)) == 4  # it goes on
+
+
+def test_refused_arguments(device: str, files: list[bytes]) -> None:
+    tensor = torch.frombuffer(bytearray(files[0]), dtype=torch.uint8)
+    refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (files[0], {}, TypeError, "items is a sequence of files, not bytes"),
+        (tensor, {}, TypeError, "items is a sequence of files, not Tensor"),
+        (["a.l3"], {}, TypeError, "not a path"),
+        ([tensor.to(torch.int8)], {}, TypeError, r"items\[0\] is a 1-D tensor of torch.int8"),
+        ([tensor[None]], {}, TypeError, "2-D tensor"),
+        ([tensor.to("meta")], {}, TypeError, "on meta"),
+        (files, {"mode": "CMYK"}, ValueError, "mode 'CMYK' is not supported"),
+        (files, {"layout": "NCHW"}, ValueError, "layout is CHW or HWC"),
+        (files, {"dtype": torch.int64}, ValueError, "dtype torch.int64 is not supported"),
+        (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
+        (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),
+        (files, {"batched": True}, ValueError, "item 1 gives uint8 of shape"),
+        ([], {"batched": True}, ValueError, "no items"),
+        (files, {"threads": 1025}, ValueError, "threads is 0 to 1024"),
+        (files, {"device": "meta"}, ValueError, "device is the CPU or one of CUDA, not meta"),
+    ]
+    for items, arguments, error, message in refused:
+        options: dict[str, Any] = {"device": device, **arguments}
+        with pytest.raises(error, match=message):
+            l3dali.torch.decode(items, **options)
+
+
+def test_no_items(device: str) -> None:
+    assert l3dali.torch.decode([], device=device) == []
+
+
+def test_a_tensor_with_steps(images: list[Image], files: list[bytes]) -> None:
+    spread = torch.frombuffer(bytearray(files[0]), dtype=torch.uint8).repeat_interleave(2)[::2]
+    (tensor,) = l3dali.torch.decode([spread], layout="HWC")
+    np.testing.assert_array_equal(tensor.numpy(), images[0])
+
+
+def test_a_batch_is_one_launch_and_its_memory_stays(files: list[bytes]) -> None:
+    gpu = EmulatedGpu()
+    batch = gpu.module.DecodeBatch(
+        files, windows=[None] * 4, colors="RGB", dtype=None, channels_first=True,
+        max_pixels=2**20, names_items=True,
+    )  # fmt: skip
+    outputs = [torch.zeros(shape, dtype=torch.uint8) for shape in batch.shapes]
+    launches = gpu.module.launches()
+    counts = []
+    for _ in range(4):
+        gpu.decode(batch, [output.data_ptr() for output in outputs], 1)
+        counts.append(len(gpu.allocated))
+    assert gpu.module.launches() == launches + 4
+    assert {pinned for _, pinned in gpu.allocated} == {False, True}
+    assert counts[1] == counts[2] == counts[3]  # two batches can be in flight
+
+
+def test_memory_that_is_out_raises_as_the_allocator_does(files: list[bytes]) -> None:
+    gpu = EmulatedGpu()
+
+    def fail(size: int, pinned: bool) -> torch.Tensor:
+        raise torch.cuda.OutOfMemoryError(f"no {size} bytes")
+
+    decoder = gpu.module.Decoder(0, fail)
+    batch = gpu.module.DecodeBatch(
+        files, windows=[None] * 4, colors="RGB", dtype=None, channels_first=True,
+        max_pixels=2**20, names_items=True,
+    )  # fmt: skip
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        decoder.decode(batch, [0] * 4, stream=0, threads=1)
+
+
+def test_threads_share_a_decoder(device: str, images: list[Image], files: list[bytes]) -> None:
+    def decode(_: int) -> list[torch.Tensor]:
+        return l3dali.torch.decode(files, device=device, layout="HWC", threads=2)
+
+    with ThreadPoolExecutor(4) as pool:
+        for decoded in pool.map(decode, range(12)):
+            for tensor, image in zip(decoded, images, strict=True):
+                np.testing.assert_array_equal(tensor.numpy(), image)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_pytorch_says_so(files: list[bytes]) -> None:
+    with pytest.raises((RuntimeError, AssertionError), match=r"NVIDIA|CUDA"):
+        l3dali.torch.decode(files, device="cuda")
+
+
+class Decoding:
+    """A `collate_fn` that decodes in the worker; it pickles."""
+
+    def __call__(self, items: list[bytes]) -> torch.Tensor:
+        return l3dali.torch.decode(items, batched=True, threads=2)
+
+
+class Raising(Decoding):
+    def __call__(self, items: list[bytes]) -> torch.Tensor:
+        return super().__call__([*items[:-1], items[-1][:-1]])
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_of_a_loader(context: str) -> None:
+    images: Image = np.random.default_rng(3).integers(0, 256, (8, 40, 50, 3), np.uint8)
+    encoded = [l3dali.encode(image) for image in images]
+    l3dali.torch.decode(encoded, threads=2)  # threads before a fork do no harm
+    options: Any = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": context}
+    batches = list(DataLoader(encoded, collate_fn=Decoding(), **options))
+    np.testing.assert_array_equal(torch.cat(batches).permute(0, 2, 3, 1).numpy(), images)
+    with pytest.raises(l3dali.L3Error, match="item 3: ") as caught:
+        list(DataLoader(encoded, collate_fn=Raising(), **options))
+    assert caught.value.status == "kTruncated"
+
+
+def test_pickles() -> None:
+    assert pickle.loads(pickle.dumps(l3dali.torch.decode)) is l3dali.torch.decode
+    assert pickle.loads(pickle.dumps(l3dali.decode_batch)) is l3dali.decode_batch
