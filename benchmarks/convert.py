@@ -236,6 +236,8 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     Beside it what a second thread gains `phases` in the same round, as this machine is shared.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # As threads have it, which other work does not stop.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     from ray.cluster_utils import Cluster
 
     from l3dali.convert import ray_engine

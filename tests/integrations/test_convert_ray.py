@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from convert_tools import convert, files_below, png, rows_of, samples, write_tar
 
+from l3dali.convert import ray_engine
+
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
 ray = pytest.importorskip("ray")
 pytest.importorskip("rich")
@@ -31,6 +33,17 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
+# Clusters of tests that run at the same time are not to be found.
+ALONE = """
+import sys
+import ray._private.services
+from l3dali.cli import main
+
+find = lambda *arguments: set()
+find.cache_clear = ray._private.services.find_gcs_addresses.cache_clear
+ray._private.services.find_gcs_addresses = find
+sys.exit(main())
+"""
 
 
 @pytest.fixture
@@ -38,6 +51,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A head without cores; tests add workers."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_health_check_period_ms", "500")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # Its 15 would wait for all else that runs here.
     head = {"num_cpus": 0, "object_store_memory": OBJECTS, "include_dashboard": False}
     new = Cluster(initialize_head=True, head_node_args={**head, "node_ip_address": "127.0.0.1"})
     yield new
@@ -132,6 +146,33 @@ def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path, kind: str) -> None
     again = convert_on(cluster, source, there)
     assert "nothing to do" in again.stdout, again
     assert temporaries(there) == set()
+
+
+def test_a_cluster_that_is_started_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    for i in range(3):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i))
+    command = ["convert", tmp_path / "s", tmp_path / "d", "--engine", "ray", "--jobs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    assert "(raylet)" not in done.stdout + done.stderr
+    assert {row.status for row in rows_of(tmp_path / "d").values()} == {"done"}
+    assert files_below(tmp_path / "d") == {f"{i}.{end}" for i in range(3) for end in ("tar", "idx")}
+
+
+@pytest.mark.parametrize(("workers", "tasks"), [(1, 1), (2, 2), (4, 8), (6, 8)])
+def test_no_more_cores_than_jobs(workers: int, tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray runs what it is given on all cores of the cluster: here 4."""
+    monkeypatch.setattr(ray_engine, "_cores", lambda: 4)
+    assert ray_engine._room(workers, threads=1) == tasks
 
 
 def test_failures_are_rows_and_ctrl_c_stops(cluster: Cluster, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import secrets
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
+
+_ledger: Any = None  # of the connection
 
 
 def connect(address: str | None, cores: int) -> int:
@@ -60,6 +63,8 @@ def connect(address: str | None, cores: int) -> int:
     except Exception as error:
         where = f" at {address}" if address else ""
         raise UsageError(f"Ray{where}: {_first_line(error)}") from None
+    global _ledger
+    _ledger = _start_ledger()  # Its process takes a second to start: not while tasks wait for it.
     return _cores()
 
 
@@ -67,14 +72,17 @@ def disconnect() -> None:
     """Leaves the cluster."""
     import ray
 
+    global _ledger
+    _ledger = None
     ray.shutdown()
 
 
 def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     """Yields the rows of each job, in the order in which they end; `connect` comes first.
 
-    Two tasks a core are handed to Ray at a time. A task whose worker dies is run again by Ray,
-    three times; if all die, its rows say so and the others go on.
+    Two tasks a core are handed to Ray at a time, or one if the cluster has more cores than may be
+    used. A task whose worker dies is run again by Ray, three times; if all die, its rows say so and
+    the others go on.
 
     Closing the generator cancels the tasks; their unfinished results vanish.
 
@@ -94,50 +102,55 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         if _IN_PROCESS.search(url):
             raise UsageError(f"{url}: other processes do not see this memory; use --engine local")
     threads = max(1, min(workers // len(jobs), _most_cores_of_a_machine()))
-    ledger = _start_ledger()
+    run = secrets.token_hex(8)
     work = ray.remote(_convert_remote).options(num_cpus=threads, max_retries=3)
     queue = iter(enumerate(jobs))
-    pending: dict[Any, tuple[int, Job]] = {}
+    pending: dict[Any, tuple[str, Job]] = {}
     try:
         while True:
-            while len(pending) < 2 * max(1, min(workers, _cores()) // threads):
+            while len(pending) < _room(workers, threads):
                 new = next(queue, None)
                 if new is None:
                     break
-                number, job = new
+                key, job = f"{run}-{new[0]}", new[1]
                 task = replace(
                     job, source=_absolute(job.source), target=_absolute(job.target), threads=threads
                 )
-                reference = work.remote(task, number, ledger, l3dali.__version__)
-                pending[reference] = number, job
+                reference = work.remote(task, key, _ledger, l3dali.__version__)
+                pending[reference] = key, job
             if not pending:
                 return
             done, _ = ray.wait(list(pending), num_returns=1)
             for reference in done:
-                number, job = pending.pop(reference)
+                key, job = pending.pop(reference)
                 rows = _rows_of(reference, job)
-                ledger.forget.remote(number)
+                _ledger.forget.remote(key)
                 yield rows
     finally:
         _cancel(list(pending))
-        with contextlib.suppress(Exception):
-            ray.kill(ledger)
+
+
+def _room(workers: int, threads: int) -> int:
+    """How many tasks Ray may have at a time. It runs as many as the cluster has cores for."""
+    cores = _cores()
+    tasks = max(1, min(workers, cores) // threads)
+    return 2 * tasks if workers >= cores else tasks
 
 
 class _Ledger:
-    """An actor that knows what jobs that have not ended were about to publish, by their number."""
+    """An actor that knows what jobs that have not ended were about to publish, by their keys."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[Row]] = {}
+        self._rows: dict[str, list[Row]] = {}
 
-    def rows(self, number: int) -> list[Row]:
-        return self._rows.get(number, [])
+    def rows(self, key: str) -> list[Row]:
+        return self._rows.get(key, [])
 
-    def add(self, number: int, row: Row) -> None:
-        self._rows.setdefault(number, []).append(row)
+    def add(self, key: str, row: Row) -> None:
+        self._rows.setdefault(key, []).append(row)
 
-    def forget(self, number: int) -> None:
-        self._rows.pop(number, None)
+    def forget(self, key: str) -> None:
+        self._rows.pop(key, None)
 
 
 def _start_ledger() -> Any:
@@ -150,7 +163,7 @@ def _start_ledger() -> Any:
     return ray.remote(_Ledger).options(scheduling_strategy=here, **options).remote()
 
 
-def _convert_remote(job: Job, number: int, ledger: Any, version: str) -> list[Row]:
+def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
     """What a task does, in a worker."""
     import ray
 
@@ -167,9 +180,9 @@ def _convert_remote(job: Job, number: int, ledger: Any, version: str) -> list[Ro
         def ask(call: Any) -> Any:
             return other.submit(ray.get, call).result()
 
-        announced = {row.source: row for row in ask(ledger.rows.remote(number))}
+        announced = {row.source: row for row in ask(ledger.rows.remote(key))}
         job = replace(job, previous={**job.previous, **announced})
-        return list(convert_each(job, announce=lambda row: ask(ledger.add.remote(number, row))))
+        return list(convert_each(job, announce=lambda row: ask(ledger.add.remote(key, row))))
 
 
 def _rows_of(reference: Any, job: Job) -> list[Row]:
