@@ -45,6 +45,18 @@ pytest.importorskip("rich")
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 
+def paletted() -> tuple[bytes, Any]:
+    """A palette image, and the numbers of its entries."""
+    from PIL import Image
+
+    numbers = image(channels=1) % 3
+    picture = Image.fromarray(numbers)
+    picture.putpalette([9, 8, 7, 60, 50, 40, 200, 100, 0])
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue(), numbers
+
+
 def data_of(path: Path) -> Members:
     return [(name, data) for name, data, *_ in read_tar(path)]
 
@@ -77,14 +89,8 @@ def test_a_folder_and_back(tmp_path: Path) -> None:
 
 
 def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from PIL import Image
-
-    numbers = image(channels=1) % 3
-    picture = Image.fromarray(numbers)
-    picture.putpalette([9, 8, 7, 60, 50, 40, 200, 100, 0])
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    members = [("1.rgb.png", png()), ("1.seg.png", file.getvalue())]
+    mask, numbers = paletted()
+    members = [("1.rgb.png", png()), ("1.seg.png", mask)]
     source = write_tar(tmp_path / "s" / "a.tar", members)
     assert convert(source, tmp_path / "d", "--labels", "seg.png") == 0
     (_, rgb), (name, seg) = data_of(tmp_path / "d" / "a.tar")
@@ -98,6 +104,54 @@ def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 # Shards.
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        ("gtFine/*", {"gtFine/a/1", "gtFine/2"}),
+        ("*", {"gtFine/a/1", "gtFine/2", "left/gtFine/3"}),
+        ("*/gtFine/?.png", {"left/gtFine/3"}),
+        ("2.png", {"gtFine/2"}),
+        ("gtFine", set()),
+        ("gtFine/[!2]*", {"gtFine/a/1"}),
+    ],
+)
+def test_labels_by_folder(tmp_path: Path, labels: str, chosen: set[str]) -> None:
+    mask, _ = paletted()
+    names = ["gtFine/a/1", "gtFine/2", "left/gtFine/3"]
+    for name in names:
+        path = tmp_path / "s" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(mask)
+    write_tar(tmp_path / "t" / "a.tar", [(f"{name}.png", mask) for name in names])
+    for source in ("s", "t"):
+        assert convert(tmp_path / source, tmp_path / f"{source}-l3", "--labels", labels) == 0
+    loose = {name: (tmp_path / "s-l3" / f"{name}.l3").read_bytes() for name in names}
+    packed = {name.removesuffix(".l3"): data for name, data in data_of(tmp_path / "t-l3" / "a.tar")}
+    for found in (loose, packed):
+        assert {name for name, data in found.items() if codec.info(data).labels} == chosen
+
+
+def test_quiet_and_json_summary(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [("1.png", png()), ("2.png", b"damaged")])
+    options = ("--quiet", "--json-summary", tmp_path / "summary.json")
+    assert convert(tmp_path / "s", tmp_path / "d", *options) == 2
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert "a.tar: 2.png: " in output.err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [failure["path"] for failure in summary["failures"]] == ["a.tar: 2.png"]
+    assert (summary["exit_code"], summary["images"], summary["failed"]) == (2, 1, 1)
+    assert summary["written_bytes"] == len(data_of(tmp_path / "d" / "a.tar")[0][1])
+    assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", "-") == 2
+    output = capfd.readouterr()
+    assert json.loads(output.out)["kept"] == 1
+    assert "nothing to do" in output.err
+    (tmp_path / "own").write_text("notes")
+    assert convert(tmp_path / "s", tmp_path / "e", "--json-summary", tmp_path / "own") == 2
+    assert "holds something else" in capfd.readouterr().err
+    assert not (tmp_path / "e").exists()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -185,6 +239,17 @@ def test_sources_by_braces(tmp_path: Path) -> None:
 
 
 # Resuming.
+
+
+@pytest.mark.parametrize(
+    "braces", ["{0..999999999}", "{000..999999999}", "{9999999999..0..3}", "{0..9999}{0..9999}"]
+)
+def test_braces_without_end(
+    tmp_path: Path, braces: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("braceexpand")
+    assert convert(tmp_path / f"a-{braces}.tar", tmp_path / "d") == 2
+    assert "more than 1000000 names; name the folder instead" in capsys.readouterr().err
 
 
 def test_a_second_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,7 +455,7 @@ def test_what_was_announced_is_published_once(tmp_path: Path, kind: str, moment:
             list(results)
     else:
         list(islice(results, 2))
-        results.close()
+        del results
     first = published()
     assert len(announced) == 2
     assert len(first) == (1 if moment == "before" else 2)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
+import sys
 import time
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import UsageError
-from l3dali.cli.arguments import add_jobs_option, local_cores
+from l3dali.batch import STDOUT, UsageError
+from l3dali.cli.arguments import add_jobs_option, add_report_options, local_cores
+from l3dali.cli.files import write_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
+from l3dali.cli.work import check_summary
 from l3dali.console import complain, progress
 
 if TYPE_CHECKING:
@@ -59,8 +63,9 @@ def add_command(commands: Commands) -> None:
         "--labels",
         action="append",
         default=[],
-        metavar="END",
-        help="images whose name or field ends so are label maps: palette images keep their numbers",
+        metavar="NAMES",
+        help="images that are label maps, whose palettes keep their numbers: how their names or "
+        "fields end (seg.png), or a pattern of whole names with folders ('gtFine/*')",
     )
     parser.add_argument(
         "--on-error",
@@ -92,6 +97,7 @@ def add_command(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="of the Ray cluster; default: RAY_ADDRESS, the one that runs here, or a new one",
     )
+    add_report_options(parser)
 
 
 def _url(text: str) -> str:
@@ -119,6 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
+    if arguments.json_summary is not None:
+        check_summary(arguments.json_summary)
     sources = find_sources(arguments.sources)
     with (
         _open_engine(arguments) as (engine, workers),
@@ -134,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
             _refuse_growth(plan.jobs, arguments.jobs or local_cores())
         manifest.begin()
         start = time.perf_counter()
-        new = _convert(plan.jobs, engine, workers, manifest)
+        new = _convert(plan.jobs, engine, workers, manifest, quiet=arguments.quiet)
         summary = summarize(new, plan.kept, time.perf_counter() - start)
         summary.failures = plan.failures + summary.failures
         return _finish(summary, plan, arguments)
@@ -171,12 +179,14 @@ def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:
         raise UsageError(str(growth))
 
 
-def _convert(jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest) -> list[Row]:
+def _convert(
+    jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
+) -> list[Row]:
     from l3dali.convert.engine import is_disk_full
 
     new: list[Row] = []
     with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
-        for rows in progress(results, len(jobs)):
+        for rows in progress(results, len(jobs), quiet=quiet):
             manifest.add(rows)
             new += rows
             if is_disk_full(rows):
@@ -186,28 +196,44 @@ def _convert(jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manife
 
 
 def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
-    from l3dali.convert.report import make_page, print_summary
+    from l3dali.convert.report import make_page, to_json
     from l3dali.convert.storage import REPORT_NAME, open_folder
 
+    code = EXIT_FAILED if summary.failures else 0
+    if not arguments.quiet:
+        _print_report(summary, plan, arguments)
     if plan.jobs:
-        print_summary(summary)
         page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
         with suppress(OSError), open_folder(arguments.dest).publish(REPORT_NAME) as file:
             file.write(page.encode("utf-8", "backslashreplace"))
+    if summary.failures:
+        _print_failures(summary)
+    if arguments.json_summary is not None:
+        text = json.dumps(to_json(summary, plan.links, code), indent=2)
+        write_file(arguments.json_summary, f"{text}\n".encode())
+    return code
+
+
+def _print_report(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> None:
+    from l3dali.convert.report import print_summary
+
+    file = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
+    if plan.jobs:
+        print_summary(summary, file)
     else:
-        print(f"nothing to do: all {summary.kept} shards and files are done")
+        print(f"nothing to do: all {summary.kept} shards and files are done", file=file)
     if summary.all_formats.expanded:
         complain(
             f"l3: palette images that became colours: {summary.all_formats.expanded}; "
-            "--labels END keeps the numbers of their entries"
+            "--labels NAMES keeps the numbers of their entries"
         )
     if plan.links:
         complain(f"l3: links to folders not followed: {plan.links}")
-    if not summary.failures:
-        return 0
+
+
+def _print_failures(summary: Summary) -> None:
     complain(f"l3: {len(summary.failures)} failed")
     for place, reason in summary.failures[:_SHOWN_FAILURES]:
         complain(f"{place}: {reason}")
     if len(summary.failures) > _SHOWN_FAILURES:
         complain(f"... and {len(summary.failures) - _SHOWN_FAILURES} more, see the manifest")
-    return EXIT_FAILED

@@ -52,7 +52,7 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
         UsageError: there are none, or the JSON summary would take the place of something else.
     """
     if options.json_summary is not None:
-        _check_summary(options.json_summary)
+        check_summary(options.json_summary)
     if options.files_from is not None:
         found = _find_listed(options, suffixes)
         where = f"in {options.files_from}"
@@ -70,7 +70,7 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
     return found
 
 
-def _check_summary(path: Path) -> None:
+def check_summary(path: Path) -> None:
     """Raises UsageError if `path` is, or is going to be, something else than a JSON summary."""
     if path.suffix.lower() in _KNOWN_SUFFIXES:
         raise UsageError(f"--json-summary {path}: this is the name of an image")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +47,8 @@ class Options:
         to: one of `TARGETS`.
         mode: see `l3dali.encode`.
         effort: see `l3dali.encode`.
-        labels: ends of file names, or names of fields, whose samples are numbers of classes.
+        labels: images whose samples are numbers of classes: by ends of the names of files or
+            fields, or by patterns (with `*`, `?` or `[`) of whole names, folders included.
         on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
@@ -59,6 +61,13 @@ class Options:
     on_error: str = "keep"
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
+
+    def is_labels(self, name: str) -> bool:
+        """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
+        return any(
+            fnmatchcase(name, label) if set(label) & set("*?[") else name.endswith(label)
+            for label in self.labels
+        )
 
     @property
     def identity(self) -> str:
@@ -157,7 +166,7 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
         return None
     name = found or _suffix(blob.name)[1:].lower()
     try:
-        labels = any(blob.name.endswith(end) for end in options.labels)
+        labels = options.is_labels(blob.name)
         convert = _to_png if options.to == "png" else _to_l3
         data, pixels, expanded = convert(blob.data, labels, options, threads)
     except (ValueError, MemoryError, OSError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 
 _OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
+_RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
 _BATCH_FILES = 256
 _BATCH_BYTES = 2**24
 _BATCHES_A_WORKER = 4
 _LOOKUPS = 32  # at a time, of files in buckets
+_MOST_NAMES = 10**6  # that braces may stand for
 
 
 @dataclass
@@ -107,9 +110,24 @@ def _expanded(argument: str) -> list[str]:
     except ImportError:
         raise needs("braceexpand", argument) from None
     try:
-        return list(braceexpand(argument))
+        _check_ranges(argument)
+        names = list(islice(braceexpand(argument), _MOST_NAMES + 1))
     except ValueError as error:
         raise UsageError(f"{argument}: {error}") from None
+    if len(names) > _MOST_NAMES:
+        raise _too_many(argument)
+    return names
+
+
+def _check_ranges(argument: str) -> None:
+    """Refuses ranges that braceexpand would write out in memory."""
+    for first, last, step in _RANGE.findall(argument):
+        if abs(int(last) - int(first)) // max(1, abs(int(step or 1))) >= _MOST_NAMES:
+            raise _too_many(argument)
+
+
+def _too_many(argument: str) -> UsageError:
+    return UsageError(f"{argument}: more than {_MOST_NAMES} names; name the folder instead")
 
 
 def _find_file(url: str) -> Stored | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from l3dali import __version__
 from l3dali.console import megabytes, print_table, printable, ratio, speed
 from l3dali.convert.manifest import DONE, FAILED, Row
 from l3dali.convert.pipeline import FormatTotals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TextIO
 
 _LISTED_FAILURES = 1000  # on the page; the manifest has all of them
 
@@ -80,12 +82,12 @@ def _add(total: FormatTotals, one: FormatTotals) -> None:
     total.expanded += one.expanded
 
 
-def print_summary(summary: Summary) -> None:
+def print_summary(summary: Summary, file: TextIO) -> None:
     """Prints a line for each format of images, and their sum."""
     rows = [_cells(name, one) for name, one in sorted(summary.formats.items())]
     if len(rows) != 1:
         rows.append(_cells("all", summary.all_formats))
-    print_table(_HEADERS, *rows)
+    print_table(_HEADERS, *rows, file=file)
     done = summary.converted + summary.kept
     parts = [f"{done} shards and files done, {summary.converted} of them in this run"]
     if summary.copied:
@@ -93,7 +95,34 @@ def print_summary(summary: Summary) -> None:
     if summary.raw_bytes:
         pixels = speed(summary.raw_bytes, summary.seconds)
         parts.append(f"{summary.seconds:.1f} s, {pixels} MB of pixels a second")
-    print("; ".join(parts))
+    print("; ".join(parts), file=file)
+
+
+def to_json(summary: Summary, links: int, code: int) -> dict[str, Any]:
+    """What `--json-summary` writes, in the words of the other commands.
+
+    Args:
+        summary: the sums.
+        links: links to folders, which were not followed.
+        code: the exit code.
+    """
+    total = summary.all_formats
+    return {
+        "version": __version__,
+        "exit_code": code,
+        "done": summary.converted,
+        "kept": summary.kept,
+        "failed": len(summary.failures),
+        "links_not_followed": links,
+        "images": total.images,
+        "raw_bytes": total.raw_bytes,
+        "read_bytes": total.source_bytes,
+        "written_bytes": total.result_bytes,
+        "seconds": round(summary.seconds, 3),
+        "palettes_expanded": total.expanded,
+        "formats": {name: asdict(one) for name, one in sorted(summary.formats.items())},
+        "failures": [{"path": place, "reason": reason} for place, reason in summary.failures],
+    }
 
 
 _HEADERS = ("source", "images", "pixels", "before", "after", "before / after")
