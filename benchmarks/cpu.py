@@ -19,7 +19,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from peers import L3, PEERS, PNG, Codec, Image, encode_exactly, images, machine
+from peers import L3, L3_MODES, PEERS, PNG, Codec, Image, encode_exactly, images, machine
 from report import RESULTS, markdown_table, write_results
 from rich.progress import track
 
@@ -72,7 +72,7 @@ def measure_scaling(data: Path, rounds: int) -> dict[str, float]:
     """Speed of two threads as a multiple of one, by mode, on the largest image of photo/large."""
     image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
     scaling: dict[str, float] = {}
-    for mode in l3dali.MODES:
+    for mode in L3_MODES:
         encoded = l3dali.encode(image, mode=mode)
         one, two = float("inf"), float("inf")
         for _ in range(5 * rounds):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import Image, machine
+from peers import L3_MODES, Image, machine
 from report import RESULTS, markdown_table, write_results
 
 import l3dali
@@ -93,7 +93,7 @@ def main() -> None:
 
     decode = {
         f"{mode}, {threads} threads": measure("decode", mode, threads, SQUARE)
-        for mode in l3dali.MODES
+        for mode in L3_MODES
         for threads in THREADS
     }
     shapes: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def main() -> None:
         raw_kib = int(np.prod([int(n) for n in shape.split("x")])) / 1024
         kib = {
             f"{direction} {mode}": measure(direction, mode, 1, shape)
-            for mode in l3dali.MODES
+            for mode in L3_MODES
             for direction in ("encode", "decode")
         }
         shapes[shape] = {"image_kib": raw_kib, **kib}

@@ -36,7 +36,7 @@ import nvidia.dali as dali
 from gpu_host import GpuUse, describe_gpu
 from gpu_images import noisy_gradient
 from nvidia.dali import fn, types
-from peers import PNG, Image, images, machine
+from peers import L3_MODES, PNG, Image, images, machine
 from report import RESULTS, markdown_table, save_results
 from rich.progress import track
 
@@ -195,7 +195,7 @@ def formats(device: str) -> list[Format]:
 
     chosen = [
         Format(PNG.name, PNG.encode, _load_image, _crops_of_image),
-        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3, _crops_of_l3) for mode in l3dali.MODES),
+        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3, _crops_of_l3) for mode in L3_MODES),
         Format(
             "HTJ2K",
             lambda image: imagecodecs.htj2k_encode(image, reversible=True),
@@ -223,7 +223,7 @@ def formats(device: str) -> list[Format]:
         chosen += [
             *(
                 Format(f"L3 {mode}, cached", encode_l3(mode), _load_l3_cached, cached=True)
-                for mode in l3dali.MODES
+                for mode in L3_MODES
             ),
             Format("raw (numpy, gpu)", _to_npy, _load_npy_on_gpu),
         ]

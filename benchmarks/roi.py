@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali as dali
 from nvidia.dali import fn, types
-from peers import PNG, Image, images, machine
+from peers import L3_MODES, PNG, Image, images, machine
 from report import RESULTS, markdown_table, write_results
 from rich.progress import track
 
@@ -58,7 +58,7 @@ def write_files(pictures: list[Image], out: Path) -> dict[str, list[str]]:
     """The images in every format; their paths by the format's name."""
     files: dict[str, list[str]] = {}
     for i, image in enumerate(track(pictures, description="encode")):
-        encoded = {f"L3 {mode}": l3dali.encode(image, mode=mode) for mode in l3dali.MODES}
+        encoded = {f"L3 {mode}": l3dali.encode(image, mode=mode) for mode in L3_MODES}
         encoded[PNG.name] = bytes(PNG.encode(image))
         for codec, content in encoded.items():
             path = out / f"{codec}-{i}".replace(" ", "_")
@@ -166,7 +166,7 @@ def measure_random_crops(
 def measure_peeks(files: dict[str, list[str]], rounds: int) -> tuple[str, dict[str, Any]]:
     """Many different peeks in a pipeline, less the pipeline without: one would drown in it."""
     kinds = [{"dtype": dtype, "image_type": kind} for dtype in SHAPE_TYPES for kind in IMAGE_TYPES]
-    mode = f"L3 {l3dali.MODES[-1]}"
+    mode = f"L3 {L3_MODES[-1]}"
 
     def peeks(operator: Any) -> Callable[[Any], Any]:
         return lambda encoded: [operator(encoded, **kind) for kind in kinds]

@@ -23,7 +23,7 @@ import imagecodecs
 import numpy as np
 import nvidia.dali as dali
 from nvidia.dali import fn
-from peers import Image, images, machine
+from peers import L3_MODES, Image, images, machine
 from pipeline import Configuration, Format, rounded, take_turn, write_files
 from report import RESULTS, markdown_table, write_results
 from rich.progress import track
@@ -76,7 +76,7 @@ def formats(quality: int) -> list[Format]:
     return [
         Format(JPEG, to_jpeg, _decode_jpeg, lossless=False),
         Format(RESIZED, to_jpeg, _decode_and_resize, lossless=False),
-        *(Format(f"L3 {mode}", to_l3(mode), _decode_l3) for mode in l3dali.MODES),
+        *(Format(f"L3 {mode}", to_l3(mode), _decode_l3) for mode in L3_MODES),
         Format(READER, to_l3("packed"), _read),
     ]
 

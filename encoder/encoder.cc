@@ -25,9 +25,10 @@ constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
 constexpr uint32_t kNarrowPixels = 16;
 // Tiles of up to so many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
-// Of stored tiles in images that do not shrink: big enough that tile headers
-// cost less than 0.1 %.
-constexpr uint64_t kMinLargeTileBytes = 32768;
+// Of images whose tiles are all stored: big enough that tile headers cost less than 0.1 %.
+constexpr uint64_t kMinStoredTileBytes = 32768;
+// Columns of such tiles where somebody asked for them: windows read whole tiles.
+constexpr uint32_t kStoredTileWidthLog2 = 8;
 
 // How samples become values (format.md 4).
 struct ValueCoding {
@@ -273,15 +274,22 @@ std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info, const 
 // Log2 of the smallest power of two that is not below `v`.
 uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
 
-std::vector<uint8_t> EncodeStored(const PixelView& pixels, ImageInfo info,
+// All samples as they are. Tiles have the sides that `info` names; a side of 0 is chosen, a width
+// of up to `max_width_log2`.
+std::vector<uint8_t> EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_width_log2,
                                   const EncodeOptions& options) {
-  info.tile_width_log2 =
-      static_cast<uint8_t>(std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, kMaxTileLog2));
-  const uint64_t line_bytes =
-      std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) * info.pixel_bytes();
-  const uint64_t lines = CeilDiv(kMinLargeTileBytes, line_bytes);
-  info.tile_height_log2 =
-      static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
+  if (info.tile_width_log2 == 0) {
+    info.tile_width_log2 = static_cast<uint8_t>(
+        std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, max_width_log2));
+  }
+  if (info.tile_height_log2 == 0) {
+    const uint64_t line_bytes =
+        std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
+        info.pixel_bytes();
+    const uint64_t lines = CeilDiv(kMinStoredTileBytes, line_bytes);
+    info.tile_height_log2 =
+        static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
+  }
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits;
   return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true);
@@ -329,6 +337,16 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.height_px = pixels.height_px;
   info.channels = static_cast<uint8_t>(pixels.channels);
   info.sample_bits = static_cast<uint8_t>(pixels.sample_bits);
+  info.meaning = options.meaning;
+  if (options.mode == EncodeMode::kStored) {
+    info.tile_width_log2 = static_cast<uint8_t>(options.tile_width_log2);
+    info.tile_height_log2 = static_cast<uint8_t>(options.tile_height_log2);
+    // Where tiles of that width would be small, as an image has few rows, they are wider.
+    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * info.pixel_bytes() <
+                        kMinStoredTileBytes;
+    *encoded = EncodeStored(pixels, info, is_low ? kMaxTileLog2 : kStoredTileWidthLog2, options);
+    return Status::kOk;
+  }
   const bool packed = options.mode == EncodeMode::kPacked;
   const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
   // Where one side of tiles is short, the other is long, for as many samples a tile.
@@ -340,7 +358,6 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
       static_cast<uint8_t>(options.tile_width_log2 != 0 ? options.tile_width_log2 : width_log2);
   info.tile_height_log2 =
       static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
-  info.meaning = options.meaning;
 
   const std::vector<uint8_t> used = pixels.sample_bits == 8 ? FindUsedSamples<uint8_t>(pixels)
                                                             : FindUsedSamples<uint16_t>(pixels);
@@ -355,7 +372,8 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   const uint64_t raw_bytes = info.image_bytes();
   const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
   if (encoded->size() > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
-    std::vector<uint8_t> other = EncodeStored(pixels, info, options);
+    info.tile_width_log2 = info.tile_height_log2 = 0;
+    std::vector<uint8_t> other = EncodeStored(pixels, info, kMaxTileLog2, options);
     if (other.size() < encoded->size()) *encoded = std::move(other);
   }
   return Status::kOk;

@@ -86,6 +86,13 @@ uint32_t TileSideLog2(uint32_t side) {
   return BitLength(side) - 1;
 }
 
+std::optional<EncodeMode> FindMode(const std::string& name) {
+  if (name == "packed") return EncodeMode::kPacked;
+  if (name == "rans") return EncodeMode::kRans;
+  if (name == "stored") return EncodeMode::kStored;
+  return std::nullopt;
+}
+
 py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
@@ -100,7 +107,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
       ThrowL3Error(Status::kInvalidArgument, "image size");
     }
   }
-  if (mode != "packed" && mode != "rans") ThrowL3Error(Status::kInvalidArgument, "mode");
+  const std::optional<EncodeMode> encode_mode = FindMode(mode);
+  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "mode");
   if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
@@ -111,7 +119,7 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   pixels.row_stride_bytes =
       static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
   EncodeOptions options;
-  options.mode = mode == "rans" ? EncodeMode::kRans : EncodeMode::kPacked;
+  options.mode = *encode_mode;
   options.effort = static_cast<uint32_t>(effort);
   options.threads = threads;
   if (tile) {

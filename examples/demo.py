@@ -70,7 +70,8 @@ def l3_format(mode: l3dali.Mode) -> Format:
 
 
 FORMATS = (
-    *(l3_format(mode) for mode in l3dali.MODES),
+    l3_format("packed"),
+    l3_format("rans"),
     Format(
         "PNG",
         ".png",

@@ -28,7 +28,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda")
-MODES = ("packed", "rans")
+MODES = ("packed", "rans", "stored")
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
 Samples = NDArray[Any]

@@ -37,6 +37,38 @@ def test_thin_images_have_long_tiles(side: int, long_side: int) -> None:
     assert l3dali.info(l3dali.encode(wide)).tile_width == long_side
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "tile"),
+    [
+        ((300, 1000, 3), np.uint8, (256, 64)),
+        ((300, 1000), np.uint8, (256, 128)),
+        ((300, 1000, 4), np.uint16, (256, 16)),
+        ((5, 1000), np.uint8, (1024, 64)),  # in tiles of 256 x 5 headers would cost more
+        ((1000, 5), np.uint8, (32, 8192)),
+        ((1, 1), np.uint8, (32, 32768)),
+    ],
+)
+def test_stored_tiles_hold_raw_samples(
+    shape: tuple[int, ...], dtype: type, tile: tuple[int, int]
+) -> None:
+    """Flat images and few values too: nothing is to be done but to copy."""
+    image: npt.NDArray[np.generic] = np.full(shape, 8, dtype)
+    encoded = l3dali.encode(image, mode="stored")
+    info = l3dali.info(encoded)
+    assert info.codings == {"constant": 0, "stored": info.tile_count, "packed": 0, "rans": 0}
+    assert (info.tile_width, info.tile_height) == tile
+    assert (info.used_bits, info.shift, info.value_count) == (8 * image.itemsize, 0, 0)
+    assert image.nbytes < len(encoded) <= 1.001 * image.nbytes + 128
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+
+def test_stored_tiles_have_the_size_that_was_asked_for() -> None:
+    info = l3dali.info(l3dali.encode(_photo(), mode="stored", tile=(32, 8)))
+    assert (info.tile_width, info.tile_height) == (32, 8)
+    assert info.codings is not None
+    assert info.codings["stored"] == info.tile_count
+
+
 def test_metadata_that_does_not_fit_is_refused() -> None:
     with pytest.raises(l3dali.L3Error) as error:
         l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-MODES = ("packed", "rans")
+MODES = ("packed", "rans", "stored")
 PIXELS = 1 << 20
 SHAPES = [(side, PIXELS // side) for side in (1, 2, 3, 31)]
 # Buffers of a thread, and times the image: the file, and the tiles as modelled with their padding.

@@ -36,8 +36,8 @@ __all__ = [
     "verify",
 ]
 
-Mode = Literal["packed", "rans"]
-MODES: tuple[Mode, ...] = ("packed", "rans")
+Mode = Literal["packed", "rans", "stored"]
+MODES: tuple[Mode, ...] = ("packed", "rans", "stored")
 DEFAULT_MODE: Mode = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
@@ -106,9 +106,10 @@ def encode(
             red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask. It
             must not change during the call: the file of one that does may not decode, and nothing
             says so.
-        mode: how tiles are coded; one of `MODES`.
+        mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
+            which decode as fast as memory is copied.
         effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
-            and 7 to 9; in the packed mode all do.
+            and 7 to 9; in the other modes all do.
         threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
             on it.
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.

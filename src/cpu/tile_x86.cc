@@ -277,6 +277,12 @@ L3_AVX2 Status DecodeStored(const ImageInfo& info, const SampleMap& map, const T
   const uint64_t row_bytes = uint64_t{rect.width_px} * info.pixel_bytes();
   const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
   if (status != Status::kOk) return status;
+  if (map.table == nullptr && info.used_bits == info.sample_bits) {  // every number is a sample
+    for (uint32_t y = 0; y < rect.height_px; ++y) {
+      std::memcpy(output.Row(y), tile.data + kTileHeaderBytes + row_bytes * y, row_bytes);
+    }
+    return Status::kOk;
+  }
   Value values[kBlockBytes / sizeof(Value)] = {};
   Value samples[kBlockBytes / sizeof(Value)];
   for (uint32_t y = 0; y < rect.height_px; ++y) {

@@ -236,7 +236,7 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   const uint32_t channels = 1 + choices.Below(4);
   const uint32_t sample_bits = choices.Below(2) == 0 ? 8 : 16;
   L3TestEncodeOptions options{};
-  options.mode = choices.Below(2);
+  options.mode = choices.Below(3);
   options.effort = 1 + choices.Below(9);
   options.threads = choices.Below(16) == 15 ? 2 : 1;
   if (choices.Below(2) == 1) {

@@ -368,7 +368,7 @@ uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t wid
     const l3::PixelView view{input.data(), width_px,    height_px,
                              channels,     sample_bits, row_stride_bytes};
     l3::EncodeOptions encode_options;
-    encode_options.mode = options->mode == 0 ? l3::EncodeMode::kPacked : l3::EncodeMode::kRans;
+    encode_options.mode = static_cast<l3::EncodeMode>(options->mode);
     encode_options.effort = options->effort;
     encode_options.threads = options->threads;
     encode_options.tile_width_log2 = options->tile_width_log2;

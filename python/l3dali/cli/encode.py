@@ -51,7 +51,7 @@ def add_command(commands: Commands) -> None:
         "--mode",
         choices=codec.MODES,
         default=codec.DEFAULT_MODE,
-        help="packed is faster, rans is smaller; default: %(default)s",
+        help="rans is smaller, packed is faster, stored is raw; default: %(default)s",
     )
     command.add_argument(
         "--effort",
@@ -59,7 +59,7 @@ def add_command(commands: Commands) -> None:
         choices=codec.EFFORTS,
         default=codec.DEFAULT_EFFORT,
         metavar="N",
-        help="of the rans mode, 1 (fast) to 9 (small); packed has one; default: %(default)s",
+        help="of the rans mode, 1 (fast) to 9 (small); others have one; default: %(default)s",
     )
     command.add_argument("--tile", type=_tile, metavar="WxH", help="pixels of a tile, as 64x32")
     command.add_argument("--verify", action="store_true", help="decode and compare before writing")
