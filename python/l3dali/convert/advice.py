@@ -83,7 +83,7 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[_Sample]:
         for file in job.files:
             # What is damaged is for the run to say.
             try:
-                for blob in _blobs(job, file.name):
+                for blob in read_blobs(job, file.name):
                     yield _Sample([blob])
                     count += 1
                     if count == SAMPLED_IMAGES:
@@ -94,7 +94,13 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[_Sample]:
                 continue
 
 
-def _blobs(job: Job, name: str) -> Iterator[Blob]:
+def read_blobs(job: Job, name: str) -> Iterator[Blob]:
+    """Reads what may be images in one of the files of a job.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
     folder = open_folder(job.source)
     with folder.open(name) as opened:
         reader = HashedReader(opened, folder.place(name))

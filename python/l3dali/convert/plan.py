@@ -145,7 +145,7 @@ def make_plan(
     results: dict[str, str] = {}
     for source_url, files in sources.folders.items():
         folder = open_folder(source_url)
-        kinds = {name: _kind(folder, file) for name, file in files.items()}
+        kinds = {name: kind_of(folder, file) for name, file in files.items()}
         indexes = {
             index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
         }
@@ -201,7 +201,8 @@ def _place(url: str) -> str:
     return str(Path(url.removeprefix("file://")).resolve())
 
 
-def _kind(folder: Folder, file: Stored) -> str:
+def kind_of(folder: Folder, file: Stored) -> str:
+    """The kind of a job for the file."""
     name = file.name.lower()
     for kind, module in ((WEBDATASET, tar), (TFRECORD, tfrecord), (PARQUET, parquet)):
         if name.endswith(module.SUFFIXES):

@@ -15,6 +15,9 @@ from l3dali.batch import UsageError
 FORMAT = "l3-profile"
 VERSION = 1
 
+DEFAULT_SAMPLES = 200  # images that are measured
+DEFAULT_SECONDS = 100.0  # that this takes, about
+
 # Formats that an image may be stored in. The source costs no conversion.
 SOURCE = "source"
 L3_FORMATS = ("rans", "packed", "stored")
