@@ -1,13 +1,16 @@
 // The DALI operators: schemas and registration. Layer: adapter; src/op holds what stands
 // behind it, and no other file includes that. Compiled as C++: kernels are in src/cuda.
+#include <new>
 #include <optional>
 
 #include "dali/pipeline/operator/operator.h"
 #include "op/cache_statistics.h"
 #include "op/cpu_backend.h"
 #include "op/decode_operators.h"
+#include "op/decode_times.h"
 #include "op/mixed_backend.h"
 #include "op/peek_shape.h"
+#include "op/sorting.h"
 
 // DALI's macros name its types without their namespace.
 namespace dali {
@@ -107,7 +110,8 @@ its images have (a ``dtype`` avoids that). One whose output has more than ``max_
     .AddOptionalArg("return_status", R"code(Whether to give a second output: an ``int32`` scalar a
 sample, 0 if it was decoded and else the number of its status in the format's list. It lies where
 the first output lies, for ``device="mixed"`` on the GPU.)code",
-                    false);
+                    false)
+    .AddOptionalArg("_times", "Number of the DecodeTimes to add to; 0: none.", int64_t{0});
 
 DALI_SCHEMA(l3__Decode)
     .DocStr(R"code(Decodes lossless L3 images.
@@ -209,6 +213,34 @@ the file alone.)code")
     .AddOptionalArg("image_type", "The ``output_type`` of the decoding operator.", DALI_ANY_DATA)
     .AddParent("PeekImageShape");
 
+DALI_SCHEMA(l3__Recognize)
+    .DocStr(R"code(Says whether a sample is an L3 file, from its first bytes alone.
+
+One that is damaged behind them counts as L3, so that the decoder can say what is wrong. With
+``l3dali.pipeline.decode`` a batch may hold other formats too.)code")
+    .NumInput(1)
+    .InputDox(0, "encoded", "1D TensorList of uint8", "A file a sample.")
+    .NumOutput(1)
+    .OutputDType(0, DALI_BOOL)
+    .AddOptionalArg("check_others",
+                    R"code(Whether a sample that is neither L3 nor begins as the formats
+do that :meth:`nvidia.dali.fn.decoders.image` reads is an error, which names it.)code",
+                    false);
+
+DALI_SCHEMA(l3__PickShare)
+    .DocStr(R"code(Picks a share of the samples of each batch, evenly spread over it.
+
+The same files in the same order give the same picks. Of ``n`` samples it picks ``share * n``, rounded
+up or down so that batches make up the share on average: what decides is a hash of the first file's
+end.)code")
+    .NumInput(1)
+    .InputDox(0, "encoded", "1D TensorList of uint8", "A file a sample.")
+    .NumOutput(1)
+    .OutputDType(0, DALI_BOOL)
+    .AddArg("share",
+            R"code(From 0, none, to 1, all. Of values for each sample the first counts.)code",
+            DALI_FLOAT, true);
+
 DALI_REGISTER_OPERATOR(l3__Decode, l3::Decode<l3::CpuBackend>, CPU);
 DALI_REGISTER_OPERATOR(l3__Decode, l3::Decode<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__DecodeCrop, l3::DecodeCrop<l3::CpuBackend>, CPU);
@@ -222,6 +254,8 @@ DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize, l3::DecodeCropMirrorNormal
 DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
                        l3::DecodeCropMirrorNormalize<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
+DALI_REGISTER_OPERATOR(l3__Recognize, l3::Recognize, CPU);
+DALI_REGISTER_OPERATOR(l3__PickShare, l3::PickShare, CPU);
 
 }  // namespace dali
 
@@ -229,4 +263,31 @@ DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
 extern "C" __attribute__((visibility("default"))) int l3_GetCacheStatistics(int device_id,
                                                                             uint64_t* numbers) {
   return l3::GetCacheStatistics(device_id, numbers) ? 1 : 0;
+}
+
+// For l3dali.pipeline: the number of new times, 0 if there is no memory; the number is closed;
+// batches, samples and seconds of cores and of the GPU, false if it is not open.
+extern "C" __attribute__((visibility("default"))) int64_t l3_OpenTimes() {
+  try {
+    return l3::DecodeTimes::Open();
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+extern "C" __attribute__((visibility("default"))) void l3_CloseTimes(int64_t number) {
+  l3::DecodeTimes::Close(number);
+}
+
+extern "C" __attribute__((visibility("default"))) int l3_ReadTimes(int64_t number,
+                                                                   double* numbers) {
+  const auto times = l3::DecodeTimes::Find(number);
+  if (times == nullptr) return 0;
+  for (const auto place : {l3::DecodeTimes::kCpu, l3::DecodeTimes::kGpu}) {
+    const l3::DecodeTimes::Sum sum = times->Get(place);
+    *numbers++ = static_cast<double>(sum.batches);
+    *numbers++ = static_cast<double>(sum.samples);
+    *numbers++ = sum.seconds;
+  }
+  return 1;
 }

@@ -23,14 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
 STUB = ROOT / "python" / "l3dali" / "fn.pyi"
 
-# Our operators, and the schemas of DALI that they take arguments from.
-COUNTERPARTS = {
+# Our operators, and the schemas of DALI that they take arguments from, if they do.
+COUNTERPARTS: dict[str, str | None] = {
     "decode": "decoders__Image",
     "decode_crop": "decoders__ImageCrop",
     "decode_slice": "decoders__ImageSlice",
     "decode_random_crop": "decoders__ImageRandomCrop",
     "decode_crop_mirror_normalize": "CropMirrorNormalize",
     "peek_shape": "PeekImageShape",
+    "recognize": None,
+    "pick_share": None,
 }
 
 INTRODUCTION = """# Operators
@@ -145,7 +147,11 @@ def default(schema: Any, argument: str) -> str:
 
 
 def description(schema: Any, counterpart: Any, argument: str) -> str:
-    is_dalis = counterpart.HasArgument(argument) and same_text(schema, counterpart, argument)
+    is_dalis = (
+        counterpart is not None
+        and counterpart.HasArgument(argument)
+        and same_text(schema, counterpart, argument)
+    )
     if not is_dalis:
         return in_a_cell(schema.GetArgumentDox(argument))
     if argument not in DALI_ARGUMENTS:
@@ -154,9 +160,14 @@ def description(schema: Any, counterpart: Any, argument: str) -> str:
 
 
 def arguments_of(schema: Any) -> list[str]:
-    """All but those of every operator and those that DALI phases out."""
+    """All but those of every operator."""
+    return [a for a in public_arguments(schema) if a not in OF_EVERY_OPERATOR]
+
+
+def public_arguments(schema: Any) -> list[str]:
+    """All but those that DALI phases out, and ours that users do not give."""
     names = (a for a in schema.GetArgumentNames() if not schema.IsDeprecatedArg(a))
-    return [a for a in names if a not in OF_EVERY_OPERATOR]
+    return [a for a in names if not a.startswith("_")]
 
 
 def listed(arguments: list[str]) -> str:
@@ -223,7 +234,8 @@ def page() -> str:
     common = backend.GetSchema(COMMON)
     table = arguments_table(common, backend.GetSchema("decoders__Image"), arguments_of(common))
     sections = [f"## Arguments of all decoders\n\n{table}"]
-    sections += [section(name, backend.GetSchema(dali)) for name, dali in COUNTERPARTS.items()]
+    for name, dali in COUNTERPARTS.items():
+        sections.append(section(name, backend.GetSchema(dali) if dali else None))
     return "\n\n".join([INTRODUCTION.rstrip(), *sections]) + "\n"
 
 
@@ -262,8 +274,10 @@ def stub_of(name: str) -> str:
     ]
     devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
     head += ["/", "*", f"device: Literal[{devices}] | None = None", "name: str | None = None"]
-    arguments = [a for a in schema.GetArgumentNames() if not schema.IsDeprecatedArg(a)]
-    keywords = {a: f"{a}: {python_type(schema, a)} = ..." for a in arguments}
+    keywords = {
+        a: f"{a}: {python_type(schema, a)}{' = ...' * schema.IsArgumentOptional(a)}"
+        for a in public_arguments(schema)
+    }
     doc = in_a_cell(schema.Dox().split("\n\n")[0])
     kinds = {"DataNode": keywords}
     if "return_status" in keywords:

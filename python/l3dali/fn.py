@@ -13,6 +13,8 @@ decode_crop_mirror_normalize = _fn.l3.decode_crop_mirror_normalize
 decode_random_crop = _fn.l3.decode_random_crop
 decode_slice = _fn.l3.decode_slice
 peek_shape = _fn.l3.peek_shape
+pick_share = _fn.l3.pick_share
+recognize = _fn.l3.recognize
 
 __all__ = [
     "decode",
@@ -21,4 +23,6 @@ __all__ = [
     "decode_random_crop",
     "decode_slice",
     "peek_shape",
+    "pick_share",
+    "recognize",
 ]

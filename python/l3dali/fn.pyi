@@ -428,3 +428,27 @@ def peek_shape(
     preserve: bool = ...,
 ) -> DataNode:
     """Gives the shape, HWC, that `fn.l3.decode` gives an L3 image, from the header of the file alone."""
+
+def pick_share(
+    encoded: DataNode,
+    /,
+    *,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: Sequence[int] | int = ...,
+    preserve: bool = ...,
+    share: float | DataNode,
+) -> DataNode:
+    """Picks a share of the samples of each batch, evenly spread over it."""
+
+def recognize(
+    encoded: DataNode,
+    /,
+    *,
+    device: Literal["cpu"] | None = None,
+    name: str | None = None,
+    bytes_per_sample_hint: Sequence[int] | int = ...,
+    check_others: bool = ...,
+    preserve: bool = ...,
+) -> DataNode:
+    """Says whether a sample is an L3 file, from its first bytes alone."""

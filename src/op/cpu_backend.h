@@ -12,6 +12,7 @@
 #include "cpu/cpu_decoder.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "op/decode_job.h"
+#include "op/decode_times.h"
 
 namespace l3 {
 
@@ -19,6 +20,7 @@ class CpuBackend {
  public:
   using DaliBackend = dali::CPUBackend;
   using OutputBackend = dali::CPUBackend;
+  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kCpu;
 
   explicit CpuBackend(const dali::OpSpec&) {}
 

@@ -15,6 +15,7 @@
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "op/decode_job.h"
+#include "op/decode_times.h"
 #include "op/failures.h"
 #include "plan/orientation.h"
 #include "plan/pixels.h"
@@ -82,6 +83,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         colors_(ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"))),
         backend_(spec),
         failures_(spec),
+        clock_(spec.GetArgument<int64_t>("_times"), Backend::kPlace),
         adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")),
         return_status_(spec.GetArgument<bool>("return_status")),
         max_pixels_(spec.GetArgument<int64_t>("max_pixels")) {
@@ -114,6 +116,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
+    clock_.Start();
     const Input& input = ws.Input<dali::CPUBackend>(0);
     ReadBatch(input);
     Acquire(ws);
@@ -165,6 +168,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       Backend::Copy(ws, out.raw_mutable_tensor(0), statuses_.data(),
                     statuses_.size() * sizeof(statuses_[0]));
     }
+    clock_.Stop(samples_.size());
   }
 
   Colors colors_;
@@ -312,6 +316,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
 
   Backend backend_;
   FailurePolicy failures_;
+  DecodeClock clock_;
   bool adjust_orientation_, return_status_, has_type_;
   int64_t max_pixels_;
   std::vector<Sample> samples_;

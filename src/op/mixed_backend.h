@@ -15,6 +15,7 @@
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "op/decode_job.h"
+#include "op/decode_times.h"
 #include "op/failures.h"
 
 #if L3_HAVE_CUDA
@@ -64,6 +65,7 @@ class MixedBackend {
  public:
   using DaliBackend = dali::MixedBackend;
   using OutputBackend = dali::GPUBackend;
+  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kGpu;
 
   explicit MixedBackend(const dali::OpSpec& spec)
       : device_id_(spec.GetArgument<int>("device_id")),
@@ -216,6 +218,7 @@ class MixedBackend {
  public:
   using DaliBackend = dali::MixedBackend;
   using OutputBackend = dali::GPUBackend;
+  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kGpu;
 
   explicit MixedBackend(const dali::OpSpec& spec) {
     DALI_FAIL(dali::make_string(
