@@ -11,6 +11,8 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,10 @@ from convert_tools import (
 
 import l3dali
 from l3dali import codec
+from l3dali.convert.images import Options
+from l3dali.convert.job import Job, convert_each
+from l3dali.convert.manifest import Row
+from l3dali.convert.storage import LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -354,6 +360,50 @@ def test_a_killed_worker(tmp_path: Path, many_shards: Path) -> None:
     assert process.returncode == 2
     assert b"a worker process died" in error
     check_that_it_goes_on(many_shards, target)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("kind", ["webdataset", "files"])
+def test_what_was_announced_is_published_once(tmp_path: Path, kind: str, moment: str) -> None:
+    """A worker dies around the moment its second result appears; another does the job again."""
+    for i in range(3):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i))
+        (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    suffix = ".png" if kind == "files" else ".tar"
+    files = LocalFolder(tmp_path / "s").list_files().files.values()
+    chosen = tuple(file for file in files if file.name.endswith(suffix))
+    job = Job(kind, str(tmp_path / "s"), str(tmp_path / "d"), chosen, Options())
+    announced: dict[str, Row] = {}
+
+    def announce(row: Row) -> None:
+        announced[row.source] = replace(row)
+        if moment == "before" and len(announced) == 2:
+            raise SystemExit
+
+    def published() -> dict[str, int]:
+        paths = (tmp_path / "d").glob("*.tar" if kind == "webdataset" else "*.l3")
+        return {path.name: path.stat().st_ino for path in paths}
+
+    results = convert_each(job, announce=announce)
+    if moment == "before":
+        with pytest.raises(SystemExit):
+            list(results)
+    else:
+        list(islice(results, 2))
+        results.close()
+    first = published()
+    assert len(announced) == 2
+    assert len(first) == (1 if moment == "before" else 2)
+    again = list(convert_each(replace(job, previous=announced)))
+    assert len(published()) == 3
+    assert {name: published()[name] for name in first} == first
+    at_once = list(convert_each(replace(job, target=str(tmp_path / "e"))))
+    assert [lasting(row) for row in again] == [lasting(row) for row in at_once]
+
+
+def lasting(row: Row) -> Row:
+    """The row without what differs between runs."""
+    return replace(row, seconds=0.0, result_stamp="")
 
 
 def check_that_it_goes_on(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from convert_tools import (
     write_tar,
 )
 
-from l3dali.convert import tfrecord
+from l3dali.convert import pipeline, tfrecord
+from l3dali.convert.images import Blob, Outcome, convert_image
 
 pytest.importorskip("rich")
 crc32c = pytest.importorskip("crc32c")
@@ -247,3 +249,34 @@ def test_a_bucket_that_fails(
     assert "memory://bucket/s/a.tar: 503: Slow Down" in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.tar").exists()
     assert (tmp_path / "d" / "b.tar").exists()
+
+
+@pytest.mark.parametrize("container", ["tar", "tfrecord", "files"])
+def test_an_image_is_let_go_before_the_next(
+    tmp_path: Path, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is large waits alone: neither bytes nor result of the image before are kept."""
+    held: list[int] = []
+
+    def convert_and_count(*arguments: Any) -> Any:
+        gc.collect()
+        objects = gc.get_objects()
+        blobs = sum(isinstance(each, Blob) for each in objects)
+        held.append(blobs + sum(isinstance(each, Outcome) for each in objects))
+        return convert_image(*arguments)
+
+    monkeypatch.setattr(pipeline, "convert_image", convert_and_count)
+    monkeypatch.setattr(pipeline, "BATCH_BYTES", 1)
+    monkeypatch.setattr(pipeline, "WAITING_BYTES", 1)
+    if container == "files":
+        (tmp_path / "s").mkdir()
+        for i in range(4):
+            (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    elif container == "tar":
+        write_tar(tmp_path / "s" / "a.tar", [(f"{i}.png", png(i)) for i in range(4)])
+    else:
+        (tmp_path / "s").mkdir()
+        records = (frame(example(("image", png(i)))) for i in range(4))
+        (tmp_path / "s" / "a.tfrecord").write_bytes(b"".join(records))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 0
+    assert held == [1] * 4

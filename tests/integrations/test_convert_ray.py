@@ -87,7 +87,7 @@ class Publications:
         return len(self.counts)
 
 
-@pytest.mark.parametrize("kind", ["shards"])
+@pytest.mark.parametrize("kind", ["shards", "files"])
 def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path, kind: str) -> None:
     source, there, by_one = (tmp_path / name for name in ("s", "d", "e"))
     count = 24 if kind == "shards" else 96

@@ -74,9 +74,21 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
     return list(convert_each(job, is_stopped))
 
 
-def convert_each(job: Job, is_stopped: Callable[[], bool] | None = None) -> Iterator[Row]:
-    """The same, and yields each row as soon as its result has appeared."""
+def convert_each(
+    job: Job,
+    is_stopped: Callable[[], bool] | None = None,
+    announce: Callable[[Row], None] | None = None,
+) -> Iterator[Row]:
+    """The same, and yields each row as soon as its result has appeared.
+
+    Args:
+        job: what to do.
+        is_stopped: as above.
+        announce: gets the row of each result just before it appears. Among a job's `previous` such
+            rows keep what has appeared from being published again.
+    """
     source, target = open_folder(job.source), open_folder(job.target)
+    announce = announce or _tell_nobody
     files: list[Stored] = []
     for file in job.files:
         row = _confirmed(job, file, source, target)
@@ -85,10 +97,15 @@ def convert_each(job: Job, is_stopped: Callable[[], bool] | None = None) -> Iter
         else:
             yield row
     if job.kind == FILES:
-        yield from _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
+        rest = replace(job, files=tuple(files))
+        yield from _convert_files(rest, source, target, is_stopped, announce)
         return
     for file in files:
-        yield _convert_shard(job, file, source, target, is_stopped)
+        yield _convert_shard(job, file, source, target, is_stopped, announce)
+
+
+def _tell_nobody(row: Row) -> None:
+    pass
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
@@ -139,6 +156,7 @@ def _convert_shard(
     source: Folder,
     target: Folder,
     is_stopped: Callable[[], bool] | None,
+    announce: Callable[[Row], None],
 ) -> Row:
     start = time.perf_counter()
     row = _new_row(job, file, job.kind)
@@ -157,15 +175,23 @@ def _convert_shard(
             _check_length(reader, file)
             # The index first: a shard that is there has its index.
             row.index = _write_index(target, index_name(file.name), index)
-        row.status, row.result = DONE, file.name
-        row.source_hash = reader.hexdigest()
-        row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            row.source_hash = reader.hexdigest()
+            _count(row, pool.totals)
+            row.seconds = time.perf_counter() - start
+            _announce(row, file.name, writer, announce)
         _stamp_result(row, target)
     except Exception as error:  # Whatever it is, the other shards go on.
-        row.reason = _reason(error)
-    _count(row, pool.totals)
+        row.status, row.result, row.reason = FAILED, None, _reason(error)
+        _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
     return row
+
+
+def _announce(row: Row, name: str, writer: HashedWriter, announce: Callable[[Row], None]) -> None:
+    """Completes the row of a result that is written and about to appear."""
+    row.status, row.result = DONE, name
+    row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+    announce(row)
 
 
 @contextlib.contextmanager
@@ -209,7 +235,7 @@ def _stamp_result(row: Row, target: Folder) -> None:
 
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures = totals.formats, totals.failures
-    row.pixels_hash = totals.pixels_hash if row.status == DONE else ""
+    row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
 
 
 def _reason(error: Exception) -> str:
@@ -230,7 +256,11 @@ class _Loaded:
 
 
 def _convert_files(
-    job: Job, source: Folder, target: Folder, is_stopped: Callable[[], bool] | None
+    job: Job,
+    source: Folder,
+    target: Folder,
+    is_stopped: Callable[[], bool] | None,
+    announce: Callable[[Row], None],
 ) -> Iterator[Row]:
     if not job.files:
         return
@@ -239,7 +269,7 @@ def _convert_files(
     per_image = job.threads if len(job.files) == 1 else 1
     pool = ImagePool(options, max(1, job.threads // per_image), per_image, is_stopped)
     started = time.perf_counter()
-    for loaded, outcomes in pool.convert(_load_files(job, source, target)):
+    for loaded, outcomes in pool.convert(_load_files(job, source, target, announce)):
         row = loaded.row
         if row.kind != "image" or row.reason:
             yield row
@@ -257,27 +287,32 @@ def _convert_files(
                 row.reason = outcome.failure
             elif job.options.on_error == "drop":
                 row.status = DROPPED
-        if not row.reason and row.status != DROPPED:
-            _publish_file(row, target, name, data)
         _count(row, totals)
+        if not row.reason and row.status != DROPPED:
+            _publish_file(row, target, name, data, announce)
         row.seconds = time.perf_counter() - started
+        del loaded, outcomes, outcome, data
         yield row
         started = time.perf_counter()
 
 
-def _publish_file(row: Row, target: Folder, name: str, data: bytes) -> None:
+def _publish_file(
+    row: Row, target: Folder, name: str, data: bytes, announce: Callable[[Row], None]
+) -> None:
     try:
         with target.publish(name) as file:
             writer = HashedWriter(file, target.place(name))
             writer.write(data)
-        row.status, row.result = DONE, name
-        row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            _announce(row, name, writer, announce)
         _stamp_result(row, target)
     except Exception as error:
         row.status, row.result, row.reason = FAILED, None, _reason(error)
+        row.pixels_hash = ""
 
 
-def _load_files(job: Job, source: Folder, target: Folder) -> Iterator[_Loaded]:
+def _load_files(
+    job: Job, source: Folder, target: Folder, announce: Callable[[Row], None]
+) -> Iterator[_Loaded]:
     for file in job.files:
         row = _new_row(job, file, "other")
         try:
@@ -297,10 +332,9 @@ def _load_files(job: Job, source: Folder, target: Folder) -> Iterator[_Loaded]:
                         writer.write(head)
                         head = reader.read(CHUNK_BYTES)
                     _check_length(reader, file)
-            row.status, row.result = DONE, file.name
-            row.source_hash = row.result_hash = reader.hexdigest()
-            row.result_bytes = writer.bytes
+                    row.source_hash = reader.hexdigest()
+                    _announce(row, file.name, writer, announce)
             _stamp_result(row, target)
         except Exception as error:
-            row.reason = _reason(error)
+            row.status, row.result, row.reason = FAILED, None, _reason(error)
         yield _Loaded(row)

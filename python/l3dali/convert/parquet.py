@@ -133,6 +133,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
                 flush()
             group = rows.group
             batch = _rebuilt(rows, outcomes, pool.options)
+            del rows, outcomes
             pending.append(batch)
             pending_bytes += batch.nbytes
         flush()

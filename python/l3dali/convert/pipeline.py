@@ -110,6 +110,9 @@ class ImagePool:
     def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
         """Yields each entry with the outcomes of its blobs; None for what is no image.
 
+        Nothing here keeps an entry that has been yielded. Nor should the caller's variables, when
+        they ask for the next one: images may be large.
+
         Raises:
             DamagedImageError: an image failed, and the options say that this is fatal.
         """
@@ -122,15 +125,14 @@ class ImagePool:
                     raise Stopped
                 waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
                 waiting_bytes += size
+                del batch
                 while len(waiting) > 2 * self._threads + 1 or (
                     len(waiting) >= self._threads and waiting_bytes > self._threads * WAITING_BYTES
                 ):
-                    batch, size, future = waiting.popleft()
-                    waiting_bytes -= size
-                    yield from self._finished(batch, future)
+                    waiting_bytes -= waiting[0][1]
+                    yield from self._finished(*waiting.popleft())
             while waiting:
-                batch, _, future = waiting.popleft()
-                yield from self._finished(batch, future)
+                yield from self._finished(*waiting.popleft())
         finally:
             self._cancelled.set()
             pool.shutdown(cancel_futures=True)
@@ -144,7 +146,7 @@ class ImagePool:
         return convert_image(blob, self.options, self._threads_per_image)
 
     def _finished(
-        self, batch: list[SomeEntry], future: Future[list[Outcomes]]
+        self, batch: list[SomeEntry], _size: int, future: Future[list[Outcomes]]
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
         while True:
             try:
@@ -170,8 +172,11 @@ def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], in
     for entry in entries:
         batch.append(entry)
         size += sum(len(blob.data) for blob in entry.blobs)
+        del entry
         if size >= BATCH_BYTES or len(batch) >= BATCH_ENTRIES:
-            yield batch, size
-            batch, size = [], 0
+            whole, batch = batch, []
+            yield whole, size
+            del whole
+            size = 0
     if batch:
         yield batch, size

@@ -1,7 +1,7 @@
 """The engine on a Ray cluster: each job is a task of Ray.
 
-Retries, lost workers and where a task runs are Ray's. What is published is told to a ledger at
-once, so that a task that Ray runs again goes on behind it.
+Retries, lost workers and where a task runs are Ray's. What is about to be published is told to a
+ledger first, so that a task that Ray runs again finds what has appeared, and goes on behind it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 
 class _Ledger:
-    """An actor that knows the rows of jobs that have not ended, by the job's number."""
+    """An actor that knows what jobs that have not ended were about to publish, by their number."""
 
     def __init__(self) -> None:
         self._rows: dict[int, list[Row]] = {}
@@ -163,13 +163,13 @@ def _convert_remote(job: Job, number: int, ledger: Any, version: str) -> list[Ro
         )
     # In another thread: to wait in the task's own gives its core away, and Ray starts more workers.
     with ThreadPoolExecutor(1) as other:
-        rows: list[Row] = other.submit(ray.get, ledger.rows.remote(number)).result()
-    done = {row.source for row in rows}
-    rest = tuple(file for file in job.files if file.name not in done)
-    for row in convert_each(replace(job, files=rest)):
-        ledger.add.remote(number, row)
-        rows.append(row)
-    return rows
+
+        def ask(call: Any) -> Any:
+            return other.submit(ray.get, call).result()
+
+        announced = {row.source: row for row in ask(ledger.rows.remote(number))}
+        job = replace(job, previous={**job.previous, **announced})
+        return list(convert_each(job, announce=lambda row: ask(ledger.add.remote(number, row))))
 
 
 def _rows_of(reference: Any, job: Job) -> list[Row]:

@@ -168,6 +168,7 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -
     writer = _Writer(target, pool.options)
     for member, outcomes in pool.convert(read_entries(source, pool.options)):
         writer.add(member, outcomes[0] if outcomes else None)
+        del member, outcomes
     return writer.finish()
 
 

@@ -105,15 +105,17 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -
         failed = any(outcome is not None and outcome.data is None for outcome in outcomes)
         if failed and pool.options.on_error == "drop":
             continue
-        data = _rebuilt(record, outcomes)
         start = target.bytes
-        target.write(
-            _HEADER.pack(len(data), masked_crc(_length_bytes(len(data))))
-            + data
-            + _CRC.pack(masked_crc(data))
-        )
+        _write_record(_rebuilt(record, outcomes), target)
+        del record, outcomes
         lines.append(f"{start} {target.bytes - start}\n")
     return "".join(lines)
+
+
+def _write_record(data: bytes, target: HashedWriter) -> None:
+    target.write(_HEADER.pack(len(data), masked_crc(_length_bytes(len(data)))))
+    target.write(data)
+    target.write(_CRC.pack(masked_crc(data)))
 
 
 def _length_bytes(length: int) -> bytes:
