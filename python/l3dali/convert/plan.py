@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.batch import UsageError
 from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, Options, has_image_suffix, renamed
+from l3dali.convert.images import HEAD_BYTES, Options, result_names
 from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.convert.storage import (
@@ -168,7 +168,9 @@ def make_plan(
             if row is not None and _is_done(row, file, existing, options):
                 plan.kept.append(row)
                 continue
-            if row is not None and not _may_be_done(row, options):
+            if row is not None and not (
+                _may_be_done(row, options) or options.differs_in_plan(row.options)
+            ):
                 row = None
             if kind == FILES:
                 loose.append((file, row))
@@ -226,9 +228,7 @@ def _refusal(name: str) -> str:
 def _results(name: str, kind: str, options: Options) -> Sequence[str]:
     if kind in (WEBDATASET, TFRECORD):
         return name, index_name(name)
-    if kind == FILES and has_image_suffix(name, options):
-        return (renamed(name, options),)
-    return (name,)
+    return result_names(name, options) if kind == FILES else (name,)
 
 
 def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:

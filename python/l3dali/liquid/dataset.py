@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from l3dali.batch import UsageError
-from l3dali.convert.advice import read_blobs
 from l3dali.convert.images import HEAD_BYTES, format_of, has_image_suffix
-from l3dali.convert.job import FILES, Job
+from l3dali.convert.job import FILES, Job, read_blobs
 from l3dali.convert.plan import find_sources, kind_of
 from l3dali.convert.storage import is_remote, open_folder
 from l3dali.image_headers import ImageError, read_header
+from l3dali.liquid.groups import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -220,7 +220,7 @@ def _stratum(head: bytes) -> str:
         header = read_header(head)
     except ImageError:
         return format_of(head[:HEAD_BYTES])[0]
-    return f"{header.format} {header.raw_bytes // (header.width * header.height)}"
+    return group_of(head, header)
 
 
 def draw(candidates: Sequence[Candidate], count: int, rng: np.random.Generator) -> list[Candidate]:

@@ -19,12 +19,14 @@ import numpy as np
 from l3dali import __version__, codec
 from l3dali.batch import UsageError
 from l3dali.console import progress
-from l3dali.convert.images import HEAD_BYTES, Options, format_of
+from l3dali.convert.images import Options
+from l3dali.image_headers import read_header
 from l3dali.image_io import read_picture
 from l3dali.liquid import host as machine
 from l3dali.liquid.dataset import draw, open_dataset
 from l3dali.liquid.decoding import DaliDecoders, find_decoders, measure_core_seconds
 from l3dali.liquid.fit import fit_groups
+from l3dali.liquid.groups import group_of
 from l3dali.liquid.profile import (
     CPU,
     DEFAULT_SAMPLES,
@@ -40,7 +42,7 @@ from l3dali.liquid.profile import (
     cost_key,
 )
 from l3dali.lossy import lossy_format
-from l3dali.transcoding import encode_picture
+from l3dali.transcoding import encode_jpeg, encode_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.liquid.dataset import Candidate
     from l3dali.liquid.decoding import Decoders
-
-JPEG_QUALITY = 95
 
 # Shares of the time. What is left is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
@@ -252,7 +252,7 @@ class _Meter:
 
     def _measure_image(self, image: Candidate) -> Sample:
         data = image.read()
-        labels = any(image.name.endswith(end) for end in self._options.labels)
+        labels = self._options.is_labels(image.name)
         picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
         pixels = picture.pixels
         height, width, channels = (*pixels.shape, 1)[:3]
@@ -262,8 +262,8 @@ class _Meter:
                 files[mode] = encode_picture(picture, labels=labels, mode=mode)
         is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
         if self._allow_lossy and is_colour and lossy_format(data) is None:
-            files[JPEG] = _jpeg(pixels)
-        group = f"{_format(data)} {channels} {pixels.dtype.name}"
+            files[JPEG] = encode_jpeg(pixels)
+        group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
             # Operators expand palettes, and the numbers of their entries are what is wanted here.
@@ -336,13 +336,3 @@ class _Meter:
         if not shares:
             return 1.0, ["no pipeline was run end to end"]
         return statistics.median(shares), []
-
-
-def _jpeg(pixels: Image) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.jpeg8_encode(np.ascontiguousarray(pixels), level=JPEG_QUALITY))
-
-
-def _format(data: bytes) -> str:
-    return format_of(data[:HEAD_BYTES])[0] or "other"
