@@ -197,8 +197,8 @@ def test_another_plan_converts_what_changes(tmp_path: Path) -> None:
     assert after["labels.json"] == before["labels.json"]
     kept = chosen(old, "1.png", png(1)) == chosen(new, "1.png", png(1))
     assert (after["same.tar"] == before["same.tar"]) == kept
-    for name in source.rglob("*.png"):  # no original is touched
-        assert name.read_bytes() == png(int(name.stem))
+    for path in source.rglob("*.png"):  # no original is touched
+        assert path.read_bytes() == png(int(path.stem))
     rows = rows_of(dest)
     assert {row.options for row in rows.values() if row.kind == "image"} == {
         rows["a/00.png"].options

@@ -93,10 +93,10 @@ def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
     written = read_profile(output)
     assert written.images == len(written.samples) == 10
     assert {name: fits.images for name, fits in written.groups.items()} == {
-        "jpeg 3 uint8": 1,
-        "png 1 uint8": 4,
-        "png 3 uint16": 1,
-        "png 3 uint8": 4,
+        "jpeg 3": 1,
+        "png gray 8": 4,
+        "png rgb 16": 1,
+        "png rgb 8": 4,
     }
     for each in written.samples:
         data = (folder / each.name).read_bytes()
@@ -110,7 +110,7 @@ def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
         assert {f"{mode}@cpu" for mode in codec.MODES} <= each.cpu_seconds.keys()
     shown = capsys.readouterr()
     assert "10 images, 10 measured" in shown.out
-    for word in ("png 3 uint16", "packed", "bytes/pixel", "images/s per core", "host: "):
+    for word in ("png rgb 16", "packed", "bytes/pixel", "images/s per core", "host: "):
         assert word in shown.out
     assert "no GPU was measured" in shown.err
 
@@ -161,10 +161,10 @@ def test_what_is_given_is_not_measured(folder: Path) -> None:
 def test_little_time_gives_one_image_of_each_stratum(folder: Path) -> None:
     measured = measure_profile([str(folder)], seconds=1e-3, quiet=True)
     assert {each.group for each in measured.samples} == {
-        "png 1 uint8",
-        "png 3 uint8",
-        "png 3 uint16",
-        "jpeg 3 uint8",
+        "png gray 8",
+        "png rgb 8",
+        "png rgb 16",
+        "jpeg 3",
     }
     assert measured.images == 10
     assert any("the time did not suffice for 6 images" in note for note in measured.notes)
@@ -275,7 +275,7 @@ def test_weights_of_a_sample_add_up(tmp_path: Path) -> None:
     strata = {each.stratum for each in found.candidates}
     assert len(strata) == 2
     assert sum(each.weight for each in drawn) == 90
-    for stratum, count in (("png 2", 10), ("png 4", 80)):
+    for stratum, count in (("png gray 8", 10), ("png rgb 8", 80)):
         assert sum(each.weight for each in drawn if each.stratum == stratum) == count
     # By size: the means of bytes agree far better than those of a random sample would.
     mean = sum(each.size for each in found.candidates) / 90

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.batch import STDOUT, UsageError
-from l3dali.cli.arguments import output_argument, positive_number
+from l3dali.batch import STDOUT
+from l3dali.cli.arguments import (
+    new_file,
+    output_argument,
+    positive_float,
+    positive_number,
+    rate_argument,
+)
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.console import print_table, say
 from l3dali.liquid.profile import DEFAULT_SAMPLES, DEFAULT_SECONDS
@@ -49,7 +54,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=positive_float,
         default=DEFAULT_SECONDS,
         metavar="S",
         help="about how long to take, with fewer samples if need be; default: %(default)g",
@@ -71,37 +76,24 @@ def add_command(commands: Commands) -> None:
     )
     add_max_pixels_option(parser)
     host = parser.add_argument_group("what is given is not measured")
-    host.add_argument("--cores", type=_positive, metavar="N", help="that decode")
+    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
     for name, what in (
         ("disk", "that the data set lies on"),
         ("network", "that the data comes over"),
         ("upload", "to the GPU"),
     ):
         host.add_argument(
-            f"--{name}", type=_rate, metavar="RATE", help=f"{what}: 200MB/s, 2GB/s, unlimited"
+            f"--{name}",
+            type=rate_argument,
+            metavar="RATE",
+            help=f"{what}: 200MB/s, 2GB/s, unlimited",
         )
     host.add_argument(
-        "--train-rate", type=_positive, metavar="N", help="images a second of the training step"
+        "--train-rate",
+        type=positive_float,
+        metavar="N",
+        help="images a second of the training step",
     )
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
-
-
-def _rate(text: str) -> float:
-    from l3dali.liquid.host import parse_rate
-
-    try:
-        return parse_rate(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -109,12 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.codec import write_atomically
     from l3dali.liquid.measure import Given, measure_profile
 
-    target: Path = arguments.output
-    if target != STDOUT:
-        if target.is_dir() or not target.parent.is_dir():
-            raise UsageError(f"{target} cannot be written: name a file in a folder that exists")
-        if target.exists() and not arguments.overwrite:
-            raise UsageError(f"{target} exists; --overwrite replaces it")
+    target = new_file(arguments.output, overwrite=arguments.overwrite)
     profile = measure_profile(
         arguments.sources,
         samples=arguments.samples,

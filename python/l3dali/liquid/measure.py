@@ -257,12 +257,17 @@ class _Meter:
         pixels = picture.pixels
         height, width, channels = (*pixels.shape, 1)[:3]
         files = {SOURCE: data}
+        encode_seconds: dict[str, float] = {}
         for mode in codec.MODES:
             if mode in L3_FORMATS:
+                start = time.thread_time()
                 files[mode] = encode_picture(picture, labels=labels, mode=mode)
+                encode_seconds[mode] = time.thread_time() - start
         is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
         if self._allow_lossy and is_colour and lossy_format(data) is None:
+            start = time.thread_time()
             files[JPEG] = encode_jpeg(pixels)
+            encode_seconds[JPEG] = time.thread_time() - start
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
@@ -295,6 +300,7 @@ class _Meter:
                 cost_key(name, CPU): taken + self._read_seconds(sizes[name], 0)
                 for name, taken in seconds.items()
             },
+            encode_seconds=encode_seconds,
         )
 
     def notes(self, unmeasured: int) -> list[str]:

@@ -8,9 +8,13 @@ import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from l3dali.batch import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 FORMAT = "l3-profile"
 VERSION = 1
@@ -30,6 +34,8 @@ MIXED = "mixed"  # uploaded encoded, decoded by the GPU
 CACHE = "cache"  # encoded in GPU memory since the first epoch
 PLACES = (CPU, MIXED, CACHE)
 
+Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -47,14 +53,14 @@ class Linear:
     per_pixel: float = 0.0
     error: float = 0.0
 
-    def __call__(self, size: float, pixels: float) -> float:
-        """The value for an image."""
+    def __call__(self, size: Value, pixels: Value) -> Value:
+        """The value for an image, or those for arrays of images."""
         return self.base + self.per_byte * size + self.per_pixel * pixels
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The costs of a group of images that are alike: one source format, channels, sample type.
+    """The costs of a group of images that are alike, by `group_of`.
 
     Attributes:
         images: how many of the whole data set.
@@ -64,6 +70,7 @@ class Fits:
             from its bytes as stored and its pixels.
         gpu_seconds: likewise, of the GPU at the batch that was measured.
         borrowed: the group whose fits these are, scaled to few images; "" if they are its own.
+        encode_seconds: by format, CPU seconds to convert an image, from its source.
     """
 
     images: int
@@ -72,6 +79,7 @@ class Fits:
     cpu_seconds: dict[str, Linear]
     gpu_seconds: dict[str, Linear] = field(default_factory=dict)
     borrowed: str = ""
+    encode_seconds: dict[str, Linear] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ class Sample:
         sizes: by format, bytes.
         cpu_seconds: by `format@place`.
         gpu_seconds: by `format@place`.
+        encode_seconds: by format, CPU seconds to make it from the decoded source.
     """
 
     name: str
@@ -99,6 +108,7 @@ class Sample:
     sizes: dict[str, int]
     cpu_seconds: dict[str, float]
     gpu_seconds: dict[str, float] = field(default_factory=dict)
+    encode_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,23 +213,23 @@ def parse_profile(text: bytes | str) -> Profile:
     version = data.pop("version", None)
     if version != VERSION:
         raise UsageError(f"a profile of version {version}; this l3 reads version {VERSION}")
-    profile: Profile = _parsed(Profile, data, "")
+    profile: Profile = parse_as(Profile, data, "")
     _check_profile(profile)
     return profile
 
 
-def _parsed(kind: Any, value: Any, where: str) -> Any:
+def parse_as(kind: Any, value: Any, where: str) -> Any:
     """The value as the annotated type `kind`; of numbers, finite ones of at least 0 alone."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):  # with None
-        return None if value is None else _parsed(arguments[0], value, where)
+        return None if value is None else parse_as(arguments[0], value, where)
     if is_dataclass(kind):
         return _parsed_fields(kind, value, where)
     if origin is dict and isinstance(value, dict):
         kind = arguments[1]
-        return {key: _parsed(kind, each, f"{where}[{key!r}]") for key, each in value.items()}
+        return {key: parse_as(kind, each, f"{where}[{key!r}]") for key, each in value.items()}
     if origin is list and isinstance(value, list):
-        return [_parsed(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
+        return [parse_as(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
     if kind is str and isinstance(value, str):
         return value
     if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
@@ -248,7 +258,7 @@ def _parsed_fields(kind: Any, value: Any, where: str) -> Any:
         if needed and name not in value:
             raise UsageError(f"{prefix}{name} is missing")
     return kind(
-        **{name: _parsed(hints[name], each, f"{prefix}{name}") for name, each in value.items()}
+        **{name: parse_as(hints[name], each, f"{prefix}{name}") for name, each in value.items()}
     )
 
 
