@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from l3dali import codec
 from l3dali.image_io import read_picture
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from l3dali.codec import Image
     from l3dali.image_io import Palette, Picture
 
-__all__ = ["encode_picture", "transcode"]
+__all__ = ["encode_jpeg", "encode_picture", "transcode"]
+
+_JPEG_QUALITY = 95
 
 
 def transcode(
@@ -66,6 +71,13 @@ def transcode(
     return encode_picture(
         picture, labels=labels, mode=mode, effort=effort, threads=threads, tile=tile
     )
+
+
+def encode_jpeg(pixels: Image) -> bytes:
+    """A JPEG file of quality 95; uint8 of shape (H, W) or (H, W, 3)."""
+    import imagecodecs
+
+    return bytes(imagecodecs.jpeg8_encode(np.ascontiguousarray(pixels), level=_JPEG_QUALITY))
 
 
 def encode_picture(

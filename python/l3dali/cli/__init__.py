@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.batch import UsageError
-from l3dali.cli import bench, convert, decode, encode, info, verify
+from l3dali.cli import bench, convert, decode, encode, info, plan, profile, verify
 from l3dali.cli.arguments import Parser
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 EXIT_BROKEN_PIPE = 141
 
-_COMMANDS = (encode, decode, info, verify, bench, convert)  # in the order of `l3 --help`
+_COMMANDS = (
+    encode,
+    decode,
+    info,
+    verify,
+    bench,
+    convert,
+    profile,
+    plan,
+)  # in the order of `l3 --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import textwrap
 from pathlib import Path
@@ -142,6 +143,54 @@ def positive_number(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def positive_float(text: str) -> float:
+    """A number above 0, maybe with a fraction."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
+def rate_argument(text: str) -> float:
+    """Bytes a second: 200MB/s, 2GB/s, unlimited."""
+    from l3dali.liquid.host import parse_rate
+
+    try:
+        return parse_rate(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def size_argument(text: str) -> float:
+    """Bytes: 500MB, 2TB."""
+    from l3dali.liquid.host import parse_rate
+
+    try:
+        size = math.nan if "/" in text else parse_rate(text)
+    except UsageError:
+        size = math.nan
+    if not math.isfinite(size):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; 500MB, 2GB or 1.5TB are")
+    return size
+
+
+def new_file(path: Path, *, overwrite: bool) -> Path:
+    """The path, if a file can be written there.
+
+    Raises:
+        UsageError: there is a file already, or no folder for it.
+    """
+    if path != STDOUT:
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists; --overwrite replaces it")
+    return path
 
 
 def _jobs(text: str) -> int:

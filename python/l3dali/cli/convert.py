@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+from collections import Counter
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from l3dali.cli.files import write_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.cli.work import check_summary
-from l3dali.console import complain, progress
+from l3dali.console import complain, megabytes, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.convert.job import Job
     from l3dali.convert.manifest import Manifest, Row
-    from l3dali.convert.plan import Plan
+    from l3dali.convert.plan import Plan, Sources
     from l3dali.convert.report import Summary
+    from l3dali.liquid.plan import Plan as LiquidPlan
 
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
@@ -50,7 +52,22 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--to", choices=["l3", "png"], default="l3", help="png turns L3 back; default: l3"
     )
-    parser.add_argument("--mode", choices=codec.MODES, default=codec.DEFAULT_MODE)
+    parser.add_argument(
+        "--mode", choices=codec.MODES, help=f"of all images; default: {codec.DEFAULT_MODE}"
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="of l3 plan: it chooses the format of each image, and some stay as they are",
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="follow the plan though the data set has changed since it was profiled",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and write nothing"
+    )
     parser.add_argument(
         "--effort",
         type=int,
@@ -113,21 +130,33 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.convert.plan import find_sources, make_plan
     from l3dali.convert.report import summarize
     from l3dali.convert.storage import open_folder
+    from l3dali.liquid.plan import read_plan
 
+    if arguments.plan is not None and (arguments.mode is not None or arguments.to != "l3"):
+        raise UsageError("--plan chooses the formats; --mode and --to png do not go with it")
+    if arguments.allow_changes and arguments.plan is None:
+        raise UsageError("--allow-changes is for --plan")
+    plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
-        mode=arguments.mode,
+        mode=arguments.mode or codec.DEFAULT_MODE,
         effort=arguments.effort,
-        labels=tuple(arguments.labels),
+        labels=tuple(arguments.labels or (plan.labels if plan is not None else ())),
         on_error=arguments.on_error,
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
+        plan=plan,
     )
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
     if arguments.json_summary is not None:
         check_summary(arguments.json_summary)
     sources = find_sources(arguments.sources)
+    if plan is not None and not arguments.allow_changes:
+        _refuse_changes(plan, sources, arguments.plan)
+    if arguments.dry_run:
+        with Manifest(open_folder(arguments.dest), read_only=True) as manifest:
+            return _preview(make_plan(sources, arguments.dest, options, manifest, 1))
     with (
         _open_engine(arguments) as (engine, workers),
         Manifest(open_folder(arguments.dest)) as manifest,
@@ -135,17 +164,15 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets its own
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
-        plan = make_plan(sources, arguments.dest, options, manifest, workers)
-        if not plan.names and not plan.failures:
-            raise UsageError("no files in the folders named")
-        if plan.jobs and options.to == "l3" and not arguments.grow:
-            _refuse_growth(plan.jobs, arguments.jobs or local_cores())
+        work = make_plan(sources, arguments.dest, options, manifest, workers)
+        if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
+            _refuse_growth(work.jobs, arguments.jobs or local_cores())
         manifest.begin()
         start = time.perf_counter()
-        new = _convert(plan.jobs, engine, workers, manifest, quiet=arguments.quiet)
-        summary = summarize(new, plan.kept, time.perf_counter() - start)
-        summary.failures = plan.failures + summary.failures
-        return _finish(summary, plan, arguments)
+        new = _convert(work.jobs, engine, workers, manifest, quiet=arguments.quiet)
+        summary = summarize(new, work.kept, time.perf_counter() - start)
+        summary.failures = work.failures + summary.failures
+        return _finish(summary, work, arguments)
 
 
 @contextmanager
@@ -169,6 +196,46 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # A second one would tear the end of the first.
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
+
+
+def _refuse_changes(plan: LiquidPlan, sources: Sources, name: str) -> None:
+    from l3dali.liquid.dataset import fingerprint
+
+    if fingerprint(sources) != plan.fingerprint:
+        raise UsageError(
+            f"{name} is the plan of another data set, or files have come, gone or changed since "
+            "it was profiled: profile and plan again, or --allow-changes follows it all the same"
+        )
+
+
+def _preview(plan: Plan) -> int:
+    """Says what would be done; gives the exit code."""
+    from l3dali.convert.preview import preview
+    from l3dali.convert.report import stored_text
+
+    done = converted = size = 0
+    stored: Counter[str] = Counter()
+    failures: list[str] = []
+    for found in progress(preview(plan.jobs), sum(len(job.files) for job in plan.jobs)):
+        if found.failure:
+            failures.append(found.failure)
+        elif found.is_done:
+            done += 1
+        else:
+            converted += 1
+            size += found.source_bytes
+            stored += found.stored
+    print(
+        f"would convert {converted} shards and files of {megabytes(size)}; "
+        f"{len(plan.kept) + done} are done"
+    )
+    if stored:
+        print(f"their images by format: {stored_text(stored)}")
+    for place, reason in plan.failures:
+        failures.append(f"{place}: {reason}")
+    for failure in failures[:_SHOWN_FAILURES]:
+        complain(failure)
+    return EXIT_FAILED if failures else 0
 
 
 def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from l3dali.batch import UsageError
 from l3dali.console import megabytes
-from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, Blob, may_be_image
-from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
+from l3dali.convert.images import Blob
+from l3dali.convert.job import Job, read_blobs
 from l3dali.convert.pipeline import ImagePool
-from l3dali.convert.storage import HashedReader, open_folder
 from l3dali.lossy import lossy_format
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[_Sample]:
         for file in job.files:
             # What is damaged is for the run to say.
             try:
-                for blob in _blobs(job, file.name):
+                for blob in read_blobs(job, file.name):
                     yield _Sample([blob])
                     count += 1
                     if count == SAMPLED_IMAGES:
@@ -92,24 +90,3 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[_Sample]:
                 raise
             except (ValueError, OSError):
                 continue
-
-
-def _blobs(job: Job, name: str) -> Iterator[Blob]:
-    folder = open_folder(job.source)
-    with folder.open(name) as opened:
-        reader = HashedReader(opened, folder.place(name))
-        if job.kind == FILES:
-            head = reader.read(HEAD_BYTES)
-            if may_be_image(name, head, job.options):
-                yield Blob(name, head + reader.read(), name)
-            return
-        entries: Iterator[tar.Member] | Iterator[tfrecord.Record] | Iterator[parquet.Rows]
-        if job.kind == PARQUET:
-            entries = parquet.read_entries(opened, job.options)
-        elif job.kind == TFRECORD:
-            entries = tfrecord.read_entries(reader, job.options)
-        else:
-            assert job.kind == WEBDATASET
-            entries = tar.read_entries(reader, job.options)
-        for entry in entries:
-            yield from entry.blobs

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from l3dali import codec
 from l3dali.convert.storage import new_hash
-from l3dali.image_headers import L3_SIGNATURE
+from l3dali.image_headers import L3_SIGNATURE, ImageError, read_header
 from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
-from l3dali.transcoding import encode_picture
+from l3dali.liquid.groups import group_of
+from l3dali.liquid.profile import JPEG, SOURCE
+from l3dali.transcoding import encode_jpeg, encode_picture
 
 if TYPE_CHECKING:
     from l3dali.codec import Image
+    from l3dali.liquid.plan import Plan
 
 TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
 HEAD_BYTES = 16  # enough for `format_of`
 
+UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
+
 _COMPARED_SAMPLES = 2**20
+_PLAN = " plan="
+_SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 
 # By what a file begins with. The weak ones are so short that other data may begin so too.
 _SIGNATURES = (
@@ -52,6 +59,7 @@ class Options:
         on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
+        plan: chooses the format of each image, in place of `mode`.
     """
 
     to: str = "l3"
@@ -61,6 +69,7 @@ class Options:
     on_error: str = "keep"
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
+    plan: Plan | None = None
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
@@ -72,14 +81,27 @@ class Options:
     @property
     def identity(self) -> str:
         """One text for all options that make the same results."""
+        return self.base + (f"{_PLAN}{self.plan.identity}" if self.plan is not None else "")
+
+    @property
+    def base(self) -> str:
+        """One text for all options but the plan."""
+        modes = [f"effort={self.effort}"] if self.to == "l3" else []
+        if self.plan is None and modes:
+            modes.insert(0, f"mode={self.mode}")
         return " ".join(
             [
                 f"to={self.to}",
-                *([f"mode={self.mode} effort={self.effort}"] if self.to == "l3" else []),
+                *modes,
                 f"labels={','.join(sorted(self.labels))}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
             ]
         )
+
+    def differs_in_plan(self, identity: str) -> bool:
+        """Whether results of other options differ by the plan at most."""
+        base, separator, _ = identity.rpartition(_PLAN)
+        return self.plan is not None and bool(separator) and base == self.base
 
 
 @dataclass(frozen=True)
@@ -109,6 +131,7 @@ class Outcome:
         pixels_hash: of shape, type and samples.
         expanded: it held numbers of palette entries, and the result has their colours.
         failure: why there is no result.
+        stored_as: the format that was chosen; `SOURCE`: the image stays as it is.
     """
 
     format: str
@@ -118,6 +141,17 @@ class Outcome:
     pixels_hash: bytes = b""
     expanded: bool = False
     failure: str = ""
+    stored_as: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a result was wanted, and there is none."""
+        return self.data is None and self.stored_as != SOURCE
+
+    @property
+    def suffix(self) -> str:
+        """Of the result's name, without a dot."""
+        return _SUFFIXES.get(self.stored_as, "l3")
 
 
 def format_of(head: bytes) -> tuple[str, bool]:
@@ -146,13 +180,44 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
     return has_image_suffix(name, options) and found not in ("l3", "png")
 
 
-def renamed(name: str, options: Options) -> str:
+def renamed(name: str, new_suffix: str) -> str:
     """The name of an image's result: with another suffix, or one more."""
     suffix = _suffix(name)
     stem = name
     if suffix.lower() in READ_SUFFIXES | {".l3"}:
         stem = name[: -len(suffix)]
-    return f"{stem}.{options.to}"
+    return f"{stem}.{new_suffix}"
+
+
+def result_names(name: str, options: Options) -> list[str]:
+    """The names that the result for a file may get."""
+    if not has_image_suffix(name, options):
+        return [name]
+    if options.plan is None:
+        return [renamed(name, options.to)]
+    return [renamed(name, "l3"), name]
+
+
+def choose_format(blob: Blob, options: Options) -> str:
+    """The format to store an image in: a mode of the encoder, `png`, or what the plan says.
+
+    Raises:
+        ImageError: the plan needs a header, and that is damaged.
+    """
+    if options.plan is None:
+        return options.mode if options.to == "l3" else options.to
+    header = read_header(blob.data)
+    group = group_of(blob.data, header, labels=options.is_labels(blob.name))
+    return options.plan.choose(blob.place, group, len(blob.data), header.width * header.height)
+
+
+def foresee_format(blob: Blob, options: Options) -> str | None:
+    """As `choose_format`, but `UNKNOWN` for a damaged header, and None for what is no image."""
+    try:
+        return choose_format(blob, options)
+    except ImageError:
+        _, sure = format_of(blob.data[:HEAD_BYTES])
+        return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
 
 
 def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | None:
@@ -165,16 +230,27 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
     if not may_be_image(blob.name, blob.data[:HEAD_BYTES], options):
         return None
     name = found or _suffix(blob.name)[1:].lower()
+    stored_as = ""
     try:
-        labels = options.is_labels(blob.name)
-        convert = _to_png if options.to == "png" else _to_l3
-        data, pixels, expanded = convert(blob.data, labels, options, threads)
+        stored_as = choose_format(blob, options)
+        if stored_as == SOURCE:
+            return Outcome(name, len(blob.data), stored_as=SOURCE)
+        convert = _to_png if options.to == "png" else _from_picture
+        data, pixels, expanded = convert(blob, stored_as, options, threads)
     except (ValueError, MemoryError, OSError) as error:
         if not (sure or should_be):
             return None
         reason = " ".join(str(error).split()) or type(error).__name__
-        return Outcome(name, len(blob.data), failure=reason)
-    return Outcome(name, len(blob.data), data, pixels.nbytes, hash_pixels(pixels), expanded)
+        return Outcome(name, len(blob.data), failure=reason, stored_as=stored_as or UNKNOWN)
+    return Outcome(
+        name,
+        len(blob.data),
+        data,
+        pixels.nbytes,
+        hash_pixels(pixels),
+        expanded,
+        stored_as=stored_as,
+    )
 
 
 def hash_pixels(pixels: Image) -> bytes:
@@ -185,17 +261,29 @@ def hash_pixels(pixels: Image) -> bytes:
     return bytes(hasher.digest())
 
 
-def _to_l3(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
-    picture = read_picture(data, labels=labels, max_pixels=options.max_pixels)
+def _from_picture(
+    blob: Blob, stored_as: str, options: Options, threads: int
+) -> tuple[bytes, Image, bool]:
+    labels = options.is_labels(blob.name)
+    picture = read_picture(blob.data, labels=labels, max_pixels=options.max_pixels)
+    if stored_as == JPEG:
+        return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
     encoded = encode_picture(
-        picture, labels=labels, mode=options.mode, effort=options.effort, threads=threads
+        picture,
+        labels=labels,
+        mode=cast("codec.Mode", stored_as),
+        effort=options.effort,
+        threads=threads,
     )
     if options.verify:
         _compare(codec.decode(encoded, threads=threads, max_pixels=None), picture.pixels)
     return encoded, picture.pixels, picture.expanded
 
 
-def _to_png(data: bytes, labels: bool, options: Options, threads: int) -> tuple[bytes, Image, bool]:
+def _to_png(
+    blob: Blob, _stored_as: str, options: Options, threads: int
+) -> tuple[bytes, Image, bool]:
+    data = blob.data
     info = codec.info(data)
     if info.width * info.height > options.max_pixels:
         raise ValueError(

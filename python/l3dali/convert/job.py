@@ -8,11 +8,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from l3dali.batch import UsageError
 from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, Blob, Options, may_be_image, renamed
+from l3dali.convert.images import (
+    HEAD_BYTES,
+    Blob,
+    Options,
+    foresee_format,
+    may_be_image,
+    renamed,
+)
 from l3dali.convert.manifest import DONE, DROPPED, FAILED, Row
-from l3dali.convert.pipeline import ImagePool, Totals
+from l3dali.convert.pipeline import Choices, ImagePool, Totals
 from l3dali.convert.storage import (
     CHUNK_BYTES,
     HashedReader,
@@ -125,7 +131,7 @@ def index_name(name: str) -> str:
 def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
     """The row of an earlier result, if the bytes of source and result are still those."""
     row = job.previous.get(file.name)
-    if row is None or row.result is None:
+    if row is None or row.result is None or row.status == FAILED:
         return None
     try:
         result = target.stat(row.result)
@@ -137,14 +143,60 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             return None
         if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
             return None
-    except (OSError, UsageError):
+        if row.options != job.options.identity and row.choices != _choices(job, file.name):
+            return None
+    except (OSError, ValueError):
         return None
-    return replace(row, source_stamp=file.stamp, result_stamp=result.stamp)
+    return replace(
+        row,
+        options=job.options.identity,
+        source_stamp=file.stamp,
+        result_stamp=result.stamp,
+    )
+
+
+def _choices(job: Job, name: str) -> str:
+    """A hash of the formats that the plan chooses for the images of a source, without decoding."""
+    choices = Choices()
+    for blob in read_blobs(job, name):
+        chosen = foresee_format(blob, job.options)
+        if chosen is not None:
+            choices.add(chosen)
+    return choices.hexdigest()
+
+
+def read_blobs(job: Job, name: str) -> Iterator[Blob]:
+    """Reads what may be images in one of the files of a job.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    folder = open_folder(job.source)
+    with folder.open(name) as opened:
+        reader = HashedReader(opened, folder.place(name))
+        if job.kind == FILES:
+            head = reader.read(HEAD_BYTES)
+            if may_be_image(name, head, job.options):
+                yield Blob(name, head + reader.read(), name)
+            return
+        entries: Iterator[tar.Member] | Iterator[tfrecord.Record] | Iterator[parquet.Rows]
+        if job.kind == PARQUET:
+            entries = parquet.read_entries(opened, job.options)
+        elif job.kind == TFRECORD:
+            entries = tfrecord.read_entries(reader, job.options)
+        else:
+            assert job.kind == WEBDATASET
+            entries = tar.read_entries(reader, job.options)
+        for entry in entries:
+            yield from entry.blobs
 
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
     options = job.options
     mode = options.mode if options.to == "l3" else options.to
+    if options.plan is not None:
+        mode = "plan"
     row = Row(file.name, kind, FAILED, options.identity, mode)
     row.source_bytes, row.source_stamp = file.size, file.stamp
     return row
@@ -234,7 +286,9 @@ def _stamp_result(row: Row, target: Folder) -> None:
 
 
 def _count(row: Row, totals: Totals) -> None:
-    row.formats, row.failures = totals.formats, totals.failures
+    row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
+    if row.mode == "plan":
+        row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
 
 
@@ -282,10 +336,10 @@ def _convert_files(
         else:
             totals.add(loaded.blobs[0], outcome)
             if outcome.data is not None:
-                data, name = outcome.data, renamed(name, options)
-            elif job.options.on_error == "fail":
+                data, name = outcome.data, renamed(name, outcome.suffix)
+            elif outcome.failed and job.options.on_error == "fail":
                 row.reason = outcome.failure
-            elif job.options.on_error == "drop":
+            elif outcome.failed and job.options.on_error == "drop":
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:

@@ -35,7 +35,7 @@ class Row:
         kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
         options: the `identity` of the options.
-        mode: of the encoder, or `png`.
+        mode: of the encoder, `png`, or `plan`.
         source_bytes: its size.
         source_stamp: its modification time or tag, as its folder has it.
         source_hash: SHA-256 of its bytes, in hexadecimal.
@@ -44,7 +44,9 @@ class Row:
         result_bytes: its size.
         result_stamp: its modification time or tag.
         result_hash: of its bytes.
-        pixels_hash: of the pixels of its images, in order.
+        pixels_hash: of the pixels of the images that were converted, in order.
+        stored: its images, by the format that they are stored in.
+        choices: a hash of these formats, in order, if a plan has chosen them.
         formats: sums over its images, by the format of the source.
         failures: images that could not be converted: where, and why.
         seconds: how long it took.
@@ -65,6 +67,8 @@ class Row:
     result_stamp: str = ""
     result_hash: str = ""
     pixels_hash: str = ""
+    stored: dict[str, int] = field(default_factory=dict)
+    choices: str = ""
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
@@ -94,9 +98,13 @@ def row_of_json(line: str) -> Row | None:
 
 
 class Manifest:
-    """The manifest of a folder of results; a context that keeps other runs away from it."""
+    """The manifest of a folder of results; a context that keeps other runs away from it.
 
-    def __init__(self, folder: Folder) -> None:
+    One that is only read takes no lock, and nothing is written.
+    """
+
+    def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
+        self._read_only = read_only
         self.rows: dict[str, Row] = {}
         self.existed = False
         self._folder = folder
@@ -109,6 +117,9 @@ class Manifest:
     def __enter__(self) -> Manifest:
         """Takes the lock, where there are locks, and reads the rows."""
         folder = self._folder
+        if self._read_only:
+            self._load()
+            return self
         if isinstance(folder, LocalFolder):
             folder.root.mkdir(parents=True, exist_ok=True)
             lock = self._uploads.enter_context((folder.root / LOCK_NAME).open("ab"))
@@ -136,11 +147,15 @@ class Manifest:
                     row = row_of_json(line)
                     if row is not None:
                         self.rows[row.source] = row
-        if lines != len(self.rows):  # A killed run ended within a line, or rows were superseded.
+        if (
+            lines != len(self.rows) and not self._read_only
+        ):  # A killed run ended within a line, or rows were superseded.
             self._publish()
 
     def __exit__(self, *error: object) -> None:
         """Writes what is not written yet, and gives the lock back."""
+        if self._read_only:
+            return
         try:
             if self._file is not None:
                 self._file.close()
@@ -157,10 +172,11 @@ class Manifest:
             self._publish()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Adds rows; those of the same sources no longer count."""
+        """Adds rows; those of the same sources no longer count, and their results go."""
         new = list(rows)
         if not new:
             return
+        self._remove_superseded(new)
         self.rows.update((row.source, row) for row in new)
         if isinstance(self._folder, LocalFolder):
             if self._file is None:
@@ -173,6 +189,21 @@ class Manifest:
         since = time.monotonic() - self._uploaded
         if since > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
             self._publish()
+
+    def _remove_superseded(self, rows: Iterable[Row]) -> None:
+        """Removes what earlier runs made of the same sources under other names."""
+        for row in rows:
+            old = self.rows.get(row.source)
+            if old is None or old.result is None or row.status == FAILED:
+                continue
+            if old.result == row.result:
+                continue
+            found = self._folder.stat(old.result)
+            if found is not None and (found.size, found.stamp) == (
+                old.result_bytes,
+                old.result_stamp,
+            ):
+                self._folder.remove(old.result)
 
     def _publish(self) -> None:
         start = time.monotonic()

@@ -155,13 +155,13 @@ def _rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -
         current = next(results, None)
         if outcome is None or outcome.data is None:
             return None
-        return outcome.data, renamed(name, options)
+        return outcome.data, renamed(name, outcome.suffix)
 
     batch = _change_images(rows.batch, change)
     failed = {
         row
         for row, outcome in zip(rows.rows, outcomes, strict=True)
-        if outcome is not None and outcome.data is None
+        if outcome is not None and outcome.failed
     }
     if failed and options.on_error == "drop":
         batch = batch.filter(pyarrow.array([row not in failed for row in range(len(batch))]))

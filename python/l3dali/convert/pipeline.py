@@ -54,6 +54,23 @@ class FormatTotals:
     expanded: int = 0
 
 
+class Choices:
+    """A hash of the formats that were chosen for images, in order."""
+
+    def __init__(self) -> None:
+        self._hasher = new_hash()
+        self._is_empty = True
+
+    def add(self, stored_as: str) -> None:
+        """Adds an image."""
+        self._is_empty = False
+        self._hasher.update(f"{stored_as}\n".encode())
+
+    def hexdigest(self) -> str:
+        """The hash so far; "" without images."""
+        return "" if self._is_empty else str(self._hasher.hexdigest())
+
+
 @dataclass
 class Totals:
     """What the images of a shard came to.
@@ -61,25 +78,29 @@ class Totals:
     Attributes:
         formats: sums over the converted images, by the format of the source.
         failures: places of the images that could not be converted, and why.
-        pixels: hashes the pixel hashes of all images, in order.
+        stored: images by the format that they are stored in.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
+    stored: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Starts the hash."""
+        """Starts the hashes."""
         self._pixels = new_hash()
+        self._choices = Choices()
 
     def add(self, blob: Blob, outcome: Outcome) -> None:
         """Counts one image."""
-        if outcome.data is None:
+        self._choices.add(outcome.stored_as)
+        if outcome.failed:
             self.failures.append((blob.place, outcome.failure))
             return
+        self.stored[outcome.stored_as] = self.stored.get(outcome.stored_as, 0) + 1
         totals = self.formats.setdefault(outcome.format, FormatTotals())
         totals.images += 1
         totals.source_bytes += outcome.source_bytes
-        totals.result_bytes += len(outcome.data)
+        totals.result_bytes += len(blob.data if outcome.data is None else outcome.data)
         totals.raw_bytes += outcome.raw_bytes
         totals.expanded += outcome.expanded
         self._pixels.update(outcome.pixels_hash)
@@ -88,6 +109,11 @@ class Totals:
     def pixels_hash(self) -> str:
         """Hash of the pixels of all images, in order; "" without images."""
         return self._pixels.hexdigest() if self.formats else ""
+
+    @property
+    def choices(self) -> str:
+        """A hash of the formats that were chosen."""
+        return self._choices.hexdigest()
 
 
 class ImagePool:
@@ -160,7 +186,7 @@ class ImagePool:
                 if outcome is None:
                     continue
                 self.totals.add(blob, outcome)
-                if outcome.data is None and self.options.on_error == "fail":
+                if outcome.failed and self.options.on_error == "fail":
                     raise DamagedImageError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes
 

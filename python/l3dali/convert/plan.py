@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.batch import UsageError
 from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, Options, has_image_suffix, renamed
+from l3dali.convert.images import HEAD_BYTES, Options, result_names
 from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.convert.storage import (
@@ -154,8 +154,8 @@ def make_plan(
         workers: how many jobs there will be at a time.
 
     Raises:
-        UsageError: two sources have one result, a result would be a source, or a file is in the
-            way that no earlier run has made.
+        UsageError: there are no files, two sources have one result, a result would be a source, or
+            a file is in the way that no earlier run has made.
     """
     plan = Plan(failures=list(sources.failures), links=sources.links)
     _refuse_overlap(sources, target_url)
@@ -163,7 +163,7 @@ def make_plan(
     results: dict[str, str] = {}
     for source_url, files in sources.folders.items():
         folder = open_folder(source_url)
-        kinds = {name: _kind(folder, file) for name, file in files.items()}
+        kinds = {name: kind_of(folder, file) for name, file in files.items()}
         indexes = {
             index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
         }
@@ -186,7 +186,9 @@ def make_plan(
             if row is not None and _is_done(row, file, existing, options):
                 plan.kept.append(row)
                 continue
-            if row is not None and not _may_be_done(row, options):
+            if row is not None and not (
+                _may_be_done(row, options) or options.differs_in_plan(row.options)
+            ):
                 row = None
             if kind == FILES:
                 loose.append((file, row))
@@ -201,6 +203,8 @@ def make_plan(
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     # Large ones first, so that no core is left with one at the end.
     plan.jobs.sort(key=lambda job: -job.bytes)
+    if not plan.names and not plan.failures:
+        raise UsageError("no files in the folders named")
     return plan
 
 
@@ -219,7 +223,8 @@ def _place(url: str) -> str:
     return str(Path(url.removeprefix("file://")).resolve())
 
 
-def _kind(folder: Folder, file: Stored) -> str:
+def kind_of(folder: Folder, file: Stored) -> str:
+    """The kind of a job for the file."""
     name = file.name.lower()
     for kind, module in ((WEBDATASET, tar), (TFRECORD, tfrecord), (PARQUET, parquet)):
         if name.endswith(module.SUFFIXES):
@@ -243,9 +248,7 @@ def _refusal(name: str) -> str:
 def _results(name: str, kind: str, options: Options) -> Sequence[str]:
     if kind in (WEBDATASET, TFRECORD):
         return name, index_name(name)
-    if kind == FILES and has_image_suffix(name, options):
-        return (renamed(name, options),)
-    return (name,)
+    return result_names(name, options) if kind == FILES else (name,)
 
 
 def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:

@@ -10,6 +10,7 @@ from l3dali import __version__
 from l3dali.console import megabytes, print_table, printable, ratio, speed
 from l3dali.convert.manifest import DONE, FAILED, Row
 from l3dali.convert.pipeline import FormatTotals
+from l3dali.liquid.profile import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ class Summary:
         kept: rows that were done before.
         formats: sums over the images of all rows.
         copied: files without images, or their bytes in shards' stead.
+        stored: images by the format that they are stored in.
         failures: images and files that failed: where, and why.
         dropped: images that were left out.
         seconds: of this run.
@@ -37,6 +39,7 @@ class Summary:
     kept: int = 0
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     copied: int = 0
+    stored: dict[str, int] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     raw_bytes: int = 0
@@ -62,6 +65,8 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                 else:
                     summary.kept += 1
                 summary.copied += row.status == DONE and row.kind == "other"
+                for name, count in row.stored.items():
+                    summary.stored[name] = summary.stored.get(name, 0) + count
                 for name, one in row.formats.items():
                     _add(summary.formats.setdefault(name, FormatTotals()), one)
             if row.reason:
@@ -90,6 +95,8 @@ def print_summary(summary: Summary, file: TextIO) -> None:
     print_table(_HEADERS, *rows, file=file)
     done = summary.converted + summary.kept
     parts = [f"{done} shards and files done, {summary.converted} of them in this run"]
+    if len(summary.stored) > 1 or SOURCE in summary.stored:
+        parts.append(f"images by format: {stored_text(summary.stored)}")
     if summary.copied:
         parts.append(f"{summary.copied} copied as they are")
     if summary.raw_bytes:
@@ -123,6 +130,12 @@ def to_json(summary: Summary, links: int, code: int) -> dict[str, Any]:
         "formats": {name: asdict(one) for name, one in sorted(summary.formats.items())},
         "failures": [{"path": place, "reason": reason} for place, reason in summary.failures],
     }
+
+
+def stored_text(stored: Mapping[str, int]) -> str:
+    """How many images are stored in each format, most first."""
+    ordered = sorted(stored.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {name}" for name, count in ordered)
 
 
 _HEADERS = ("source", "images", "pixels", "before", "after", "before / after")

@@ -192,10 +192,11 @@ class _Writer:
         if key != self._key or not suffix:
             self._end_sample()
             self._key = key
-        converted = outcome is not None and outcome.data is not None
-        if outcome is not None and not converted and self._options.on_error == "drop":
+        if outcome is not None and outcome.failed and self._options.on_error == "drop":
             self._is_dropped = True
-        new_name = renamed(name, self._options) if converted else name
+        new_name = name
+        if outcome is not None and outcome.data is not None:
+            new_name = renamed(name, outcome.suffix)
         if member.info.isfile() and suffix:
             if new_name in self._names:
                 what = "two members" if new_name == name else f"{name} and another member"

@@ -102,7 +102,7 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -
     """Converts a file of records; returns the text of its DALI index."""
     lines: list[str] = []
     for record, outcomes in pool.convert(read_entries(source, pool.options)):
-        failed = any(outcome is not None and outcome.data is None for outcome in outcomes)
+        failed = any(outcome is not None and outcome.failed for outcome in outcomes)
         if failed and pool.options.on_error == "drop":
             continue
         start = target.bytes

@@ -1,0 +1,297 @@
+"""The command `l3 plan`: its arguments, and what it says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from l3dali.batch import STDOUT, UsageError
+from l3dali.cli.arguments import (
+    new_file,
+    output_argument,
+    path_argument,
+    positive_float,
+    rate_argument,
+    size_argument,
+)
+from l3dali.console import complain, duration, print_table
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from l3dali.cli.arguments import Commands
+    from l3dali.liquid.model import Limits
+    from l3dali.liquid.plan import Plan, Predicted
+    from l3dali.liquid.profile import Profile
+
+_SUMMARY = "Plan in which formats to store the images of a data set, from a profile."
+_MORE = {
+    "cores": "one more core adds",
+    "disk": "100 MB/s more of disk add",
+    "network": "100 MB/s more of network add",
+    "upload": "1 GB/s more of upload add",
+}
+_WORDS = {
+    "cores": "the cores",
+    "disk": "the disk",
+    "network": "the network",
+    "upload": "the upload to the GPU",
+    "gpu": "decoding on the GPU",
+    "step": "the GPU, which trains and decodes,",
+}
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 plan` to the commands of the parser `l3`."""
+    parser = commands.add_parser("plan", help=_SUMMARY, description=_SUMMARY)
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "profile", type=path_argument, metavar="PROFILE", help="what l3 profile wrote"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_argument,
+        default=Path("plan.json"),
+        metavar="FILE",
+        help="- is standard output; default: %(default)s",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+    parser.add_argument(
+        "--formats",
+        metavar="LIST",
+        help="to choose from: source, rans, packed, stored, jpeg95; default: all without loss",
+    )
+    parser.add_argument(
+        "--allow-lossy", action="store_true", help="jpeg95 may be chosen, if the profile has it"
+    )
+    parser.add_argument(
+        "--min-gain",
+        type=_part,
+        metavar="PART",
+        help="how much faster one format more must make it; default: 0.03",
+    )
+    parser.add_argument(
+        "--target", type=positive_float, metavar="N", help="images a second that suffice"
+    )
+    parser.add_argument(
+        "--disk-space", type=size_argument, metavar="SIZE", help="for the results: 500GB, 2TB"
+    )
+    parser.add_argument(
+        "--memory",
+        type=size_argument,
+        default=0.0,
+        metavar="SIZE",
+        help="of the page cache, for files that are read again; default: none",
+    )
+    host = parser.add_argument_group("another host than the profile's")
+    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
+    for name, what in (
+        ("disk", "that the data set lies on"),
+        ("network", "that the data comes over"),
+        ("upload", "to the GPU"),
+    ):
+        host.add_argument(
+            f"--{name}", type=rate_argument, metavar="RATE", help=f"{what}: 200MB/s, unlimited"
+        )
+    host.add_argument(
+        "--gpu-cache", type=size_argument, metavar="SIZE", help="GPU memory for encoded images"
+    )
+    host.add_argument(
+        "--train-rate",
+        type=positive_float,
+        metavar="N",
+        help="images a second of the training step",
+    )
+    parser.add_argument(
+        "--listing",
+        type=path_argument,
+        metavar="LIST",
+        help="count the choices for these files: lines of size, blank, name "
+        "(find -type f -printf '%%s %%P\\n')",
+    )
+    parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
+    parser.add_argument(
+        "--plot",
+        type=path_argument,
+        metavar="FILE",
+        help="draw rates and shares over disk bandwidth and cores: a PNG or SVG file",
+    )
+
+
+def _part(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plans, writes the plan and says what it does; gives the exit code."""
+    from l3dali.codec import write_atomically
+    from l3dali.liquid.plan import DEFAULT_MIN_GAIN, find_plan
+    from l3dali.liquid.profile import read_profile
+
+    target = new_file(arguments.output, overwrite=arguments.overwrite)
+    if arguments.json and target == STDOUT:
+        raise UsageError("--json and the plan cannot both go to standard output")
+    plot: Path | None = arguments.plot
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"{plot}: --plot draws .png and .svg files")
+    profile = read_profile(arguments.profile)
+    limits = _limits(profile, arguments)
+    formats = _formats(arguments)
+    min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
+    plan = find_plan(profile, limits, formats, min_gain)
+    counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
+    text = plan.to_json() + "\n"
+    if target == STDOUT:
+        print(text, end="")
+    else:
+        write_atomically(target, text.encode())
+    if arguments.json:
+        print(json.dumps(_as_json(plan, counts), indent=1, allow_nan=False))
+    else:
+        _print(plan, counts, sys.stderr if target == STDOUT else sys.stdout)
+    if plot is not None:
+        from l3dali.liquid.plot import draw_plan
+
+        draw_plan(profile, plan, limits, plot)
+    return 0
+
+
+def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
+    from l3dali.liquid.model import Limits
+    from l3dali.liquid.profile import Training
+
+    host, training = profile.host, profile.training
+    for name in ("cores", "disk", "network", "upload", "gpu_cache"):
+        given = getattr(arguments, name)
+        if given is not None:
+            changed: dict[str, Any] = {name: None if math.isinf(given) else given}
+            host = replace(host, **changed)
+    if arguments.train_rate is not None:
+        share = 0.0 if training is None else training.gpu_share
+        training = Training(arguments.train_rate, share)
+    return Limits(host, training, arguments.target, arguments.disk_space, arguments.memory)
+
+
+def _formats(arguments: argparse.Namespace) -> list[str]:
+    from l3dali.liquid.profile import FORMATS, JPEG
+
+    if arguments.formats is None:
+        return [name for name in FORMATS if name != JPEG or arguments.allow_lossy]
+    formats = [name.strip() for name in arguments.formats.split(",")]
+    for name in formats:
+        if name not in FORMATS:
+            raise UsageError(f"--formats: {name!r} is none of {', '.join(FORMATS)}")
+    if JPEG in formats and not arguments.allow_lossy:
+        raise UsageError(f"{JPEG} loses detail, in some classes more than in others; --allow-lossy")
+    return formats
+
+
+def _count(profile: Profile, plan: Plan, listing: Path) -> dict[str, tuple[int, float]]:
+    """By format, images of the listing and their bytes as planned."""
+    import numpy as np
+
+    from l3dali.liquid.plan import expected_bytes, images_of_listing, read_listing
+    from l3dali.liquid.profile import FORMATS
+
+    names, images = images_of_listing(profile, plan, *read_listing(listing))
+    if not names:
+        raise UsageError(f"{listing}: names no images")
+    chosen = plan.choose_all(names, images)
+    counts = np.bincount(chosen, minlength=len(FORMATS))
+    sizes = expected_bytes(plan, images, chosen)
+    return {
+        name: (int(count), sizes.get(name, 0.0))
+        for name, count in zip(FORMATS, counts, strict=True)
+        if count
+    }
+
+
+def _as_json(plan: Plan, counts: dict[str, tuple[int, float]]) -> dict[str, object]:
+    predicted = plan.predicted
+    source = predicted.single_rates.get("source")
+    single = predicted.single_rates[predicted.best_single]
+    return {
+        "identity": plan.identity,
+        "formats": plan.formats,
+        **asdict(predicted),
+        "best_single": predicted.best_single,
+        "switch_gain": single / source if source else None,
+        "mix_gain": predicted.rate / single,
+        "prices": asdict(plan.prices),
+        "listing": {name: {"images": n, "bytes": size} for name, (n, size) in counts.items()},
+    }
+
+
+def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> None:
+    predicted = plan.predicted
+    rows = []
+    for key, share in predicted.shares.items():
+        stored_as, _, place = key.partition("@")
+        rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
+    print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
+    for name, (count, size) in counts.items():
+        print(f"listing: {count} images as {name}, {size / 1e9:.2f} GB", file=file)
+    later, first = predicted.rate, predicted.first_rate
+    print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
+    for line in explain(plan):
+        print(line, file=file)
+    saved = predicted.stored_bytes / predicted.source_bytes
+    print(
+        f"on disk: {predicted.stored_bytes / 1e9:.2f} GB, {saved:.2f} times the originals",
+        file=file,
+    )
+    if predicted.encode_seconds is None:
+        complain("l3: the profile does not say what converting takes")
+    elif predicted.encode_seconds:
+        print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
+
+
+def explain(plan: Plan) -> list[str]:
+    """What binds, what more would do, and what switching and mixing gain, in words."""
+    predicted = plan.predicted
+    lines = []
+    if predicted.binding:
+        names = [_WORDS[name] for name, dual in predicted.binding.items() if dual > 0.01]
+        verb = "binds" if len(names) == 1 else "bind together"
+        more = [f"{_MORE[name]} {gain:.1f} images/s" for name, gain in predicted.more.items()]
+        lines.append("; ".join([f"{' and '.join(names)} {verb}", *more]))
+    else:
+        what = "the target" if plan.target else "what the training step takes"
+        lines.append(f"{what} is reached; more of the host would add nothing")
+    return [*lines, *_gains(plan, predicted)]
+
+
+def _gains(plan: Plan, predicted: Predicted) -> list[str]:
+    single = predicted.best_single
+    rate = predicted.single_rates[single]
+    source = predicted.single_rates.get("source")
+    lines = []
+    if source is None:
+        lines.append("the originals cannot be decoded in a pipeline, or were left out")
+    elif single != "source":
+        lines.append(
+            f"switching from the originals ({source:.1f} images/s) to {single} alone "
+            f"({rate:.1f}): {rate / source:.2f} times"
+        )
+    if len(plan.formats) > 1:
+        lines.append(f"mixing beyond that: {predicted.rate / rate:.2f} times")
+    else:
+        gain = predicted.best_rate / predicted.rate - 1
+        kept = " and convert nothing" if plan.formats == ["source"] else ""
+        lines.append(
+            f"do not mix{kept}: {plan.formats[0]} alone gives {predicted.rate:.1f} images/s, and "
+            f"the best mix {max(0.0, gain):.1%} more (--min-gain {plan.min_gain:.1%})"
+        )
+    return lines

@@ -1,0 +1,52 @@
+"""What a run would do, without writing anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from l3dali.convert.images import foresee_format
+from l3dali.convert.job import read_blobs
+from l3dali.convert.pipeline import Choices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.convert.job import Job
+
+
+@dataclass
+class Preview:
+    """What would become of a shard or a file.
+
+    Attributes:
+        source_bytes: its size.
+        is_done: its result would stay as it is.
+        stored: its images by the format that they would be stored in.
+        failure: why it cannot be read.
+    """
+
+    source_bytes: int
+    is_done: bool = False
+    stored: Counter[str] = field(default_factory=Counter)
+    failure: str = ""
+
+
+def preview(jobs: Sequence[Job]) -> Iterator[Preview]:
+    """Reads the sources of jobs, and asks what their images would be stored as."""
+    for job in jobs:
+        for file in job.files:
+            found = Preview(file.size)
+            choices = Choices()
+            try:
+                for blob in read_blobs(job, file.name):
+                    chosen = foresee_format(blob, job.options)
+                    if chosen is not None:
+                        choices.add(chosen)
+                        found.stored[chosen] += 1
+            except (OSError, ValueError) as error:
+                found.failure = str(error)
+            row = job.previous.get(file.name)
+            found.is_done = row is not None and row.choices == choices.hexdigest()
+            yield found

@@ -1,0 +1,345 @@
+"""Measures what `Profile` holds: the data set's costs by format, and the host.
+
+Nothing is written; the data set is read alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali import __version__, codec
+from l3dali.batch import UsageError
+from l3dali.console import progress
+from l3dali.convert.images import Options
+from l3dali.image_headers import read_header
+from l3dali.image_io import read_picture
+from l3dali.liquid import host as machine
+from l3dali.liquid.dataset import draw, open_dataset
+from l3dali.liquid.decoding import DaliDecoders, find_decoders, measure_core_seconds
+from l3dali.liquid.fit import fit_groups
+from l3dali.liquid.groups import group_of
+from l3dali.liquid.profile import (
+    CPU,
+    DEFAULT_SAMPLES,
+    DEFAULT_SECONDS,
+    JPEG,
+    L3_FORMATS,
+    SOURCE,
+    Host,
+    Linear,
+    Profile,
+    Sample,
+    Training,
+    cost_key,
+)
+from l3dali.lossy import lossy_format
+from l3dali.transcoding import encode_jpeg, encode_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.codec import Image
+    from l3dali.liquid.dataset import Candidate
+    from l3dali.liquid.decoding import Decoders
+
+# Shares of the time. What is left is for listing and reading the sample.
+_LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
+_RUN_FILES, _RUN_BYTES = 64, 2**27  # of the runs end to end
+_SHORTEST_RUN, _LONGEST_RUN = 0.3, 3.0  # seconds
+_SHOWN_FAILURES = 10
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the caller knows of the host, and is not measured. None: measure it.
+
+    Attributes:
+        cores: that decode.
+        disk: bytes a second; infinity: unlimited.
+        network: likewise; None for data on a disk is unlimited.
+        upload: likewise.
+        train_rate: images a second of the training step.
+    """
+
+    cores: float | None = None
+    disk: float | None = None
+    network: float | None = None
+    upload: float | None = None
+    train_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what no host has."""
+        for name, value in vars(self).items():
+            if value is not None and not value > 0:  # NaN too
+                raise UsageError(f"{name} is {value}; a number above 0 is needed")
+        for name in ("cores", "train_rate"):
+            if getattr(self, name) == math.inf:
+                raise UsageError(f"{name} is infinite")
+
+
+def measure_profile(
+    sources: Sequence[str],
+    *,
+    samples: int = DEFAULT_SAMPLES,
+    seconds: float = DEFAULT_SECONDS,
+    seed: int = 0,
+    allow_lossy: bool = False,
+    labels: Sequence[str] = (),
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS,
+    given: Given | None = None,
+    training: Training | None = None,
+    quiet: bool = False,
+) -> Profile:
+    """Measures a data set on this host.
+
+    Args:
+        sources: folders, shards, braces, URLs, as `l3 convert` takes them.
+        samples: how many images to measure.
+        seconds: about how long to take; there are fewer samples then, but one of each group.
+        seed: chooses the images.
+        allow_lossy: JPEG of quality 95 is a candidate for 8-bit images that are not lossy.
+        labels: names of label maps, as in `l3 convert`.
+        max_pixels: an image of more is passed over.
+        given: what is known and not measured.
+        training: the step, from `measure_step`.
+        quiet: tell no progress.
+
+    Raises:
+        UsageError: there are no images, none can be read, or an option makes no sense.
+        OSError: the data set cannot be read.
+    """
+    if samples < 1 or not 0 < seconds < math.inf:
+        raise UsageError("samples and seconds are numbers above 0")
+    given = given or Given()
+    begin = time.monotonic()
+    rng = np.random.default_rng(seed)
+    options = Options(labels=tuple(labels), max_pixels=max_pixels)
+    found = open_dataset(sources, options, samples=samples, seconds=_LOOKING * seconds, rng=rng)
+    notes = list(found.notes)
+    decoders = find_decoders()
+
+    storage_rate = given.network if found.is_remote else given.disk
+    reading_seconds = _STORAGE * seconds if storage_rate is None else min(1.0, 0.02 * seconds)
+    reading = machine.measure_reading(found.files, reading_seconds, rng)
+    if storage_rate is None:
+        notes += reading.notes
+        storage_rate = reading.rate
+
+    drawn = draw(found.candidates, samples, rng)
+    meter = _Meter(decoders, options, allow_lossy, reading.cpu_seconds)
+    end = time.monotonic() + _DECODING * seconds
+    measured = list(progress(meter.measure(drawn, end), len(drawn), quiet=quiet))
+    if not measured:
+        first = f": {meter.failures[0]}" if meter.failures else ""
+        raise UsageError(f"none of the images can be read{first}")
+    notes += meter.notes(len(drawn) - len(measured) - len(meter.failures))
+    done = _weighted(drawn, measured, meter.failed)
+    usable = machine.usable_cores()
+    efficiency = 1.0
+    if isinstance(decoders, DaliDecoders):
+        efficiency, told = meter.efficiency(done, usable, _PIPELINES * seconds)
+        notes += told
+    else:
+        notes.append(
+            f"DALI is not installed: decoding was measured by {decoders.name}, memory that it "
+            "takes included, and no pipeline end to end"
+        )
+    notes.append("no GPU was measured: mixed and the cache of the GPU are no candidates")
+    if given.train_rate is not None:
+        training = Training(given.train_rate)
+    groups = fit_groups(done)
+    return Profile(
+        sources=list(sources),
+        labels=list(labels),
+        fingerprint=found.fingerprint,
+        images=sum(fits.images for fits in groups.values()),
+        host=Host(
+            cores=usable if given.cores is None else given.cores,
+            disk=_finite(given.disk if found.is_remote else storage_rate),
+            network=_finite(storage_rate if found.is_remote else given.network),
+            upload=_finite(given.upload),
+            efficiency=efficiency,
+        ),
+        groups=groups,
+        samples=done,
+        training=training,
+        made={
+            "version": __version__,
+            "machine": machine.processor(),
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "decoders": decoders.name,
+            "load": f"{os.getloadavg()[0]:.1f} processes on {os.cpu_count()} cores",
+            "seconds": f"{time.monotonic() - begin:.0f}",
+        },
+        notes=notes,
+    )
+
+
+def _finite(rate: float | None) -> float | None:
+    return None if rate is None or math.isinf(rate) else rate
+
+
+def _weighted(
+    drawn: Sequence[Candidate], measured: Sequence[tuple[int, Sample]], failed: set[int]
+) -> list[Sample]:
+    """The samples, which also stand for what the time did not suffice for."""
+    strata: dict[str, float] = defaultdict(float)
+    reached: dict[str, float] = defaultdict(float)
+    for i, each in enumerate(drawn):
+        strata[each.stratum] += 0 if i in failed else each.weight
+    for i, _ in measured:
+        reached[drawn[i].stratum] += drawn[i].weight
+    return [
+        replace(
+            sample,
+            weight=drawn[i].weight * strata[drawn[i].stratum] / reached[drawn[i].stratum],
+        )
+        for i, sample in measured
+    ]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """An image for the runs end to end: its files by format, its first pixel, decoding alone."""
+
+    files: dict[str, bytes]
+    head: Image
+    seconds: dict[str, float]
+
+
+class _Meter:
+    """Encodes images to each candidate and measures the decoders."""
+
+    def __init__(
+        self, decoders: Decoders, options: Options, allow_lossy: bool, read_seconds: Linear
+    ) -> None:
+        self._decoders = decoders
+        self._options = options
+        self._allow_lossy = allow_lossy
+        self._read_seconds = read_seconds
+        self._not_decoded: dict[str, int] = defaultdict(int)
+        self._kept: dict[str, list[_Kept]] = defaultdict(list)
+        self._kept_bytes = 0
+        self.failures: list[str] = []
+        self.failed: set[int] = set()
+
+    def measure(
+        self, drawn: Sequence[Candidate], end: float
+    ) -> Iterator[tuple[int, Sample] | None]:
+        """Yields the number of each image that can be read with what it costs."""
+        strata: set[str] = set()
+        for i, each in enumerate(drawn):
+            if time.monotonic() > end and each.stratum in strata:
+                continue
+            try:
+                sample = self._measure_image(each)
+            except (ValueError, OSError, MemoryError) as error:
+                self.failed.add(i)
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self.failures.append(f"{each.name}: {reason}")
+                yield None
+            else:
+                strata.add(each.stratum)
+                yield i, sample
+
+    def _measure_image(self, image: Candidate) -> Sample:
+        data = image.read()
+        labels = image.is_labels
+        picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
+        pixels = picture.pixels
+        height, width, channels = (*pixels.shape, 1)[:3]
+        files = {SOURCE: data}
+        encode_seconds: dict[str, float] = {}
+        for mode in codec.MODES:
+            if mode in L3_FORMATS:
+                start = time.thread_time()
+                files[mode] = encode_picture(picture, labels=labels, mode=mode)
+                encode_seconds[mode] = time.thread_time() - start
+        is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
+        if self._allow_lossy and is_colour and lossy_format(data) is None:
+            start = time.thread_time()
+            files[JPEG] = encode_jpeg(pixels)
+            encode_seconds[JPEG] = time.thread_time() - start
+        group = group_of(data, read_header(data), labels=labels)
+        seconds: dict[str, float] = {}  # of decoding alone, by format
+        for name, file in files.items():
+            # Operators expand palettes, and the numbers of their entries are what is wanted here.
+            taken = (
+                None
+                if name == SOURCE and picture.palette is not None
+                else self._decoders.seconds(name, file, pixels)
+            )
+            if taken is None:
+                self._not_decoded[f"{name} of {group}"] += 1
+            else:
+                seconds[name] = taken
+        sizes = {name: len(file) for name, file in files.items()}
+        if (
+            len(self._kept[group]) < _RUN_FILES
+            and self._kept_bytes + sum(sizes.values()) <= _RUN_BYTES
+        ):
+            self._kept[group].append(_Kept(files, pixels[:1, :1], seconds))
+            self._kept_bytes += sum(sizes.values())
+        return Sample(
+            name=image.name,
+            group=group,
+            source_bytes=len(data),
+            pixels=width * height,
+            raw_bytes=pixels.nbytes,
+            weight=image.weight,
+            sizes=sizes,
+            cpu_seconds={
+                cost_key(name, CPU): taken + self._read_seconds(sizes[name], 0)
+                for name, taken in seconds.items()
+            },
+            encode_seconds=encode_seconds,
+        )
+
+    def notes(self, unmeasured: int) -> list[str]:
+        """What was passed over, for people."""
+        notes = []
+        if self.failures:
+            notes.append(f"{len(self.failures)} images of the sample cannot be read")
+            notes += self.failures[:_SHOWN_FAILURES]
+        if unmeasured:
+            notes.append(f"the time did not suffice for {unmeasured} images; --seconds gives more")
+        for what, count in self._not_decoded.items():
+            notes.append(f"{what}: {count} images that {self._decoders.name} do not decode so")
+        return notes
+
+    def efficiency(
+        self, samples: Sequence[Sample], cores: float, seconds: float
+    ) -> tuple[float, list[str]]:
+        """What pipelines reach of what the costs say, and what is to be said of that.
+
+        Each format alone, images of the group that stands for most; the median counts.
+        """
+        weights: dict[str, float] = defaultdict(float)
+        for sample in samples:
+            weights[sample.group] += sample.weight * sample.pixels
+        kept = self._kept.get(max(weights, key=lambda group: weights[group]))
+        if not kept:
+            return 1.0, ["no pipeline was run end to end: the images are too large"]
+        threads = max(1, math.floor(cores))
+        shares: list[float] = []
+        formats = [key for key in kept[0].seconds if all(key in each.seconds for each in kept)]
+        length = min(max(seconds / (len(formats) or 1) / 2, _SHORTEST_RUN), _LONGEST_RUN)
+        for name in formats:
+            files = [each.files[name] for each in kept]
+            heads = [each.head for each in kept]
+            taken = measure_core_seconds(name, files, heads, threads, length)
+            if taken is not None:
+                alone = statistics.mean(each.seconds[name] for each in kept)
+                shares.append(min(1.0, alone / taken))
+        if not shares:
+            return 1.0, ["no pipeline was run end to end"]
+        return statistics.median(shares), []
