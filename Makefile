@@ -4,6 +4,7 @@
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
+#   LIQUID="--regimes png/400/2 --add"   less of `make liquid`
 #   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
 #   PACK=folder         `make gpu` puts results there as they come
 #   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
@@ -17,8 +18,8 @@ comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
 # What sanitizers have no part in: memory that is measured, Python that calls what other tests call.
-NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering lossy readme \
-  size_ledger skips soak
+NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering liquid* lossy \
+  readme size_ledger skips soak
 INTEGRATIONS := .venv-integrations
 RELEASE := build/release
 SANITIZE := build/sanitize
@@ -48,7 +49,7 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench soak wheel lint sanitize clean
+.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench liquid soak wheel lint sanitize clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -87,6 +88,10 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/convert.py --data $(DATA)
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/shrunk.py --data $(DATA))
+
+# About 25 minutes; needs root to hold the disk itself.
+liquid: build  ## mixed data sets beside single formats, with disk and cores held
+	$(PY) benchmarks/liquid.py $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 

@@ -115,7 +115,11 @@ class Reading:
 
 
 def measure_reading(
-    files: Sequence[tuple[Folder, Stored]], seconds: float, rng: np.random.Generator
+    files: Sequence[tuple[Folder, Stored]],
+    seconds: float,
+    rng: np.random.Generator,
+    *,
+    cold: bool = True,
 ) -> Reading:
     """Reads some files, which the page cache is asked to drop first; needs no rights for that.
 
@@ -123,6 +127,7 @@ def measure_reading(
         files: with their folders.
         seconds: how long at most, about.
         rng: chooses.
+        cold: drop them; else they are taken as they are.
 
     Raises:
         OSError: no file can be read.
@@ -137,7 +142,7 @@ def measure_reading(
             size += min(files[i][1].size, _READ_BYTES // READERS)
     start = time.monotonic()
     local = [(folder, file) for folder, file in chosen if isinstance(folder, LocalFolder)]
-    warm = _drop_from_cache([folder.root / file.name for folder, file in local])
+    warm = _drop_from_cache([folder.root / file.name for folder, file in local]) if cold else 0.0
     race = _Race(chosen, start + seconds)
     with ThreadPoolExecutor(READERS) as pool:
         begin = time.perf_counter()

@@ -97,6 +97,7 @@ def measure_profile(
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     given: Given | None = None,
     training: Training | None = None,
+    reading: machine.Reading | None = None,
     quiet: bool = False,
 ) -> Profile:
     """Measures a data set on this host.
@@ -111,6 +112,7 @@ def measure_profile(
         max_pixels: an image of more is passed over.
         given: what is known and not measured.
         training: the step, from `measure_step`.
+        reading: what reading costs, if it was measured already.
         quiet: tell no progress.
 
     Raises:
@@ -128,8 +130,9 @@ def measure_profile(
     decoders = find_decoders()
 
     storage_rate = given.network if found.is_remote else given.disk
-    reading_seconds = _STORAGE * seconds if storage_rate is None else min(1.0, 0.02 * seconds)
-    reading = machine.measure_reading(found.files, reading_seconds, rng)
+    if reading is None:
+        reading_seconds = _STORAGE * seconds if storage_rate is None else min(1.0, 0.02 * seconds)
+        reading = machine.measure_reading(found.files, reading_seconds, rng)
     if storage_rate is None:
         notes += reading.notes
         storage_rate = reading.rate
@@ -339,7 +342,7 @@ class _Meter:
             taken = measure_core_seconds(name, files, heads, threads, length)
             if taken is not None:
                 alone = statistics.mean(each.seconds[name] for each in kept)
-                shares.append(min(1.0, alone / taken))
+                shares.append(min(1.0, alone / taken) if taken else 1.0)
         if not shares:
             return 1.0, ["no pipeline was run end to end"]
         return statistics.median(shares), []
