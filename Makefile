@@ -4,6 +4,7 @@
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
+#   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/training.py
 #   LIQUID="--regimes png/400/2 --add"   less of `make liquid`
 #   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
 #   PACK=folder         `make gpu` puts results there as they come
@@ -49,7 +50,8 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench bench liquid soak wheel lint sanitize clean
+.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint sanitize \
+  clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -100,7 +102,8 @@ soak: build  ## HOURS of damaged files and interrupts on the CPU: does anything 
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
 gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
-  $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)"
+  $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)" \
+  --training="$(TRAINING)"
 
 gpu: build  ## on a GPU host: the CUDA tests, compute-sanitizer, benchmarks, tables
 	$(GPU)
@@ -108,8 +111,21 @@ gpu: build  ## on a GPU host: the CUDA tests, compute-sanitizer, benchmarks, tab
 gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone
 	$(GPU) --only tests
 
-gpu-bench: build  ## on a GPU host: the benchmarks alone, about 8 minutes (estimated)
+gpu-bench: build  ## on a GPU host: the benchmarks alone, about 16 minutes (estimated)
 	$(GPU) --only benchmarks
+
+VARIANTS := packed_16 packed_20 packed_28 packed_32 rans_16
+
+gpu-variants: $(VARIANTS:%=build/variants/%/l3_bench_kernels)  ## the kernels with other launch bounds, to be timed by `tools/gpu.py --only variants`
+
+build/variants/packed_%/l3_bench_kernels: $(SOURCES)
+	$(call BUILD_VARIANT,L3_WARPS_PER_SM)
+
+build/variants/rans_%/l3_bench_kernels: $(SOURCES)
+	$(call BUILD_VARIANT,L3_RANS_WARPS_PER_SM)
+
+BUILD_VARIANT = cmake -S . -B $(@D) -DL3_DALI=OFF -DL3_CUDA=ON -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
+  -DL3_CUDA_ARCHS=$(L3_CUDA_ARCHS) -D$(1)=$* && cmake --build $(@D) --target l3_bench_kernels
 
 # Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
 wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/

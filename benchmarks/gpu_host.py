@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import shutil
+import statistics
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -91,3 +93,32 @@ class GpuUse:
                 self.why_not = f"NVML: {error}"
             return []
         return [s.sampleValue.uiVal / 100 for s in samples if s.timeStamp > self._begin_us]
+
+
+class PcieInput:
+    """Watches in the background, from its making on, what the first GPU receives over PCIe."""
+
+    def __init__(self) -> None:
+        """Begins."""
+        self._bytes_per_s: list[float] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        if pynvml is None:
+            return
+        try:
+            pynvml.nvmlInit()
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+            while not self._done.wait(0.05):
+                kib = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+                self._bytes_per_s.append(1024.0 * kib)
+        except pynvml.NVMLError:  # there is no counter
+            self._bytes_per_s.clear()
+
+    def stop(self) -> float | None:
+        """Bytes a second, the mean of samples of 20 ms each; None if NVML does not tell."""
+        self._done.set()
+        self._thread.join()
+        return statistics.mean(self._bytes_per_s) if self._bytes_per_s else None

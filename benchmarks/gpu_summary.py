@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_summary.py benchmarks/results/nvidia_h200
 
-Reads what l3_bench_kernels, l3_bench_paper_layout, l3_bench_nvcomp and pipeline.py wrote
-there, and writes kernels.md and kernels.png beside, and summary.md and summary.json: each
+Reads what l3_bench_kernels, l3_bench_paper_layout, l3_bench_nvcomp, pipeline.py and training.py
+wrote there, and writes kernels.md and kernels.png beside, and summary.md and summary.json: each
 target met or not, each peer behind or not. The ceilings are the copies measured in the
 same run: a decoder that is bound by memory reads its input and writes its pixels
 once, at the rate of a device copy; one fed over PCIe gets its input at the rate of a
@@ -259,6 +259,7 @@ class Summary:
     verdicts: list[Verdict]
     pipelines: list[Row]
     mixed: list[Row]
+    gains: list[list[str]]  # of training end to end, as training.py writes them
     gaps: list[str]  # what was not measured
 
     def about(self) -> str:
@@ -273,6 +274,8 @@ class Summary:
         text += markdown_table(VERDICT_HEAD, verdict_table(self.verdicts))
         text += f"\n## {PIPELINES}\n\n"
         text += markdown_table(PIPELINE_HEAD, pipeline_table(self.pipelines))
+        if self.gains:
+            text += f"\n## {TRAINING}\n\n" + markdown_table(GAIN_HEAD, self.gains)
         if self.gaps:
             text += "\n## Not measured\n\n" + "".join(f"* {gap}\n" for gap in self.gaps)
         return text
@@ -285,6 +288,7 @@ class Summary:
             "peers": [asdict(verdict) | {"times": verdict.times} for verdict in self.verdicts],
             "pipelines": self.pipelines,
             "mixed": self.mixed,
+            "gains": self.gains,
             "not_measured": self.gaps,
         }
 
@@ -292,6 +296,7 @@ class Summary:
         """Prints it in short: of the peers those that L3 is not ahead of."""
         behind = [verdict for verdict in self.verdicts if verdict.outcome != "ahead"]
         print_table(PIPELINES, PIPELINE_HEAD, pipeline_table(self.pipelines))
+        print_table(TRAINING, GAIN_HEAD, self.gains)
         print_table(f"Targets: {self.about()}", TARGET_HEAD, target_table(self.targets))
         line = verdict_line(self.verdicts) + (" Not of:" if behind else "")
         print_table(line, VERDICT_HEAD, verdict_table(behind))
@@ -299,6 +304,8 @@ class Summary:
             print(f"not measured: {gap}")
 
 
+TRAINING = "Training end to end: images/s beside a peer's, where that feeds the paper's share"
+GAIN_HEAD = ["model, peer", "% of ceiling", "paper", "at cores", "L3 rans", "L3 packed"]
 PIPELINES = "Files to batches in GPU memory, through DALI"
 
 
@@ -315,7 +322,9 @@ def find_gaps(measured: dict[str, dict[str, Any]]) -> list[str]:
 
 def summarise(folder: Path) -> Summary | None:
     """Writes pages and plot, and prints the short tables; None if nothing was measured."""
-    measured = {name: read(folder, name) for name in (*DEVICE_RESIDENT, "pipeline_mixed")}
+    measured = {
+        name: read(folder, name) for name in (*DEVICE_RESIDENT, "pipeline_mixed", "training")
+    }
     if not any(content["rows"] for content in measured.values()):
         return None
     host = json.loads((folder / "host.json").read_text())
@@ -336,6 +345,7 @@ def summarise(folder: Path) -> Summary | None:
         verdicts=verdicts,
         pipelines=pipelines,
         mixed=kernels.get("mixed", []),
+        gains=measured["training"].get("gains", []),
         gaps=find_gaps(measured),
     )
     (folder / "summary.md").write_text(summary.page())

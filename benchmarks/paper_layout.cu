@@ -125,7 +125,7 @@ void Run(const BenchOptions& options) {
         8.0 * static_cast<double>(files.back().file_bytes()) / info.width_px / info.height_px);
   }
   if (options.host_only) return;
-  BenchReport report(options.json, RequireGpu());
+  BenchReport report(options.json, RequireGpu(options.cache));
   PrintHeading(report.gpu());
   GpuTimer timer;
   for (size_t i = 0; i < images.size(); ++i) {

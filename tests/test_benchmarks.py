@@ -119,6 +119,7 @@ def test_program_says_that_there_is_no_gpu(name: str, write: Callable[[str, Any]
         (["--batch", "1,", "a.l3"], "'' is no positive number"),
         (["--repeat", "-3", "a.l3"], "'-3' is no positive number"),
         (["--json"], "--json needs a value"),
+        (["--cache", "l2", "a.l3"], "unknown cache l2"),
         (["--fast", "a.l3"], "unknown option --fast"),
         (["missing.l3"], "cannot read missing.l3"),
         ([str(ROOT / "README.md")], "kBadMagic"),
@@ -178,6 +179,7 @@ def test_summary_of_a_gpu(
         "kernels": kernels,
         "paper_layout": {"rows": [_row("paper's layout, a batch", pixel_gb_s=80.0)]},
         "pipeline_mixed": {"left_out": ["HTJ2K (no), on x"], "rows": [PIPELINE_ROW, crops]},
+        "training": {"rows": [], "gains": [["resnet50, PNG -6", "58", "1.71", "5.0", "1.7", "-"]]},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
 
@@ -198,9 +200,10 @@ def test_summary_of_a_gpu(
     assert "| - | < 150 us | - | not measured |" in summary
     assert "| >= 80 % of upload | 40 | NOT MET |" in summary
     assert "ahead of 1 of 1 rows" in summary
+    assert "| resnet50, PNG -6 | 58 | 1.71 | 5.0 | 1.7 | - |" in summary
     assert summary.endswith(
         "## Not measured\n\n* kernels: photo, batch 256: out of memory\n* nvcomp\n"
-        "* pipeline_mixed: HTJ2K (no), on x\n"
+        "* pipeline_mixed: HTJ2K (no), on x\n* training\n"
     )
     data = json.loads((tmp_path / "summary.json").read_text())
     assert data["host"] == host
@@ -717,12 +720,13 @@ def test_python_steps_name_their_modules(
     monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
     steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
     missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
-    assert set(missing) == {"pytest", "demo", "pipeline"}
+    assert set(missing) == {"pytest", "demo", "pipeline", "training"}
     for module in ("imagecodecs", "rich"):
         assert all(module in text for text in missing.values())
     assert "hypothesis, pytest" in missing["pytest"]
-    assert steps[-1].missing_extras() == "Python lacks pynvml"
-    assert steps[-1].command[-3:] == ["--minutes=6", "--rounds", "1"]
+    pipeline = next(step for step in steps if step.name == "pipeline")
+    assert pipeline.missing_extras() == "Python lacks pynvml"
+    assert pipeline.command[-3:] == ["--minutes=6", "--rounds", "1"]
 
 
 def test_absent_module_has_its_line(gpu_tool: Any) -> None:
@@ -806,8 +810,25 @@ def test_some_steps(gpu_tool: Any) -> None:
     assert gpu_tool._choose(steps, ["kernels", "memcheck"]) == steps[1:]
     assert gpu_tool._choose(steps, ["tests"]) == steps[:2]
     assert gpu_tool._choose(steps, ["summary"]) == []
+    variant = gpu_tool.Step("packed_16", "variants", [])
+    assert gpu_tool._choose([*steps, variant], None) == steps
+    assert gpu_tool._choose([*steps, variant], ["variants"]) == [variant]
     with pytest.raises(SystemExit, match="no step nvcomp; there are benchmarks, compare, kernels"):
         gpu_tool._choose(steps, ["nvcomp"])
+
+
+def test_variants_that_were_built_are_steps(
+    gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_tool, "_VARIANTS", tmp_path)
+    monkeypatch.setattr(gpu_tool, "_BUILD", tmp_path / "release")
+    program = tmp_path / "packed_28/l3_bench_kernels"
+    program.parent.mkdir()
+    program.touch()
+    steps = gpu_tool._choose(gpu_tool._steps(tmp_path, tmp_path, []), ["variants"])
+    assert [s.name for s in steps] == ["cache_shared", "cache_equal", "cache_l1", "packed_28"]
+    assert steps[-1].command[0] == program
+    assert steps[-1].command[2] == tmp_path / "variant_packed_28.json"
 
 
 def test_steps_one_by_one_keep_results(gpu_tool: Any, tmp_path: Path) -> None:
@@ -834,6 +855,81 @@ def test_what_there_is_so_far_is_packed(gpu_tool: Any, tmp_path: Path) -> None:
         log = tar.extractfile("log.txt")
         assert log is not None
         assert log.read() == b"a step\n"
+
+
+def _training_row(name: str, cores: int, rate: float, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": "resnet50", "input": name, "cores": cores, "batch": 256}
+    row |= {"images_per_s": rate, "cpu_s_per_1000": 1.0, "step_ms": 10.0}
+    return row | {"pcie_mb_per_image": None, "encoded_bytes": 1e6} | changes
+
+
+@pytest.mark.dali
+def test_gain_is_read_where_the_peer_stood(benchmarks: Callable[[str], ModuleType]) -> None:
+    training = benchmarks("training")
+    # PNG feeds 58 % of the ceiling on 6 cores, between 4 and 8; L3 rans 87 % there.
+    share = 1 / 1.71
+    png = [("PNG -6", 4, 1000 * (share - 0.1)), ("PNG -6", 8, 1000 * (share + 0.1))]
+    numbers = [*png, ("L3 rans", 4, 800.0), ("L3 rans", 8, 940.0), ("JPEG 95", 4, 990.0)]
+    rows = [training.Row(**_training_row(*number)) for number in numbers]
+    ceiling = training.Row(**_training_row("resident batch", 4, 1000.0, step_ms=8.0))
+    assert training.gain_rows([ceiling, *rows]) == [
+        ["resnet50, PNG -6", "58", "1.71", "6.0", f"{0.87 / share:.2f}", "-"],
+        ["resnet50, JPEG 95", "56", "1.77", "99 to 99 % measured", "-", "-"],
+    ]
+    assert training.cores_table([ceiling, *rows])[1:] == [
+        ["resnet50, L3 rans", "more than 8"],
+        ["resnet50, JPEG 95", "4"],
+    ]
+    first = training.row_table([ceiling, *rows])[1]
+    assert first[:5] == ["resnet50, PNG -6", "4", "485", "48", "1.250"]
+
+
+@pytest.mark.dali
+def test_training_images_are_distinct(benchmarks: Callable[[str], ModuleType]) -> None:
+    training = benchmarks("training")
+    photographs = list(np.random.default_rng(1).integers(0, 256, (2, 60, 90, 3), dtype=np.uint8))
+    for size in ((50, 38), (100, 50)):
+        made = training.distinct_images(photographs, training.Images(*size, 200))
+        images = [make() for make in made]
+        assert {image.shape for image in images} == {(size[1], size[0], 3)}
+        assert len({image.tobytes() for image in images}) == 200
+
+
+@pytest.mark.dali
+@pytest.mark.torch
+@pytest.mark.slow
+def test_training_runs_its_first_steps_and_goes_on(
+    benchmarks: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    training = benchmarks("training")
+    tiny = f"--data {tmp_path} --device cpu --tiny --files {tmp_path}/files --out {tmp_path}"
+    tiny += " --warm 0 --seconds 0 --paced 0 --cores 1"
+    arguments = [*tiny.split(), "--models", "lraspp_mobilenet_v3_large", "--inputs"]
+    training.main([*arguments, "L3 rans"])
+    assert "1 cores, L3 rans: " in capsys.readouterr().out
+    training.main([*arguments, "L3 rans", "WebP lossless"])
+    out = capsys.readouterr().out
+    assert "WebP lossless: " in out
+    assert "L3 rans: " not in out  # is known
+    content = json.loads((tmp_path / "training.json").read_text())
+    inputs = [row["input"] for row in content["rows"]]
+    assert inputs == ["resident batch", "L3 rans", "WebP lossless"]
+    assert all(row["images_per_s"] > 0 for row in content["rows"])
+    assert content["left_out"] == []
+    page = (tmp_path / "training.md").read_text()
+    assert "cut from a noisy gradient" in page
+    assert (tmp_path / "training.png").stat().st_size > 0
+
+    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    training.main([*tiny.split(), "--models", "SegFormer-B0"])
+    assert (
+        "Not measured: SegFormer-B0 (Python lacks transformers)"
+        in (tmp_path / "training.md").read_text()
+    )
 
 
 SASS = """

@@ -35,6 +35,7 @@ from report import made
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
 _BUILD = Path("build/release")
+_VARIANTS = Path("build/variants")  # of `make gpu-variants`
 _RESULTS = Path("benchmarks/results")
 _GATHERED = Path("build/gpu_results")
 _LOG = "log.txt"
@@ -87,7 +88,9 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[Step]:
+def _steps(
+    data: Path, results: Path, pipeline_options: Sequence[str], training_options: Sequence[str] = ()
+) -> list[Step]:
     # Without Python, so that compute-sanitizer sees our kernels and little else.
     compare: list[str | Path] = [
         _BUILD / "l3_compare_on_gpu",
@@ -108,8 +111,21 @@ def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[S
         program, json_file = _BUILD / f"l3_bench_{name}", results / f"{name}.json"
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
+    def variant(name: str, program: Path, *options: str) -> Step:
+        json_file = results / f"variant_{name}.json"
+        command: list[str | Path] = [program, "--json", json_file, "--batch", "32"]
+        return Step(name, "variants", [*command, *options, *images])
+
     pipeline = ["benchmarks/pipeline.py", "--device=mixed", f"--data={data}", f"--out={results}"]
     pipeline += ["--minutes=6", *pipeline_options]
+    training = ["benchmarks/training.py", f"--data={data}", f"--out={results}"]
+    training += [f"--files={_BUILD / 'training'}", "--minutes=8", *training_options]
+    variants = [
+        variant(f"cache_{cache}", _BUILD / "l3_bench_kernels", "--cache", cache)
+        for cache in ("shared", "equal", "l1")
+    ]
+    for program in sorted(_VARIANTS.glob("*/l3_bench_kernels")):
+        variants.append(variant(program.parent.name, program))
     steps = [
         Step("compare", "tests", compare),
         Step("pytest", "tests", pytest, testing, extras=["xdist"]),
@@ -122,8 +138,17 @@ def _steps(data: Path, results: Path, pipeline_options: Sequence[str]) -> list[S
         timing("paper_layout", packed),
         timing("nvcomp", packed, "--batch", "32", lack="nvcomp: not installed"),
         Step("pipeline", "benchmarks", [sys.executable, *pipeline], drawing, extras=["pynvml"]),
+        Step(
+            "training",
+            "benchmarks",
+            [sys.executable, *training],
+            (*drawing, "torch"),
+            extras=["torchvision", "transformers", "pynvml"],
+        ),
+        *variants,
     ]
     limits = {"compare": 120, "kernels": 180, "paper_layout": 120, "nvcomp": 180}
+    limits |= {step.name: 90 for step in variants}
     return [replace(step, limit_s=limits.get(step.name, step.limit_s)) for step in steps]
 
 
@@ -244,24 +269,30 @@ def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def _choose(steps: Sequence[Step], only: Sequence[str] | None) -> list[Step]:
-    """Those of these names and groups; all if there are none."""
+    """Those of these names and groups; if there are none all but the variants of kernels."""
     names = {step.name for step in steps} | {step.group for step in steps} | {"summary"}
     if unknown := [name for name in only or () if name not in names]:
         raise SystemExit(f"no step {', '.join(unknown)}; there are {', '.join(sorted(names))}")
-    return [step for step in steps if only is None or {step.name, step.group} & set(only)]
+    if only is None:
+        return [step for step in steps if step.group != "variants"]
+    return [step for step in steps if {step.name, step.group} & set(only)]
 
 
 def main() -> int:
     """Runs the steps; returns 1 if one failed, or tests could not run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="steps; or tests, benchmarks")
+    parser.add_argument(
+        "--only", nargs="+", metavar="STEP", help="steps; or tests, benchmarks, variants"
+    )
     parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
     parser.add_argument("--pack", type=Path, help="folder for what there is so far")
     parser.add_argument("--pipeline", default="", help="more options of pipeline.py, in one string")
+    parser.add_argument("--training", default="", help="the same of training.py")
     arguments = parser.parse_args()
     gpu = describe_gpu()
     _begin_results(_GATHERED, gpu, goes_on=arguments.only is not None)
-    steps = _choose(_steps(arguments.data, _GATHERED, arguments.pipeline.split()), arguments.only)
+    options = arguments.pipeline.split(), arguments.training.split()
+    steps = _choose(_steps(arguments.data, _GATHERED, *options), arguments.only)
     if arguments.pack is None:
         return _run_all(steps, arguments, _results_folder(gpu))
     with _repeating(lambda: _pack(_GATHERED, arguments.pack), _PACK_SECONDS):
@@ -274,7 +305,7 @@ def _run_all(steps: Sequence[Step], arguments: argparse.Namespace, folder: Path)
         results.append(_run(step))
         _publish(_GATHERED, folder)
     _print_table(results)
-    measures = any(step.group == "benchmarks" for step in steps)
+    measures = any(step.group != "tests" for step in steps)
     if measures or "summary" in (arguments.only or ()):
         summary = [sys.executable, "benchmarks/gpu_summary.py", str(_GATHERED)]
         results.append(_run(Step("summary", "benchmarks", summary)))

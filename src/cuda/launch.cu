@@ -12,15 +12,20 @@ namespace l3 {
 namespace {
 
 // Warps that an SM shall hold at once: as many as need no register spilled,
-// or as many blocks as it takes. Rans tiles need more registers.
-#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
+// or as many blocks as it takes. Rans tiles need more registers. A build that compares bounds
+// names its own.
+#ifdef L3_WARPS_PER_SM
+constexpr int kWarpsPerSm = L3_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
 constexpr int kWarpsPerSm = 16;
 #elif __CUDA_ARCH__ < 900
 constexpr int kWarpsPerSm = 20;
 #else
 constexpr int kWarpsPerSm = 22;
 #endif
-#if __CUDA_ARCH__ == 900
+#ifdef L3_RANS_WARPS_PER_SM
+constexpr int kRansWarpsPerSm = L3_RANS_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 900
 constexpr int kRansWarpsPerSm = 20;
 #elif __CUDA_ARCH__ >= 1200
 constexpr int kRansWarpsPerSm = 12;
