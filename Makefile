@@ -90,6 +90,7 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/convert.py --data $(DATA)
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/shrunk.py --data $(DATA))
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/nvimgcodec.py --data $(DATA))
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: build  ## mixed data sets beside single formats, with disk and cores held

@@ -1007,6 +1007,25 @@ def test_small_copies_beside_jpegs(
         shrunk.check([str(_small_copy(tmp_path))])
 
 
+@pytest.mark.dali
+def test_nvimgcodec(
+    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    module = benchmarks("nvimgcodec")
+    (tmp_path / "photos").mkdir()
+    ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
+    png = imagecodecs.png_encode(ramp.astype(np.uint8))
+    (tmp_path / "photos" / "a.png").write_bytes(png)
+    monkeypatch.setattr(module, "SETS", ("photos",))
+    options = ["--rounds", "1", "--seconds", "0.01", "--files", "16"]
+    module.main(["--data", str(tmp_path), "--out", str(tmp_path), *options])
+    rows = json.loads((tmp_path / "nvimgcodec.json").read_text())["rows"]
+    assert [row["mode"] for row in rows] == list(l3dali.MODES)
+    assert all(set(row["images_per_s"]) == set(module.OPERATORS) for row in rows)
+    assert all(row["share"] > 0 for row in rows)
+
+
 def _small_copy(folder: Path) -> Path:
     path = folder / "small.l3"
     path.write_bytes(l3dali.encode(np.zeros((192, 256, 3), np.uint8)))

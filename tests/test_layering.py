@@ -20,9 +20,10 @@ BELOW = {
     "encoder": {"src/format", "src/core", "encoder"},
 }
 UTILITIES = {"src/cpu/parallel.h"}  # knows nothing of images; any engine may use it
-ADAPTERS = {"src/l3_op.cu", "src/op", "src/python", "encoder/module.cc"}
+ADAPTERS = {"src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python", "encoder/module.cc"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
     "dali/": {"src/l3_op.cu", "src/op"},
+    "nvimgcodec": {"src/nvimgcodec"},
     "pybind11/": {"encoder/module.cc", "src/python"},
     "cuda": {"src/cuda", "src/op"},
     "cooperative_groups": {"src/cuda"},

@@ -26,6 +26,8 @@ float RangeFactor(OutputType from, OutputType to) {
   return static_cast<float>(MaxValue(to)) / static_cast<float>(MaxValue(from));
 }
 
+bool HasAlpha(Colors colors) { return colors == Colors::kRgbAlpha || colors == Colors::kGrayAlpha; }
+
 // Sets the number of channels and where each comes from.
 void PlanSources(const ImageInfo& info, Colors colors, OutputPlan* plan) {
   plan->channels = static_cast<uint8_t>(OutputChannels(info, colors));
@@ -33,8 +35,13 @@ void PlanSources(const ImageInfo& info, Colors colors, OutputPlan* plan) {
   for (uint8_t c = 0; c < plan->channels; ++c) {
     uint8_t source = c;
     if (colors == Colors::kBgr) source = static_cast<uint8_t>(2 - c);
-    if (colors == Colors::kGray) source = kLumaChannel;
+    if (colors == Colors::kGray || colors == Colors::kGrayAlpha) source = kLumaChannel;
     plan->source[c] = has_color || colors == Colors::kStored ? source : uint8_t{0};
+  }
+  if (HasAlpha(colors)) {
+    const bool stored = info.channels % 2 == 0;
+    plan->source[plan->channels - 1] =
+        stored ? static_cast<uint8_t>(info.channels - 1) : kFillChannel;
   }
   // DALI's PNG decoder cuts what is behind the point with 8 bits, and rounds with 16.
   plan->luma_rounding = info.sample_bits == 8 ? 0 : kLumaScale / 2;
@@ -73,6 +80,8 @@ uint32_t OutputChannels(const ImageInfo& info, Colors colors) {
   switch (colors) {
     case Colors::kStored: return info.channels;
     case Colors::kGray: return 1;
+    case Colors::kGrayAlpha: return 2;
+    case Colors::kRgbAlpha: return 4;
     default: return 3;
   }
 }
@@ -88,6 +97,9 @@ void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPla
   plan->op = type == StoredType(info) ? PixelOp::kSelect : PixelOp::kScale;
   std::fill_n(plan->multiply, kMaxChannels, 1.0f);
   plan->range = RangeFactor(StoredType(info), type);
+  if (HasAlpha(colors)) {
+    plan->fill[plan->channels - 1] = static_cast<float>(MaxValue(type));  // opaque
+  }
 }
 
 bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>& std, float scale,
@@ -117,7 +129,7 @@ bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>&
 
 bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
                           const Normalization& normalization, OutputPlan* plan) {
-  if (colors == Colors::kYcbcr) return false;
+  if (colors == Colors::kYcbcr || HasAlpha(colors)) return false;
   PlanSources(info, colors, plan);
   const uint32_t channels = plan->channels;
   const uint32_t padded = normalization.pad_channels && channels == 3 ? 4 : channels;

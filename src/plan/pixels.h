@@ -11,8 +11,9 @@
 namespace l3 {
 
 // kStored keeps what the file has. The others read channels 0 to 2 of an image with three
-// or four as R, G, B, and channel 0 of one with fewer as gray. They drop alpha.
-enum class Colors { kStored, kRgb, kBgr, kGray, kYcbcr };
+// or four as R, G, B, and channel 0 of one with fewer as gray. Alpha is the last of two or four
+// channels, and opaque where the file has none; the colors that do not name it drop it.
+enum class Colors { kStored, kRgb, kBgr, kGray, kYcbcr, kRgbAlpha, kGrayAlpha };
 
 uint32_t OutputChannels(const ImageInfo& info, Colors colors);
 
@@ -36,8 +37,8 @@ bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>&
                        float shift, Normalization* normalization);
 
 // Sets what `plan` does with samples: `colors` of the stored type, normalized, in `type`.
-// False if the values of `normalization` are neither one nor one a channel, or if `colors`
-// is kYcbcr, which a plan cannot normalize.
+// False if the values of `normalization` are neither one nor one a channel, or if `colors` is
+// kYcbcr, which a plan cannot normalize, or has alpha, which nobody normalizes.
 bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
                           const Normalization& normalization, OutputPlan* plan);
 

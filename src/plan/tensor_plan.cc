@@ -46,34 +46,38 @@ bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Reg
   const int64_t width = region.x.size_px;
   const int64_t height = region.y.size_px;
   if (width > kMaxRegionPx || height > kMaxRegionPx || width * height > kMaxRegionPx) return false;
-  OutputPlan& output = plan->output;
-  const std::array<int64_t, 3> sizes = {height, width, output.channels};  // in Axis' order
-  std::array<int64_t, 3> strides = {};
-  int64_t stride = OutputBytes(output.type);
+  const std::array<int64_t, 3> sizes = {height, width, plan->output.channels};  // in Axis' order
+  Strides strides = {};
+  int64_t stride = OutputBytes(plan->output.type);
   for (size_t i = layout.size(); i-- > 0;) {
     const size_t axis = static_cast<size_t>(layout[i]);
     plan->shape[i] = sizes[axis];
     strides[axis] = stride;
     stride *= sizes[axis];
   }
+  plan->origin_bytes = PlacePixels(info, orientation, region, mirror, strides, &plan->output);
+  return true;
+}
 
+int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,
+                    bool mirror, const Strides& strides, OutputPlan* output) {
   const Size image = ShownSize(info, orientation);
   AxisPlan x = PlanAxis(region.x, image.width_px, strides[static_cast<size_t>(Axis::kWidth)]);
   AxisPlan y = PlanAxis(region.y, image.height_px, strides[static_cast<size_t>(Axis::kHeight)]);
-  plan->origin_bytes = 0;
-  if (mirror) Reverse(&x, &plan->origin_bytes);
+  int64_t origin_bytes = 0;
+  if (mirror) Reverse(&x, &origin_bytes);
   if (orientation.swap_xy) std::swap(x, y);
-  if (orientation.flip_x) Flip(&x, &plan->origin_bytes);
-  if (orientation.flip_y) Flip(&y, &plan->origin_bytes);
+  if (orientation.flip_x) Flip(&x, &origin_bytes);
+  if (orientation.flip_y) Flip(&y, &origin_bytes);
 
   // `data` is the window's first pixel.
-  plan->origin_bytes += x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
-  output.x_stride_bytes = x.stride_bytes;
-  output.y_stride_bytes = y.stride_bytes;
-  output.channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
-  output.window = {x.begin_px, y.begin_px, x.size_px, y.size_px};
-  output.border = {x.before_px, y.before_px, x.after_px, y.after_px};
-  return true;
+  origin_bytes += x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
+  output->x_stride_bytes = x.stride_bytes;
+  output->y_stride_bytes = y.stride_bytes;
+  output->channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
+  output->window = {x.begin_px, y.begin_px, x.size_px, y.size_px};
+  output->border = {x.before_px, y.before_px, x.after_px, y.after_px};
+  return origin_bytes;
 }
 
 }  // namespace l3

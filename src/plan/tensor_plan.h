@@ -28,6 +28,9 @@ struct TensorPlan {
   }
 };
 
+// Bytes from a value of a tensor to the next, along each axis, in Axis' order.
+using Strides = std::array<int64_t, 3>;
+
 // Tensors of more pixels are refused.
 constexpr int64_t kMaxRegionPx = int64_t{1} << 31;
 
@@ -36,5 +39,10 @@ constexpr int64_t kMaxRegionPx = int64_t{1} << 31;
 // image is the border. False if the region has more than kMaxRegionPx pixels.
 bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Region& region,
                 bool mirror, const Layout& layout, TensorPlan* plan);
+
+// The same for a tensor with these strides, as one whose rows have gaps between them. Returns the
+// bytes from the tensor's begin to `data`. The region has at most kMaxRegionPx pixels.
+int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,
+                    bool mirror, const Strides& strides, OutputPlan* output);
 
 }  // namespace l3

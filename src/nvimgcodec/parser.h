@@ -1,0 +1,24 @@
+// nvImageCodec's parser of L3 files. Layer: adapter.
+#pragma once
+
+#include "format/image_view.h"
+#include "nvimgcodec/encoded_file.h"
+#include "nvimgcodec/log.h"
+#include "plan/orientation.h"
+
+namespace l3 {
+
+// What a file says of its image before it is judged as a whole.
+struct PeekedImage {
+  ImageInfo info;
+  Orientation orientation;
+};
+
+// Reads header and orientation. kTruncated too if the file is too short for its image: buffers
+// are allocated for what a parser says.
+Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image);
+
+// The description of the parser. `log` must outlive it.
+nvimgcodecParserDesc_t MakeParser(Log* log);
+
+}  // namespace l3
