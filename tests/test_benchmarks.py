@@ -1032,6 +1032,29 @@ def _small_copy(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.dali
+def test_split_and_merge(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    split_merge = benchmarks("split_merge")
+    (tmp_path / "photos").mkdir()
+    ramp = np.add.outer(np.arange(240), np.arange(300))[..., None] // 3 + np.array([0, 9, 4])
+    png = imagecodecs.png_encode(ramp.astype(np.uint8))
+    (tmp_path / "photos" / "a.png").write_bytes(png)
+    options = ["--sets", "photos", "--seconds", "0.01", "--out", str(tmp_path)]
+    split_merge.main(["--data", str(tmp_path), *options])
+    rows = json.loads((tmp_path / "split_merge.json").read_text())["rows"]
+    of_each = [("all L3", "output"), ("every other a PNG", "output")]
+    of_each.append(("every other a PNG", "crop of 224x224"))
+    assert [(row["mode"], row["batch"], row["end"]) for row in rows] == [
+        (mode, *row) for mode in ("packed", "rans") for row in of_each
+    ]
+    for row in rows:
+        assert len(row["clock"]) == len(row["cpu"]) == row["rounds"] >= split_merge.LEAST_ROUNDS
+        assert row["clock_ms"] > 0
+        assert row["clock_best"] > 0
+    assert "| photos, packed | all L3 |" in (tmp_path / "split_merge.md").read_text()
+
+
 def test_converter(
     benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

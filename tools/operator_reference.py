@@ -160,14 +160,9 @@ def description(schema: Any, counterpart: Any, argument: str) -> str:
 
 
 def arguments_of(schema: Any) -> list[str]:
-    """All but those of every operator."""
-    return [a for a in public_arguments(schema) if a not in OF_EVERY_OPERATOR]
-
-
-def public_arguments(schema: Any) -> list[str]:
-    """All but those that DALI phases out, and ours that users do not give."""
+    """All but those of every operator and those that DALI phases out."""
     names = (a for a in schema.GetArgumentNames() if not schema.IsDeprecatedArg(a))
-    return [a for a in names if not a.startswith("_")]
+    return [a for a in names if a not in OF_EVERY_OPERATOR]
 
 
 def listed(arguments: list[str]) -> str:
@@ -274,9 +269,10 @@ def stub_of(name: str) -> str:
     ]
     devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
     head += ["/", "*", f"device: Literal[{devices}] | None = None", "name: str | None = None"]
+    arguments = [a for a in schema.GetArgumentNames() if not schema.IsDeprecatedArg(a)]
     keywords = {
         a: f"{a}: {python_type(schema, a)}{' = ...' * schema.IsArgumentOptional(a)}"
-        for a in public_arguments(schema)
+        for a in arguments
     }
     doc = in_a_cell(schema.Dox().split("\n\n")[0])
     kinds = {"DataNode": keywords}
