@@ -399,6 +399,16 @@ def test_reading(folder: Path) -> None:
         measure_reading(gone, 5, np.random.default_rng(1))
 
 
+def test_files_of_one_size_cost_by_the_file(tmp_path: Path) -> None:
+    """What a small file costs says nothing of the bytes of a large one."""
+    for i in range(20):
+        (tmp_path / f"{i}.png").write_bytes(bytes(100))
+    there = open_folder(str(tmp_path))
+    files = [(there, each) for each in there.list_files().files.values()]
+    cost = measure_reading(files, 5, np.random.default_rng(1)).cpu_seconds
+    assert cost(10**6, 0) == pytest.approx(cost(100, 0) + 4e-10 * (10**6 - 100))
+
+
 def test_cores() -> None:
     assert usable_cores() > 0
 

@@ -171,5 +171,5 @@ def _host_line(host: Host) -> str:
     for name in ("disk", "network", "upload"):
         rate = getattr(host, name)
         if rate is not None:
-            parts.append(f"{name} {rate / 1e6:.0f} MB/s")
+            parts.append(f"{name} {rate / 1e6:.{0 if rate >= 1e7 else 2}f} MB/s")
     return "host: " + "; ".join(parts)

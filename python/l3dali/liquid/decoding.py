@@ -188,6 +188,7 @@ def measure_core_seconds(
     import nvidia.dali as dali
     from nvidia.dali import fn
 
+    files = list(files) * math.ceil(BATCH / len(files))
     with tempfile.TemporaryDirectory(prefix="l3-profile-") as folder:
         paths = [Path(folder, f"{i:04}") for i in range(len(files))]
         for path, data in zip(paths, files, strict=True):
@@ -199,7 +200,7 @@ def measure_core_seconds(
                 with path.open("rb", buffering=0) as file:
                     file.readinto(buffer)
             read = (time.thread_time() - begin) / len(files)
-        pipe = dali.Pipeline(min(BATCH, len(files)), cores, None, prefetch_queue_depth=2)
+        pipe = dali.Pipeline(BATCH, cores, None, prefetch_queue_depth=2)
         with pipe:
             encoded, _ = fn.readers.file(files=[str(path) for path in paths])
             pipe.set_outputs(_decoded(encoded, _kind(stored_as, pixels[0])))
@@ -210,7 +211,7 @@ def measure_core_seconds(
             begin, own, busy = time.perf_counter(), time.process_time(), busy_seconds()
             while (took := time.perf_counter() - begin) < seconds or not count:
                 pipe.run()
-                count += min(BATCH, len(files))
+                count += BATCH
             own, now = time.process_time() - own, busy_seconds()
         except RuntimeError:
             return None
