@@ -19,7 +19,7 @@ from l3dali.cli.arguments import (
     rate_argument,
     size_argument,
 )
-from l3dali.console import complain, duration, print_table
+from l3dali.console import complain, duration, megabytes, print_table
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -242,20 +242,24 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
     print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
     for name, (count, size) in counts.items():
-        print(f"listing: {count} images as {name}, {size / 1e9:.2f} GB", file=file)
+        print(f"listing: {count} images as {name}, {_size(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
     print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
     for line in explain(plan):
         print(line, file=file)
     saved = predicted.stored_bytes / predicted.source_bytes
     print(
-        f"on disk: {predicted.stored_bytes / 1e9:.2f} GB, {saved:.2f} times the originals",
+        f"on disk: {_size(predicted.stored_bytes)}, {saved:.2f} times the originals",
         file=file,
     )
     if predicted.encode_seconds is None:
         complain("l3: the profile does not say what converting takes")
     elif predicted.encode_seconds:
         print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else megabytes(round(size))
 
 
 def explain(plan: Plan) -> list[str]:
