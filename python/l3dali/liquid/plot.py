@@ -68,7 +68,7 @@ def draw_plan(profile: Profile, plan: Plan, limits: Limits, path: Path) -> None:
             style = {"color": "black", "linewidth": 2.5} if label == "best mix" else {}
             top.plot(values / unit, line, label=label, zorder=len(style), **style)
         top.set(xscale="log", yscale="log")
-        # The colours of the formats above: the first colour is the mix's, which is black.
+        # As the lines above: the mix, in black, takes no colour of the cycle.
         colors = [f"C{i}" for i in range(len(shares))]
         bottom.stackplot(values / unit, *shares.values(), labels=list(shares), colors=colors)
         bottom.set(xlabel=title, ylim=(0, 1))
