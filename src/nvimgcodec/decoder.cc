@@ -92,7 +92,9 @@ nvimgcodecProcessingStatus_t DecodeImage(const Log& log, const Request& request,
     }
     const OutputPlan output = plan.At(request.image.buffer);
     FillBorder(output);
-    const DecodeResult result = CpuDecoder(view).DecodeWindow(output, 0, view.info.tile_rows());
+    const TileSpan tiles = TilesOfWindows(view.info, &output, 1);
+    const DecodeResult result =
+        CpuDecoder(view).DecodeWindows(&output, 1, tiles, 0, tiles.tile_count());
     status = result.status;
     where =
         ", tile " + std::to_string(result.tile) + " of " + std::to_string(view.info.tile_count());
