@@ -12,6 +12,7 @@ decode_crop = _fn.l3.decode_crop
 decode_crop_mirror_normalize = _fn.l3.decode_crop_mirror_normalize
 decode_random_crop = _fn.l3.decode_random_crop
 decode_slice = _fn.l3.decode_slice
+decode_windows = _fn.l3.decode_windows
 peek_shape = _fn.l3.peek_shape
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "decode_crop_mirror_normalize",
     "decode_random_crop",
     "decode_slice",
+    "decode_windows",
     "peek_shape",
 ]
