@@ -89,6 +89,7 @@ bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/python_decode.py --data $(DATA)
 	$(PY) benchmarks/convert.py --data $(DATA)
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/windows.py --data $(DATA))
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/shrunk.py --data $(DATA))
 	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/nvimgcodec.py --data $(DATA))
 

@@ -203,6 +203,68 @@ those that the formula gives, rounded and cut to the range of the type.)code",
     .AddParent("l3__DecoderAttr")
     .AddParent("CropMirrorNormalize");
 
+DALI_SCHEMA(l3__DecodeWindows)
+    .DocStr(R"code(Decodes many windows of each lossless L3 image, all of one size, in one tensor.
+
+The output of a sample has the layout FHWC, or ``F`` and ``output_layout``: windows are what DALI knows
+as the frames of a sequence, so that operators for sequences take them. Their number may differ
+from sample to sample, and may be 0.
+
+Only the tiles that a window touches are read, uploaded and decoded. On the CPU a tile is decoded once, for
+all windows that touch it. With ``device="mixed"`` it is uploaded once, and decoded for each of them.
+
+Where windows lie is told by one of these:
+
+* a second input, the anchors;
+* ``stride``: a grid from the upper left corner on;
+* ``count``: random places, anew for each batch.
+
+Windows are those of the image as it is shown, see ``adjust_orientation``. They can be normalized
+as :meth:`nvidia.dali.fn.crop_mirror_normalize` does it; ``output_type`` may be any but ``YCbCr``.
+``max_pixels`` counts those of all windows of a sample; of windows 65,536 are the most.)code")
+    .NumInput(1, 2)
+    .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
+    .InputDox(1, "anchors", "2D TensorList of int32 or int64",
+              "N x 2: y and x of the upper left pixel of each window.")
+    .NumOutput(1)
+    .AdditionalOutputsFn(StatusOutputs)
+    .OutputDType(0, TypeAskedFor)
+    .AddOptionalArg<std::vector<int>>(
+        "window",
+        R"code(Height and width of the windows, in pixels, or one number for both. With ``count`` it may be missing: the
+windows of a sample then have a random size, by ``random_area`` and ``random_aspect_ratio``.)code",
+        nullptr, true)
+    .AddOptionalArg<std::vector<int>>(
+        "stride",
+        R"code(How far the windows of a grid are apart, down and to the right, in pixels. With
+``out_of_bounds_policy="pad"`` there are as many as it takes to cover the image (if ``stride`` is not
+above ``window``), and the last ones may reach out; else there are those that fit. Rows first.)code",
+        nullptr, true)
+    .AddOptionalArg<int>("count", "How many windows at random places.", nullptr, true)
+    .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one, as of
+``fn.l3.decode``. Values are those that the formula of ``mean`` and ``std`` gives, rounded and cut to the
+range of the type.)code")
+    .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
+                    TensorLayout("HWC"))
+    .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one, of the fill
+value.)code",
+                    false)
+    .AddOptionalArg("mirror", "1 to mirror the windows of a sample left to right.", 0, true)
+    .AddOptionalArg("mean", "What is subtracted, of all channels or of each.",
+                    std::vector<float>{0.0f}, true)
+    .AddOptionalArg("std", "What is divided by, of all channels or of each.",
+                    std::vector<float>{1.0f}, true)
+    .AddOptionalArg("scale", "What the result is multiplied by.", 1.0f)
+    .AddOptionalArg("shift", "What is added at last.", 0.0f)
+    .AddOptionalArg("out_of_bounds_policy", R"code(What becomes of windows that reach out of the
+image: ``"error"``, or ``"pad"`` with ``fill_values``.)code",
+                    "error")
+    .AddOptionalArg("fill_values", R"code(What is padded with: a value for all channels, or one for
+each.)code",
+                    std::vector<float>{0.0f})
+    .AddParent("l3__DecoderAttr")
+    .AddParent("RandomCropAttr");
+
 DALI_SCHEMA(l3__PeekShape)
     .DocStr(R"code(Gives the shape, HWC, that ``fn.l3.decode`` gives an L3 image, from the header of
 the file alone.)code")
@@ -253,6 +315,8 @@ DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize, l3::DecodeCropMirrorNormal
                        CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
                        l3::DecodeCropMirrorNormalize<l3::MixedBackend>, Mixed);
+DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::CpuBackend>, CPU);
+DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
 DALI_REGISTER_OPERATOR(l3__Recognize, l3::Recognize, CPU);
 DALI_REGISTER_OPERATOR(l3__PickShare, l3::PickShare, CPU);

@@ -38,6 +38,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "decode_slice": {"rel_start": (0.2, 0.1), "rel_shape": (0.5, 0.6)},
     "decode_random_crop": {"seed": 5},
     "decode_crop_mirror_normalize": {"crop": (9, 7), "mirror": 1, "output_layout": "HWC"},
+    "decode_windows": {"window": (5, 7), "stride": (4, 2), "mirror": 1},
     "peek_shape": {},
 }
 

@@ -255,6 +255,7 @@ def test_limits_of_the_operators() -> None:
     import l3dali.plugin  # noqa: F401
 
     names = ["Decode", "DecodeCrop", "DecodeSlice", "DecodeRandomCrop", "DecodeCropMirrorNormalize"]
+    names.append("DecodeWindows")
     for name in names:
         schema = backend.GetSchema(f"l3__{name}")
         default = int(schema.GetArgumentDefaultValueString("max_pixels"))

@@ -30,6 +30,7 @@ COUNTERPARTS: dict[str, str | None] = {
     "decode_slice": "decoders__ImageSlice",
     "decode_random_crop": "decoders__ImageRandomCrop",
     "decode_crop_mirror_normalize": "CropMirrorNormalize",
+    "decode_windows": "decoders__ImageRandomCrop",
     "peek_shape": "PeekImageShape",
     "recognize": None,
     "pick_share": None,
@@ -70,6 +71,7 @@ CHOICES = {
     "out_of_bounds_policy": ("error", "pad", "trim_to_shape"),
     "rounding": ("round", "truncate"),
 }
+WINDOWS_CHOICES = {"out_of_bounds_policy": ("error", "pad")}  # of decode_windows
 COMMON = "l3__DecoderAttr"  # the schema of what our decoders share
 OF_EVERY_OPERATOR = {"bytes_per_sample_hint", "preserve"}
 
@@ -249,8 +251,9 @@ def python_type(schema: Any, argument: str) -> str:
         "strings": "Sequence[str] | str",
         "type": "DALIDataType",
     }
-    if argument in CHOICES:
-        name = f"Literal[{', '.join(map(json.dumps, CHOICES[argument]))}]"
+    choices = CHOICES | (WINDOWS_CHOICES if schema.Name() == "l3__DecodeWindows" else {})
+    if argument in choices:
+        name = f"Literal[{', '.join(map(json.dumps, choices[argument]))}]"
     elif argument in ("axes", "axis_names"):  # they differ from what the schema calls them
         name = {"axes": "Sequence[int] | int", "axis_names": "str"}[argument]
     else:

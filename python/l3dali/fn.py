@@ -12,6 +12,7 @@ decode_crop = _fn.l3.decode_crop
 decode_crop_mirror_normalize = _fn.l3.decode_crop_mirror_normalize
 decode_random_crop = _fn.l3.decode_random_crop
 decode_slice = _fn.l3.decode_slice
+decode_windows = _fn.l3.decode_windows
 peek_shape = _fn.l3.peek_shape
 pick_share = _fn.l3.pick_share
 recognize = _fn.l3.recognize
@@ -22,6 +23,7 @@ __all__ = [
     "decode_crop_mirror_normalize",
     "decode_random_crop",
     "decode_slice",
+    "decode_windows",
     "peek_shape",
     "pick_share",
     "recognize",

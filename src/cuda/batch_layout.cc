@@ -136,13 +136,13 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     place.span = TilesOfWindow(info, plan.window);
     place.border_tasks = BorderTasks(plan);
     task_counts_.push_back(place.span.tile_count() + place.border_tasks);
-    PlanRuns(i);
     if (!place.has_rans) continue;
     has_rans = true;
     const uint32_t bytes =
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
+  for (size_t i = 0; i < samples.size(); i = FileEnd(i)) PlanRuns(i, FileEnd(i));
   PlanParts(policy.part_bytes);
   rans_ = has_rans ? PlanRans(task_counts_, parts_, scratch_bytes_, has_plans_, limits)
                    : RansPlan{RansLookupKind::kNone, 1, 0};
@@ -152,14 +152,13 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   plans_offset_ = Align16(samples_offset_ + samples.size() * sizeof(DecodeSample));
   tasks_offset_ = plans_offset_ + (has_plans_ ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
   uint64_t offset = tasks_offset_ + task_count_ * sizeof(TileTask);
-  for (size_t i = 0; i < samples.size(); ++i) {
-    places_[i].table_offset = offset;
-    offset = Align16(offset + 2 * uint64_t{samples[i].view.value_count});
+  for (size_t first = 0; first < samples.size(); first = FileEnd(first)) {
+    for (size_t i = first; i < FileEnd(first); ++i) places_[i].table_offset = offset;
+    offset = Align16(offset + 2 * uint64_t{samples[first].view.value_count});
   }
-  for (size_t i = 0; i < samples.size(); ++i) {
-    if (!places_[i].has_rans) continue;
-    places_[i].rans_offset = offset;
-    offset = Align16(offset + sizeof(RansModel));
+  for (size_t first = 0; first < samples.size(); first = FileEnd(first)) {
+    for (size_t i = first; i < FileEnd(first); ++i) places_[i].rans_offset = offset;
+    if (places_[first].has_rans) offset = Align16(offset + sizeof(RansModel));
   }
   size_t begin = 0;
   for (BatchPart& part : parts_) {
@@ -172,6 +171,9 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   payloads_offset_ = offset;
   staged_bytes_ = PlaceStaged(offset);
   total_bytes_ = PlaceCopies(staged_bytes_);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].shares_file) places_[i].payloads_offset = places_[i - 1].payloads_offset;
+  }
 }
 
 // Cuts the batch where a part is large enough for a launch, and so is the rest.
@@ -232,7 +234,9 @@ void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
       continue;
     }
     uint64_t bytes = places_[first].payloads_bytes;
-    for (; next < end && CanBeDirect(next); ++next) {
+    for (; next < end; ++next) {
+      if ((*samples_)[next].shares_file) continue;
+      if (!CanBeDirect(next)) break;
       const uint64_t head_bytes = HeadBytes(view(next));
       // As numbers: the files may be parts of different arrays.
       const auto address = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
@@ -253,7 +257,7 @@ uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
   for (BatchPart& part : parts_) {
     const size_t first_piece = pieces_.size();
     for (; sample < part.sample_end; ++sample) {
-      if (places_[sample].is_direct) continue;
+      if (places_[sample].is_direct || (*samples_)[sample].shares_file) continue;
       places_[sample].payloads_offset = offset;
       PlanPieces(sample);
       offset += places_[sample].payloads_bytes;
@@ -286,27 +290,67 @@ uint64_t BatchLayout::PlaceCopies(uint64_t offset) {
   return offset;
 }
 
-// Finds the payloads that a sample needs.
-void BatchLayout::PlanRuns(size_t sample) {
-  const CudaSample& s = (*samples_)[sample];
+// The end of the samples that share the file of this one and come behind it.
+size_t BatchLayout::FileEnd(size_t sample) const {
+  do ++sample;
+  while (sample < samples_->size() && (*samples_)[sample].shares_file);
+  return sample;
+}
+
+// Finds the payloads that the samples [first, end), which share a file, need: of each row of tiles
+// those from the first that one of them touches to the last.
+void BatchLayout::PlanRuns(size_t first, size_t end) {
+  const CudaSample& s = (*samples_)[first];
   const ImageView& view = s.view;
   const bool has_all = s.cached != nullptr || s.cache_key != nullptr;
-  Place& place = places_[sample];
-  place.first_run = runs_.size();
+  TileSpan all = {0, 0, 0, 0};
+  bool has_rans = false;
+  for (size_t i = first; i < end; ++i) {
+    const TileSpan& span = places_[i].span;
+    has_rans = has_rans || places_[i].has_rans;
+    if (span.tile_count() == 0) continue;
+    if (all.tile_count() == 0) all = span;
+    all.row_begin = std::min(all.row_begin, span.row_begin);
+    all.row_end = std::max(all.row_end, span.row_end);
+  }
+  const size_t first_run = runs_.size();
   uint64_t bytes = 0;
   uint64_t last_end = 0;
-  for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row) {
-    const uint32_t first = row * view.info.tile_columns() + place.span.column_begin;
-    const uint64_t begin = view.PayloadBegin(first);
-    const uint64_t end = view.PayloadEnd(first + place.span.columns() - 1);
+  for (uint32_t row = all.row_begin; row < all.row_end; ++row) {
+    uint32_t column_begin = 0;
+    uint32_t column_end = 0;  // the row has none yet
+    for (size_t i = first; i < end; ++i) {
+      const TileSpan& span = places_[i].span;
+      if (row < span.row_begin || row >= span.row_end) continue;
+      const bool is_first = column_end == 0;
+      column_begin = is_first ? span.column_begin : std::min(column_begin, span.column_begin);
+      column_end = std::max(column_end, span.column_end);
+    }
+    if (column_end == 0) {
+      runs_.push_back({0, 0, bytes});
+      continue;
+    }
+    const uint32_t tiles = row * view.info.tile_columns();
+    const uint64_t run_begin = view.PayloadBegin(tiles + column_begin);
+    const uint64_t run_end = view.PayloadEnd(tiles + column_end - 1);
     // False only if somebody changed the index since ParseImage() judged it. Runs that do not
     // overlap never add up to more than the file has.
-    const bool sound = last_end <= begin && begin < end && end <= view.payloads_bytes;
-    if (sound) last_end = end;
-    runs_.push_back({begin, sound ? end - begin : 0, has_all ? begin : bytes});
+    const bool sound =
+        last_end <= run_begin && run_begin < run_end && run_end <= view.payloads_bytes;
+    if (sound) last_end = run_end;
+    runs_.push_back({run_begin, sound ? run_end - run_begin : 0, has_all ? run_begin : bytes});
     bytes += runs_.back().bytes;
   }
-  place.payloads_bytes = s.cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
+  for (size_t i = first; i < end; ++i) {
+    Place& place = places_[i];
+    place.has_rans = has_rans;
+    const bool is_empty = place.span.tile_count() == 0;
+    place.first_run = first_run + (is_empty ? 0 : place.span.row_begin - all.row_begin);
+    place.first_upload = first_run;
+    place.upload_end = runs_.size();
+    place.payloads_bytes = 0;
+  }
+  if (s.cached == nullptr) places_[first].payloads_bytes = has_all ? view.payloads_bytes : bytes;
 }
 
 void BatchLayout::PlanPieces(size_t sample) {
@@ -316,7 +360,7 @@ void BatchLayout::PlanPieces(size_t sample) {
   if ((*samples_)[sample].cache_key != nullptr) {
     return AppendPieces(sample, {0, place.payloads_bytes, 0}, first_piece);
   }
-  for (size_t i = place.first_run; i < place.first_run + place.span.rows(); ++i) {
+  for (size_t i = place.first_upload; i < place.upload_end; ++i) {
     AppendPieces(sample, runs_[i], first_piece);
   }
 }
@@ -347,20 +391,22 @@ uint64_t BatchLayout::BytesOfPieces(size_t pieces) const {
 }
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
-  if (piece < samples_->size()) return WriteSample(piece, staging, device);
+  if (piece < samples_->size()) return WriteFile(piece, staging, device);
   const Piece& p = pieces_[piece - samples_->size()];
   std::memcpy(staging + p.offset, (*samples_)[p.sample].view.payloads + p.begin, p.bytes);
   std::memset(staging + p.offset + p.bytes, 0, p.padding_bytes);
 }
 
-void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const {
-  const ImageView& view = (*samples_)[sample].view;
-  const Place& place = places_[sample];
+// What is staged besides payloads of a file's samples, with the first of them.
+void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) const {
+  if ((*samples_)[first].shares_file) return;
+  const ImageView& view = (*samples_)[first].view;
+  const Place& place = places_[first];
   bool is_sound = true;
   if (view.value_count != 0) {
     is_sound = ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
-  if (sample == 0 && !copies_.empty()) {
+  if (first == 0 && !copies_.empty()) {
     std::memset(staging + zeros_offset_, 0, kPayloadPaddingBytes);
   }
   if (place.has_rans) {
@@ -368,8 +414,10 @@ void BatchLayout::WriteSample(size_t sample, uint8_t* staging, uint8_t* device) 
     is_sound = GetRansModel(view, &model) && is_sound;
     std::memcpy(staging + place.rans_offset, &model, sizeof(model));
   }
-  WriteDescriptor(sample, staging, device);
-  WriteTasks(sample, is_sound, staging);
+  for (size_t i = first; i < FileEnd(first); ++i) {
+    WriteDescriptor(i, staging, device);
+    WriteTasks(i, is_sound, staging);
+  }
 }
 
 void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {

@@ -35,6 +35,9 @@ struct CudaSample {
   const std::string* cache_key = nullptr;
   // The file is in pinned memory, and stays there until the batch is done.
   bool is_pinned = false;
+  // The file of the sample before, as another window of it: payloads and tables go up once, with
+  // the first of such samples. That one has what is said of the file above, and all have `cached`.
+  bool shares_file = false;
 };
 
 // How a batch goes up: as a whole and staged, unless told otherwise.
@@ -150,6 +153,8 @@ class BatchLayout {
     uint64_t payloads_bytes;  // to upload
     bool is_direct;            // they are not staged
     size_t first_run;  // a run for each row of the span
+    size_t first_upload;  // the runs of all samples that share the file
+    size_t upload_end;
   };
   // The payloads of a row of tiles, in the file and behind payloads_offset.
   struct Run {
@@ -166,7 +171,8 @@ class BatchLayout {
     uint64_t padding_bytes;  // zeros behind, at the end of a part
   };
 
-  void PlanRuns(size_t sample);
+  size_t FileEnd(size_t sample) const;
+  void PlanRuns(size_t first, size_t end);
   void PlanParts(uint64_t part_bytes);
   void PlanOrder();
   bool CanBeDirect(size_t sample) const;
@@ -176,7 +182,7 @@ class BatchLayout {
   void PlanPieces(size_t sample);
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
-  void WriteSample(size_t sample, uint8_t* staging, uint8_t* device) const;
+  void WriteFile(size_t first, uint8_t* staging, uint8_t* device) const;
   void WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 

@@ -1,6 +1,8 @@
 // An image of a batch on its way through an engine. Layer: adapter.
 #pragma once
 
+#include <cstddef>
+
 #include "core/output.h"
 #include "core/tile.h"
 #include "format/image_view.h"
@@ -13,7 +15,8 @@ struct DecodeJob {
   int sample;  // of the batch
   const ImageView* view;
   const CachedImage* cached;  // where the view comes from; null: from the batch
-  OutputPlan plan;
+  const OutputPlan* plans;    // of each of its windows
+  size_t plan_count;
   DecodeResult result;  // set by the engine
 };
 

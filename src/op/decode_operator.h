@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -108,6 +109,14 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool, std::string*) {
     return WholeImage(image);
   }
+  // The windows of a sample, all of one size, which is returned.
+  virtual Size GetRegions(const dali::Workspace& ws, int sample, const Size& image, bool failed,
+                          std::vector<Region>* regions, std::string* misfit) {
+    Region region = GetRegion(ws, sample, image, failed, misfit);
+    if (outside_ == Outside::kTrim) region = Trim(region, image);
+    regions->push_back(region);
+    return {region.x.size_px, region.y.size_px};
+  }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
   // May change the channels of a sample that does not fit to what would.
   virtual void PlanSamplePixels(const dali::Workspace&, int, bool, ImageInfo* info,
@@ -123,11 +132,13 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const int count = input.num_samples();
     outputs.resize(1);
     outputs[0].type = DaliType(type_);
-    outputs[0].shape = dali::TensorListShape<>(count, 3);
+    outputs[0].shape = dali::TensorListShape<>(count, has_windows_ ? 4 : 3);
     for (int i = 0; i < count; ++i) {
       PlanSample(ws, i);
-      const auto& shape = samples_[i].plan.shape;
-      outputs[0].shape.set_tensor_shape(i, dali::TensorShape<3>(shape[0], shape[1], shape[2]));
+      const auto& shape = samples_[i].shape;
+      dali::TensorShape<> tensor{shape[0], shape[1], shape[2]};
+      if (has_windows_) tensor = dali::shape_cat(samples_[i].plans.size(), tensor);
+      outputs[0].shape.set_tensor_shape(i, tensor);
     }
     if (return_status_) {
       outputs.push_back({dali::TensorListShape<>(count, 0), DALI_INT32});
@@ -138,13 +149,24 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void RunImpl(dali::Workspace& ws) override {
     const Input& input = ws.Input<dali::CPUBackend>(0);
     auto& output = ws.Output<typename Backend::OutputBackend>(0);
-    output.SetLayout(output_layout_);
+    // DALI knows windows as the frames of a sequence.
+    output.SetLayout(has_windows_ ? "F" + output_layout_ : output_layout_);
     jobs_.clear();
+    plans_.clear();
     for (int i = 0; i < input.num_samples(); ++i) {
-      if (samples_[i].status != Status::kOk) continue;
       const Sample& sample = samples_[i];
-      jobs_.push_back(
-          {i, &sample.view, sample.cached, sample.plan.At(output.raw_mutable_tensor(i)), {}});
+      if (sample.status != Status::kOk) continue;
+      auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
+      for (const TensorPlan& plan : sample.plans) {
+        plans_.push_back(plan.At(window));
+        window += dali::volume(plan.shape) * OutputBytes(type_);
+      }
+      jobs_.push_back({i, &sample.view, sample.cached, nullptr, sample.plans.size(), {}});
+    }
+    const OutputPlan* plans = plans_.data();
+    for (DecodeJob& job : jobs_) {
+      job.plans = plans;
+      plans += job.plan_count;
     }
     backend_.Decode(ws, &jobs_);
 
@@ -176,6 +198,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   Outside outside_ = Outside::kError;
   Layout layout_ = kHwc;
   dali::TensorLayout output_layout_ = "HWC";
+  bool has_windows_ = false;  // an axis of windows comes first
 
  private:
   struct Sample {
@@ -184,7 +207,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const CachedImage* cached;
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
-    TensorPlan plan;
+    std::vector<TensorPlan> plans;  // of each window
+    std::array<int64_t, 3> shape;   // of a window
   };
 
   // Validates every sample of the batch. Views point into `input`.
@@ -274,32 +298,50 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const Size image = ShownSize(sample.info, sample.orientation);
     const bool failed = sample.status != Status::kOk;
     std::string misfit;
-    Region region = GetRegion(ws, i, image, failed, &misfit);
-    if (outside_ == Outside::kTrim) region = Trim(region, image);
-    if (misfit.empty()) misfit = WhatIsWrong(input, i, region, image);
-    sample.plan.output = OutputPlan{};
-    PlanSamplePixels(ws, i, failed, &sample.info, &sample.plan.output, &misfit);
+    regions_.clear();
+    Size window = GetRegions(ws, i, image, failed, &regions_, &misfit);
+    for (const Region& region : regions_) {
+      if (misfit.empty()) misfit = WhatIsWrong(input, i, region, image);
+    }
+    TensorPlan plan = {};
+    PlanSamplePixels(ws, i, failed, &sample.info, &plan.output, &misfit);
     if (!failed && !misfit.empty()) {
       failures_.Report(misfit);
       sample.status = Status::kInvalidArgument;
     }
     if (sample.status != Status::kOk) {
-      region.x.size_px = std::max<int64_t>(1, region.x.size_px);
-      region.y.size_px = std::max<int64_t>(1, region.y.size_px);
+      window = {std::max<int64_t>(1, window.width_px), std::max<int64_t>(1, window.height_px)};
     }
-    if (region.x.size_px > max_pixels_ / region.y.size_px) {
+    const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(regions_.size()));
+    if (window.width_px > max_pixels_ / window.height_px / count) {
       if (sample.status == Status::kOk) {
+        const std::string windows =
+            has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
         failures_.Report(dali::make_string("The output of ", NameSample(input, i), " would have ",
-                                           region.y.size_px, " x ", region.x.size_px,
+                                           windows, window.height_px, " x ", window.width_px,
                                            " pixels (height x width), more than `max_pixels`, ",
                                            max_pixels_, "."));
         sample.status = Status::kOutputTooSmall;
       }
-      region = {{0, 1}, {0, 1}};
+      window = {1, 1};
+      regions_.resize(1);
     }
-    DALI_ENFORCE(PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_,
-                            &sample.plan),
-                 dali::make_string("The output of ", NameSample(input, i), " cannot be planned."));
+    // Zeros have the shape that the windows would have.
+    const Region zeros = {{0, window.width_px}, {0, window.height_px}};
+    if (sample.status != Status::kOk) std::fill(regions_.begin(), regions_.end(), zeros);
+    const auto plan_region = [&](const Region& region) {
+      const bool planned =
+          PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_, &plan);
+      DALI_ENFORCE(planned, dali::make_string("The output of ", NameSample(input, i),
+                                              " cannot be planned."));
+    };
+    plan_region(zeros);
+    sample.shape = plan.shape;
+    sample.plans.clear();
+    for (const Region& region : regions_) {
+      plan_region(region);
+      sample.plans.push_back(plan);
+    }
   }
 
   // What keeps a region from being decoded; empty if nothing does.
@@ -320,8 +362,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   bool adjust_orientation_, return_status_, has_type_;
   int64_t max_pixels_;
   std::vector<Sample> samples_;
+  std::vector<Region> regions_;  // of a sample
   // Kept from batch to batch for their memory.
   std::vector<DecodeJob> jobs_;
+  std::vector<OutputPlan> plans_;
   std::vector<int32_t> statuses_;
 };
 

@@ -2,6 +2,7 @@
 // its samples. Layer: adapter.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -71,12 +72,12 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
   }
 };
 
+// What is mirrored and normalized as it is decoded.
 template <typename Backend>
-class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
+class NormalizingOperator : public DecodeOperator<Backend> {
  public:
-  explicit DecodeCropMirrorNormalize(const dali::OpSpec& spec)
+  explicit NormalizingOperator(const dali::OpSpec& spec)
       : DecodeOperator<Backend>(spec),
-        crop_(this->spec_),
         mean_("mean", spec),
         std_("std", spec),
         scale_(spec.GetArgument<float>("scale")),
@@ -94,10 +95,6 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     const int samples = ws.GetInputBatchSize(0);
     mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
     std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
-  }
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
-                   std::string*) override {
-    return crop_.GetRegion(ws, sample, image, failed);
   }
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
@@ -165,11 +162,64 @@ class DecodeCropMirrorNormalize : public DecodeOperator<Backend> {
     this->output_layout_ = layout;
   }
 
-  CropArguments crop_;
   dali::ArgValue<float, 1> mean_, std_;
   float scale_, shift_;
   bool pad_output_;
   std::vector<float> fill_values_;  // none where no pixel is padded
+};
+
+template <typename Backend>
+class DecodeCropMirrorNormalize : public NormalizingOperator<Backend> {
+ public:
+  explicit DecodeCropMirrorNormalize(const dali::OpSpec& spec)
+      : NormalizingOperator<Backend>(spec), crop_(this->spec_) {}
+
+ protected:
+  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
+                   std::string*) override {
+    return crop_.GetRegion(ws, sample, image, failed);
+  }
+
+ private:
+  CropArguments crop_;
+};
+
+// Many windows of an image, in one tensor.
+template <typename Backend>
+class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Backend>> {
+ public:
+  explicit DecodeWindows(const dali::OpSpec& spec)
+      : dali::OperatorWithRandomCrop<NormalizingOperator<Backend>>(spec), windows_(this->spec_) {
+    this->has_windows_ = true;
+    DALI_ENFORCE(
+        this->outside_ != Outside::kTrim,
+        "`out_of_bounds_policy` is \"error\" or \"pad\" here: windows of a sample have one "
+        "size, so that none can be trimmed.");
+  }
+
+ protected:
+  void Acquire(const dali::Workspace& ws) override {
+    NormalizingOperator<Backend>::Acquire(ws);
+    windows_.Acquire(ws);
+  }
+  Size GetRegions(const dali::Workspace&, int sample, const Size& image, bool failed,
+                  std::vector<Region>* regions, std::string* misfit) override {
+    const auto random_size = [&] {
+      const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
+          dali::TensorShape<>{image.height_px, image.width_px});
+      // DALI's arithmetic overflows where a side has some 50,000 pixels.
+      return Size{std::clamp<int64_t>(window.shape[1], 1, image.width_px),
+                  std::clamp<int64_t>(window.shape[0], 1, image.height_px)};
+    };
+    auto random = this->GetSampleRNG(sample);
+    const bool pads = this->outside_ == Outside::kPad;
+    return windows_.GetRegions(sample, image, failed, pads, random_size, &random, regions, misfit);
+  }
+
+ private:
+  using Outside = typename DecodeOperator<Backend>::Outside;
+
+  WindowArguments windows_;
 };
 
 }  // namespace l3

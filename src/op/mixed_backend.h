@@ -124,18 +124,31 @@ class MixedBackend {
     const auto& input = ws.Input<dali::CPUBackend>(0);
     samples_.clear();
     for (const DecodeJob& job : *jobs) {
-      samples_.push_back({*job.view, job.plan, job.cached});
-      samples_.back().is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
+      for (size_t i = 0; i < job.plan_count; ++i) {
+        samples_.push_back({*job.view, job.plans[i], job.cached});
+        samples_.back().shares_file = i != 0;
+      }
+      if (job.plan_count == 0) continue;
+      CudaSample& first = samples_[samples_.size() - job.plan_count];
+      first.is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
                         cache_->Wants(source, *job.view, this);
-      if (keep) samples_.back().cache_key = &source;
+      if (keep) first.cache_key = &source;
     }
     decoder_.Launch(
         samples_, ws.stream(),
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     const std::vector<DecodeResult>& results = decoder_.Wait();
-    for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
+    size_t next = 0;
+    for (DecodeJob& job : *jobs) {
+      job.result = {Status::kOk, 0};
+      for (const size_t end = next + job.plan_count; next < end; ++next) {
+        const DecodeResult& result = results[next];
+        const bool is_first = job.result.status == Status::kOk || result.tile < job.result.tile;
+        if (result.status != Status::kOk && is_first) job.result = result;
+      }
+    }
     if (skip_list_ != nullptr) ListCached(ws);
   }
 

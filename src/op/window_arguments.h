@@ -2,8 +2,11 @@
 // is plan/region.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -259,6 +262,166 @@ class SliceArguments {
   bool named_, normalized_anchor_, normalized_shape_;
   std::vector<std::vector<Axis>> sample_axes_;
   std::vector<std::vector<SliceBound>> anchors_, shapes_;
+};
+
+// The arguments of many windows an image: anchors as a second input, a grid, or random places.
+// `spec` must outlive it.
+class WindowArguments {
+ public:
+  explicit WindowArguments(const dali::OpSpec& spec)
+      : spec_(spec), window_("window", spec), stride_("stride", spec) {
+    has_count_ = spec.ArgumentDefined("count");
+    const int ways = (spec.NumRegularInput() == 2) + stride_.HasExplicitValue() + has_count_;
+    DALI_ENFORCE(ways == 1, dali::make_string(
+                                "Where windows lie is told once: by a second input, the anchors, "
+                                "or by `stride` or by `count`; here by ",
+                                ways, " of them."));
+    const bool has_area =
+        spec.ArgumentDefined("random_area") || spec.ArgumentDefined("random_aspect_ratio");
+    DALI_ENFORCE(has_count_ || !has_area,
+                 "`random_area` and `random_aspect_ratio` go together with `count`.");
+    DALI_ENFORCE(!window_.HasExplicitValue() || !has_area,
+                 "`window` excludes `random_area` and `random_aspect_ratio`.");
+    DALI_ENFORCE(window_.HasExplicitValue() || has_count_,
+                 "`window`, the height and width of the windows, is missing.");
+  }
+
+  // Reads the arguments of a batch. They must outlive the calls of GetRegions.
+  void Acquire(const dali::Workspace& ws) {
+    const int samples = ws.GetInputBatchSize(0);
+    const auto acquire = [&](dali::ArgValue<int, 1>& argument) {
+      if (argument.HasExplicitValue())
+        argument.Acquire(spec_, ws, samples, dali::TensorShape<1>{2});
+    };
+    acquire(window_);
+    acquire(stride_);
+    ws_ = &ws;
+    if (spec_.NumRegularInput() != 2) return;
+    const auto& anchors = ws.Input<dali::CPUBackend>(1);
+    DALI_ENFORCE(anchors.type() == DALI_INT32 || anchors.type() == DALI_INT64,
+                 dali::make_string("The anchors are int32 or int64, got ", anchors.type(), "."));
+    for (int i = 0; i < samples; ++i) {
+      const auto& shape = anchors.tensor_shape_span(i);
+      DALI_ENFORCE(shape.size() == 2 && shape[1] == 2,
+                   dali::make_string("The anchors of a sample are an array of N x 2, y and x of "
+                                     "each window, got ",
+                                     anchors.tensor_shape(i), " for sample ", i, "."));
+    }
+  }
+
+  // The windows of a sample of `image`'s size, and their own. `random_size` draws one of a random
+  // size.
+  template <typename RandomSize, typename Random>
+  Size GetRegions(int sample, const Size& image, bool failed, bool pads,
+                  const RandomSize& random_size, Random* random, std::vector<Region>* regions,
+                  std::string* misfit) const {
+    Size window;
+    if (window_.HasExplicitValue()) {
+      window = {window_[sample].data[1], window_[sample].data[0]};
+      DALI_ENFORCE(window.width_px > 0 && window.height_px > 0,
+                   dali::make_string("`window` of sample ", sample, " is ", window.height_px, " x ",
+                                     window.width_px, " pixels (height x width): it is empty."));
+    } else {
+      window = random_size();
+    }
+    if (stride_.HasExplicitValue()) {
+      AppendGrid(sample, image, window, pads, regions, misfit);
+    } else if (has_count_) {
+      AppendRandom(sample, image, window, pads, random, regions);
+    } else if (ws_->Input<dali::CPUBackend>(1).type() == DALI_INT32) {
+      AppendAnchors<int32_t>(sample, window, regions, misfit);
+    } else {
+      AppendAnchors<int64_t>(sample, window, regions, misfit);
+    }
+    if (failed) misfit->clear();
+    return window;
+  }
+
+ private:
+  // Each takes its plan: more are hardly meant, and would not fit in memory.
+  static constexpr int64_t kMaxWindows = 1 << 16;
+  // Places beyond are no pixels of anything; sums of them fit in 64 bits.
+  static constexpr int64_t kMaxPlace = int64_t{1} << 48;
+
+  static std::string TooMany(int sample, int64_t rows, int64_t columns) {
+    return dali::make_string("Sample ", sample, " would have ", rows, " x ", columns,
+                             " windows; more than ", kMaxWindows, " are not supported.");
+  }
+
+  template <typename T>
+  void AppendAnchors(int sample, const Size& window, std::vector<Region>* regions,
+                     std::string* misfit) const {
+    const auto& anchors = ws_->Input<dali::CPUBackend>(1);
+    const int64_t count = anchors.tensor_shape_span(sample)[0];
+    if (count > kMaxWindows) {
+      *misfit = TooMany(sample, count, 1);
+      regions->push_back({});
+      return;
+    }
+    const T* data = anchors.tensor<T>(sample);
+    const auto place = [](T value) {
+      return std::clamp<int64_t>(static_cast<int64_t>(value), -kMaxPlace, kMaxPlace);
+    };
+    for (int64_t i = 0; i < count; ++i) {
+      regions->push_back(
+          {{place(data[2 * i + 1]), window.width_px}, {place(data[2 * i]), window.height_px}});
+    }
+  }
+
+  // Windows of an axis: those that fit, or, where windows may reach out, as many as cover it.
+  static int64_t GridCount(int64_t image_px, int64_t window_px, int64_t stride_px, bool pads) {
+    const int64_t rest = std::max<int64_t>(0, image_px - window_px);
+    if (!pads) return rest / stride_px + 1;
+    const auto steps = [stride_px](int64_t px) { return (px + stride_px - 1) / stride_px; };
+    return std::min(steps(rest) + 1, steps(image_px));  // none begins outside
+  }
+
+  void AppendGrid(int sample, const Size& image, const Size& window, bool pads,
+                  std::vector<Region>* regions, std::string* misfit) const {
+    const int64_t stride_y = stride_[sample].data[0];
+    const int64_t stride_x = stride_[sample].data[1];
+    DALI_ENFORCE(stride_y > 0 && stride_x > 0,
+                 dali::make_string("`stride` of sample ", sample, " is (", stride_y, ", ", stride_x,
+                                   "): both are 1 pixel or more."));
+    const int64_t rows = GridCount(image.height_px, window.height_px, stride_y, pads);
+    const int64_t columns = GridCount(image.width_px, window.width_px, stride_x, pads);
+    if (rows > kMaxWindows / columns) {
+      *misfit = TooMany(sample, rows, columns);
+      regions->push_back({});
+      return;
+    }
+    for (int64_t y = 0; y < rows; ++y) {
+      for (int64_t x = 0; x < columns; ++x) {
+        regions->push_back({{x * stride_x, window.width_px}, {y * stride_y, window.height_px}});
+      }
+    }
+  }
+
+  template <typename Random>
+  void AppendRandom(int sample, const Size& image, const Size& window, bool pads, Random* random,
+                    std::vector<Region>* regions) const {
+    const int count = spec_.GetArgument<int>("count", ws_, sample);
+    DALI_ENFORCE(count >= 0 && count <= kMaxWindows,
+                 dali::make_string("`count` of sample ", sample, " is ", count, ", and not 0 to ",
+                                   kMaxWindows, "."));
+    // Windows larger than the image reach out on both sides, or are found outside of it.
+    const auto place = [&](int64_t image_px, int64_t window_px) {
+      const int64_t room = image_px - window_px;
+      if (room < 0 && !pads) return int64_t{0};
+      return std::uniform_int_distribution<int64_t>(std::min<int64_t>(0, room),
+                                                    std::max<int64_t>(0, room))(*random);
+    };
+    for (int i = 0; i < count; ++i) {
+      const int64_t y = place(image.height_px, window.height_px);
+      const int64_t x = place(image.width_px, window.width_px);
+      regions->push_back({{x, window.width_px}, {y, window.height_px}});
+    }
+  }
+
+  const dali::OpSpec& spec_;
+  dali::ArgValue<int, 1> window_, stride_;
+  bool has_count_;
+  const dali::Workspace* ws_ = nullptr;  // of the batch
 };
 
 }  // namespace l3

@@ -321,6 +321,118 @@ void BatchesInFlight() {
   }
 }
 
+// Windows of a file among other files, borders and empty ones too: they get its pixels, its
+// payloads go up once, and so do those between them in a row of tiles.
+void WindowsOfOneFile() {
+  std::mt19937 random(5);
+  const auto up_to_2 = [&random] { return static_cast<uint32_t>(random() % 3); };
+  for (const EncodeMode mode : {EncodeMode::kPacked, EncodeMode::kRans}) {
+    for (uint32_t round = 0; round < 24; ++round) {
+      Pictures batch;
+      batch.push_back(MakePicture({300, 200, 3, 8, mode, 4}, round));
+      batch.push_back(MakePicture({130, 90, 1, 16, EncodeMode::kPacked, 6}, round + 1));
+      PinnedFiles pinned(batch);
+      EmulatedGpu gpu;
+      const auto device = gpu.MakeDevice(Pace::kEager);
+      const auto stream = gpu.MakeStream(Pace::kLazy);
+      const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+      std::vector<CudaSample> samples;
+      std::vector<std::shared_ptr<void>> memory;
+      std::vector<Bytes> expected;
+      for (size_t i = 0; i < batch.size(); ++i) {
+        const ImageView& view = batch[i]->view;
+        const ImageInfo& info = view.info;
+        const uint32_t windows = 1 + random() % 5;
+        for (uint32_t k = 0; k < windows; ++k) {
+          OutputPlan plan = WholeImagePlan(info, nullptr);
+          const bool is_whole = random() % 4 == 0;
+          if (!is_whole) {
+            plan.window.x_px = random() % info.width_px;
+            plan.window.y_px = random() % info.height_px;
+            plan.window.width_px =
+                random() % 8 == 0 ? 0 : random() % (info.width_px - plan.window.x_px) + 1;
+            plan.window.height_px = random() % (info.height_px - plan.window.y_px) + 1;
+            plan.border = {up_to_2(), up_to_2(), up_to_2(), up_to_2()};
+          }
+          const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
+          const uint32_t height =
+              plan.border.top_px + plan.window.height_px + plan.border.bottom_px;
+          plan.y_stride_bytes = int64_t{width} * info.pixel_bytes();
+          const int64_t origin =
+              plan.border.top_px * plan.y_stride_bytes + plan.border.left_px * plan.x_stride_bytes;
+          Bytes& right = expected.emplace_back(size_t{width} * height * info.pixel_bytes());
+          plan.data = right.data() + origin;
+          FillBorder(plan);
+          const TileSpan span = TilesOfWindow(info, plan.window);
+          CpuDecoder(view).DecodeWindows(&plan, 1, span, 0, span.tile_count());
+          memory.push_back(device->AllocateDevice(std::max<size_t>(1, right.size())));
+          plan.data = static_cast<uint8_t*>(memory.back().get()) + origin;
+          samples.push_back({view, plan});
+          samples.back().shares_file = k != 0;
+          if (k == 0 && round % 3 == 1) {
+            samples.back().is_pinned = true;
+            samples.back().view = pinned.view(i);
+          } else if (k == 0 && round % 3 == 2) {
+            samples.back().cache_key = &batch[i]->name;
+          }
+        }
+      }
+      const UploadPolicy policy = round % 2 == 0 ? kOnePart : UploadPolicy{1000, 1};
+      BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache, policy);
+      for (int pass = 0; pass < 2; ++pass) {
+        decoder.Launch(samples, stream.get(), kOnTwoThreads);
+        CHECK(AllOk(decoder.Wait()));
+        for (size_t i = 0; i < samples.size(); ++i) {
+          Bytes got(expected[i].size());
+          const auto event = device->MakeEvent();
+          device->Copy(got.data(), memory[i].get(), got.size(), stream.get());
+          event->Record(stream.get());
+          event->Synchronize();
+          CHECK(got == expected[i]);
+        }
+        // Nothing goes up twice: what is beside payloads has a bound.
+        uint64_t payloads = 0;
+        for (const auto& picture : batch) payloads += picture->view.payloads_bytes;
+        CHECK(decoder.uploaded_bytes() < payloads + (64 << 10));
+        // From the cache, if they got there.
+        for (size_t i = 0, file = 0; i < samples.size(); ++i) {
+          if (i != 0 && !samples[i].shares_file) ++file;
+          const Picture& picture = *batch[file];
+          const CachedImage* cached = cache->FindUnread(picture.name);
+          CHECK((cached != nullptr) == (round % 3 == 2));
+          if (cached == nullptr) continue;
+          samples[i].cached = cached;
+          samples[i].view = cached->view;
+          samples[i].cache_key = nullptr;
+        }
+      }
+    }
+  }
+}
+
+// Damage in a tile is that of the windows that touch it.
+void DamageAmongWindowsOfOneFile() {
+  const auto picture = MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 1);
+  DamageLastTile(picture.get());
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto device = gpu.MakeDevice(Pace::kEager);
+  const auto memory = device->AllocateDevice(3 * 300 * 200);
+  std::vector<CudaSample> samples;
+  for (const Window& window : {Window{0, 0, 9, 9}, Window{290, 190, 10, 10}, Window{9, 9, 1, 1}}) {
+    OutputPlan plan = WholeImagePlan(picture->view.info, static_cast<uint8_t*>(memory.get()));
+    plan.window = window;
+    samples.push_back({picture->view, plan});
+    samples.back().shares_file = samples.size() > 1;
+  }
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
+  decoder.Launch(samples, stream.get());
+  const std::vector<DecodeResult>& results = decoder.Wait();
+  CHECK(results[0].status == Status::kOk && results[2].status == Status::kOk);
+  CHECK(results[1].status == Status::kChecksumMismatch);
+  CHECK(results[1].tile == picture->view.info.tile_count() - 1);
+}
+
 void ResultsInOrder() {
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
@@ -1335,6 +1447,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"cache_serves_unread_files", CacheServesUnreadFiles},
     {"cache_stays_in_its_memory", CacheStaysInItsMemory},
     {"costly_tiles_first", CostlyTilesFirst},
+    {"damage_among_windows_of_one_file", DamageAmongWindowsOfOneFile},
     {"damage_stays_in_its_sample", DamageStaysInItsSample},
     {"decoders_on_threads", DecodersOnThreads},
     {"destruction_waits_for_its_own_work", DestructionWaitsForItsOwnWork},
@@ -1357,6 +1470,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"tables_of_rans_tiles", TablesOfRansTiles},
     {"uploads_in_chunks", UploadsInChunks},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
+    {"windows_of_one_file", WindowsOfOneFile},
     {"windows_of_pinned_files", WindowsOfPinnedFiles},
 };
 
