@@ -106,9 +106,8 @@ gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone
 gpu-bench: build  ## on a GPU host: the benchmarks alone, about 8 minutes (estimated)
 	$(GPU) --only benchmarks
 
-# Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
-wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
-	L3_CUDA_ARCHS=all $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
+wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
+	L3_CUDA_ARCHS=all $(PY) tools/wheels.py
 
 lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(PY) -m ruff check .

@@ -183,6 +183,23 @@ def test_wheel_is_for_every_gpu() -> None:
     assert "L3_CUDA_ARCHS=all" in (_ROOT / "Makefile").read_text()
 
 
+def test_wheels_hold_what_the_project_names(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(_ROOT / "tools"))
+    wheels = importlib.import_module("wheels")
+    project = backend._pyproject()
+    oldest = project["tool"]["l3dali"]["min-dali"]
+    (pinned,) = project["project"]["optional-dependencies"]["dali"]
+    assert wheels.DALIS[0].startswith(oldest)
+    assert pinned.endswith(f"=={wheels.DALIS[-1]}")
+    assert (
+        f"DALI {', '.join(wheels.DALIS[:-1])} and {wheels.DALIS[-1]}"
+        in (_ROOT / "README.md").read_text()
+    )
+    assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0].removeprefix('python')}"
+
+
 @pytest.mark.dali
 @pytest.mark.parametrize(
     ("built_for", "installed", "remedy"),
