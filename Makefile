@@ -129,9 +129,8 @@ build/variants/rans_%/l3_bench_kernels: $(SOURCES)
 BUILD_VARIANT = cmake -S . -B $(@D) -DL3_DALI=OFF -DL3_CUDA=ON -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
   -DL3_CUDA_ARCHS=$(L3_CUDA_ARCHS) -D$(1)=$* && cmake --build $(@D) --target l3_bench_kernels
 
-# Tagged linux_x86_64, not manylinux: auditwheel would pull in libdali, which must stay DALI's own.
-wheel: $(VENV)/tools  ## a wheel for every supported GPU, in dist/
-	L3_CUDA_ARCHS=all $(PY) -m pip wheel --no-build-isolation --no-deps -w dist .
+wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
+	L3_CUDA_ARCHS=all $(PY) tools/wheels.py
 
 lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(PY) -m ruff check .

