@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the sets")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--files", type=int, default=64)
     parser.add_argument("--out", type=Path, default=RESULTS)
