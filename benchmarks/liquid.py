@@ -51,7 +51,9 @@ from rich.progress import track
 import l3dali
 import l3dali.pipeline
 from l3dali.convert.storage import open_folder
+from l3dali.image_headers import read_header
 from l3dali.liquid.fit import fit_groups
+from l3dali.liquid.groups import group_of
 from l3dali.liquid.host import Reading, measure_reading
 from l3dali.liquid.measure import measure_profile
 from l3dali.liquid.model import Limits
@@ -165,7 +167,7 @@ def make_set(name: str, data: Path | None, count: int, folder: Path) -> list[Pic
         made.append(
             Picture(
                 f"{i:04}.{name}",
-                f"{name} {1 if image.ndim == 2 else image.shape[2]} {image.dtype.name}",
+                group_of(encoded, read_header(encoded)),
                 image.shape[0] * image.shape[1],
                 paths,
                 {key: len(file) for key, file in files.items()},
