@@ -24,6 +24,7 @@ NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geom
 INTEGRATIONS := .venv-integrations
 RELEASE := build/release
 SANITIZE := build/sanitize
+AARCH64 := build/aarch64
 
 # BUILD_TOOLS begin with pip, so that they are never an empty list.
 ifdef L3_WHEELS
@@ -50,11 +51,11 @@ CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint sanitize \
-  clean
+.PHONY: help build demo test test-aarch64 test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
+  sanitize clean
 
 help:
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 18
 
 build: $(VENV)/installed  ## build and install the package into .venv
 
@@ -81,6 +82,21 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
 	  $(NOT_SANITIZED:%=--ignore-glob='tests/test_%.py')
+
+# Every engine that 64-bit ARM has, and the scalar core as its compiler makes it. Needs
+# g++-aarch64-linux-gnu and qemu-user-static. Emulated lanes are the same code on each processor.
+ON_AARCH64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu $(AARCH64)/l3_replay --emulated-share 100
+
+test-aarch64:  ## build for 64-bit ARM, and run files, mutants and images on its engines under qemu
+	cmake -S . -B $(AARCH64) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
+	  -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON
+	cmake --build $(AARCH64) --target l3_replay --parallel
+	$(ON_AARCH64) tests/golden tests/invalid tests/fuzz/found
+	$(ON_AARCH64) --mutate 300 tests/golden tests/invalid tests/fuzz/found
+	$(ON_AARCH64) --change 30 tests/golden
+	$(ON_AARCH64) --encode 20
+	$(ON_AARCH64) --build 50
+	$(ON_AARCH64) --corpus tests/fuzz/corpus
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) benchmarks/size.py --data $(DATA)

@@ -22,7 +22,7 @@ FINE_ON_A_GPU_HOST = re.compile(
     r"could not import '(?!nvidia)"
     r"|(PyTorch|the package tfrecord) is not installed"
     r"|l3_bench_nvcomp is not built"
-    r"|this machine or build has no engine avx"
+    r"|this machine or build has no engine (avx|neon)"
     r"|shared/data"
     r"|there is a GPU"
 )

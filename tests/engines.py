@@ -27,7 +27,7 @@ from output_plans import TYPES, Plan
 from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parent.parent
-ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda")
+ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 MODES = ("packed", "rans", "stored")
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 

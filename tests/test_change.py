@@ -31,7 +31,7 @@ def golden(name: str) -> bytes:
 
 def steps_of(engine: str) -> list[int]:
     """When a file can change. A batch of one image has some tasks, a cache one more."""
-    return [0] if engine in ("scalar", "avx2", "avx512") else list(range(5))
+    return [0] if engine in ("scalar", "avx2", "avx512", "neon") else list(range(5))
 
 
 def with_bytes(data: bytes, offset: int, patch: bytes) -> bytes:

@@ -30,6 +30,7 @@ PLANS = {
     "scalar": 1500,
     "avx2": 3000,
     "avx512": 3000,
+    "neon": 3000,
     "emulated_cuda": 600,
     "emulated_small_cuda": 600,
 }

@@ -6,6 +6,7 @@
 
 #include "cpu/parallel.h"
 #include "cpu/store_x86.h"
+#include "cpu/tile_neon.h"
 #include "cpu/tile_x86.h"
 
 #if defined(__x86_64__)
@@ -45,6 +46,9 @@ decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
   if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTilesAvx512;
   if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTilesAvx2;
+#endif
+#if defined(__aarch64__)
+  if (any || engine == CpuEngine::kNeon) return DecodeTilesNeon;
 #endif
   return any || engine == CpuEngine::kScalar ? DecodeTilesByCore : nullptr;
 }

@@ -4,58 +4,11 @@
 
 #if defined(__x86_64__)
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-
-#include "core/rans.h"
+#include "cpu/rans_lockstep.h"
 #include "cpu/x86_lanes.h"
 
 namespace l3 {
 namespace {
-
-// The words of a payload. From any place in it a step's words can be read, those behind
-// the payload as 0.
-class WordReader {
- public:
-  static constexpr uint32_t kStepBytes = 2 * kRansLanes;
-
-  WordReader() = default;
-  WordReader(const uint8_t* payload, uint32_t size, uint32_t offset)
-      : tail_begin_(size - std::min(size, kStepBytes)), size_(size), pos_(offset) {
-    payload_ = payload;
-    std::memcpy(tail_, payload + tail_begin_, size - tail_begin_);
-  }
-
-  const uint8_t* Next() const {
-    return pos_ <= tail_begin_ ? payload_ + pos_ : tail_ + (pos_ - tail_begin_);
-  }
-  // Returns false if there were fewer words.
-  bool Advance(uint32_t words) {
-    pos_ += 2 * words;
-    return pos_ <= size_;
-  }
-  uint32_t pos() const { return pos_; }
-
- private:
-  const uint8_t* payload_ = nullptr;
-  uint32_t tail_begin_ = 0;
-  uint32_t size_ = 0;
-  uint32_t pos_ = 0;
-  uint8_t tail_[3 * kStepBytes] = {};
-};
-
-// What one step does in which lanes.
-struct StepLanes {
-  uint32_t active;
-  uint32_t first;  // in the first column
-  uint32_t last;   // in the last column
-};
-
-// Taps that are multiplied together. In the first of a pair's lanes lies a value, in
-// the second, but for other channels, the value above it.
-constexpr uint8_t kTapPairs[kMaxRansTaps / 2][2] = {{0, 6}, {1, 4},   {3, 2},   {5, 7},
-                                                    {8, 9}, {11, 10}, {12, 13}, {15, 14}};
 
 #define L3_RANS_AVX2 __attribute__((target("avx2,popcnt")))
 #define L3_RANS_AVX512 \
@@ -183,24 +136,6 @@ L3_OP Wide LookUp(const uint32_t* table, Vector index) {
   }
   return found;
 }
-
-// For each set of 8 lanes, where the bytes of each lane's word lie among those in turn.
-struct SpreadTable {
-  uint8_t at[256][16];
-};
-constexpr SpreadTable MakeSpreadTable() {
-  SpreadTable table{};
-  for (uint32_t lanes = 0; lanes < 256; ++lanes) {
-    uint8_t place = 0;
-    for (uint32_t lane = 0; lane < 8; ++lane) {
-      const bool here = (lanes >> lane & 1) != 0;
-      table.at[lanes][2 * lane] = here ? place++ : 0x80;
-      table.at[lanes][2 * lane + 1] = here ? place++ : 0x80;
-    }
-  }
-  return table;
-}
-constexpr SpreadTable kSpreadTable = MakeSpreadTable();
 
 L3_OP __m128i SpreadTo8(uint32_t lanes, uint32_t group, const uint8_t* words) {
   const uint32_t before = lanes & ((1u << (8 * group)) - 1);

@@ -383,15 +383,9 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
   return CheckBodyEnd(tile, pos);
 }
 
-// The two codings that have more to them than AVX2.
-struct Variant {
-  UnpackRow<uint8_t>* unpack_bytes;
-  decltype(&DecodeRansTilesAvx2) decode_rans;
-};
-
-L3_AVX2 Status DecodeOther(Variant variant, const ImageInfo& info, const SampleMap& map,
-                           const TileRect& rect, const TilePayload& tile,
-                           const ImageOutput& output) {
+template <UnpackRow<uint8_t>* kUnpackBytes>
+L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                           const TilePayload& tile, const ImageOutput& output) {
   const bool bytes = info.sample_bits == 8;
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstant(info, map, rect, tile, output);
@@ -399,40 +393,9 @@ L3_AVX2 Status DecodeOther(Variant variant, const ImageInfo& info, const SampleM
       return bytes ? DecodeStored<ByteLanes>(info, map, rect, tile, output)
                    : DecodeStored<WordLanes>(info, map, rect, tile, output);
     default:
-      return bytes ? DecodePacked<ByteLanes>(info, map, rect, tile, variant.unpack_bytes, output)
+      return bytes ? DecodePacked<ByteLanes>(info, map, rect, tile, kUnpackBytes, output)
                    : DecodePacked<WordLanes>(info, map, rect, tile, UnpackWordsAvx2, output);
   }
-}
-
-L3_AVX2 void DecodeTilesWith(Variant variant, const ImageInfo& info, const SampleMap& map,
-                             const RansTables* rans, TileJob* jobs, uint32_t count) {
-  RansTileJob rans_jobs[kMaxTileJobs];
-  TileJob* rans_of[kMaxTileJobs];
-  uint32_t rans_count = 0;
-  for (TileJob* job = jobs; job < jobs + count; ++job) {
-    if (job->status != Status::kOk) continue;
-    if (PayloadCheck(job->payload, job->size) != LoadU32(job->payload)) {
-      job->status = Status::kChecksumMismatch;
-      continue;
-    }
-    TilePayload tile;
-    job->status = ParseTilePayload(info, job->payload, job->size, &tile);
-    if (job->status != Status::kOk) continue;
-    const TileRect rect = GetTileRect(info, job->tile);
-    if (tile.coding != TileCoding::kRans) {
-      job->status = DecodeOther(variant, info, map, rect, tile, job->output);
-      continue;
-    }
-    if (rans == nullptr) {
-      job->status = Status::kCorruptTile;
-      continue;
-    }
-    rans_jobs[rans_count] = {rect, tile, job->output, Status::kOk};
-    rans_of[rans_count++] = job;
-  }
-  if (rans_count == 0) return;
-  variant.decode_rans({info, map, *rans}, rans_jobs, rans_count);
-  for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
 }
 
 }  // namespace
@@ -440,13 +403,16 @@ L3_AVX2 void DecodeTilesWith(Variant variant, const ImageInfo& info, const Sampl
 
 void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
-  x86::DecodeTilesWith({x86::UnpackBytesAvx2, DecodeRansTilesAvx2}, info, map, rans, jobs, count);
+  constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx2>,
+                                  DecodeRansTilesAvx2};
+  DecodeTilesWith(kEngine, info, map, rans, jobs, count);
 }
 
 void DecodeTilesAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                        TileJob* jobs, uint32_t count) {
-  x86::DecodeTilesWith({x86::UnpackBytesAvx512, DecodeRansTilesAvx512}, info, map, rans, jobs,
-                       count);
+  constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx512>,
+                                  DecodeRansTilesAvx512};
+  DecodeTilesWith(kEngine, info, map, rans, jobs, count);
 }
 
 }  // namespace l3

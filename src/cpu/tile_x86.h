@@ -3,22 +3,9 @@
 
 #include <cstdint>
 
-#include "core/color.h"
-#include "core/tile.h"
-#include "format/image_view.h"
+#include "cpu/tile_job.h"
 
 namespace l3 {
-
-// A tile to decode, and what became of it.
-struct TileJob {
-  uint32_t tile;
-  const uint8_t* payload;
-  uint32_t size;
-  ImageOutput output;  // the tile's own
-  Status status;
-};
-
-constexpr uint32_t kMaxTileJobs = 2;
 
 // Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile would give it, but for those
 // whose status is not kOk, which are left alone. They read nothing outside the payloads and

@@ -28,8 +28,8 @@ struct Limits {
 };
 inline Limits limits;
 
-constexpr const char* kEngineNames[kL3TestEngineCount] = {"scalar", "avx2", "emulated_cuda",
-                                                          "avx512", "emulated_small_cuda"};
+constexpr const char* kEngineNames[kL3TestEngineCount] = {
+    "scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon"};
 constexpr uint32_t kOk = 0;
 constexpr uint32_t kNoTile = 0xFFFFFFFFu;
 

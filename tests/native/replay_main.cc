@@ -9,6 +9,9 @@
 //   l3_replay --build N [--seed S]           build N files by the letter of the format, decode them
 //   l3_replay --corpus PATH                  run PATH/<fuzz target>/* as that target would
 //
+// With --emulated-share N, emulated lanes decode one input in N. A file whose name begins with that
+// of a Status, as those of tests/invalid do, must be refused with it.
+//
 // Case k of a run with seed S is case 0 of a run with seed S + k.
 #include <algorithm>
 #include <cstdio>
@@ -106,6 +109,12 @@ int Replay(const std::vector<std::string>& paths) {
     std::string error = CheckDecode(data.data(), data.size(), &decoded);
     for (uint64_t seed = 0; error.empty() && seed < kPlansPerFile; ++seed) {
       error = CheckPlan(data.data(), data.size(), seed);
+    }
+    const std::string name = path.filename().string();
+    const size_t status_end = name.find("__");
+    if (error.empty() && name[0] == 'k' && status_end != std::string::npos &&
+        name.substr(0, status_end) != l3_test_status_name(decoded.status)) {
+      error = l3_test_status_name(decoded.status);
     }
     tally.Add(path.string(), error);
     ++tally.statuses[decoded.status];
@@ -235,6 +244,8 @@ int Run(const std::vector<std::string>& args) {
       corpora = args.at(++i);
     } else if (args[i] == "--seed") {
       seed = number();
+    } else if (args[i] == "--emulated-share") {
+      l3::fuzz::limits.emulated_share = static_cast<uint32_t>(number());
     } else {
       paths.push_back(args[i]);
     }

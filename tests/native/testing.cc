@@ -57,6 +57,7 @@ l3::CpuEngine CpuEngineOf(uint32_t engine) {
   switch (engine) {
     case kL3TestAvx2: return l3::CpuEngine::kAvx2;
     case kL3TestAvx512: return l3::CpuEngine::kAvx512;
+    case kL3TestNeon: return l3::CpuEngine::kNeon;
     default: return l3::CpuEngine::kScalar;
   }
 }
@@ -244,6 +245,7 @@ int l3_test_engine_available(uint32_t engine) {
     case kL3TestEmulatedCuda:
     case kL3TestEmulatedSmallCuda: return true;
     case kL3TestAvx512: return l3::IsAvailable(l3::CpuEngine::kAvx512);
+    case kL3TestNeon: return l3::IsAvailable(l3::CpuEngine::kNeon);
     default: return false;
   }
 }

@@ -20,9 +20,10 @@ enum L3TestEngine {
   kL3TestEmulatedCuda = 2,
   kL3TestAvx512 = 3,
   kL3TestEmulatedSmallCuda = 4,  // a GPU with less shared memory
-  kL3TestEngineCount = 5,
+  kL3TestNeon = 5,
+  kL3TestEngineCount = 6,
   // For l3_test_decode_changing alone: emulated CUDA with a cache, to it and from it.
-  kL3TestEncodedCache = 5,
+  kL3TestEncodedCache = 6,
 };
 
 struct L3TestInfo {

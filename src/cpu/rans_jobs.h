@@ -1,0 +1,29 @@
+// What engines that decode rans tiles 32 lanes at a time take. Layer: cpu.
+#pragma once
+
+#include <cstdint>
+
+#include "core/color.h"
+#include "core/tile.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// What the rans tiles of an image share.
+struct RansImage {
+  const ImageInfo& info;
+  const SampleMap& map;
+  const RansTables& tables;
+};
+
+constexpr uint32_t kMaxRansJobs = 2;
+
+// A tile to decode, and what became of it.
+struct RansTileJob {
+  TileRect rect;
+  TilePayload tile;
+  ImageOutput output;  // the tile's own
+  Status status;
+};
+
+}  // namespace l3

@@ -1,0 +1,67 @@
+// What engines that decode tiles by twos take, and how they share tiles out to the codings.
+// Layer: cpu.
+#pragma once
+
+#include <cstdint>
+
+#include "core/color.h"
+#include "core/tile.h"
+#include "cpu/rans_jobs.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// A tile to decode, and what became of it.
+struct TileJob {
+  uint32_t tile;
+  const uint8_t* payload;
+  uint32_t size;
+  ImageOutput output;  // the tile's own
+  Status status;
+};
+
+constexpr uint32_t kMaxTileJobs = 2;
+
+// The parts of an engine: they give what PayloadCheck, DecodeTile and DecodeRansTile of the core
+// would. The second gets tiles of other codings than rans.
+struct TileEngine {
+  uint32_t (*payload_check)(const uint8_t* payload, uint32_t size);
+  Status (*decode_other)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                         const TilePayload& tile, const ImageOutput& output);
+  void (*decode_rans)(const RansImage& image, RansTileJob* jobs, uint32_t count);
+};
+
+// Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile would give it, but for those
+// whose status is not kOk, which are left alone.
+inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, const SampleMap& map,
+                            const RansTables* rans, TileJob* jobs, uint32_t count) {
+  RansTileJob rans_jobs[kMaxTileJobs];
+  TileJob* rans_of[kMaxTileJobs];
+  uint32_t rans_count = 0;
+  for (TileJob* job = jobs; job < jobs + count; ++job) {
+    if (job->status != Status::kOk) continue;
+    if (engine.payload_check(job->payload, job->size) != LoadU32(job->payload)) {
+      job->status = Status::kChecksumMismatch;
+      continue;
+    }
+    TilePayload tile;
+    job->status = ParseTilePayload(info, job->payload, job->size, &tile);
+    if (job->status != Status::kOk) continue;
+    const TileRect rect = GetTileRect(info, job->tile);
+    if (tile.coding != TileCoding::kRans) {
+      job->status = engine.decode_other(info, map, rect, tile, job->output);
+      continue;
+    }
+    if (rans == nullptr) {
+      job->status = Status::kCorruptTile;
+      continue;
+    }
+    rans_jobs[rans_count] = {rect, tile, job->output, Status::kOk};
+    rans_of[rans_count++] = job;
+  }
+  if (rans_count == 0) return;
+  engine.decode_rans({info, map, *rans}, rans_jobs, rans_count);
+  for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
+}
+
+}  // namespace l3
