@@ -363,3 +363,16 @@ def test_the_manifest_is_read_without_plans(tmp_path: Path) -> None:
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert {row.stored == {} for row in rows_of(dest).values()} == {True}
     assert convert(source, dest) == 0
+
+
+def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
+    """Those too that no profile has seen: as palette images, DALI would read their colours."""
+    from PIL import Image as PillowImage
+
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    mask = PillowImage.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) % 5, mode="P")
+    mask.putpalette([i * 40 for i in range(5) for _ in range(3)])
+    mask.save(source / "mask_seg.png")
+    path = save(make_plan(source, {"packed": 1.0}), tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+    assert np.array_equal(l3dali.imread(dest / "mask_seg.l3"), np.asarray(mask))

@@ -107,6 +107,12 @@ def test_defaults_are_those_of_dalis_decoder(pairs: list[Pair], device: str) -> 
     assert_same(decode_mixed(mixed(pairs), device), want)
 
 
+def test_none_is_the_default(device: str) -> None:
+    gray = make_pair(make_image(np.random.default_rng(2), (20, 20, 1)))
+    decoded = decode_mixed([gray.png, gray.l3], device, output_type=None, dtype=None)
+    assert [image.shape for image in decoded] == [(20, 20, 3)] * 2
+
+
 @pytest.mark.parametrize("arguments", [{"adjust_orientation": False}, {"use_fast_idct": True}])
 def test_arguments_reach_both_decoders(
     pairs: list[Pair], device: str, arguments: dict[str, Any]

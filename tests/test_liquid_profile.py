@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def sample(
-    pixels: int = 100, group: str = "png 3 uint8", weight: float = 1.0, **sizes: int
+    pixels: int = 100, group: str = "png rgb 8", weight: float = 1.0, **sizes: int
 ) -> Sample:
     sizes = {"source": 2 * pixels, **sizes}
     return Sample(
@@ -78,7 +78,7 @@ def profile(**changes: Any) -> Profile:
         "fingerprint": "0" * 64,
         "images": 1,
         "host": Host(cores=2.0),
-        "groups": {"png 3 uint8": Fits(1, 200, {"source": Linear(per_byte=1.0)}, {})},
+        "groups": {"png rgb 8": Fits(1, 200, {"source": Linear(per_byte=1.0)}, {})},
         "samples": [sample()],
     }
     return Profile(**{**fields, **changes})
@@ -347,15 +347,15 @@ def test_same_size_is_per_pixel() -> None:
 
 def test_few_images_borrow() -> None:
     large = [sample(pixels, rans=pixels) for pixels in range(1000, 11000, 500)]
-    few = [sample(2000, "png 4 uint8", rans=4000), sample(4000, "png 4 uint8", rans=8000)]
-    deep = [sample(2000, "png 3 uint16", rans=5000)]
+    few = [sample(2000, "png rgba 8", rans=4000), sample(4000, "png rgba 8", rans=8000)]
+    deep = [sample(2000, "png rgb 16", rans=5000)]
     fits = fit_groups([*large, *few, *deep])
     assert {name: each.borrowed for name, each in fits.items()} == {
-        "png 3 uint8": "",
-        "png 4 uint8": "png 3 uint8",
-        "png 3 uint16": "",
+        "png rgb 8": "",
+        "png rgba 8": "png rgb 8",
+        "png rgb 16": "",
     }
-    borrowed = fits["png 4 uint8"]
+    borrowed = fits["png rgba 8"]
     assert borrowed.sizes["rans"](6000, 3000) == pytest.approx(6000, rel=1e-3)  # twice as many
     assert borrowed.sizes["source"] == Linear(per_byte=1.0)
     assert borrowed.images == 2
@@ -363,9 +363,9 @@ def test_few_images_borrow() -> None:
 
 def test_sources_of_another_format_do_not_lend() -> None:
     large = [sample(pixels, rans=pixels) for pixels in range(1000, 11000, 500)]
-    one = sample(2000, "tiff 3 uint8", rans=2000, source=7777)
-    fits = fit_groups([*large, one])["tiff 3 uint8"]
-    assert fits.borrowed == "png 3 uint8"
+    one = sample(2000, "tiff 3", rans=2000, source=7777)
+    fits = fit_groups([*large, one])["tiff 3"]
+    assert fits.borrowed == "png rgb 8"
     assert fits.cpu_seconds["source@cpu"](7777, 2000) == pytest.approx(7777e-9)
 
 
@@ -464,7 +464,7 @@ def changed(*path: str | int, to: Any) -> str:
     return json.dumps(data)
 
 
-GROUP = ("groups", "png 3 uint8")
+GROUP = ("groups", "png rgb 8")
 
 
 @pytest.mark.parametrize(
@@ -526,3 +526,19 @@ def test_example_of_the_docs() -> None:
     (code,) = re.findall(r"^## Profile\n(?:(?!## ).*\n)*?```python\n([^`]*)```", text, re.MULTILINE)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("images/s\n")
+
+
+@pytest.mark.parametrize("group", ["jpeg 3", "png palette 8 labels", "tiff 6", "odd", ""])
+def test_few_images_of_any_group(group: str) -> None:
+    many = [sample(1000 + 10 * i, "png rgb 8", rans=500 + 5 * i) for i in range(12)]
+    fits = fit_groups([*many, sample(2000, group, rans=900)])
+    assert fits[group].borrowed == ("png rgb 8" if group in ("jpeg 3", "odd", "") else "")
+
+
+def test_absurd_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(tmp_path), "--seed=-1"]) == 2
+    assert "not a number from 0" in capsys.readouterr().err
+    text = profile().to_json()
+    for value in ("1e19", "1" + "0" * 400, "NaN"):
+        with pytest.raises(UsageError, match="images is"):
+            parse_profile(text.replace('"images": 1,', f'"images": {value},', 1))

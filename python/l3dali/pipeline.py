@@ -83,6 +83,7 @@ def decode(
     """
     if device not in ("cpu", "mixed"):
         raise ValueError(f'device is "cpu" or "mixed", not {device!r}')
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     _check(arguments)
     arguments = {"output_type": types.RGB, "dtype": types.UINT8, **arguments}
     for_others = {name: arguments[name] for name in arguments if name not in _CACHE}

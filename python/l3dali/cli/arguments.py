@@ -145,6 +145,13 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
+def natural_number(text: str) -> int:
+    """A number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text)
+
+
 def positive_float(text: str) -> float:
     """A number above 0, maybe with a fraction."""
     try:

@@ -141,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.liquid.profile import read_profile
 
     target = new_file(arguments.output, overwrite=arguments.overwrite)
+    if target.exists() and target.resolve() == Path(arguments.profile).resolve():
+        raise UsageError(f"{target} is the profile; name another file for the plan")
     if arguments.json and target == STDOUT:
         raise UsageError("--json and the plan cannot both go to standard output")
     plot: Path | None = arguments.plot

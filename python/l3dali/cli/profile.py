@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.batch import STDOUT
 from l3dali.cli.arguments import (
+    natural_number,
     new_file,
     output_argument,
     positive_float,
@@ -60,7 +61,7 @@ def add_command(commands: Commands) -> None:
         help="about how long to take, with fewer samples if need be; default: %(default)g",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="chooses the images; default: 0"
+        "--seed", type=natural_number, default=0, metavar="N", help="chooses the images; default: 0"
     )
     parser.add_argument(
         "--allow-lossy",

@@ -12,7 +12,7 @@ from l3dali import codec
 from l3dali.convert.storage import new_hash
 from l3dali.image_headers import L3_SIGNATURE, ImageError, read_header
 from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
-from l3dali.liquid.groups import group_of
+from l3dali.liquid.groups import PALETTE, group_of, traits_of
 from l3dali.liquid.profile import JPEG, SOURCE
 from l3dali.transcoding import encode_jpeg, encode_picture
 
@@ -208,7 +208,11 @@ def choose_format(blob: Blob, options: Options) -> str:
         return options.mode if options.to == "l3" else options.to
     header = read_header(blob.data)
     group = group_of(blob.data, header, labels=options.is_labels(blob.name))
-    return options.plan.choose(blob.place, group, len(blob.data), header.width * header.height)
+    pixels = header.width * header.height
+    chosen = options.plan.choose(blob.place, group, len(blob.data), pixels)
+    if chosen == SOURCE and traits_of(group).is_labels and PALETTE in group:
+        return options.mode  # Other decoders give the colours of a palette, not the numbers.
+    return chosen
 
 
 def foresee_format(blob: Blob, options: Options) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali.batch import UsageError
+from l3dali.liquid.groups import traits_of
 from l3dali.liquid.profile import SOURCE, Fits, Linear
 
 if TYPE_CHECKING:
@@ -143,12 +144,13 @@ def _common(of: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _most_alike(name: str, large: Mapping[str, Fits]) -> str:
     """The group whose samples are like those of the group `name`; "" if none is."""
+    own = traits_of(name)
 
     def likeness(other: str) -> int:
-        own_format, own_channels, own_type = name.split()
-        format, channels, type = other.split()
-        alike = (own_type == type) * 4 + (own_channels == channels) * 2 + (own_format == format)
-        return alike if own_type == type else 0
+        its = traits_of(other)
+        if (own.is_wide, own.is_labels) != (its.is_wide, its.is_labels):
+            return 0
+        return 4 + (own.channels == its.channels) * 2 + (own.format == its.format)
 
     best = max(sorted(large), key=likeness, default="")
     return best if best and likeness(best) else ""

@@ -34,6 +34,8 @@ MIXED = "mixed"  # uploaded encoded, decoded by the GPU
 CACHE = "cache"  # encoded in GPU memory since the first epoch
 PLACES = (CPU, MIXED, CACHE)
 
+_LARGEST = 1e18  # of any number in a file; sums and products of them stay finite
+
 Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
 
 
@@ -235,13 +237,11 @@ def parse_as(kind: Any, value: Any, where: str) -> Any:
     if kind is str and isinstance(value, str):
         return value
     if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
-        try:
-            number = kind(value)
-        except OverflowError:
-            number = math.inf
-        if math.isfinite(number) and number >= 0:
+        number = kind(value) if abs(value) <= _LARGEST else math.inf
+        if 0 <= number <= _LARGEST:  # not NaN
             return number
-        raise UsageError(f"{where} is {value}; a number from 0 is needed")
+        shown = str(value)[:24]
+        raise UsageError(f"{where} is {shown}; a number from 0 to {_LARGEST:g} is needed")
     name = getattr(origin or kind, "__name__", str(kind))
     raise UsageError(f"{where or 'the profile'} is {type(value).__name__}, not {name}")
 
