@@ -566,6 +566,19 @@ def test_the_command_says_what_binds_and_what_is_gained(
     assert "--overwrite" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("cores", "warns"), [(2.0, True), (1.0, False)])
+def test_the_command_warns_of_two_decoders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cores: float, warns: bool
+) -> None:
+    table = {"source": (100e3, 0.002), "packed": (660e3, 0.0005)}  # as JPEG files have it
+    profile = tmp_path / "profile.json"
+    profile.write_text(make_profile(table, disk=400e6 * cores / 2, cores=cores).to_json())
+    assert run(profile, "-o", tmp_path / "plan.json") == 0
+    text = capsys.readouterr().out.replace("\n", " ")
+    assert read_plan(tmp_path / "plan.json").formats == ["source", "packed"]
+    assert ("two decoders" in text) == warns
+
+
 def test_the_command_says_do_not_mix(
     profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

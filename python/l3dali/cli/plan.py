@@ -293,6 +293,11 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         )
     if len(plan.formats) > 1:
         lines.append(f"mixing beyond that: {predicted.rate / rate:.2f} times")
+        if "source" in plan.formats and plan.host.cores > 1:
+            lines.append(
+                "the originals and L3 have two decoders, which take turns on the cores of a DALI "
+                "pipeline: less than that was measured; try it before you convert"
+            )
     else:
         gain = predicted.best_rate / predicted.rate - 1
         kept = " and convert nothing" if plan.formats == ["source"] else ""
