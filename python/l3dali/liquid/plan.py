@@ -30,7 +30,17 @@ from l3dali.liquid.model import (
     narrowed,
     solve,
 )
-from l3dali.liquid.profile import FORMATS, SOURCE, Host, Linear, Training, cost_key, parse_as
+from l3dali.liquid.profile import (
+    FORMATS,
+    SOURCE,
+    Host,
+    Linear,
+    Training,
+    cost_key,
+    fields_of,
+    parse_as,
+    read_as,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -257,12 +267,7 @@ def read_plan(path: Path | str) -> Plan:
     Raises:
         UsageError: it cannot be read, is damaged, or of another version; says what is wrong where.
     """
-    try:
-        return parse_plan(Path(path).read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    return read_as(parse_plan, path)
 
 
 def parse_plan(text: bytes | str) -> Plan:
@@ -271,16 +276,7 @@ def parse_plan(text: bytes | str) -> Plan:
     Raises:
         UsageError: as `read_plan`.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"no whole JSON: {error}") from None
-    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-        raise UsageError("no plan of l3 plan")
-    version = data.pop("version", None)
-    if version != VERSION:
-        raise UsageError(f"a plan of version {version}; this l3 reads version {VERSION}")
-    plan: Plan = parse_as(Plan, data, "")
+    plan: Plan = parse_as(Plan, fields_of(text, "plan", VERSION), "")
     _check_plan(plan)
     return plan
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 from l3dali.batch import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -36,6 +38,7 @@ PLACES = (CPU, MIXED, CACHE)
 
 _LARGEST = 1e18  # of any number in a file; sums and products of them stay finite
 
+Parsed = TypeVar("Parsed")
 Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
 
 
@@ -194,12 +197,7 @@ def read_profile(path: Path | str) -> Profile:
     Raises:
         UsageError: it cannot be read, is damaged, or of another version; says what is wrong where.
     """
-    try:
-        return parse_profile(Path(path).read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    return read_as(parse_profile, path)
 
 
 def parse_profile(text: bytes | str) -> Profile:
@@ -208,18 +206,41 @@ def parse_profile(text: bytes | str) -> Profile:
     Raises:
         UsageError: as `read_profile`.
     """
+    profile: Profile = parse_as(Profile, fields_of(text, "profile", VERSION), "")
+    _check_profile(profile)
+    return profile
+
+
+def read_as(parse: Callable[[bytes], Parsed], path: Path | str) -> Parsed:
+    """What `parse` makes of a file; errors name it.
+
+    Raises:
+        UsageError: it cannot be read, or `parse` says so.
+    """
+    try:
+        return parse(Path(path).read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
+    """The fields of a JSON file that `l3 KIND` has written.
+
+    Raises:
+        UsageError: it is no such file, or of another version.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"no whole JSON: {error}") from None
-    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-        raise UsageError("no profile of l3 profile")
-    version = data.pop("version", None)
-    if version != VERSION:
-        raise UsageError(f"a profile of version {version}; this l3 reads version {VERSION}")
-    profile: Profile = parse_as(Profile, data, "")
-    _check_profile(profile)
-    return profile
+    if not isinstance(data, dict) or data.pop("format", None) != f"l3-{kind}":
+        raise UsageError(f"no {kind} of l3 {kind}")
+    found = data.pop("version", None)
+    if found != version:
+        raise UsageError(f"a {kind} of version {found}; this l3 reads version {version}")
+    return data
 
 
 def parse_as(kind: Any, value: Any, where: str) -> Any:
