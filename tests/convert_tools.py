@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.convert.manifest import Row, row_of_json
+from l3dali.convert.plan import find_sources
 from l3dali.convert.storage import MANIFEST_NAME
 from l3dali.image_io import read_picture
+from l3dali.liquid.dataset import fingerprint
+from l3dali.liquid.model import Group, Prices
+from l3dali.liquid.plan import Plan, Predicted, Tie
+from l3dali.liquid.profile import Host, Linear
 
 Image = NDArray[Any]
 Members = list[tuple[str, bytes]]
@@ -95,3 +100,31 @@ def files_below(folder: Path) -> set[str]:
 
 def convert(*arguments: object) -> int:
     return main(["convert", *map(str, arguments)])
+
+
+def make_plan(source: Path, shares: dict[str, float], group: str = "png rgb 8") -> Plan:
+    """A plan that shares the images of a group out by lot; those of others stay as they are."""
+    formats = list(shares)
+    costs = Group(
+        images=1,
+        raw_bytes=3.0,
+        sizes={name: Linear(base=100) for name in formats},
+        cpu_seconds={f"{name}@cpu": Linear(base=1) for name in formats},
+    )
+    return Plan(
+        sources=[str(source)],
+        fingerprint=fingerprint(find_sources([str(source)])),
+        images=1,
+        formats=formats,
+        candidates=formats,
+        groups={group: costs},
+        prices=Prices(cpu_seconds=1.0),
+        ties=[Tie(group, formats, list(shares.values()))] if len(formats) > 1 else [],
+        host=Host(cores=1),
+        predicted=Predicted(1, 1, 1, dict.fromkeys(formats, 1.0), {}, {}, {}, 1, 1),
+    )
+
+
+def save(plan: Plan, path: Path) -> Path:
+    path.write_text(plan.to_json())
+    return path

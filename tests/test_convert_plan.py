@@ -14,10 +14,12 @@ from convert_tools import (
     convert,
     files_below,
     image,
+    make_plan,
     png,
     read_tar,
     rows_of,
     samples,
+    save,
     write_tar,
 )
 
@@ -25,43 +27,12 @@ pytest.importorskip("rich")
 pytest.importorskip("scipy")
 
 import l3dali
-from l3dali.convert.plan import find_sources
 from l3dali.image_headers import read_header
-from l3dali.liquid.dataset import fingerprint
 from l3dali.liquid.groups import group_of
-from l3dali.liquid.model import Group, Prices
-from l3dali.liquid.plan import Plan, Predicted, Tie, read_plan
-from l3dali.liquid.profile import SOURCE, Host, Linear
+from l3dali.liquid.plan import Plan, read_plan
+from l3dali.liquid.profile import SOURCE
 
 MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
-
-
-def make_plan(source: Path, shares: dict[str, float], group: str = "png rgb 8") -> Plan:
-    """A plan that shares the images of a group out by lot; those of others stay as they are."""
-    formats = list(shares)
-    costs = Group(
-        images=1,
-        raw_bytes=3.0,
-        sizes={name: Linear(base=100) for name in formats},
-        cpu_seconds={f"{name}@cpu": Linear(base=1) for name in formats},
-    )
-    return Plan(
-        sources=[str(source)],
-        fingerprint=fingerprint(find_sources([str(source)])),
-        images=1,
-        formats=formats,
-        candidates=formats,
-        groups={group: costs},
-        prices=Prices(cpu_seconds=1.0),
-        ties=[Tie(group, formats, list(shares.values()))] if len(formats) > 1 else [],
-        host=Host(cores=1),
-        predicted=Predicted(1, 1, 1, dict.fromkeys(formats, 1.0), {}, {}, {}, 1, 1),
-    )
-
-
-def save(plan: Plan, path: Path) -> Path:
-    path.write_text(plan.to_json())
-    return path
 
 
 def make_folder(folder: Path, count: int = 40) -> Path:

@@ -10,7 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset
-from convert_tools import convert, image, pixels_of, png, rows_of, samples, write_tar
+from convert_tools import (
+    convert,
+    image,
+    make_plan,
+    pixels_of,
+    png,
+    rows_of,
+    samples,
+    save,
+    write_tar,
+)
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
@@ -143,3 +153,21 @@ def test_webdataset_reads_a_shard(tmp_path: Path) -> None:
     for i, sample in enumerate(found):
         assert np.array_equal(pixels_of(sample["l3"]), image(i))
         assert sample["cls"] == b"%d" % i
+
+
+def test_a_plan_for_a_table(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "s" / "a.parquet")
+    plan = make_plan(tmp_path / "s", {"source": 0.5, "rans": 0.5})
+    path = save(plan, tmp_path / "plan.json")
+    assert convert(tmp_path / "s", tmp_path / "d", "--plan", path) == 0
+    result = pq.read_table(tmp_path / "d" / "a.parquet")
+    assert rows(result) == rows(table)
+    suffixes = {"png": ".png", "l3": ".l3"}
+    found = set()
+    for picture in result.column("image").to_pylist()[1:]:
+        kind = format_of(picture["bytes"][:16])[0]
+        assert picture["path"].endswith(suffixes[kind])
+        found.add(kind)
+    assert found == {"png", "l3"}
+    stored = rows_of(tmp_path / "d")["a.parquet"].stored
+    assert stored.keys() == {"source", "rans"}
