@@ -281,6 +281,11 @@ def test_damaged_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_lossy_results(tmp_path: Path) -> None:
     source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
     path = save(make_plan(source, {"jpeg95": 1.0}), tmp_path / "plan.json")
+    (dest / "a").mkdir(parents=True)
+    (dest / "a" / "00.jpg").write_bytes(b"somebody's")
+    assert convert(source, dest, "--plan", path) == 2
+    assert (dest / "a" / "00.jpg").read_bytes() == b"somebody's"
+    (dest / "a" / "00.jpg").unlink()
     assert convert(source, dest, "--plan", path) == 0
     data = (dest / "a" / "00.jpg").read_bytes()
     decoded = imagecodecs.jpeg8_decode(data)

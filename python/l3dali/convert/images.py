@@ -195,7 +195,8 @@ def result_names(name: str, options: Options) -> list[str]:
         return [name]
     if options.plan is None:
         return [renamed(name, options.to)]
-    return [renamed(name, "l3"), name]
+    suffixes = ["l3", *(_SUFFIXES[each] for each in options.plan.formats if each in _SUFFIXES)]
+    return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
 def choose_format(blob: Blob, options: Options) -> str:
