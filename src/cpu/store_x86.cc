@@ -8,8 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cpu/x86_interleave.h"
 #include "cpu/x86_lanes.h"
-#include "cpu/x86_store.h"
 
 namespace l3 {
 namespace {
