@@ -410,7 +410,8 @@ import nvidia.dali as dali
 from nvidia.dali import fn, types
 import l3dali, l3dali.plugin
 
-folder, library = sys.argv[1:]
+folder = sys.argv[1]
+extension = ctypes.CDLL(sys.argv[2])  # before DALI unloads it
 kinds = [(40, 30, 3, "rans"), (21, 60, 3, "packed"), (1, 1, 1, "packed"), (33, 9, 4, "rans")]
 rng = np.random.default_rng(1)
 for i in range(12):
@@ -439,7 +440,7 @@ try:
     outputs(names)
 except RuntimeError as error:
     print(error)
-assert ctypes.CDLL(library).l3_emulated_launches() > 0
+assert extension.l3_emulated_launches() > 0
 """
 
 

@@ -43,7 +43,9 @@ class Extension {
     if (gpu_.gpu.make != nullptr) {
       has_gpu_decoder_ = Try(framework_->registerDecoder, gpu_decoder_, NVIMGCODEC_PRIORITY_HIGH);
     }
-    has_cpu_decoder_ = Try(framework_->registerDecoder, cpu_decoder_, NVIMGCODEC_PRIORITY_NORMAL);
+    if (!has_gpu_decoder_ || gpu_.gpu.backend != NVIMGCODEC_BACKEND_KIND_CPU_ONLY) {
+      has_cpu_decoder_ = Try(framework_->registerDecoder, cpu_decoder_, NVIMGCODEC_PRIORITY_NORMAL);
+    }
     has_encoder_ = Try(framework_->registerEncoder, encoder_, NVIMGCODEC_PRIORITY_NORMAL);
     return status_;
   }

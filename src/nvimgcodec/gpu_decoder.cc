@@ -132,8 +132,32 @@ nvimgcodecProcessingStatus_t CanDecode(nvimgcodecDecoder_t decoder,
   return CanDecodeImage(image, code_stream, params);
 }
 
-// Success says that each image has a status of its own. After anything else the framework believes
-// none of them, and tries the whole batch on the CPU.
+// Decodes, and tells each image what became of it. Success says that they have statuses of their
+// own. After anything else the framework believes none of them, and tries all on the CPU.
+nvimgcodecStatus_t DecodeAndTell(GpuDecoder& gpu, const Batch& batch,
+                                 std::vector<nvimgcodecProcessingStatus_t>* statuses) noexcept {
+  const auto status = Guarded(NVIMGCODEC_STATUS_EXECUTION_FAILED, [&] {
+    statuses->assign(batch.size, kFail);
+    const std::string what = "L3 batch of " + std::to_string(batch.size) + " images: ";
+    try {
+      gpu.Decode(batch, statuses);
+      return NVIMGCODEC_STATUS_SUCCESS;
+    } catch (const std::bad_alloc&) {
+      gpu.log().Fail(what + "no memory for it.");
+    } catch (const std::exception& error) {
+      gpu.log().Fail(what + error.what());
+    }
+    return NVIMGCODEC_STATUS_EXECUTION_FAILED;
+  });
+  for (size_t i = 0; i < batch.size; ++i) {
+    const nvimgcodecImageDesc_t* image = batch.images[i];
+    if (image == nullptr) continue;
+    const bool is_known = status == NVIMGCODEC_STATUS_SUCCESS;
+    image->imageReady(image->instance, is_known ? (*statuses)[i] : kFail);
+  }
+  return status;
+}
+
 nvimgcodecStatus_t DecodeBatch(nvimgcodecDecoder_t decoder, const nvimgcodecImageDesc_t** images,
                                const nvimgcodecCodeStreamDesc_t** code_streams, int batch_size,
                                const nvimgcodecDecodeParams_t* params, int) {
@@ -141,27 +165,24 @@ nvimgcodecStatus_t DecodeBatch(nvimgcodecDecoder_t decoder, const nvimgcodecImag
   if (decoder == nullptr || images == nullptr || code_streams == nullptr || batch_size < 0) {
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
-  const auto size = static_cast<size_t>(batch_size);
-  auto& gpu = *reinterpret_cast<GpuDecoder*>(decoder);
   std::vector<nvimgcodecProcessingStatus_t> statuses;
-  const auto status = Guarded(NVIMGCODEC_STATUS_EXECUTION_FAILED, [&] {
-    statuses.assign(size, kFail);
-    try {
-      gpu.Decode({images, code_streams, size, params}, &statuses);
-      return NVIMGCODEC_STATUS_SUCCESS;
-    } catch (const std::bad_alloc&) {
-      gpu.log().Fail("L3 batch of " + std::to_string(size) + " images: no memory for it.");
-    } catch (const std::exception& error) {
-      gpu.log().Fail("L3 batch of " + std::to_string(size) + " images: " + error.what());
-    }
-    return NVIMGCODEC_STATUS_EXECUTION_FAILED;
-  });
-  for (size_t i = 0; i < size; ++i) {
-    if (images[i] == nullptr) continue;
-    const bool is_told = status == NVIMGCODEC_STATUS_SUCCESS;
-    images[i]->imageReady(images[i]->instance, is_told ? statuses[i] : kFail);
+  return DecodeAndTell(*reinterpret_cast<GpuDecoder*>(decoder),
+                       {images, code_streams, static_cast<size_t>(batch_size), params}, &statuses);
+}
+
+// Where nvImageCodec tries an image of a batch again, it may call this, and does not look whether
+// it is there.
+nvimgcodecStatus_t Decode(nvimgcodecDecoder_t decoder, const nvimgcodecImageDesc_t* image,
+                          const nvimgcodecCodeStreamDesc_t* code_stream,
+                          const nvimgcodecDecodeParams_t* params, int) {
+  if (decoder == nullptr || image == nullptr || code_stream == nullptr) {
+    return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
-  return status;
+  std::vector<nvimgcodecProcessingStatus_t> statuses;
+  const nvimgcodecStatus_t status = DecodeAndTell(*reinterpret_cast<GpuDecoder*>(decoder),
+                                                  {&image, &code_stream, 1, params}, &statuses);
+  if (status != NVIMGCODEC_STATUS_SUCCESS) return status;
+  return statuses[0] == kSuccess ? NVIMGCODEC_STATUS_SUCCESS : NVIMGCODEC_STATUS_EXECUTION_FAILED;
 }
 
 }  // namespace
@@ -176,6 +197,7 @@ nvimgcodecDecoderDesc_t MakeGpuDecoder(GpuDecoderPlugin* plugin) {
   decoder.destroy = Destroy;
   decoder.getMetadata = RefuseMetadata;
   decoder.canDecode = CanDecode;
+  decoder.decode = Decode;
   decoder.decodeBatch = DecodeBatch;
   return decoder;
 }

@@ -800,6 +800,26 @@ void EmptyBatches() {
   CHECK(DecodeOnGpu(framework, decoder, items)[0].decoded == kCorrupted);
 }
 
+// As nvImageCodec tries an image of a batch again.
+void OneImage() {
+  const Framework framework;
+  const Decoder decoder(framework.gpu());
+  for (const bool damaged : {false, true}) {
+    Item item = PlainBatch(8)[0];
+    if (damaged) item.file.back() ^= 1;
+    CodeStream stream(item.file);
+    Image image;
+    Describe(*Parse(framework, stream), item.ask, &image, &stream);
+    const DeviceBuffer buffer(image.bytes());
+    image.info.buffer = buffer.data();
+    image.info.buffer_kind = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE;
+    CHECK(decoder.Decode(image, stream, false) ==
+          (damaged ? NVIMGCODEC_STATUS_EXECUTION_FAILED : NVIMGCODEC_STATUS_SUCCESS));
+    CHECK(image.times_ready == 1 && image.status == (damaged ? kCorrupted : kSuccess));
+    CHECK(damaged || buffer.Read() == Samples(kKinds[0], 8));
+  }
+}
+
 void HostMemoryIsRefused() {
   Framework framework;
   const Decoder decoder(framework.gpu());
@@ -1306,6 +1326,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"newer_structs_are_larger", NewerStructsAreLarger},
     {"nothing_for_null", NothingForNull},
     {"older_structs_are_refused", OlderStructsAreRefused},
+    {"one_image", OneImage},
     {"other_versions_are_left_alone", OtherVersionsAreLeftAlone},
     {"streams_of_one_batch", StreamsOfOneBatch},
     {"without_a_gpu", WithoutAGpu},
