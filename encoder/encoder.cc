@@ -126,6 +126,45 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   }
 }
 
+// The same, for packed tiles. Values have no more bits than Value.
+template <typename Value>
+void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+              PackedPlanes<Value>* planes) {
+  planes->width_px = rect.width_px;
+  planes->height_px = rect.height_px;
+  planes->channels = pixels.channels;
+  planes->used_bits = coding.used_bits;
+  const uint32_t sample_bytes = pixels.sample_bits / 8;
+  const bool as_is = coding.shift == 0 && coding.table.empty();
+  uint16_t wide[kMaxChannels][kMaxPackedTileSide];
+  uint16_t* const wide_rows[kMaxChannels] = {wide[0], wide[1], wide[2], wide[3]};
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row =
+        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sample_bytes;
+    const int32_t plane_y = static_cast<int32_t>(y);
+    Value* const rows[kMaxChannels] = {planes->Row(0, plane_y), planes->Row(1, plane_y),
+                                       planes->Row(2, plane_y), planes->Row(3, plane_y)};
+    if (sample_bytes == sizeof(Value)) {
+      GetPackedKernels<Value>().split_pixels(row, pixels.channels, rect.width_px, rows);
+    } else {
+      GetPackedKernels<uint16_t>().split_pixels(row, pixels.channels, rect.width_px, wide_rows);
+    }
+    for (uint32_t c = 0; c < pixels.channels; ++c) {
+      if (sample_bytes != sizeof(Value)) {
+        for (uint32_t x = 0; x < rect.width_px; ++x) {
+          rows[c][x] = static_cast<Value>(coding.Value(wide[c][x]));
+        }
+      } else if (!as_is) {
+        for (uint32_t x = 0; x < rect.width_px; ++x) {
+          rows[c][x] = static_cast<Value>(coding.Value(rows[c][x]));
+        }
+      }
+      std::fill(rows[c] + rect.width_px, rows[c] + PackedPlanes<Value>::kStride,
+                rows[c][rect.width_px - 1]);
+    }
+  }
+}
+
 void AppendTileHeader(TileCoding coding, std::vector<uint8_t>* out) {
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(coding)};
   out->insert(out->end(), header, header + kTileHeaderBytes);
@@ -149,20 +188,23 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   }
 }
 
-void AppendConstantPayload(const TilePlanes& planes, std::vector<uint8_t>* out) {
+// `value` has those of the first pixel.
+void AppendConstantPayload(const uint32_t value[kMaxChannels], uint32_t channels,
+                           std::vector<uint8_t>* out) {
   AppendTileHeader(TileCoding::kConstant, out);
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t value = c < planes.channels ? planes.plane[c][0] : 0;
-    out->push_back(static_cast<uint8_t>(value));
-    out->push_back(static_cast<uint8_t>(value >> 8));
+    const uint32_t stored = c < channels ? value[c] : 0;
+    out->push_back(static_cast<uint8_t>(stored));
+    out->push_back(static_cast<uint8_t>(stored >> 8));
   }
 }
 
-// Working memory of one thread.
+// Working memory of one thread, made when it is needed.
 struct TileWorkspace {
-  TilePlanes planes;
-  PackedWorkspacePtr packed = MakePackedWorkspace();
-  std::unique_ptr<RansSamples> samples;  // null without rans
+  std::unique_ptr<PackedTile<uint8_t>> bytes;
+  std::unique_ptr<PackedTile<uint16_t>> words;
+  std::unique_ptr<TilePlanes> planes;    // of rans
+  std::unique_ptr<RansSamples> samples;  // of rans
   std::vector<uint8_t> other;            // another coding of the same tile
 };
 
@@ -184,39 +226,69 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   }
 }
 
-// The smaller of rans, if there is one, and packed.
-void AppendPredictedPayload(const RansImage* rans, uint32_t tile, uint64_t stored_bytes,
-                            TileWorkspace* work, std::vector<uint8_t>* out) {
-  if (rans == nullptr) return AppendPackedPayload(&work->planes, work->packed.get(), out);
+// Constant or packed.
+template <typename Value>
+void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                      std::unique_ptr<PackedTile<Value>>* work, std::vector<uint8_t>* out) {
+  if (*work == nullptr) work->reset(new PackedTile<Value>);
+  PackedPlanes<Value>& planes = (*work)->planes;
+  LoadTile(pixels, coding, rect, &planes);
+  uint32_t first[kMaxChannels] = {};
+  bool is_constant = true;
+  for (uint32_t c = 0; c < pixels.channels; ++c) {
+    first[c] = *planes.Row(c, 0);
+    is_constant = is_constant && GetPackedKernels<Value>().is_constant(planes, c);
+  }
+  if (is_constant) return AppendConstantPayload(first, pixels.channels, out);
+  AppendPackedPayload(work->get(), out);
+}
+
+void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                      TileWorkspace* work, std::vector<uint8_t>* out) {
+  if (coding.used_bits <= 8) {
+    AppendPackedTile(pixels, coding, rect, &work->bytes, out);
+  } else {
+    AppendPackedTile(pixels, coding, rect, &work->words, out);
+  }
+}
+
+// Constant, or the smaller of rans and packed.
+void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                    const RansImage& rans, uint32_t tile, uint64_t stored_bytes,
+                    TileWorkspace* work, std::vector<uint8_t>* out) {
+  LoadTile(pixels, coding, rect, work->planes.get());
+  if (IsConstant(*work->planes)) {
+    uint32_t first[kMaxChannels] = {};
+    for (uint32_t c = 0; c < pixels.channels; ++c) first[c] = work->planes->plane[c][0];
+    return AppendConstantPayload(first, pixels.channels, out);
+  }
   const size_t begin = out->size();
-  rans->AppendPayload(tile, work->planes, work->samples.get(), out);
+  rans.AppendPayload(tile, *work->planes, work->samples.get(), out);
   const size_t rans_bytes = out->size() - begin;
-  const bool tiny = work->planes.width_px * work->planes.height_px <= kTinyTilePixels;
+  const bool tiny = rect.width_px * rect.height_px <= kTinyTilePixels;
   // Packed wins only where there is next to nothing to code.
   if (!tiny && rans_bytes >= stored_bytes / 16) return;
   work->other.clear();
-  AppendPackedPayload(&work->planes, work->packed.get(), &work->other);
+  AppendPackedTile(pixels, coding, rect, work, &work->other);
   if (work->other.size() >= rans_bytes) return;
   out->resize(begin);
   out->insert(out->end(), work->other.begin(), work->other.end());
 }
 
+// With `only_stored` no other coding is tried.
 void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
-                const RansImage* rans, uint32_t tile, TileWorkspace* work,
+                const RansImage* rans, bool only_stored, uint32_t tile, TileWorkspace* work,
                 std::vector<uint8_t>* out) {
   const size_t begin = out->size();
   const TileRect rect = GetTileRect(info, tile);
   const uint64_t stored_bytes =
       kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
-  if (work != nullptr) {
-    LoadTile(pixels, coding, rect, &work->planes);
-    if (IsConstant(work->planes)) {
-      AppendConstantPayload(work->planes, out);
-    } else {
-      AppendPredictedPayload(rans, tile, stored_bytes, work, out);
-    }
+  if (rans != nullptr) {
+    AppendRansTile(pixels, coding, rect, *rans, tile, stored_bytes, work, out);
+  } else if (!only_stored) {
+    AppendPackedTile(pixels, coding, rect, work, out);
   }
-  if (work == nullptr || out->size() - begin > stored_bytes) {
+  if (only_stored || out->size() - begin > stored_bytes) {
     out->resize(begin);
     AppendStoredPayload(pixels, coding, rect, out);
   }
@@ -254,16 +326,19 @@ std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info, const 
   std::vector<uint32_t> payload_sizes(tiles);
   std::vector<std::vector<uint8_t>> payload_runs(tasks);
   const auto make_workspace = [&] {
-    std::unique_ptr<TileWorkspace> work(only_stored ? nullptr : new TileWorkspace);
-    if (rans) work->samples = std::make_unique<RansSamples>();
+    TileWorkspace work;
+    if (rans) {
+      work.planes.reset(new TilePlanes);
+      work.samples = std::make_unique<RansSamples>();
+    }
     return work;
   };
-  const auto encode = [&](const std::unique_ptr<TileWorkspace>& work, uint64_t task) {
+  const auto encode = [&](TileWorkspace& work, uint64_t task) {
     std::vector<uint8_t>& run = payload_runs[task];
     const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
     for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
       const size_t before = run.size();
-      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, tile, work.get(), &run);
+      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, only_stored, tile, &work, &run);
       payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
     }
   };
