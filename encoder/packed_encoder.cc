@@ -38,22 +38,9 @@ uint64_t SparseBits(const PackedTile<Value>& tile, uint32_t c, uint64_t limit) {
   const PackedKernels<Value>& kernels = GetPackedKernels<Value>();
   const PackedChannelPlan& plan = tile.plan[c];
   const uint32_t rows = tile.planes.height_px;
-  const uint32_t groups = tile.planes.groups();
   uint64_t bytes = (rows + 7) / 8;
   for (uint32_t y = 0; y < rows && 8 * bytes < limit; ++y) {
-    const WidthRow& widths = plan.needed[y];
-    if (IsZero(widths)) continue;
-    Value folded[kMaxPackedTileSide];
-    kernels.fold_row(tile.planes, c, y, plan.predictor[y], folded);
-    uint32_t coded = 0;
-    uint32_t bits = 0;
-    for (uint32_t g = 0; g < groups; ++g) {
-      if (widths.at[g] == 0) continue;
-      ++coded;
-      bits += widths.at[g] *
-              static_cast<uint32_t>(__builtin_popcount(GroupMask(folded + kGroupSize * g)));
-    }
-    bytes += (groups + 7) / 8 + (coded + 1) / 2 + coded + (bits + 7) / 8;
+    bytes += kernels.sparse_row_bytes(tile.planes, c, y, plan.predictor[y], plan.needed[y]);
   }
   return 8 * bytes;
 }

@@ -87,6 +87,9 @@ struct PackedKernels {
   // The folded residuals of a row, those past its end in its last group too: 0.
   void (*fold_row)(const PackedPlanes<Value>& planes, uint32_t c, uint32_t y, uint32_t predictor,
                    Value* folded);
+  // Bytes of a row in a sparse layout.
+  uint32_t (*sparse_row_bytes)(const PackedPlanes<Value>& planes, uint32_t c, uint32_t y,
+                               uint32_t predictor, const WidthRow& widths);
   uint8_t* (*write_dense_row)(const PackedPlanes<Value>& planes, uint32_t c, uint32_t y,
                               uint32_t predictor, const WidthRow& widths, uint8_t* out);
 };
