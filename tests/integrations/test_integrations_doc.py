@@ -18,7 +18,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
 
 
 def test_examples_are_found() -> None:
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
 
 
 @pytest.mark.parametrize("code", EXAMPLES, ids=range(len(EXAMPLES)))
