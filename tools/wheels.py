@@ -173,6 +173,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--dalis", nargs="+", default=DALIS, help="versions, the newest last")
     parser.add_argument("--cudas", nargs="+", default=CUDAS, help="of the DALIs that are tried")
+    parser.add_argument(
+        "--newest", action="store_true", help="try the newest DALI of each CUDA alone"
+    )
     parser.add_argument("--archs", default=os.environ.get("L3_CUDA_ARCHS", "all"))
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     args = parser.parse_args(arguments)
@@ -181,7 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     headers = fetch(auditing, NVIMGCODEC, work / "nvimgcodec")
     # Packages of one version for CUDA 12 and 13 have the same headers and symbols.
     dalis = [fetch(auditing, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}") for v in args.dalis]
-    tried = list(product(args.cudas, args.dalis))
+    tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
     for version in args.pythons:
         python = find_python(version)
         if python is None:
