@@ -628,7 +628,8 @@ def page(results: dict[str, Any]) -> str:
     text += (
         "source; `mix`: the plan over the best single format, with a bootstrap interval of 95 %; "
     )
-    text += "in brackets what is predicted. `error`: median of the predictions of all mixes.\n\n"
+    text += "in brackets what is predicted. `error`: median of the predictions of all mixes. "
+    text += "Regimes name the commit and the machine that they were measured with.\n\n"
     text += markdown_table([*head, "plan / best of grid", "error"], rows)
     errors = [
         abs(row["predicted"] - np.median(row["measured"])) / np.median(row["measured"])
@@ -641,7 +642,8 @@ def page(results: dict[str, Any]) -> str:
         text += f"\n## {name}\n\nThe disk is held by: {r['held_by']}. "
         text += f"Pipelines reach {r['efficiency']:.0%} of the cores. "
         text += f"Load of the machine at the end: {r['load']:.1f} processes. "
-        text += f"Priority: {r['priority']}. Code of commit {r['commit']}, {r['date']}.\n\n"
+        text += f"Priority: {r['priority']}. {r['machine']}. "
+        text += f"Code of commit {r['commit']}, {r['date']}.\n\n"
         text += markdown_table(
             ["stored as", "images/s", "95 %", "predicted", "rounds"],
             [
@@ -822,7 +824,7 @@ def main() -> None:
     results: dict[str, Any] = {"regimes": {}}
     if arguments.add and path.exists():
         results["regimes"] = json.loads(path.read_text())["regimes"]
-    origin = {"commit": code_commit(CODE), "date": made()["date"], "priority": priority()}
+    origin = {**made(), "commit": code_commit(CODE), "priority": priority()}
 
     def record(regime: Regime, summary: dict[str, Any]) -> None:
         results["regimes"][regime.name] = {**summary, **origin, "load": os.getloadavg()[0]}
