@@ -1,6 +1,7 @@
 #include "encoder/rans_encoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "encoder/fixed_log.h"
@@ -63,15 +64,26 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   model(plan);
   if (exact < all / 6) return plan;
 
-  uint64_t fitted_cost[kMaxChannels];
-  for (uint32_t p = 0; p < channels; ++p) {
-    fitted_cost[p] = ChannelCost(*counts, channels, p, plan.sets[p]);
-  }
+  const RansCounts fitted = *counts;
+  for (uint32_t p = 0; p < channels; ++p) samples->SwapResults(p);
   model(gradient);
+  bool modelled = true;
   for (uint32_t p = 0; p < channels; ++p) {
-    if (ChannelCost(*counts, channels, p, 0) < fitted_cost[p]) plan.sets[p] = 0;
+    const uint64_t fitted_cost = ChannelCost(fitted, channels, p, plan.sets[p]);
+    if (ChannelCost(*counts, channels, p, 0) < fitted_cost) plan.sets[p] = 0;
+    // Levels come from the residuals of the channels before, too.
+    const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
+    modelled = modelled && (alone || (plan.sets[p] == 0) == (plan.sets[p - 1] == 0));
   }
-  model(plan);
+  if (!modelled) {
+    model(plan);
+    return plan;
+  }
+  for (uint32_t p = 0; p < channels; ++p) {
+    if (plan.sets[p] == 0) continue;
+    samples->SwapResults(p);
+    std::memcpy(counts->at[p], fitted.at[p], sizeof(fitted.at[p]));
+  }
   return plan;
 }
 

@@ -83,7 +83,7 @@ uint32_t DifferenceShift(const RansSamples& samples, uint32_t position) {
   for (uint32_t number = 0; number < samples.wave_count(); ++number) {
     const RansSamples::Wave wave = samples.GetWave(number);
     const RansRun run = samples.GetRun(position, wave);
-    const uint16_t* west = run.tap[3];
+    const uint16_t* west = run.tap(3);
     for (uint32_t i = 0; i < wave.count; ++i) {
       sum += static_cast<uint64_t>(std::abs(run.value[i] - west[i]));
     }
@@ -131,11 +131,11 @@ void RansFitter::AddRun(const RansRun& run, uint32_t position, uint32_t sets, co
   columns.wide = run.used_bits > 8;
   columns.shift = shift_;
   for (uint32_t c = 0; c < unknowns.count; ++c) {
-    columns.tap[c] = run.tap[unknowns.tap[c]];
-    columns.reference[c] = run.tap[unknowns.reference[c]];
+    columns.tap[c] = run.tap(unknowns.tap[c]);
+    columns.reference[c] = run.tap(unknowns.reference[c]);
   }
   columns.tap[unknowns.count] = run.value;
-  columns.reference[unknowns.count] = run.tap[Unknowns::kNorth];
+  columns.reference[unknowns.count] = run.tap(Unknowns::kNorth);
 
   const uint32_t places = static_cast<uint32_t>(CeilDiv(run.count, kRansRunBlock)) * kRansRunBlock;
   int16_t weight_in_set[kMaxRansSets][kMaxRansRun];

@@ -12,7 +12,7 @@ namespace l3 {
 
 // Runs are worked on in whole blocks: what is read must be there, and what is
 // written have room, up to the next multiple.
-constexpr uint32_t kRansRunBlock = 16;
+constexpr uint32_t kRansRunBlock = 32;
 constexpr uint32_t kMaxRansRun = kMaxPackedTileSide;
 
 // A run of samples of one channel, none of which depends on another.
@@ -21,13 +21,16 @@ struct RansRun {
   RansRole role;
   uint32_t used_bits;
   const uint16_t* value;
-  const uint16_t* tap[kMaxRansTaps];  // as many as the role has
+  const ptrdiff_t* offset;  // from a sample to each of its taps
+
+  const uint16_t* tap(uint32_t number) const { return value + offset[number]; }
 };
 
 // What a run is modelled with (format.md 5.4).
 struct RansRunModel {
   uint32_t sets;  // 0 for the gradient predictor
   const int32_t (*coefficients)[kMaxRansTaps];
+  const int32_t (*pairs)[kMaxRansTaps / 2];  // of them, side by side as 16-bit numbers
   const uint8_t* set_begin;
   uint32_t gradient_weight;
   const uint16_t* west;         // energies
@@ -39,7 +42,7 @@ struct RansRunResult {
   uint16_t* folded;
   uint8_t* level;
   uint16_t* magnitude;
-  uint16_t* energy;  // a place for every sample of the run; not one more is written
+  uint16_t* energy;
 };
 
 // Columns of the products below: unknowns, then the target.
@@ -73,6 +76,8 @@ struct RansColumns {
 
 struct RansKernels {
   void (*model)(const RansRun& run, const RansRunModel& model, const RansRunResult& result);
+  // kind[i] = level[i] * kRansTokens + the token of folded[i]
+  void (*find_kinds)(const uint16_t* folded, const uint8_t* level, uint32_t count, uint16_t* kind);
   // How many samples the gradient predictor hits.
   uint32_t (*count_exact)(const RansRun& run);
   // How far samples may lie from their predictions, in 1/16: by the pixels alone, or by
