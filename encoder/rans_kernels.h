@@ -55,14 +55,19 @@ constexpr int32_t kMaxRansWeight = 128;
 
 // The symbols of a model, by channel: kRansTokens of each level. Level kIdleLevel is of no
 // sample: its token 0 leaves states alone.
+constexpr uint32_t kIdleLevel = kRansLevels;
+struct RansChannelSymbols {
+  // The frequency, and from bit 16 on the start.
+  uint32_t entry[(kIdleLevel + 1) * kRansTokens];
+};
 struct RansSymbols {
-  static constexpr uint32_t kIdleLevel = kRansLevels;
-
   explicit RansSymbols(const RansModel& model);
 
-  // The frequency, and from bit 16 on the start.
-  uint32_t entry[kMaxChannels][(kIdleLevel + 1) * kRansTokens];
+  RansChannelSymbols channel[kMaxChannels];
 };
+
+// Bytes before the words of a payload that `encode` may overwrite.
+constexpr uint32_t kRansWordMargin = 16;
 
 // Where columns of a run come from and go to.
 struct RansColumns {
@@ -96,11 +101,12 @@ struct RansKernels {
   // sum[i][j] += products of columns i and j <= i over a block.
   void (*add_products)(const int16_t (*column)[kRansProductBlock], uint32_t columns,
                        int64_t (*sum)[kMaxRansColumns]);
-  // Puts one sample of every lane into the states, and what these lose, from the
-  // last lane to the first, before `end`. Returns where that begins; up to a word
-  // before it may be overwritten.
-  uint8_t* (*encode)(const uint32_t* entry, const uint16_t* folded, const uint8_t* level,
-                     bool long_raw, uint32_t* state, uint8_t* end);
+  // Puts samples into the states of all lanes: those of `places` (a multiple of lanes times
+  // channels) from the last to the first. What the states lose goes before `end`. Returns where
+  // that begins; up to kRansWordMargin bytes before it may be overwritten.
+  uint8_t* (*encode)(const RansChannelSymbols* symbols, uint32_t channels, const uint16_t* folded,
+                     const uint8_t* level, size_t places, bool long_raw, uint32_t* state,
+                     uint8_t* end);
 };
 
 // The fastest this machine has.
