@@ -37,11 +37,36 @@ constexpr ChosenWords MakeChosenWords() {
 }
 constexpr ChosenWords kChosenWords = MakeChosenWords();
 
+// The same, side by side at the beginning.
+constexpr ChosenWords MakeFirstWords() {
+  ChosenWords chosen{};
+  for (uint32_t mask = 0; mask < 256; ++mask) {
+    uint32_t end = 0;
+    for (uint32_t word = 0; word < 8; ++word) {
+      if ((mask >> word & 1) == 0) continue;
+      chosen.at[mask][end] = static_cast<uint8_t>(2 * word);
+      chosen.at[mask][end + 1] = static_cast<uint8_t>(2 * word + 1);
+      end += 2;
+    }
+  }
+  return chosen;
+}
+constexpr ChosenWords kFirstWords = MakeFirstWords();
+
 // Writes chosen words before `pos`, and something before them. Returns where they begin.
 L3_KERNEL_AVX2 inline uint8_t* StoreChosenWords(__m128i words, uint32_t mask, uint8_t* pos) {
   const __m128i places = _mm_load_si128(reinterpret_cast<const __m128i*>(kChosenWords.at[mask]));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(pos - 16), _mm_shuffle_epi8(words, places));
   return pos - 2 * __builtin_popcount(mask);
+}
+
+// What each of four vectors adds up to.
+L3_KERNEL_AVX2 inline void AddUpHalves(__m256i a, __m256i b, __m256i c, __m256i d,
+                                       int32_t (&total)[4]) {
+  const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  const __m128i all =
+      _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(total), all);
 }
 
 #define L3_KERNEL_NAMESPACE avx2
@@ -93,6 +118,11 @@ L3_KERNEL_INLINE void StoreFullStates(const StateInts& full, const StateWords& s
   const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low_halves),
                                          _mm256_extracti128_si256(low_halves, 1));
   pos = StoreChosenWords(words, static_cast<uint32_t>(mask), pos);
+}
+// What each of four vectors adds up to.
+L3_KERNEL_INLINE void AddUp(const Pairs (&v)[4], int32_t (&total)[4]) {
+  AddUpHalves(reinterpret_cast<__m256i>(v[0]), reinterpret_cast<__m256i>(v[1]),
+              reinterpret_cast<__m256i>(v[2]), reinterpret_cast<__m256i>(v[3]), total);
 }
 
 }  // namespace avx2
@@ -146,6 +176,14 @@ L3_KERNEL_INLINE void StoreFullStates(const StateInts& full, const StateWords& s
   const __m256i words = _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(state));
   pos = StoreChosenWords(_mm256_extracti128_si256(words, 1), mask >> 8, pos);
   pos = StoreChosenWords(_mm256_castsi256_si128(words), mask & 0xFF, pos);
+}
+L3_KERNEL_INLINE __m256i AddHalves(const Pairs& v) {
+  const __m512i all = reinterpret_cast<__m512i>(v);
+  return _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+}
+// What each of four vectors adds up to.
+L3_KERNEL_INLINE void AddUp(const Pairs (&v)[4], int32_t (&total)[4]) {
+  AddUpHalves(AddHalves(v[0]), AddHalves(v[1]), AddHalves(v[2]), AddHalves(v[3]), total);
 }
 
 }  // namespace avx512

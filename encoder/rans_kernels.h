@@ -69,14 +69,25 @@ struct RansSymbols {
 // Bytes before the words of a payload that `encode` may overwrite.
 constexpr uint32_t kRansWordMargin = 16;
 
-// Where columns of a run come from and go to.
+// Places of a column; a block fills these but for a few, so that runs are written in whole blocks and
+// columns lie apart in a cache.
+constexpr uint32_t kRansColumnPlaces = kRansProductBlock + kRansRunBlock;
+
+// The weighted samples of one set, by column.
+struct RansColumnBlock {
+  uint32_t filled = 0;
+  alignas(64) int16_t at[kMaxRansColumns][kRansColumnPlaces];
+};
+
+// What columns of a run are made of.
 struct RansColumns {
   uint32_t count;
   bool wide;       // samples may have more than 8 bits
   uint32_t shift;  // of their differences, if so
-  const uint16_t* tap[kMaxRansColumns];
-  const uint16_t* reference[kMaxRansColumns];
-  int16_t* out[kMaxRansSets];  // of each set: columns, kRansProductBlock apart
+  ptrdiff_t tap[kMaxRansColumns];  // offsets from a sample
+  ptrdiff_t reference[kMaxRansColumns];
+  uint32_t sets;
+  uint8_t set_begin[kMaxRansSets - 1];
 };
 
 struct RansKernels {
@@ -90,17 +101,14 @@ struct RansKernels {
   int64_t (*deviate_by_pixels)(const RansRun& run, int32_t* deviation);
   int64_t (*deviate_by_model)(const uint16_t* folded, const uint8_t* level, uint32_t count,
                               int32_t* deviation);
-  // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight; 0 behind the run
+  // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight
   void (*find_weights)(const int32_t* deviation, uint32_t count, float scale, int16_t* weight);
-  // selected[i] = weight[i] where level[i] is in [begin, end), else 0
-  void (*select)(const int16_t* weight, const uint8_t* level, uint32_t count, uint32_t begin,
-                 uint32_t end, int16_t* selected);
-  // For each column and set: clamp((tap[i] - reference[i]) >> shift) * weight[set][i] >> 4
-  void (*weigh)(const RansColumns& columns, uint32_t count, uint32_t sets,
-                const int16_t (*weight)[kMaxRansRun]);
-  // sum[i][j] += products of columns i and j <= i over a block.
-  void (*add_products)(const int16_t (*column)[kRansProductBlock], uint32_t columns,
-                       int64_t (*sum)[kMaxRansColumns]);
+  // Appends to the columns of each sample's set:
+  // clamp((tap[i] - reference[i]) >> shift) * weight[i] >> 4
+  void (*weigh)(const RansColumns& columns, const uint16_t* value, const uint8_t* level,
+                const int16_t* weight, uint32_t count, RansColumnBlock* block);
+  // sum[i][j] += products of columns i and j <= i over a block, which is empty then.
+  void (*add_products)(RansColumnBlock* block, uint32_t columns, int64_t (*sum)[kMaxRansColumns]);
   // Puts samples into the states of all lanes: those of `places` (a multiple of lanes times
   // channels) from the last to the first. What the states lose goes before `end`. Returns where
   // that begins; up to kRansWordMargin bytes before it may be overwritten.
