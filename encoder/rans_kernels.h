@@ -90,7 +90,13 @@ struct RansColumns {
   uint8_t set_begin[kMaxRansSets - 1];
 };
 
+// Rows and waves that are turned into one another at a time.
+constexpr uint32_t kRansTurnedRows = 8;
+
 struct RansKernels {
+  // Turns rows of a tile, kMaxPackedTileSide apart, into waves, `stride` apart: `row` is the first
+  // row at a wave's column, and each row below begins two columns further left.
+  void (*turn)(const uint16_t* row, uint16_t* wave, size_t stride);
   void (*model)(const RansRun& run, const RansRunModel& model, const RansRunResult& result);
   // kind[i] = level[i] * kRansTokens + the token of folded[i]
   void (*find_kinds)(const uint16_t* folded, const uint8_t* level, uint32_t count, uint16_t* kind);

@@ -36,11 +36,10 @@ void RansSamples::Load(const TilePlanes& tile) {
   for (uint32_t p = 0; p < channels_; ++p) {
     const uint16_t* plane = tile.plane[RansChannel(channels_, p)];
     base_[p] = plane[0];
+    LoadRows(plane, p);
     for (int32_t y = 0; y < static_cast<int32_t>(height_); ++y) {
       const uint16_t* row = plane + static_cast<uint32_t>(y) * kMaxPackedTileSide;
-      uint16_t* out = Place(p, 0, y);
-      for (int32_t x = 0; x < w; ++x, out += stride_) *out = row[x];
-      *out = row[w - 1];
+      *Place(p, w, y) = row[w - 1];
       const uint16_t left = y == 0 ? base_[p] : row[-static_cast<int32_t>(kMaxPackedTileSide)];
       *Place(p, -1, y) = *Place(p, -2, y) = left;
     }
@@ -51,6 +50,31 @@ void RansSamples::Load(const TilePlanes& tile) {
     }
   }
   FindTaps();
+}
+
+void RansSamples::LoadRows(const uint16_t* plane, uint32_t position) {
+  const uint32_t whole = height_ / kRansTurnedRows * kRansTurnedRows;
+  // Waves that whole columns of eight rows lie in.
+  const uint32_t first = 2 * (kRansTurnedRows - 1);
+  const uint32_t turned = width_ > first ? (width_ - first) / kRansTurnedRows * kRansTurnedRows : 0;
+  const auto copy = [&](uint32_t y, uint32_t begin, uint32_t end) {
+    const uint16_t* row = plane + y * kMaxPackedTileSide;
+    uint16_t* out = Place(position, static_cast<int32_t>(begin), static_cast<int32_t>(y));
+    for (uint32_t x = begin; x < end; ++x, out += stride_) *out = row[x];
+  };
+  for (uint32_t y = 0; y < whole; y += kRansTurnedRows) {
+    for (uint32_t k = 0; k < kRansTurnedRows; ++k) {
+      const uint32_t begin = first - 2 * k;  // in this row, the column of the first whole wave
+      copy(y + k, 0, std::min(begin, width_));
+      copy(y + k, begin + turned, width_);
+    }
+    const uint16_t* from = plane + y * kMaxPackedTileSide + first;
+    uint16_t* to = Place(position, static_cast<int32_t>(first), static_cast<int32_t>(y));
+    for (uint32_t x = 0; x < turned; x += kRansTurnedRows) {
+      GetRansKernels().turn(from + x, to + size_t{x} * stride_, stride_);
+    }
+  }
+  for (uint32_t y = whole; y < height_; ++y) copy(y, 0, width_);
 }
 
 void RansSamples::FindTaps() {

@@ -88,6 +88,7 @@ class RansSamples {
   }
   uint16_t* Place(uint32_t position, int32_t x, int32_t y);
   void FindTaps();
+  void LoadRows(const uint16_t* plane, uint32_t position);
 
   uint32_t width_ = 0;
   uint32_t height_ = 0;
