@@ -63,8 +63,9 @@ def codec(
         folder = emulated_folder(tmp_path_factory.mktemp("extensions"))
         opened = Codec(folder)
         before = emulated_launches()
-        yield opened
+        opened.decode(l3dali.encode(np.zeros((4, 5, 3), np.uint8)))
         assert emulated_launches() > before
+        yield opened
     opened.close()
 
 
