@@ -106,7 +106,8 @@ class EmulatedDevice : public GpuDevice {
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     ++gpu_->launches_;
-    EmulatedStream::From(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
+    EmulatedStream::From(stream)->Queue(
+        [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeTilesEmulated(batch); });
   }
 
  private:
@@ -213,6 +214,11 @@ uint64_t EmulatedGpu::uploaded_bytes() {
 uint64_t EmulatedGpu::launches() {
   const Lock lock(mutex_);
   return launches_;
+}
+
+uint64_t EmulatedGpu::decoded_tiles() {
+  const Lock lock(mutex_);
+  return decoded_tiles_;
 }
 
 }  // namespace l3
