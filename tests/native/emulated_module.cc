@@ -48,4 +48,5 @@ PYBIND11_MODULE(_emulated, m) {
       },
       [](uintptr_t) { return stream->get(); });
   m.def("launches", [] { return Gpu().launches(); });
+  m.def("decoded_tiles", [] { return Gpu().decoded_tiles(); });
 }
