@@ -29,6 +29,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 MODES = ("packed", "rans", "stored")
+KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
 Samples = NDArray[Any]
@@ -196,8 +197,12 @@ def encode(
     icc: bytes = b"",
     exif: bytes = b"",
     palette: bytes = b"",
+    kernels: str = "fastest",
 ) -> bytes:
-    """Encodes (height, width, channels); rows may lie apart. Raises FormatError."""
+    """Encodes (height, width, channels); rows may lie apart. Raises FormatError.
+
+    Of the KERNELS that the machine has, none above `kernels` are used.
+    """
     height, width, channels = samples.shape
     item = samples.itemsize
     if samples.size and samples.strides[1:] != (channels * item, item):
@@ -209,6 +214,7 @@ def encode(
         *tile_log2,
         meaning,
         *(_Bytes(b, len(b)) for b in (icc, exif, palette)),
+        KERNELS.index(kernels),
     )
     row_bytes = width * channels * item
     stride = samples.strides[0] if height > 1 else row_bytes
@@ -315,6 +321,7 @@ class _EncodeOptions(Structure):
         ("icc", _Bytes),
         ("exif", _Bytes),
         ("palette", _Bytes),
+        ("kernels", c_uint32),
     ]
 
 
