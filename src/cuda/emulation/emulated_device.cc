@@ -73,8 +73,7 @@ class EmulatedEvent : public GpuEvent {
   void MakeWait(CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     if (stream_ == nullptr || stream_.get() == gpu_->Find(stream)) return;
-    gpu_->Find(stream)->Queue(
-        [other = stream_, place = place_] { other->RunUntil(place); });
+    gpu_->Find(stream)->Queue([other = stream_, place = place_] { other->RunUntil(place); });
   }
 
  private:
