@@ -4,7 +4,7 @@
 #   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
-#   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/training.py
+#   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py
 #   LIQUID="--regimes png/400/2 --add"   less of `make liquid`
 #   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
 #   PACK=folder         `make gpu` puts results there as they come
@@ -48,7 +48,7 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
 CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
   -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
-SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/*.cu benchmarks/*.h) \
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h) \
   $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test test-aarch64 test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
@@ -99,27 +99,27 @@ test-aarch64:  ## build for 64-bit ARM, and run files, mutants and images on its
 	$(ON_AARCH64) --corpus tests/fuzz/corpus
 
 bench: build  ## size, CPU speed and memory beside PNG and others
-	$(PY) benchmarks/size.py --data $(DATA)
-	$(PY) benchmarks/cpu.py --data $(DATA)
-	$(PY) benchmarks/memory.py
-	$(PY) benchmarks/python_decode.py --data $(DATA)
-	$(PY) benchmarks/convert.py --data $(DATA)
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/roi.py --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/windows.py --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/shrunk.py --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) benchmarks/nvimgcodec.py --data $(DATA))
+	$(PY) -m benchmarks.cpu.size --data $(DATA)
+	$(PY) -m benchmarks.cpu.speed --data $(DATA)
+	$(PY) -m benchmarks.cpu.memory
+	$(PY) -m benchmarks.cpu.python_decode --data $(DATA)
+	$(PY) -m benchmarks.cpu.convert --data $(DATA)
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.roi --data $(DATA))
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.windows --data $(DATA))
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.shrunk --data $(DATA))
+	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.nvimgcodec --data $(DATA))
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: build  ## mixed data sets beside single formats, with disk and cores held
-	$(PY) benchmarks/liquid.py $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
+	$(PY) -m benchmarks.cpu.liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 
 soak: build  ## HOURS of damaged files and interrupts on the CPU: does anything leak or differ?
-	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/soak.py --hours $(HOURS) $(SOAK)
+	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/soak.py --hours $(HOURS) $(SOAK)
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
-gpu gpu-test gpu-bench: GPU = PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" \
+gpu gpu-test gpu-bench: GPU = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" \
   $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)" \
   --training="$(TRAINING)"
 

@@ -11,7 +11,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import numpy.typing as npt
-from report import processor
+from benchmarks.report import processor
 
 import l3dali
 

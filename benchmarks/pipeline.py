@@ -1,6 +1,6 @@
 """DALI pipelines from files in the page cache to decoded batches: L3 beside its peers.
 
-    python benchmarks/pipeline.py --data ../shared/data --device mixed
+    python -m benchmarks.pipeline --data ../shared/data --device mixed
 
 Every format holds the same pixels; batches end in GPU memory for `mixed`, in host memory
 for `cpu`. Two tasks: whole images, and random crops of 512x512, mirrored, as normalized halves
@@ -33,11 +33,11 @@ import imagecodecs
 import matplotlib as mpl
 import numpy as np
 import nvidia.dali as dali
-from gpu_host import GpuUse, describe_gpu
-from gpu_images import noisy_gradient
+from benchmarks.gpu.host import GpuUse, describe_gpu
+from benchmarks.gpu.images import noisy_gradient
+from benchmarks.peers import L3_MODES, PNG, Image, images, machine
+from benchmarks.report import RESULTS, markdown_table, save_results
 from nvidia.dali import fn, types
-from peers import L3_MODES, PNG, Image, images, machine
-from report import RESULTS, markdown_table, save_results
 from rich.progress import track
 
 import l3dali

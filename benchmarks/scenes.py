@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from peers import Image, images
+from benchmarks.peers import Image, images
 
 WIDTH, HEIGHT = 2048, 1024
 CROP = 256

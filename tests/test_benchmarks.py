@@ -53,8 +53,8 @@ def write(tmp_path: Path) -> Callable[[str, Any], Path]:
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 RANDOM = np.random.default_rng(7)
@@ -152,7 +152,7 @@ PIPELINE_ROW: dict[str, Any] = {
 
 
 def test_ceilings(benchmarks: Callable[[str], ModuleType]) -> None:
-    ceilings = benchmarks("gpu_summary").Ceilings(device_copy=2000, host_to_device=50)
+    ceilings = benchmarks("gpu.summary").Ceilings(device_copy=2000, host_to_device=50)
     # 4000 GB/s read or written, of which two thirds are pixels; 50 GB/s that double.
     assert ceilings.memory_bound(2) == pytest.approx(4000 * 2 / 3)
     assert ceilings.upload_bound(2) == 100
@@ -161,7 +161,7 @@ def test_ceilings(benchmarks: Callable[[str], ModuleType]) -> None:
 def test_usual_rows(benchmarks: Callable[[str], ModuleType]) -> None:
     large = [_row("a", batch=batch, pixel_bytes=90 * batch) for batch in (1, 8, 256)]
     small = _row("b", file="icon.packed.l3", batch=256, pixel_bytes=50 * 256)
-    assert benchmarks("gpu_summary").usual([small, *large]) == [large[1]]
+    assert benchmarks("gpu.summary").usual([small, *large]) == [large[1]]
 
 
 def test_summary_of_a_gpu(
@@ -183,7 +183,7 @@ def test_summary_of_a_gpu(
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
 
-    benchmarks("gpu_summary").summarise(tmp_path)
+    benchmarks("gpu.summary").summarise(tmp_path)
     page = (tmp_path / "kernels.md").read_text()
     assert "NVIDIA Test, driver 580, 2026-01-01" in page
     assert "| L3 rans | photo | 32 | 2.00 | 500.0 | 4.0 | 19 |" in page
@@ -224,7 +224,7 @@ def test_summary_needs_no_matplotlib(
     kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0}
     (tmp_path / "host.json").write_text(json.dumps(host))
     (tmp_path / "kernels.json").write_text(json.dumps(kernels | {"rows": [_large("L3 rans", 1)]}))
-    summary = benchmarks("gpu_summary")
+    summary = benchmarks("gpu.summary")
     monkeypatch.setattr(summary.importlib.util, "find_spec", lambda name: None)
     summary.summarise(tmp_path)
     assert "Python lacks matplotlib" in capsys.readouterr().out
@@ -233,7 +233,7 @@ def test_summary_needs_no_matplotlib(
 
 
 def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
-    numbers = benchmarks("gpu_verdict").pipeline_numbers
+    numbers = benchmarks("gpu.verdict").pipeline_numbers
     # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
     row = numbers(PIPELINE_ROW, 50.0)
     assert (row["encoded_gb_s"], row["upload_percent"], row["cpu_cores"]) == (20, 40, 2)
@@ -247,8 +247,8 @@ def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
 
 def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
     few = PIPELINE_ROW | {"threads": 1}
-    numbers = [benchmarks("gpu_verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
-    assert benchmarks("gpu_summary").pipeline_table(numbers) == [
+    numbers = [benchmarks("gpu.verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
+    assert benchmarks("gpu.summary").pipeline_table(numbers) == [
         ["L3 rans", "16", "32", "10000", "30.0", "20.00", "40", "2.00", "0.033", "0.100", "-"]
     ]
 
@@ -266,7 +266,7 @@ def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
         _large("L3 packed", 256, width=500, height=375, pixel_gb_s=900.0),
         _large("L3 packed", 1, sample_bits=16, median_us=1.0),  # another kind
     ]
-    targets = benchmarks("gpu_verdict").kernel_targets(rows)
+    targets = benchmarks("gpu.verdict").kernel_targets(rows)
     assert [(t.measured, t.met) for t in targets] == [
         *((1200, True), (399, False)),
         *((None, None), (150, False)),  # one image: under 150
@@ -276,7 +276,7 @@ def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
 
 
 def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
-    verdict = benchmarks("gpu_verdict")
+    verdict = benchmarks("gpu.verdict")
     cached = {"format": "L3 rans, cached", "times_png": 60.0, "cpu_s_per_1000": 0.02}
     rows = [
         PIPELINE_ROW,
@@ -299,14 +299,14 @@ def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
 
 
 def test_targets_without_pipelines(benchmarks: Callable[[str], ModuleType]) -> None:
-    targets = benchmarks("gpu_verdict").pipeline_targets([])
+    targets = benchmarks("gpu.verdict").pipeline_targets([])
     assert [t.met for t in targets] == [None] * 10
 
 
 def test_l3_is_ahead_where_it_is_as_dense_and_faster(
     benchmarks: Callable[[str], ModuleType],
 ) -> None:
-    verdict = benchmarks("gpu_verdict")
+    verdict = benchmarks("gpu.verdict")
     point = verdict.Point
     packed, rans = point("L3 packed", "photo", 2.0, 1000.0), point("L3 rans", "photo", 2.5, 400.0)
     elsewhere = point("L3 rans", "mask", 99.0, 9999.0)
@@ -323,7 +323,7 @@ def test_l3_is_ahead_where_it_is_as_dense_and_faster(
 
 
 def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) -> None:
-    verdict = benchmarks("gpu_verdict")
+    verdict = benchmarks("gpu.verdict")
     formats = ("PNG -6", "L3 rans", "L3 rans, cached")
     rows = [verdict.pipeline_numbers(PIPELINE_ROW | {"format": f}, 50.0) for f in formats]
     peers, l3 = verdict.pipeline_points(rows)
@@ -332,18 +332,18 @@ def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) ->
 
 
 def test_summary_without_results(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    assert benchmarks("gpu_summary").summarise(tmp_path) is None
+    assert benchmarks("gpu.summary").summarise(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_gpu_images_need_no_data(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    images = benchmarks("gpu_images").benchmark_images(tmp_path)
+    images = benchmarks("gpu.images").benchmark_images(tmp_path)
     shapes = {name: image.shape for name, image in images.items()}
     assert shapes == {"gradient_2048x1024": (1024, 2048, 3), "gradient_500x375": (375, 500, 3)}
 
 
 def test_cut_mirrors_what_is_missing(benchmarks: Callable[[str], ModuleType]) -> None:
-    cut = benchmarks("gpu_images").cut(np.array([[1, 2, 3], [4, 5, 6]]), 1, 5)
+    cut = benchmarks("gpu.images").cut(np.array([[1, 2, 3], [4, 5, 6]]), 1, 5)
     assert cut.tolist() == [[1, 2, 3, 3, 2]]
 
 
@@ -661,7 +661,7 @@ def test_gpu_is_described(
         (tmp_path / "nvidia-smi").chmod(0o755)
     if kernel_module:
         (tmp_path / "version").write_text(kernel_module)
-    gpu_host = benchmarks("gpu_host")
+    gpu_host = benchmarks("gpu.host")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(gpu_host.ctypes, "CDLL", load)
     monkeypatch.setattr(gpu_host, "KERNEL_MODULE", tmp_path / "version")
@@ -671,7 +671,7 @@ def test_gpu_is_described(
 def test_gpu_use_needs_its_package(
     benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu_host = benchmarks("gpu_host")
+    gpu_host = benchmarks("gpu.host")
     monkeypatch.setattr(gpu_host, "pynvml", None)
     use = gpu_host.GpuUse()
     assert (use.samples(), use.why_not) == ([], "Python lacks pynvml (package nvidia-ml-py)")
@@ -682,7 +682,7 @@ def gpu_tool(
     benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    tool = benchmarks("gpu")
+    tool: Any = importlib.import_module("gpu")
     monkeypatch.setattr(tool, "_GATHERED", tmp_path / "new")
     (tmp_path / "new").mkdir()
     return tool
@@ -865,7 +865,7 @@ def _training_row(name: str, cores: int, rate: float, **changes: Any) -> dict[st
 
 @pytest.mark.dali
 def test_gain_is_read_where_the_peer_stood(benchmarks: Callable[[str], ModuleType]) -> None:
-    training = benchmarks("training")
+    training = benchmarks("gpu.training")
     # PNG feeds 58 % of the ceiling on 6 cores, between 4 and 8; L3 rans 87 % there.
     share = 1 / 1.71
     png = [("PNG -6", 4, 1000 * (share - 0.1)), ("PNG -6", 8, 1000 * (share + 0.1))]
@@ -886,7 +886,7 @@ def test_gain_is_read_where_the_peer_stood(benchmarks: Callable[[str], ModuleTyp
 
 @pytest.mark.dali
 def test_training_images_are_distinct(benchmarks: Callable[[str], ModuleType]) -> None:
-    training = benchmarks("training")
+    training = benchmarks("gpu.training")
     photographs = list(np.random.default_rng(1).integers(0, 256, (2, 60, 90, 3), dtype=np.uint8))
     for size in ((50, 38), (100, 50)):
         made = training.distinct_images(photographs, training.Images(*size, 200))
@@ -905,7 +905,7 @@ def test_training_runs_its_first_steps_and_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("torchvision", reason="torchvision is not installed")
-    training = benchmarks("training")
+    training = benchmarks("gpu.training")
     tiny = f"--data {tmp_path} --device cpu --tiny --files {tmp_path}/files --out {tmp_path}"
     tiny += " --warm 0 --seconds 0 --paced 0 --cores 1"
     arguments = [*tiny.split(), "--models", "lraspp_mobilenet_v3_large", "--inputs"]
@@ -948,7 +948,7 @@ SASS = """
 
 
 def test_shortest_loop(benchmarks: Callable[[str], ModuleType]) -> None:
-    ptxas = benchmarks("ptxas")
+    ptxas = benchmarks("gpu.ptxas")
     blocks = ptxas._blocks(SASS)
     assert {start: block.next_blocks for start, block in blocks.items()} == {
         0: [6, 2],
@@ -963,7 +963,7 @@ def test_shortest_loop(benchmarks: Callable[[str], ModuleType]) -> None:
 
 def test_sets_travel(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
-    gpu_images = benchmarks("gpu_images")
+    gpu_images = benchmarks("gpu.images")
     data, out = tmp_path / "data", tmp_path / "out"
     images = {"photo/large/a": (9, 9, 3), "photo/large/b": (9, 9, 3), "mask/a": (9, 9)}
     for name, shape in {**images, "mask/b": (9, 9), "photo/kodak/a": (9, 9, 3)}.items():
@@ -984,7 +984,7 @@ def test_small_copies_beside_jpegs(
 ) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     pytest.importorskip("matplotlib")
-    shrunk = benchmarks("shrunk")
+    shrunk = benchmarks("cpu.shrunk")
     (tmp_path / "photos").mkdir()
     photograph = np.add.outer(np.arange(300), np.arange(400))[..., None] // 3 + np.array([0, 9, 4])
     png = imagecodecs.png_encode(photograph.astype(np.uint8))
@@ -1012,7 +1012,7 @@ def test_nvimgcodec(
     benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
-    module = benchmarks("nvimgcodec")
+    module = benchmarks("cpu.nvimgcodec")
     (tmp_path / "photos").mkdir()
     ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
     png = imagecodecs.png_encode(ramp.astype(np.uint8))
@@ -1035,7 +1035,7 @@ def _small_copy(folder: Path) -> Path:
 @pytest.mark.dali
 def test_split_and_merge(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
-    split_merge = benchmarks("split_merge")
+    split_merge = benchmarks("cpu.split_merge")
     (tmp_path / "photos").mkdir()
     ramp = np.add.outer(np.arange(240), np.arange(300))[..., None] // 3 + np.array([0, 9, 4])
     png = imagecodecs.png_encode(ramp.astype(np.uint8))
@@ -1060,7 +1060,7 @@ def test_converter(
 ) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     pytest.importorskip("skimage")
-    module = benchmarks("convert")
+    module = benchmarks("cpu.convert")
     assert len(module.photographs(tmp_path)) == 4  # scikit-image's
     (tmp_path / "photo/kodak").mkdir(parents=True)
     ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
@@ -1098,13 +1098,13 @@ def test_cost_of_converting_includes_orphans() -> None:
     child = "import time; x = b'1' * 2**27\nwhile time.process_time() < 0.3: pass"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])"
     code = (
-        f"import convert, sys; cost = convert.run_timed([sys.executable, '-c', {parent!r}]); "
+        "import sys\n"
+        "from benchmarks.cpu.convert import run_timed\n"
+        f"cost = run_timed([sys.executable, '-c', {parent!r}])\n"
         "print(cost.cpu, cost.peak_kib)"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     cpu, peak_kib = map(float, done.stdout.split())
     assert cpu >= 0.3
     assert peak_kib > 2**17

@@ -18,7 +18,8 @@ _ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "source", ["src/cuda/emulated_decoder.cc", "src/cpu/rans_x86.cc", "tests/native/testing.cc"]
+    "source",
+    ["src/cuda/emulation/emulated_decoder.cc", "src/cpu/rans_x86.cc", "tests/native/testing.cc"]
     + [f"tests/fuzz/{path.name}" for path in sorted((_ROOT / "tests" / "fuzz").glob("*.cc"))]
 )  # fmt: skip
 def test_clang_takes_what_fuzzing_builds(source: str) -> None:

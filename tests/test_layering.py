@@ -16,18 +16,26 @@ BELOW = {
     "src/core": {"src/format", "src/core"},
     "src/plan": {"src/format", "src/core", "src/plan"},
     "src/cpu": {"src/format", "src/core", "src/cpu"},
-    "src/cuda": {"src/format", "src/core", "src/cuda"},
+    "src/cuda/kernels": {"src/format", "src/core", "src/cuda/kernels"},
+    "src/cuda/engine": {"src/format", "src/core", "src/cuda/kernels", "src/cuda/engine"},
+    "src/cuda/emulation": {
+        "src/format",
+        "src/core",
+        "src/cuda/kernels",
+        "src/cuda/engine",
+        "src/cuda/emulation",
+    },
     "encoder": {"src/format", "src/core", "encoder"},
 }
 UTILITIES = {"src/cpu/parallel.h"}  # knows nothing of images; any engine may use it
-ADAPTERS = {"src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python", "encoder/module.cc"}
+ADAPTERS = {"src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
     "dali/": {"src/l3_op.cu", "src/op"},
     "nvimgcodec": {"src/nvimgcodec"},
-    "pybind11/": {"encoder/module.cc", "src/python"},
-    "cuda": {"src/cuda", "src/op"},
-    "cooperative_groups": {"src/cuda"},
-    "cub/": {"src/cuda"},
+    "pybind11/": {"src/python"},
+    "cuda": {"src/cuda/kernels", "src/cuda/engine", "src/op"},
+    "cooperative_groups": {"src/cuda/kernels"},
+    "cub/": {"src/cuda/kernels"},
 }
 
 SOURCES = sorted(

@@ -1,4 +1,4 @@
-"""benchmarks/liquid.py: its parts, and a run in small."""
+"""benchmarks/cpu/liquid.py: its parts, and a run in small."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.dali
 
 @pytest.fixture
 def liquid(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("liquid")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.cpu.liquid")
 
 
 def pictures(liquid: ModuleType, count: int) -> list[Any]:

@@ -100,7 +100,7 @@ def test_sizes_agree_among_the_results() -> None:
     """Those of size.py and of cpu.py are of one encoder."""
     sizes, speeds = (
         json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-        for name in ("size", "cpu")
+        for name in ("size", "speed")
     )
     both = (sizes.keys() & speeds.keys()) - {"made"}
     assert "photo/kodak" in both

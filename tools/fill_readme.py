@@ -45,7 +45,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def codecs() -> str:
     """One core on Kodak, RGB8."""
-    results = read("cpu")
+    results = read("speed")
     rows = []
     for codec in CODECS:
         total = results["photo/kodak"][codec]

@@ -1,6 +1,6 @@
 """`make gpu`: tests, compute-sanitizer and benchmarks on a GPU host; tables last.
 
-Runs in the root of the repository, after `make build`, with benchmarks/ on PYTHONPATH. Each step
+Runs in the root of the repository, after `make build`, with that folder on PYTHONPATH. Each step
 has its time: one that takes longer is ended, and has failed. `--only STEP ...` runs some steps, and
 keeps what others have measured with this commit on this GPU and day.
 Results are gathered in build/ and replace those in benchmarks/results/<gpu> when a benchmark
@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from gpu_host import describe_gpu
-from gpu_images import missing_sets, write_l3
-from report import made
+from benchmarks.gpu.host import describe_gpu
+from benchmarks.gpu.images import missing_sets, write_l3
+from benchmarks.report import made
 
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
@@ -116,9 +116,9 @@ def _steps(
         command: list[str | Path] = [program, "--json", json_file, "--batch", "32"]
         return Step(name, "variants", [*command, *options, *images])
 
-    pipeline = ["benchmarks/pipeline.py", "--device=mixed", f"--data={data}", f"--out={results}"]
+    pipeline = ["-m", "benchmarks.pipeline", "--device=mixed", f"--data={data}", f"--out={results}"]
     pipeline += ["--minutes=6", *pipeline_options]
-    training = ["benchmarks/training.py", f"--data={data}", f"--out={results}"]
+    training = ["-m", "benchmarks.gpu.training", f"--data={data}", f"--out={results}"]
     training += [f"--files={_BUILD / 'training'}", "--minutes=8", *training_options]
     variants = [
         variant(f"cache_{cache}", _BUILD / "l3_bench_kernels", "--cache", cache)
@@ -307,7 +307,7 @@ def _run_all(steps: Sequence[Step], arguments: argparse.Namespace, folder: Path)
     _print_table(results)
     measures = any(step.group != "tests" for step in steps)
     if measures or "summary" in (arguments.only or ()):
-        summary = [sys.executable, "benchmarks/gpu_summary.py", str(_GATHERED)]
+        summary = [sys.executable, "-m", "benchmarks.gpu.summary", str(_GATHERED)]
         results.append(_run(Step("summary", "benchmarks", summary)))
         _publish(_GATHERED, folder)
     _print_alarms(results, missing_sets(arguments.data) if measures else [])

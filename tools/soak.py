@@ -7,7 +7,7 @@ kills a training, which must repeat its batches from the last checkpoint. Writes
 benchmarks/results/soak.{md,json,png}. Ends with 1 if a pixel differs, a worker dies, or memory,
 threads or files grow beyond RULE.
 
-Runs in the root of the repository with benchmarks/ on PYTHONPATH.
+Runs in the root of the repository with that folder on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
-from peers import machine
-from report import RESULTS, markdown_table, save_results
+from benchmarks.peers import machine
+from benchmarks.report import RESULTS, markdown_table, save_results
 from soak_workers import (
     ENCODED,
     ROUNDS,

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "cpu/store_stage.h"
+#include "cpu/x86_interleave.h"
 #include "cpu/x86_lanes.h"
-#include "cpu/x86_store.h"
 
 namespace l3 {
 namespace {

@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "cpu/rans_x86.h"
+#include "cpu/x86_interleave.h"
 #include "cpu/x86_lanes.h"
-#include "cpu/x86_store.h"
 #include "cpu/x86_unpack.h"
 
 namespace l3 {

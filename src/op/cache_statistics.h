@@ -7,7 +7,7 @@
 #include <iterator>
 
 #if L3_HAVE_CUDA
-#include "cuda/encoded_cache.h"
+#include "cuda/engine/encoded_cache.h"
 #endif
 
 namespace l3 {

@@ -21,10 +21,10 @@
 #if L3_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "cuda/batch_decoder.h"
-#include "cuda/cuda_device.h"
-#include "cuda/encoded_cache.h"
-#include "cuda/resources.h"
+#include "cuda/engine/batch_decoder.h"
+#include "cuda/engine/cuda_device.h"
+#include "cuda/engine/encoded_cache.h"
+#include "cuda/engine/resources.h"
 #include "dali/core/cuda_error.h"
 #include "dali/core/mm/memory.h"
 #include "dali/operators/decoder/cache/image_cache_factory.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "cpu/parallel.h"
-#include "cuda/batch_decoder.h"
-#include "cuda/cuda_device.h"
+#include "cuda/engine/batch_decoder.h"
+#include "cuda/engine/cuda_device.h"
 #include "python/decode_batch.h"
 
 namespace l3 {

@@ -2,7 +2,7 @@
 //
 //   l3_compare_emulated FILE.l3...
 #include "compare_engines.h"
-#include "cuda/emulated_device.h"
+#include "cuda/emulation/emulated_device.h"
 
 int main(int argc, char** argv) {
   l3::EmulatedGpu gpu;

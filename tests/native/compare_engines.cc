@@ -16,10 +16,10 @@
 
 #include "core/output.h"
 #include "cpu/cpu_decoder.h"
-#include "cuda/batch_decoder.h"
-#include "cuda/encoded_cache.h"
-#include "cuda/rans_lookup.cuh"
-#include "cuda/warp_scratch.cuh"
+#include "cuda/engine/batch_decoder.h"
+#include "cuda/engine/encoded_cache.h"
+#include "cuda/kernels/rans_lookup.cuh"
+#include "cuda/kernels/warp_scratch.cuh"
 #include "format/image_view.h"
 
 namespace l3 {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "cuda/gpu_device.h"
+#include "cuda/engine/gpu_device.h"
 
 namespace l3 {
 

@@ -2,7 +2,7 @@
 //
 //   l3_compare_on_gpu FILE.l3...
 #include "compare_engines.h"
-#include "cuda/cuda_device.h"
+#include "cuda/engine/cuda_device.h"
 
 int main(int argc, char** argv) {
   return l3::CompareEngines(argc, argv,

@@ -1,6 +1,6 @@
 // l3dali._cuda on an emulated GPU, for tests: work runs when something waits for it, and memory
 // comes from the function that Python gives, on the host.
-#include "cuda/emulated_device.h"
+#include "cuda/emulation/emulated_device.h"
 #include "python/cuda_decoder.h"
 
 namespace {

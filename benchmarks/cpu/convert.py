@@ -1,0 +1,389 @@
+"""`l3 convert` beside the codec: throughput, memory, small images, resume; a Ray cluster on demand.
+
+    python -m benchmarks.cpu.convert --data ../shared/data [--ray]
+
+Reading, encoding and verifying are timed without the command too, in turns with it, so that what is
+left is the command's own: tar, hashes, manifest, processes. CPU time is that of all its processes,
+and what counts on a machine with other work. What the command takes for four tiny images, its
+start, is taken off first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import io
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+from benchmarks.peers import Image, machine
+from benchmarks.report import RESULTS, code_commit, markdown_table, write_results
+from rich.progress import track
+
+import l3dali
+from l3dali.image_io import Picture, read_picture
+from l3dali.transcoding import encode_picture
+
+PHOTOGRAPHS = ("photo/kodak", "photo/gb82")
+SHARDS = 8
+MODES: tuple[tuple[l3dali.Mode, int], ...] = (("rans", 5), ("rans", 9), ("packed", 5))
+CORES = len(os.sched_getaffinity(0))
+LARGE = ("4x4", "5x6")  # Kodak's images side by side: 18 and 34 MiB
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, and the KiB that the largest process had at its peak."""
+
+    wall: float
+    cpu: float
+    peak_kib: int = 0
+
+
+def run_timed(command: Sequence[str]) -> Cost:
+    """Runs a command; its cost includes all processes below it, orphans too."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    wall = time.perf_counter() - start
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss)
+
+
+def convert(source: Path, target: Path, *options: str) -> Cost:
+    """The cost of `l3 convert`, taken in a process that has no other children."""
+    command = [sys.executable, "-m", __spec__.name, "--child", "convert", *options]
+    command += [str(source), str(target)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Cost(*json.loads(done.stdout))
+
+
+def convert_anew(source: Path, *options: str) -> Cost:
+    """The same, into a new folder."""
+    with tempfile.TemporaryDirectory() as target:
+        return convert(source, Path(target) / "l3", *options)
+
+
+def timed(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> tuple[list[Any], Cost]:
+    """What the work gives on that many threads, and its cost."""
+    start, cpu = time.perf_counter(), time.process_time()
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(work, items))
+    return results, Cost(time.perf_counter() - start, time.process_time() - cpu)
+
+
+def photographs(data: Path) -> list[bytes]:
+    """PNG files; scikit-image's photographs where there are no others."""
+    paths = [path for name in PHOTOGRAPHS for path in sorted((data / name).glob("*.png"))]
+    if paths:
+        return [path.read_bytes() for path in paths]
+    import skimage.data
+
+    names = ("astronaut", "chelsea", "coffee", "rocket")
+    return [to_png(getattr(skimage.data, name)()) for name in names]
+
+
+def to_png(image: Image) -> bytes:
+    """A PNG file."""
+    return bytes(imagecodecs.png_encode(image, level=1))
+
+
+def write_shards(files: Sequence[bytes], folder: Path, shards: int) -> Path:
+    """A WebDataset: an image and a label a sample."""
+    folder.mkdir(parents=True)
+    for shard in range(shards):
+        with tarfile.open(folder / f"{shard:04}.tar", "w") as tar:
+            for i in range(shard, len(files), shards):
+                for suffix, content in (("cls", b"%d" % (i % 10)), ("png", files[i])):
+                    info = tarfile.TarInfo(f"{i:06}.{suffix}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    return folder
+
+
+def small_images(count: int) -> list[bytes]:
+    """32x32 ramps with noise, no two alike."""
+    noise = np.random.default_rng(1)
+    ramp = np.add.outer(np.arange(32), 2 * np.arange(32))[..., None] + np.array([0, 20, 40])
+    return [
+        to_png((ramp + noise.integers(0, 16, (32, 32, 3))).astype(np.uint8)) for _ in range(count)
+    ]
+
+
+def side_by_side(images: Sequence[Image], tiles: str) -> Image:
+    """One image of ROWSxCOLUMNS different ones, so that its PNG is as large as a photograph's."""
+    rows, columns = map(int, tiles.split("x"))
+    chosen = [image for image in images if image.shape == images[0].shape]
+    chosen = (chosen * (rows * columns))[: rows * columns]
+    return np.vstack([np.hstack(chosen[i * columns :][:columns]) for i in range(rows)])
+
+
+def of_mode(mode: l3dali.Mode, effort: int) -> str:
+    """The mode as the tables name it."""
+    return f"rans, effort {effort}" if mode == "rans" else mode
+
+
+def phases(files: Sequence[bytes], mode: l3dali.Mode, effort: int, workers: int) -> dict[str, Cost]:
+    """What reading, encoding and verifying cost without the command."""
+
+    def encode(picture: Picture) -> bytes:
+        return encode_picture(picture, mode=mode, effort=effort)
+
+    def check(pair: tuple[Picture, bytes]) -> None:
+        if not np.array_equal(l3dali.decode(pair[1]), pair[0].pixels):
+            raise SystemExit("an image does not come back")
+
+    pictures, read = timed(read_picture, files, workers)
+    encoded, encoding = timed(encode, pictures, workers)
+    _, compare = timed(check, list(zip(pictures, encoded, strict=True)), workers)
+    return {"read": read, "encode": encoding, "compare": compare}
+
+
+def start_cost(folder: Path, rounds: int, workers: int) -> Cost:
+    """What `l3 convert` costs with nearly nothing to convert."""
+    source = write_shards(small_images(4), folder / f"start-{workers}", 4)
+    costs = [convert_anew(source, "--jobs", str(workers)) for _ in range(rounds)]
+    wall, cpu = (statistics.median(getattr(c, name) for c in costs) for name in ("wall", "cpu"))
+    return Cost(wall, cpu)
+
+
+def measure_throughput(files: list[bytes], folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """Rows by mode, workers and verifying; medians of the rounds, ratios within one."""
+    source = write_shards(files, folder / "photographs", SHARDS)
+    rows: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    starts = {workers: start_cost(folder, rounds, workers) for workers in {1, CORES}}
+    turns = [(m, w) for _ in range(rounds) for m in MODES for w in sorted({1, CORES})]
+    for (mode, effort), workers in track(turns, "photographs"):
+        alone = phases(files, mode, effort, workers)
+        for verify in (True, False):
+            options = ["--mode", mode, "--effort", str(effort), "--jobs", str(workers)]
+            options.append("--verify" if verify else "--no-verify")
+            cost, start = convert_anew(source, *options), starts[workers]
+            parts = {name: c.cpu for name, c in alone.items() if verify or name != "compare"}
+            row = {"cpu": cost.cpu - start.cpu, "wall": cost.wall - start.wall, **parts}
+            row |= {"start_cpu": start.cpu, "start_wall": start.wall}
+            row["rest"] = row["cpu"] - sum(parts.values())
+            row["cpu_ratio"] = alone["encode"].cpu / row["cpu"]
+            row["wall_ratio"] = alone["encode"].wall / row["wall"]
+            row["bound"] = alone["encode"].cpu / sum(parts.values())
+            rows.setdefault((of_mode(mode, effort), workers, verify), []).append(row)
+    return [
+        {"mode": mode, "workers": workers, "verify": verify}
+        | {name: statistics.median(row[name] for row in found) for name in found[0]}
+        for (mode, workers, verify), found in rows.items()
+    ]
+
+
+def measure_memory(photographs: list[bytes], folder: Path) -> list[dict[str, Any]]:
+    """The peak of the largest process beyond two images, by their size."""
+    images = [read_picture(data).pixels for data in photographs]
+    rows = []
+    for tiles in track(("1x1", *LARGE), "memory"):
+        large = side_by_side(images, tiles)
+        source = write_shards([to_png(large)] * 8, folder / f"memory-{tiles}", 4)
+        for mode, effort in MODES:
+            cost = convert_anew(source, "--mode", mode, "--effort", str(effort))
+            image_mib, peak_mib = large.nbytes / 2**20, cost.peak_kib / 2**10
+            row = {"mode": of_mode(mode, effort), "image_mib": image_mib, "peak_mib": peak_mib}
+            rows.append(row | {"beyond_mib": peak_mib - 2 * image_mib})
+    idle = convert_anew(write_shards(small_images(4), folder / "idle", 4)).peak_kib / 2**10
+    return [
+        *rows,
+        {"mode": "four of 32x32", "image_mib": 0.0, "peak_mib": idle, "beyond_mib": idle},
+    ]
+
+
+def measure_small(count: int, folder: Path) -> dict[str, Any]:
+    """CPU time an image of 32x32 beyond reading, encoding and verifying; milliseconds."""
+    files = small_images(count)
+    source = write_shards(files, folder / "small", SHARDS)
+    start = start_cost(folder / "small-start", 1, 1)
+    alone = {name: cost.cpu for name, cost in phases(files, "rans", 5, 1).items()}
+    cost = convert_anew(source, "--jobs", "1").cpu - start.cpu
+    numbers = alone | {"all": cost, "overhead": cost - sum(alone.values())}
+    return {"images": count} | {name: 1000 * value / count for name, value in numbers.items()}
+
+
+def measure_resume(shards: int, folder: Path) -> dict[str, Any]:
+    """What a second run costs that has nothing to do."""
+    source = write_shards(small_images(shards), folder / "shards", shards)
+    convert(source, folder / "shards-l3")
+    again = convert(source, folder / "shards-l3")
+    return {"shards": shards, "wall": again.wall, "cpu": again.cpu}
+
+
+def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str, float]]:
+    """Throughput of a cluster of two workers over that of one, each warmed up, in turns.
+
+    Beside it what a second thread gains `phases` in the same round, as this machine is shared.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # As threads have it, which other work does not stop.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+    from ray.cluster_utils import Cluster
+
+    from l3dali.convert import ray_engine
+    from l3dali.convert.images import Options
+    from l3dali.convert.manifest import Manifest
+    from l3dali.convert.plan import find_sources, make_plan
+    from l3dali.convert.storage import open_folder
+
+    photos = write_shards(files, folder / "ray", 2 * SHARDS)
+    tiny = write_shards(small_images(8), folder / "ray-tiny", 8)
+
+    def seconds(source: Path, workers: int) -> float:
+        with (
+            tempfile.TemporaryDirectory() as target,
+            Manifest(open_folder(target)) as manifest,
+        ):
+            plan = make_plan(find_sources([str(source)]), target, Options(), manifest, workers)
+            start = time.perf_counter()
+            for rows in ray_engine.run_on_ray(plan.jobs, workers):
+                if any(row.status != "done" for row in rows):
+                    raise SystemExit(f"{rows[0].source}: {rows[0].reason}")
+            return time.perf_counter() - start
+
+    memory = {"object_store_memory": int(100e6)}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
+    try:
+        cluster.add_node(num_cpus=1, **memory)
+        cluster.wait_for_nodes()
+        ray_engine.connect(cluster.address, 1)
+        found = []
+        for _ in track(range(rounds), "Ray"):
+            seconds(tiny, 1)
+            one = seconds(photos, 1)
+            second = cluster.add_node(num_cpus=1, **memory)
+            cluster.wait_for_nodes()
+            seconds(tiny, 2)
+            ratio = one / seconds(photos, 2)
+            cluster.remove_node(second)
+            threads = [
+                sum(cost.wall for cost in phases(files, "rans", 5, workers).values())
+                for workers in (1, 2)
+            ]
+            found.append({"ratio": ratio, "threads": threads[0] / threads[1]})
+        return found
+    finally:
+        ray_engine.disconnect()
+        cluster.shutdown()
+
+
+def text_of(data: dict[str, Any]) -> str:
+    """The page."""
+    before, after = data["load"]
+    text = (
+        f"Converter of commit {data['converter']}. {machine()}. {CORES} cores, shared: load "
+        f"{before:.1f} before, {after:.1f} after.\n\n## Throughput\n\n"
+        f"{data['photographs']} photographs as PNG in {SHARDS} shards of WebDataset, "
+        f"{data['rounds']} rounds, medians, ratios within a round. CPU seconds without the "
+        "command's start (its own column). The rest is tar, hashes, manifest and processes. "
+        "`encode / all` is the command's throughput over `codec.encode`'s on as many cores; "
+        "`bound` the same if the rest cost nothing. Target: 90 %.\n\n"
+    )
+    head = ["mode", "workers", "verify", "start s", "read s", "encode s", "verify s", "rest s"]
+    head += ["all s", "encode / all, CPU", "encode / all, wall", "bound, CPU"]
+    text += markdown_table(
+        head,
+        [
+            [row["mode"], str(row["workers"]), "yes" if row["verify"] else "no"]
+            + [f"{row[n]:.2f}" for n in ("start_cpu", "read", "encode")]
+            + [f"{row['compare']:.2f}" if row["verify"] else "-"]
+            + [f"{row['rest']:.2f}", f"{row['cpu']:.2f}"]
+            + [f"{100 * row[n]:.0f} %" for n in ("cpu_ratio", "wall_ratio", "bound")]
+            for row in data["throughput"]
+        ],
+    )
+    text += (
+        "\n## Memory\n\nPeak of the largest process (resident, shared libraries included), MiB; "
+        f"{CORES} workers, verified. Target: 200 MB (191 MiB) beyond two images.\n\n"
+    )
+    text += markdown_table(
+        ["mode", "image", "peak", "beyond two images"],
+        [
+            [row["mode"], *(f"{row[n]:.0f}" for n in ("image_mib", "peak_mib", "beyond_mib"))]
+            for row in data["memory"]
+        ],
+    )
+    small, resume = data["small"], data["resume"]
+    text += "\n## The rest\n\n"
+    rows = [
+        [
+            f"32x32, {small['images']} images, one worker: overhead an image",
+            f"{small['overhead']:.3f} ms of CPU (all {small['all']:.3f}: read {small['read']:.3f}, "
+            f"encode {small['encode']:.3f}, verify {small['compare']:.3f})",
+            "<= 1 ms",
+        ],
+        [
+            f"a second run over {resume['shards']} finished shards",
+            f"{resume['wall']:.1f} s ({resume['cpu']:.1f} of CPU)",
+            "< 10 s",
+        ],
+    ]
+    if "ray" in data:
+        for what, name, target in (
+            ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
+            ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
+        ):
+            ratios = [found[name] for found in data["ray"]]
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            rows.append([what, f"{statistics.median(ratios):.2f} ({spread})", target])
+    return text + markdown_table(["what", "measured", "target"], rows)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measures, and writes convert.md and .json."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("shared/data"), help="with the sets")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--copies", type=int, default=3, help="of each photograph")
+    parser.add_argument("--small", type=int, default=100_000, help="images of 32x32")
+    parser.add_argument("--shards", type=int, default=1000, help="to go over again")
+    parser.add_argument("--ray", action="store_true", help="measure a Ray cluster too")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args(arguments)
+    before = os.getloadavg()[0]
+    originals = photographs(args.data)
+    files = originals * args.copies
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data: dict[str, Any] = {
+            "converter": code_commit(("python/l3dali",)),
+            "photographs": len(files),
+            "rounds": args.rounds,
+            "resume": measure_resume(args.shards, folder),
+            "memory": measure_memory(originals, folder),
+            "throughput": measure_throughput(files, folder, args.rounds),
+            "small": measure_small(args.small, folder),
+        }
+        if args.ray:
+            data["ray"] = measure_ray(files, folder, args.rounds)
+    data["load"] = (before, os.getloadavg()[0])
+    write_results("convert", "Converting data sets", text_of(data), data, args.out)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        cost = run_timed([sys.executable, "-m", "l3dali", *sys.argv[2:]])
+        print(json.dumps([cost.wall, cost.cpu, cost.peak_kib]))
+    else:
+        main()

@@ -1,0 +1,256 @@
+// Times the decoding kernels on batches that lie in GPU memory, and the copies
+// that bound them.
+//
+//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--cache none|shared|equal|l1] [--json FILE]
+//       [--host-only] FILE.l3...
+//
+// Each copy of an image in a batch has an output of its own. Times are medians
+// over launches. Throughput is in bytes of pixels; a copy counts its bytes once,
+// though a device copy reads and writes them. Last come batches of all the files,
+// as many copies of each, in one launch, beside what the launches of each alone took; and
+// how long a thread waits for a batch, asleep and spinning.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "benchmarks/gpu/kernel_bench.h"
+#include "cuda/engine/batch_layout.h"
+#include "cuda/engine/launch.h"
+
+namespace l3 {
+namespace {
+
+constexpr size_t kCopyBytes = size_t{1} << 30;
+
+double CopyGigabytesPerSecond(GpuTimer* timer, int repeat, const void* from, cudaMemcpyKind kind) {
+  const DeviceMemory to(kCopyBytes);
+  const std::vector<double> times = timer->Run(repeat, [&](cudaStream_t stream) {
+    L3_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, kCopyBytes, kind, stream));
+  });
+  return static_cast<double>(kCopyBytes) / times[times.size() / 2] / 1e3;
+}
+
+double DeviceCopyGigabytesPerSecond(GpuTimer* timer, int repeat) {
+  const DeviceMemory from(kCopyBytes);
+  L3_CUDA_CHECK(cudaMemset(from.data(), 1, kCopyBytes));
+  return CopyGigabytesPerSecond(timer, repeat, from.data(), cudaMemcpyDeviceToDevice);
+}
+
+// From pinned memory.
+double HostToDeviceGigabytesPerSecond(GpuTimer* timer, int repeat) {
+  void* memory = nullptr;
+  L3_CUDA_CHECK(cudaMallocHost(&memory, kCopyBytes));
+  const std::unique_ptr<void, cudaError_t (*)(void*)> from(memory, &cudaFreeHost);
+  std::memset(memory, 1, kCopyBytes);
+  return CopyGigabytesPerSecond(timer, repeat, memory, cudaMemcpyHostToDevice);
+}
+
+// By the mode the image was encoded in. The name of the file says it, <image>.<mode>.l3: not all
+// files of rans mode have rans tiles.
+std::string CodecName(const BenchImage& image) {
+  for (const char* mode : {"packed", "rans"}) {
+    const std::string ending = std::string(".") + mode + ".l3";
+    if (image.name.size() > ending.size() &&
+        image.name.compare(image.name.size() - ending.size(), ending.size(), ending) == 0) {
+      return std::string("L3 ") + mode;
+    }
+  }
+  return "L3";
+}
+
+using Members = std::vector<const BenchImage*>;
+
+// A batch in GPU memory of `copies` of each member; each copy has an output of its own.
+class Batch {
+ public:
+  Batch(const Members& members, size_t copies)
+      : members_(members), count_(members.size() * copies), output_(OutputBytes()) {
+    std::vector<CudaSample> samples;
+    for (size_t i = 0; i < count_; ++i) {
+      const ImageView& view = member(i).view;
+      samples.push_back({view, WholeImagePlan(view.info, output_.data() + OutputOffset(i))});
+    }
+    // Memory may still hold an earlier batch's pixels.
+    L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, OutputBytes()));
+    BatchLayout layout;
+    layout.Plan(samples, GetGpuLimits());
+    device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
+    std::vector<uint8_t> staging(layout.total_bytes());
+    for (size_t i = 0; i < layout.piece_count(); ++i) {
+      layout.WritePiece(i, staging.data(), device_->data());
+    }
+    L3_CUDA_CHECK(
+        cudaMemcpy(device_->data(), staging.data(), staging.size(), cudaMemcpyHostToDevice));
+    tiles_ = layout.Batch(device_->data());
+  }
+
+  void Launch(cudaStream_t stream) const { LaunchDecodeTiles(tiles_, stream); }
+
+  // Throws if the Status of any image is wrong, or the first copy of a member.
+  void Check() const {
+    std::vector<uint64_t> results(count_);
+    L3_CUDA_CHECK(cudaMemcpy(results.data(), device_->data(), 8 * count_, cudaMemcpyDeviceToHost));
+    for (uint64_t result : results) {
+      if (result != kNoBadTile) throw std::runtime_error("the GPU found a bad tile");
+    }
+    for (size_t i = 0; i < members_.size(); ++i) {
+      std::vector<uint8_t> samples(member(i).pixels.size());
+      L3_CUDA_CHECK(cudaMemcpy(samples.data(), output_.data() + OutputOffset(i), samples.size(),
+                               cudaMemcpyDeviceToHost));
+      if (samples != member(i).pixels) {
+        throw std::runtime_error("the GPU's pixels differ from the CPU's");
+      }
+    }
+  }
+
+ private:
+  // Members take turns: member 0, 1, ... 0, 1, ...
+  const BenchImage& member(size_t i) const { return *members_[i % members_.size()]; }
+  size_t OutputOffset(size_t i) const {
+    size_t turn = 0;
+    size_t before = 0;
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const size_t stride = CeilDiv(members_[m]->pixels.size(), size_t{256}) * 256;
+      turn += stride;
+      if (m < i % members_.size()) before += stride;
+    }
+    return i / members_.size() * turn + before;
+  }
+  size_t OutputBytes() const { return OutputOffset(count_); }
+
+  Members members_;
+  size_t count_;
+  DeviceMemory output_;
+  std::unique_ptr<DeviceMemory> device_;
+  TileBatch tiles_ = {};
+};
+
+// Sorted microseconds.
+std::vector<double> TimeBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat) {
+  const Batch batch(members, copies);
+  std::vector<double> times =
+      timer->Run(repeat, [&](cudaStream_t stream) { batch.Launch(stream); });
+  batch.Check();
+  return times;
+}
+
+// All images in one launch; `alone_us` is the sum of the medians of a launch each. Returns JSON.
+std::string TimeMixedBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat,
+                           double alone_us) {
+  const std::vector<double> times = TimeBatch(timer, members, copies, repeat);
+  const double median_us = times[times.size() / 2];
+  uint64_t encoded_bytes = 0;
+  uint64_t pixel_bytes = 0;
+  for (const BenchImage* image : members) {
+    encoded_bytes += image->bytes.size() * copies;
+    pixel_bytes += image->pixels.size() * copies;
+  }
+  const auto rate = [&](double us) { return static_cast<double>(pixel_bytes) / us / 1e3; };
+  std::printf(
+      "%zu images, %zu copies each, in one launch: %.1f us, %.1f GB/s of pixels; "
+      "each in a launch of its own: %.1f us, %.1f GB/s\n",
+      members.size(), copies, median_us, rate(median_us), alone_us, rate(alone_us));
+  return "{\"images\": " + std::to_string(members.size()) +
+         ", \"copies\": " + std::to_string(copies) +
+         ", \"encoded_bytes\": " + std::to_string(encoded_bytes) +
+         ", \"pixel_bytes\": " + std::to_string(pixel_bytes) +
+         ", \"median_us\": " + std::to_string(median_us) +
+         ", \"min_us\": " + std::to_string(times.front()) +
+         ", \"pixel_gb_s\": " + std::to_string(rate(median_us)) +
+         ", \"alone_us\": " + std::to_string(alone_us) +
+         ", \"alone_gb_s\": " + std::to_string(rate(alone_us)) + "}";
+}
+
+// Median wall-clock microseconds from a launch until a thread knows that it has ended.
+double TimeWait(const Batch& batch, const CudaStream& stream, CudaEvent* end, int repeat) {
+  std::vector<double> times;
+  for (int i = 0; i < repeat; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    batch.Launch(stream.get());
+    end->Record(stream.get());
+    end->Synchronize();
+    times.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// The same by the engine's event, for which a thread sleeps, and by one for which it spins, after
+// runs that warm up. Returns JSON.
+std::string TimeWaits(const BenchImage& image, size_t copies, int repeat) {
+  const Batch batch({&image}, copies);
+  const CudaStream stream;
+  CudaEvent sleeping;
+  CudaEvent spinning(cudaEventDisableTiming);
+  TimeWait(batch, stream, &sleeping, repeat);
+  const double sleeping_us = TimeWait(batch, stream, &sleeping, repeat);
+  const double spinning_us = TimeWait(batch, stream, &spinning, repeat);
+  batch.Check();
+  std::printf("%s, batch %zu, launch to the end of a wait: asleep %.1f us, spinning %.1f us\n",
+              image.name.c_str(), copies, sleeping_us, spinning_us);
+  return "{\"file\": " + JsonQuoted(image.name) + ", \"batch\": " + std::to_string(copies) +
+         ", \"sleeping_us\": " + std::to_string(sleeping_us) +
+         ", \"spinning_us\": " + std::to_string(spinning_us) + "}";
+}
+
+void Run(const BenchOptions& options) {
+  const std::vector<BenchImage> images = ReadBenchImages(options.files);
+  if (options.host_only) {
+    for (const BenchImage& image : images) {
+      std::printf("%s: %s\n", CodecName(image).c_str(), image.name.c_str());
+    }
+    return;
+  }
+  BenchReport report(options.json, RequireGpu(options.cache));
+  GpuTimer timer;
+  const double device_copy = DeviceCopyGigabytesPerSecond(&timer, options.repeat);
+  const double upload = HostToDeviceGigabytesPerSecond(&timer, options.repeat);
+  std::printf("device copy %.0f GB/s, host-to-device copy %.1f GB/s\n", device_copy, upload);
+  report.Set("device_copy_gb_s", std::to_string(device_copy));
+  report.Set("host_to_device_gb_s", std::to_string(upload));
+  PrintHeading(report.gpu());
+
+  Members all;
+  std::map<size_t, std::vector<double>> medians;  // by batch
+  for (const BenchImage& image : images) {
+    all.push_back(&image);
+    for (size_t batch : options.batches) {
+      report.Try(image.name + ", batch " + std::to_string(batch), [&] {
+        const std::vector<double> times = TimeBatch(&timer, {&image}, batch, options.repeat);
+        medians[batch].push_back(times[times.size() / 2]);
+        report.Add({CodecName(image), image.name, image.view.info, batch,
+                    image.bytes.size() * batch, times[times.size() / 2], times.front()});
+      });
+    }
+  }
+  std::string waits;
+  for (const BenchImage& image : images) {
+    report.Try(image.name + ", waits", [&] {
+      waits +=
+          (waits.empty() ? "" : ", ") + TimeWaits(image, options.batches.front(), options.repeat);
+      report.Set("waits", "[" + waits + "]");
+    });
+  }
+  std::string mixed;
+  for (size_t batch : options.batches) {
+    const std::vector<double>& alone = medians[batch];
+    if (images.size() == 1 || alone.size() != images.size()) continue;  // nothing to compare with
+    report.Try("mixed batch of " + std::to_string(batch) + " copies each", [&] {
+      const double alone_us = std::accumulate(alone.begin(), alone.end(), 0.0);
+      mixed += (mixed.empty() ? "" : ", ") +
+               TimeMixedBatch(&timer, all, batch, options.repeat, alone_us);
+      report.Set("mixed", "[" + mixed + "]");
+    });
+  }
+  report.RequireSound();
+}
+
+}  // namespace
+}  // namespace l3
+
+int main(int argc, char** argv) { return l3::BenchMain(argc, argv, l3::Run); }

@@ -1,0 +1,34 @@
+// Decodes images with the kernels of the CUDA engine on 32 emulated lanes, for
+// tests and sanitizers. Layer: cuda; plain C++.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/output.h"
+#include "cuda/engine/batch_layout.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// GPUs to lay a batch out for: they differ in how rans tokens are looked up.
+constexpr GpuLimits kLargeGpu = {132, 228 << 10, 227 << 10, 1 << 10, {20, 20}, {20, 20}, {16, 16}};
+constexpr GpuLimits kSmallGpu = {80, 100 << 10, 99 << 10, 1 << 10, {16, 16}, {16, 16}, {12, 12}};
+
+// Runs the kernels of a batch that lies in host memory.
+void DecodeTilesEmulated(const TileBatch& batch);
+
+// Lays the batch out and decodes it as the GPU would. The outputs of the
+// samples are in host memory.
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
+                                              const GpuLimits& gpu,
+                                              const ForEach& for_each = nullptr);
+
+// Bytes that a batch of one takes to upload.
+uint64_t UploadedBytesEmulated(const CudaSample& sample);
+
+// A batch of one.
+DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,
+                                 const GpuLimits& gpu, const ForEach& for_each = nullptr);
+
+}  // namespace l3

@@ -1,0 +1,218 @@
+#include "cuda/emulation/emulated_device.h"
+
+#include <cstring>
+#include <deque>
+#include <new>
+#include <utility>
+
+#include "cuda/emulation/emulated_decoder.h"
+#include "format/portable.h"
+
+#if defined(L3_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace l3 {
+namespace {
+
+constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+}  // namespace
+
+class EmulatedStream : public std::enable_shared_from_this<EmulatedStream> {
+ public:
+  EmulatedStream(EmulatedGpu* gpu, EmulatedPace pace) : gpu_(gpu), pace_(pace) {}
+  // A stream that is destroyed still does its work.
+  ~EmulatedStream() { RunUntil(queued()); }
+
+  static EmulatedStream* From(CUstream_st* stream) {
+    return reinterpret_cast<EmulatedStream*>(stream);
+  }
+  static std::shared_ptr<CUstream_st> Make(EmulatedGpu* gpu, EmulatedPace pace) {
+    const auto stream = std::make_shared<EmulatedStream>(gpu, pace);
+    return {stream, reinterpret_cast<CUstream_st*>(stream.get())};
+  }
+
+  void Queue(std::function<void()> work) {
+    queue_.push_back(std::move(work));
+    if (pace_ == EmulatedPace::kEager) RunUntil(queued());
+  }
+  uint64_t queued() const { return done_ + queue_.size(); }
+  size_t waiting() const { return queue_.size(); }
+  void RunUntil(uint64_t count) {
+    while (done_ < count) {
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      ++done_;
+      gpu_->Run(work);
+    }
+  }
+
+ private:
+  EmulatedGpu* const gpu_;
+  const EmulatedPace pace_;
+  std::deque<std::function<void()>> queue_;
+  uint64_t done_ = 0;
+};
+
+class EmulatedEvent : public GpuEvent {
+ public:
+  explicit EmulatedEvent(EmulatedGpu* gpu) : gpu_(gpu) {}
+
+  void Record(CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    stream_ = EmulatedStream::From(stream)->shared_from_this();
+    place_ = stream_->queued();
+  }
+  void Synchronize() override {
+    const Lock lock(gpu_->mutex_);
+    if (stream_ != nullptr) stream_->RunUntil(place_);
+  }
+  void MakeWait(CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    if (stream_ == nullptr || stream_.get() == EmulatedStream::From(stream)) return;
+    EmulatedStream::From(stream)->Queue(
+        [other = stream_, place = place_] { other->RunUntil(place); });
+  }
+
+ private:
+  EmulatedGpu* const gpu_;
+  std::shared_ptr<EmulatedStream> stream_;
+  uint64_t place_ = 0;
+};
+
+class EmulatedDevice : public GpuDevice {
+ public:
+  EmulatedDevice(EmulatedGpu* gpu, EmulatedPace pace) : gpu_(gpu), pace_(pace) {}
+
+  GpuLimits limits() const override { return kLargeGpu; }
+  std::shared_ptr<void> AllocatePinned(size_t bytes) override {
+    return gpu_->Allocate(bytes, false);
+  }
+  std::shared_ptr<void> AllocateDevice(size_t bytes) override {
+    return gpu_->Allocate(bytes, true);
+  }
+  std::shared_ptr<CUstream_st> MakeStream() override { return gpu_->MakeStream(pace_); }
+  std::unique_ptr<GpuEvent> MakeEvent() override { return std::make_unique<EmulatedEvent>(gpu_); }
+  void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    if (gpu_->IsDevice(to) && !gpu_->IsDevice(from)) gpu_->uploaded_bytes_ += bytes;
+    EmulatedStream::From(stream)->Queue([=] {
+      if (bytes != 0) std::memcpy(to, from, bytes);
+    });
+  }
+  void Launch(const TileBatch& batch, CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    ++gpu_->launches_;
+    EmulatedStream::From(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
+  }
+
+ private:
+  EmulatedGpu* const gpu_;
+  const EmulatedPace pace_;
+};
+
+std::unique_ptr<GpuDevice> EmulatedGpu::MakeDevice(EmulatedPace pace) {
+  return std::make_unique<EmulatedDevice>(this, pace);
+}
+
+std::shared_ptr<CUstream_st> EmulatedGpu::MakeStream(EmulatedPace pace) {
+  return EmulatedStream::Make(this, pace);
+}
+
+size_t EmulatedGpu::QueuedWork(CUstream_st* stream) {
+  const Lock lock(mutex_);
+  return EmulatedStream::From(stream)->waiting();
+}
+
+void EmulatedGpu::FailAllocations(uint64_t count, uint64_t failures) {
+  const Lock lock(mutex_);
+  next_failure_ = allocations_ + count;
+  failures_left_ = failures;
+}
+
+std::shared_ptr<void> EmulatedGpu::Allocate(size_t bytes, bool of_device) {
+  const Lock lock(mutex_);
+  if (allocations_ >= next_failure_ && failures_left_ > 0) {
+    --failures_left_;
+    throw std::bad_alloc();
+  }
+  ++allocations_;
+  uint8_t* block = new uint8_t[bytes];
+  std::memset(block, kFresh, bytes);
+  if (of_device) {
+    device_blocks_[block] = bytes;
+    Guard(running_ == 0);
+  } else {
+    live_pinned_bytes_ += bytes;
+  }
+  return {block, [this, of_device, bytes](void* memory) {
+            const Lock deleter_lock(mutex_);
+            if (of_device) {
+              Guard(false);
+              device_blocks_.erase(static_cast<uint8_t*>(memory));
+              Guard(running_ == 0);
+            } else {
+              live_pinned_bytes_ -= bytes;
+            }
+            delete[] static_cast<uint8_t*>(memory);
+          }};
+}
+
+bool EmulatedGpu::IsDevice(const void* place) const {
+  const auto next = device_blocks_.upper_bound(static_cast<const uint8_t*>(place));
+  if (next == device_blocks_.begin()) return false;
+  const auto& [block, bytes] = *std::prev(next);
+  return static_cast<const uint8_t*>(place) < block + bytes;
+}
+
+void EmulatedGpu::Run(const std::function<void()>& work) {
+  const Lock lock(mutex_);
+  if (running_++ == 0) Guard(false);
+  work();
+  if (--running_ == 0) Guard(true);
+}
+
+// Closes the memory of the device to all but its own work.
+void EmulatedGpu::Guard([[maybe_unused]] bool closed) const {
+#if defined(L3_ASAN)
+  for (const auto& [block, bytes] : device_blocks_) {
+    if (closed) {
+      ASAN_POISON_MEMORY_REGION(block, bytes);
+    } else {
+      ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+    }
+  }
+#endif
+}
+
+uint64_t EmulatedGpu::live_device_bytes() {
+  const Lock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& block : device_blocks_) bytes += block.second;
+  return bytes;
+}
+
+uint64_t EmulatedGpu::live_bytes() {
+  const Lock lock(mutex_);
+  return live_device_bytes() + live_pinned_bytes_;
+}
+
+uint64_t EmulatedGpu::allocations() {
+  const Lock lock(mutex_);
+  return allocations_;
+}
+
+uint64_t EmulatedGpu::uploaded_bytes() {
+  const Lock lock(mutex_);
+  return uploaded_bytes_;
+}
+
+uint64_t EmulatedGpu::launches() {
+  const Lock lock(mutex_);
+  return launches_;
+}
+
+}  // namespace l3

@@ -1,0 +1,236 @@
+#include "cuda/engine/batch_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "core/check.h"
+
+namespace l3 {
+namespace {
+
+// Bytes staged before their upload is queued. Of a batch, only the first chunk is staged
+// while nothing goes up. 8 MiB take some 150 us over PCIe 5 (55 GB/s), much more than the
+// calls that queue them, and keep 16 threads busy with pieces of half a MiB.
+constexpr uint64_t kChunkBytes = 8 << 20;
+
+// Makes room by grow(bytes): for some more, as batches vary, if there is memory for it.
+template <class Grow>
+void GrowRoomy(size_t bytes, const Grow& grow) {
+  try {
+    grow(bytes + bytes / 4);
+  } catch (const std::bad_alloc&) {
+    grow(bytes);
+  }
+}
+
+// Whether all tiles of an image, those that nobody decodes too, pass their checks.
+bool IsIntact(const ImageView& view, const uint8_t* payloads) {
+  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+    uint64_t begin;
+    uint32_t bytes;
+    if (!view.FindPayload(tile, &begin, &bytes) ||
+        PayloadCheck(payloads + begin, bytes) != LoadU32(payloads + begin)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<EncodedCache> cache,
+                           const UploadPolicy& upload)
+    : device_(std::move(device)),
+      cache_(std::move(cache)),
+      upload_(upload),
+      limits_(device_->limits()),
+      upload_stream_(device_->MakeStream()) {
+  for (Slot& slot : slots_) {
+    slot.uploaded = device_->MakeEvent();
+    slot.done = device_->MakeEvent();
+  }
+}
+
+BatchDecoder::~BatchDecoder() {
+  for (Slot& slot : slots_) {
+    try {
+      slot.uploaded->Synchronize();
+      slot.done->Synchronize();
+    } catch (const std::exception&) {
+      // The device is lost, and its work with it.
+    }
+  }
+}
+
+void BatchDecoder::Reserve(size_t device_bytes, size_t pinned_bytes) {
+  for (Slot& slot : slots_) {
+    slot.uploaded->Synchronize();
+    if (slot.device.bytes < device_bytes) GrowDevice(&slot, device_bytes);
+    if (slot.pinned.bytes < pinned_bytes) GrowPinned(&slot, pinned_bytes);
+  }
+}
+
+// A buffer is released before a larger one is asked for, and stays empty if there is none.
+// Nothing that was queued may go up from it or to it any more.
+
+void BatchDecoder::GrowDevice(Slot* slot, size_t bytes) {
+  slot->done->Synchronize();
+  slot->device = {};
+  slot->device = {device_->AllocateDevice(bytes), bytes};
+}
+
+void BatchDecoder::GrowPinned(Slot* slot, size_t bytes) {
+  slot->pinned = {};
+  slot->pinned = {device_->AllocatePinned(bytes), bytes};
+}
+
+void BatchDecoder::MakeRoom(Slot* slot) {
+  const size_t bytes = layout_.total_bytes();
+  if (slot->device.bytes < bytes) {
+    GrowRoomy(bytes, [&](size_t roomy) { GrowDevice(slot, roomy); });
+  }
+  const size_t staged_bytes = layout_.staged_bytes();
+  if (slot->pinned.bytes < staged_bytes) {
+    GrowRoomy(staged_bytes, [&](size_t roomy) { GrowPinned(slot, roomy); });
+  }
+  const size_t results_bytes = layout_.results_bytes();
+  if (slot->pinned_results.bytes < results_bytes) {
+    slot->done->Synchronize();
+    GrowRoomy(results_bytes, [&](size_t roomy) {
+      slot->pinned_results = {};
+      slot->pinned_results = {device_->AllocatePinned(roomy), roomy};
+    });
+  }
+}
+
+// Stages pieces and queues their upload, in chunks.
+void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
+                                  const ForEach& for_each) {
+  struct Chunk {
+    const BatchLayout& layout;
+    const Slot& slot;
+    size_t begin, end;  // of the pieces
+  } chunk = {layout_, slot, piece_begin, piece_begin};
+  uint64_t uploaded = layout_.BytesOfPieces(piece_begin);
+  const uint64_t all = layout_.BytesOfPieces(piece_end);
+  while (chunk.begin < piece_end) {
+    const uint64_t left = all - uploaded;
+    // A rest that is hardly a chunk goes along.
+    const uint64_t goal = uploaded + (left < 2 * kChunkBytes ? left : kChunkBytes);
+    while (chunk.end < piece_end && layout_.BytesOfPieces(chunk.end) < goal) ++chunk.end;
+    RunForEach(for_each, chunk.end - chunk.begin, [&chunk](size_t i) {
+      chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(), chunk.slot.device.data());
+    });
+    const uint64_t staged = layout_.BytesOfPieces(chunk.end);
+    device_->Copy(slot.device.data() + uploaded, slot.pinned.data() + uploaded, staged - uploaded,
+                  upload_stream_.get());
+    // Even if a later chunk fails, nobody writes to this one while it goes up.
+    slot.uploaded->Record(upload_stream_.get());
+    uploaded = staged;
+    chunk.begin = chunk.end;
+  }
+}
+
+// Queues the upload of all that a part has more than the one before it.
+void BatchDecoder::Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+                          const ForEach& for_each) {
+  CUstream_st* stream = upload_stream_.get();
+  // First what need not be staged, so that it goes up meanwhile.
+  uint64_t copied = 0;
+  for (size_t i = before.copy_end; i < part.copy_end; ++i) {
+    const DirectCopy& copy = layout_.copies()[i];
+    device_->Copy(slot.device.data() + copy.offset, copy.from, copy.bytes, stream);
+    copied = copy.offset + copy.bytes;
+  }
+  StageAndUpload(slot, before.piece_end, part.piece_end, for_each);
+  if (copied != 0) {
+    device_->Copy(slot.device.data() + copied, slot.pinned.data() + layout_.zeros_offset(),
+                  kPayloadPaddingBytes, stream);
+  }
+  slot.uploaded->Record(stream);
+}
+
+void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each) {
+  BatchPart before = {};
+  for (size_t i = 0; i < layout_.parts().size(); ++i) {
+    const BatchPart& part = layout_.parts()[i];
+    Upload(slot, before, part, for_each);
+    slot.uploaded->MakeWait(stream);
+    device_->Launch(layout_.Batch(slot.device.data(), i), stream);
+    // Even if a later part fails, nobody reuses memory that this one needs.
+    slot.done->Record(stream);
+    before = part;
+  }
+}
+
+void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
+                          const ForEach& for_each) {
+  Slot& slot = slots_[launched_ % slots_.size()];
+  if (launched_ - waited_ == slots_.size()) ++waited_;
+  uploaded_bytes_ = 0;
+  layout_.Plan(samples, limits_, for_each, upload_);
+  slot.uploaded->Synchronize();
+  MakeRoom(&slot);
+  slot.done->MakeWait(upload_stream_.get());
+  const bool any_cached = std::any_of(samples.begin(), samples.end(),
+                                      [](const CudaSample& s) { return s.cached != nullptr; });
+  if (any_cached) cache_->WaitForFills(stream);
+  try {
+    LaunchParts(slot, stream, for_each);
+    device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
+    slot.done->Record(stream);
+    if (cache_ != nullptr) FillCache(samples, slot, for_each);
+  } catch (...) {
+    // What was queued reads and writes the caller's memory.
+    slot.uploaded->Record(upload_stream_.get());
+    slot.uploaded->Synchronize();
+    slot.done->Synchronize();
+    throw;
+  }
+  slot.sample_count = samples.size();
+  uploaded_bytes_ = layout_.total_bytes();
+  ++launched_;
+}
+
+void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot& slot,
+                             const ForEach& for_each) {
+  const bool any = std::any_of(samples.begin(), samples.end(),
+                               [](const CudaSample& s) { return s.cache_key != nullptr; });
+  if (!any) return;
+  is_intact_.assign(samples.size(), 0);
+  RunForEach(for_each, samples.size(), [&](size_t i) {
+    if (samples[i].cache_key == nullptr) return;
+    is_intact_[i] = IsIntact(samples[i].view, layout_.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
+  });
+  candidates_.clear();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (is_intact_[i] == 0) continue;
+    candidates_.push_back({samples[i].cache_key, &samples[i].view, layout_.has_rans(i),
+                           layout_.Payloads(i, slot.device.data())});
+  }
+  try {
+    cache_->Add(candidates_, upload_stream_.get());
+  } catch (const std::bad_alloc&) {
+    // The host has no memory for what it remembers of each image: none is kept.
+  }
+  slot.uploaded->Record(upload_stream_.get());
+}
+
+const std::vector<DecodeResult>& BatchDecoder::Wait() {
+  if (waited_ == launched_) return results_;
+  const Slot& slot = slots_[waited_ % slots_.size()];
+  slot.done->Synchronize();
+  ++waited_;
+  results_.resize(slot.sample_count);
+  for (size_t i = 0; i < results_.size(); ++i) {
+    uint64_t result;
+    std::memcpy(&result, slot.pinned_results.data() + i * sizeof(result), sizeof(result));
+    results_[i] = UnpackResult(result);
+  }
+  return results_;
+}
+
+}  // namespace l3

@@ -1,0 +1,104 @@
+// Decodes batches of images on a GPU: staging, uploads, launches, results.
+// Layer: cuda; plain C++, so that all of it runs on an emulated device too.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/tile.h"
+#include "cuda/engine/batch_layout.h"
+#include "cuda/engine/encoded_cache.h"
+#include "cuda/engine/gpu_device.h"
+
+namespace l3 {
+
+// Keeps buffers that grow to the largest batch seen and stay; a batch that needs no more
+// room allocates nothing. Not thread-safe. Failures of the device throw, and leave a
+// decoder that can go on; damaged data never throws.
+class BatchDecoder {
+ public:
+  // Parts, which are launched one by one as they go up, take longer to go up than to decode:
+  // 16 MiB take some 300 us over PCIe 5, and a launch for their tiles is predicted to take half
+  // of that (docs/benchmarks.md, "Parts"). A copy of half a MiB takes 10 us, more than its call.
+  static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10};
+
+  // Samples may come from `cache`, or name a key there.
+  explicit BatchDecoder(std::unique_ptr<GpuDevice> device,
+                        std::shared_ptr<EncodedCache> cache = nullptr,
+                        const UploadPolicy& upload = kUsualUpload);
+  // Waits for its own work.
+  ~BatchDecoder();
+  BatchDecoder(const BatchDecoder&) = delete;
+  BatchDecoder& operator=(const BatchDecoder&) = delete;
+
+  // Allocates now what would be allocated when a batch needs it: buffers of these sizes
+  // in the memory of the device, and of the host, for each batch in flight.
+  void Reserve(size_t device_bytes, size_t pinned_bytes);
+
+  // Stages and uploads, and launches on `stream`; returns once the work is queued. If it throws,
+  // none of it goes on. Encoded bytes are copied before it returns, but for those of samples that
+  // are said to be in pinned memory: these must stay until the batch was waited for. `for_each`
+  // spreads the staging copies over the caller's threads; null copies on this thread. Two batches
+  // can be in flight: the results of one that was not waited for are lost to the second one after
+  // it.
+  void Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
+              const ForEach& for_each = nullptr);
+
+  // Waits for the oldest batch in flight (for its work only, not for the device) and
+  // returns a result for each of its samples; without one, returns the last ones again.
+  const std::vector<DecodeResult>& Wait();
+
+  // Bytes of the batch last launched that were uploaded: payloads of the tiles that its
+  // windows touch, or of all that the cache keeps, what lies between them and what describes them.
+  uint64_t uploaded_bytes() const { return uploaded_bytes_; }
+
+ private:
+  // Memory that grows and stays.
+  struct Buffer {
+    std::shared_ptr<void> memory;
+    size_t bytes = 0;
+
+    uint8_t* data() const { return static_cast<uint8_t*>(memory.get()); }
+  };
+
+  // What a batch in flight uses.
+  struct Slot {
+    Buffer pinned;
+    Buffer device;
+    Buffer pinned_results;
+    std::unique_ptr<GpuEvent> uploaded;  // from `pinned`, all that was queued
+    std::unique_ptr<GpuEvent> done;      // with `device`
+    size_t sample_count = 0;
+  };
+
+  void GrowDevice(Slot* slot, size_t bytes);
+  void GrowPinned(Slot* slot, size_t bytes);
+  void MakeRoom(Slot* slot);
+  void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
+  void Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+              const ForEach& for_each);
+  void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
+                      const ForEach& for_each);
+  void FillCache(const std::vector<CudaSample>& samples, const Slot& slot, const ForEach& for_each);
+
+  const std::unique_ptr<GpuDevice> device_;
+  const std::shared_ptr<EncodedCache> cache_;
+  const UploadPolicy upload_;
+  const GpuLimits limits_;
+  // Uploads have a stream of their own: a batch goes up while the one before decodes.
+  const std::shared_ptr<CUstream_st> upload_stream_;
+  std::array<Slot, 2> slots_;
+  uint64_t launched_ = 0;  // batches
+  uint64_t waited_ = 0;
+  BatchLayout layout_;
+  uint64_t uploaded_bytes_ = 0;
+  std::vector<DecodeResult> results_;
+  std::vector<EncodedCache::Candidate> candidates_;
+  std::vector<uint8_t> is_intact_;  // of each sample that the cache shall keep
+};
+
+}  // namespace l3

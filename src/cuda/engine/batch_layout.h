@@ -1,0 +1,210 @@
+// Plans the one buffer that a batch is uploaded to, and writes what is staged in pieces.
+// Layer: cuda; plain C++, knows nothing of streams or allocators.
+//
+//   results | descriptors | plans | tile tasks | value tables, rans models |
+//     staged part | staged part | ... | copied part | copied part | ...
+//
+// A part is the payloads of some samples, those of the tiles that windows touch, and padding:
+// staged ones, and ones that are copied from where they are, in pinned memory. All else comes
+// first, so that the buffer can go up in chunks and a part can be decoded when it is there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/output.h"
+#include "cuda/kernels/tile_batch.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+struct CachedImage;
+
+// One image of a batch: a validated file in host memory, and what becomes of its samples.
+// The plan's output is in the kernel's memory. Frameworks pack the outputs of a batch
+// tightly: expect no more alignment than a sample needs.
+struct CudaSample {
+  ImageView view;
+  OutputPlan plan;
+  // Not null: the payloads are there, in device memory, and `view` is the cached one.
+  const CachedImage* cached = nullptr;
+  // Not null: the cache shall keep the image under this name, so all payloads go up.
+  const std::string* cache_key = nullptr;
+  // The file is in pinned memory, and stays there until the batch is done.
+  bool is_pinned = false;
+  // The file of the sample before, as another window of it: payloads and tables go up once, with
+  // the first of such samples. That one has what is said of the file above, and all have `cached`.
+  bool shares_file = false;
+};
+
+// How a batch goes up: as a whole and staged, unless told otherwise.
+struct UploadPolicy {
+  // A batch is cut where so many bytes of payloads are before the cut and behind it.
+  uint64_t part_bytes = ~uint64_t{0};
+  // Fewer are staged together with others, rather than copied from where they are.
+  uint64_t direct_bytes = ~uint64_t{0};
+};
+
+// Samples of a batch that follow one another, and what they need beyond the parts before.
+// Ends are those of the lists of samples, pieces and copies.
+struct BatchPart {
+  size_t sample_end;
+  size_t piece_end;
+  size_t copy_end;
+};
+
+// The payloads of the samples [sample_begin, sample_end), and what lies between them, that go
+// up from where they are.
+struct DirectCopy {
+  const uint8_t* from;
+  uint64_t bytes;
+  size_t sample_begin, sample_end;
+  uint64_t offset;  // in the buffer
+};
+
+// Calls task(i) for i in [0, count), in any order, maybe in parallel.
+using ForEach = std::function<void(size_t count, const std::function<void(size_t)>& task)>;
+
+// The same on this thread where `for_each` is null.
+void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task);
+
+// Warps of a kernel for rans tiles.
+struct WarpLimits {
+  uint32_t per_multiprocessor;  // as many as have registers
+  uint32_t per_block;
+};
+
+// How many multiprocessors there are, and what each has room for.
+struct GpuLimits {
+  uint32_t multiprocessors;
+  uint32_t shared_bytes;            // of shared memory
+  uint32_t shared_bytes_per_block;  // at most
+  uint32_t reserved_bytes;          // of it that a block takes besides its own
+  WarpLimits compact_rans;          // of the kernels with these tables
+  WarpLimits wide_rans;
+  WarpLimits rans_plans;            // of the one where samples follow plans
+};
+
+// How the rans tiles of a batch are decoded.
+struct RansPlan {
+  RansLookupKind lookup;
+  uint32_t warps_per_block;
+  uint32_t blocks_per_multiprocessor;
+};
+
+// The plan of the least predicted time for images of so many tasks, launched in parts, when a
+// warp needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
+RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
+                  uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits);
+
+class BatchLayout {
+ public:
+  // Plans a batch. `samples` and the encoded bytes must outlive the calls of WritePiece.
+  // Storage of the plan before is reused.
+  void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
+            const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
+
+  // Size of the buffer, which must be 16-byte aligned, and of its start, which is staged.
+  uint64_t total_bytes() const { return total_bytes_; }
+  uint64_t staged_bytes() const { return staged_bytes_; }
+  // The results come first: one uint64_t for each sample.
+  uint64_t results_bytes() const { return 8 * uint64_t{samples_->size()}; }
+
+  // Pieces can be written in any order and in parallel. `staging` is the
+  // buffer to fill, `device` the address at which kernels will see it.
+  size_t piece_count() const { return samples_->size() + pieces_.size(); }
+  void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
+  // Bytes from the start of the buffer that are complete once its first `pieces` pieces
+  // are written.
+  uint64_t BytesOfPieces(size_t pieces) const;
+
+  const std::vector<BatchPart>& parts() const { return parts_; }
+  const std::vector<DirectCopy>& copies() const { return copies_; }
+  // kPayloadPaddingBytes zeros among what is staged, to copy behind the last copy of a part.
+  uint64_t zeros_offset() const { return zeros_offset_; }
+
+  // The batch as kernels see it, in a buffer at `device`: the tasks of one part, or all.
+  TileBatch Batch(uint8_t* device, size_t part) const;
+  TileBatch Batch(uint8_t* device) const;
+  // A sample's payloads there.
+  const uint8_t* Payloads(size_t sample, const uint8_t* device) const {
+    return device + places_[sample].payloads_offset;
+  }
+  // The same on the host, where they go up from.
+  const uint8_t* HostPayloads(size_t sample, const uint8_t* staging) const {
+    return places_[sample].is_direct ? (*samples_)[sample].view.payloads
+                                     : Payloads(sample, staging);
+  }
+  // Whether one of the tiles that a sample decodes, or keeps, is a rans tile.
+  bool has_rans(size_t sample) const { return places_[sample].has_rans; }
+
+ private:
+  struct Place {
+    TileSpan span;  // the tiles to decode
+    uint64_t border_tasks;
+    uint64_t first_task;
+    uint64_t table_offset;
+    bool has_rans;
+    uint64_t rans_offset;
+    uint64_t payloads_offset;
+    uint64_t payloads_bytes;  // to upload
+    bool is_direct;            // they are not staged
+    size_t first_run;  // a run for each row of the span
+    size_t first_upload;  // the runs of all samples that share the file
+    size_t upload_end;
+  };
+  // The payloads of a row of tiles, in the file and behind payloads_offset.
+  struct Run {
+    uint64_t begin;
+    uint64_t bytes;
+    uint64_t offset;
+  };
+  // Some of a sample's payload bytes.
+  struct Piece {
+    size_t sample;
+    uint64_t begin;   // in the file's payloads
+    uint64_t offset;  // in the buffer
+    uint64_t bytes;
+    uint64_t padding_bytes;  // zeros behind, at the end of a part
+  };
+
+  size_t FileEnd(size_t sample) const;
+  void PlanRuns(size_t first, size_t end);
+  void PlanParts(uint64_t part_bytes);
+  void PlanOrder();
+  bool CanBeDirect(size_t sample) const;
+  void PlanCopies(size_t begin, size_t end, uint64_t direct_bytes);
+  uint64_t PlaceStaged(uint64_t offset);
+  uint64_t PlaceCopies(uint64_t offset);
+  void PlanPieces(size_t sample);
+  void AppendPieces(size_t sample, const Run& run, size_t first_piece);
+
+  void WriteFile(size_t first, uint8_t* staging, uint8_t* device) const;
+  void WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const;
+  void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
+
+  const std::vector<CudaSample>* samples_ = nullptr;
+  std::vector<Place> places_;
+  std::vector<Run> runs_;
+  std::vector<Piece> pieces_;          // behind a piece for each sample
+  std::vector<uint64_t> task_counts_;  // of each sample, in whole blocks
+  std::vector<BatchPart> parts_;
+  std::vector<DirectCopy> copies_;
+  std::vector<size_t> order_;          // of the samples' tasks
+  uint64_t samples_offset_ = 0;
+  bool has_plans_ = false;
+  uint64_t plans_offset_ = 0;
+  uint64_t tasks_offset_ = 0;
+  uint64_t task_count_ = 0;
+  RansPlan rans_ = {};
+  uint32_t scratch_bytes_ = 0;
+  uint64_t zeros_offset_ = 0;
+  uint64_t payloads_offset_ = 0;
+  uint64_t staged_bytes_ = 0;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace l3

@@ -1,0 +1,44 @@
+// What the batch engine asks of a GPU: memory, streams, events, copies, launches.
+// Layer: cuda; plain C++. cuda_device.h has the real one, emulated_device.h one that
+// runs on the host.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "cuda/engine/batch_layout.h"
+#include "cuda/kernels/tile_batch.h"
+
+struct CUstream_st;
+
+namespace l3 {
+
+// A point in the work of a stream: that of the last Record().
+class GpuEvent {
+ public:
+  virtual ~GpuEvent() = default;
+  virtual void Record(CUstream_st* stream) = 0;
+  // Both return at once if nothing was recorded: the host waits, or `stream` does.
+  virtual void Synchronize() = 0;
+  virtual void MakeWait(CUstream_st* stream) = 0;
+};
+
+// One GPU. Copies and launches are queued in the order of their stream, and nothing waits
+// but GpuEvent::Synchronize(). Memory that queued work uses must stay until the work is
+// done. Failures throw: std::bad_alloc if memory is out, else std::runtime_error.
+class GpuDevice {
+ public:
+  virtual ~GpuDevice() = default;
+  virtual GpuLimits limits() const = 0;
+  // Memory of the host that copies can run from without the host's help.
+  virtual std::shared_ptr<void> AllocatePinned(size_t bytes) = 0;
+  // Memory that work on any stream may use at once.
+  virtual std::shared_ptr<void> AllocateDevice(size_t bytes) = 0;
+  virtual std::shared_ptr<CUstream_st> MakeStream() = 0;
+  virtual std::unique_ptr<GpuEvent> MakeEvent() = 0;
+  // Between memory of either kind.
+  virtual void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) = 0;
+  virtual void Launch(const TileBatch& batch, CUstream_st* stream) = 0;
+};
+
+}  // namespace l3

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <climits>
+#include <stdexcept>
+#include <type_traits>
+
+#include "cuda/engine/launch.h"
+#include "cuda/engine/resources.h"
+#include "cuda/kernels/border_fill.cuh"
+#include "cuda/kernels/tile_kernels.cuh"
+
+namespace l3 {
+namespace {
+
+// Warps that an SM shall hold at once: as many as need no register spilled,
+// or as many blocks as it takes. Rans tiles need more registers. A build that compares bounds
+// names its own.
+#ifdef L3_WARPS_PER_SM
+constexpr int kWarpsPerSm = L3_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
+constexpr int kWarpsPerSm = 16;
+#elif __CUDA_ARCH__ < 900
+constexpr int kWarpsPerSm = 20;
+#else
+constexpr int kWarpsPerSm = 22;
+#endif
+#ifdef L3_RANS_WARPS_PER_SM
+constexpr int kRansWarpsPerSm = L3_RANS_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 900
+constexpr int kRansWarpsPerSm = 20;
+#elif __CUDA_ARCH__ >= 1200
+constexpr int kRansWarpsPerSm = 12;
+#else
+constexpr int kRansWarpsPerSm = 16;
+#endif
+// Plans take registers too.
+#if __CUDA_ARCH__ >= 1200
+constexpr int kPlanWarpsPerSm = 12;
+#else
+constexpr int kPlanWarpsPerSm = 16;
+#endif
+// On sm_90 16 spilled 154 bytes (ptxas of CUDA 13.0).
+constexpr int kRansPlanWarpsPerSm = 12;
+template <bool kRans, bool kPlans>
+constexpr int kWarpsAtOnce = kPlans ? (kRans ? kRansPlanWarpsPerSm : kPlanWarpsPerSm)
+                                    : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
+
+// Block -> tile: a block is one warp, so that the compiler knows the task to be
+// the same on all lanes, and a finished warp makes room at once. With rans tiles,
+// for which Lookup is not void, block -> some tiles of an image, a row of threads ->
+// tile; the shared memory has the image's tables, then each warp's scratch.
+// kPlans says that samples follow plans; then some tasks fill borders.
+template <class Lookup, bool kPlans, bool kRans = !std::is_void_v<Lookup>>
+__global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans> : 1),
+                                  kRans ? 1 : kWarpsAtOnce<kRans, kPlans>)
+    DecodeTiles(TileBatch batch) {
+  extern __shared__ uint4 shared[];
+  uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
+  Lookup* lookup = nullptr;
+  uint32_t task_number = blockIdx.x;
+  DeviceWarp warp;
+  if constexpr (kRans) {
+    lookup = reinterpret_cast<Lookup*>(scratch);
+    const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
+    scratch += sizeof(Lookup) + warp_index * batch.scratch_bytes;
+    task_number = blockIdx.x * batch.warps_per_block + warp_index;
+    const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
+    if (sample.rans != nullptr) {
+      BuildRansLookup(warp, warp_index, batch.warps_per_block, *sample.rans, sample.info.used_bits,
+                      lookup);
+    }
+    __syncthreads();
+  }
+  const TileTask task = batch.tasks[task_number];
+  if constexpr (kPlans) {
+    if (task.payload_units == 0 && task.tile != 0) {
+      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+    }
+  }
+  if (task.payload_units == 0) return;
+  const DecodeSample sample = batch.samples[task.sample];
+  Status status;
+  if constexpr (kPlans) {
+    status = DecodeTileWarp<Lookup>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
+  } else {
+    status = DecodeTileWarp<Lookup>(warp, sample, sample.output, task, lookup, scratch);
+  }
+  if (status != Status::kOk && warp.lane() == 0) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
+              BadTile(task.tile, status));
+  }
+}
+
+// There are no plans with wide tables (docs/benchmarks.md, "The rans kernel").
+const void* FindKernel(RansLookupKind lookup, bool has_plans) {
+  switch (lookup) {
+    case RansLookupKind::kNone:
+      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<void, true>)
+                       : reinterpret_cast<const void*>(&DecodeTiles<void, false>);
+    case RansLookupKind::kCompact:
+      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, true>)
+                       : reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, false>);
+    case RansLookupKind::kWide: break;
+  }
+  return reinterpret_cast<const void*>(&DecodeTiles<WideRansLookup, false>);
+}
+
+int DeviceAttribute(cudaDeviceAttr attribute) {
+  int value = 0;
+  L3_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, GetCudaDevice()));
+  return value;
+}
+
+WarpLimits GetWarpLimits(const void* kernel) {
+  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
+  int blocks = 0;
+  L3_CUDA_CHECK(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * kWarpLanes, 0));
+  cudaFuncAttributes attributes;
+  L3_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int warps = blocks * kWarps;
+  const int warps_per_block = std::min(warps, attributes.maxThreadsPerBlock / int{kWarpLanes});
+  return {static_cast<uint32_t>(warps), static_cast<uint32_t>(warps_per_block)};
+}
+
+}  // namespace
+
+GpuLimits GetGpuLimits() {
+  const auto number = [](cudaDeviceAttr attribute) {
+    return static_cast<uint32_t>(DeviceAttribute(attribute));
+  };
+  return {number(cudaDevAttrMultiProcessorCount),
+          number(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+          number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          number(cudaDevAttrReservedSharedMemoryPerBlock),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, false)),
+          GetWarpLimits(FindKernel(RansLookupKind::kWide, false)),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, true))};
+}
+
+void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
+  if (batch.task_count == 0) return;
+  if (batch.task_count > INT_MAX) {
+    throw std::runtime_error("A batch has more than 2^31 - 1 tiles. Use smaller batches.");
+  }
+  TileBatch argument = batch;
+  void* arguments[] = {&argument};
+  const void* kernel = FindKernel(batch.lookup, batch.plans != nullptr);
+  if (batch.lookup != RansLookupKind::kNone) {
+    L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
+  }
+  L3_CUDA_CHECK(cudaLaunchKernel(
+      kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
+      dim3(kWarpLanes, batch.warps_per_block), arguments, batch.shared_bytes, stream));
+}
+
+}  // namespace l3

@@ -1,0 +1,95 @@
+// Reads and writes of device memory, 4 and 16 bytes at a time. Layer: cuda.
+// The host's versions are for the emulation.
+#pragma once
+
+#include <cstring>
+
+#include "cuda/kernels/warp.h"
+#include "format/portable.h"
+
+namespace l3 {
+
+struct alignas(16) Chunk {
+  uint32_t word[4];
+};
+
+// Tells the compiler that a pointer which came out of memory is a global one,
+// and to keep it as it is instead of the sum it came from.
+template <typename T>
+L3_DEVICE T* GlobalPointer(T* p) {
+#if defined(__CUDA_ARCH__)
+  size_t address;
+  asm("cvta.to.global.u64 %0, %1;" : "=l"(address) : "l"(p));
+  return static_cast<T*>(__cvta_global_to_generic(address));
+#else
+  return p;
+#endif
+}
+
+// Of memory that no kernel writes: by the read-only path. Aligned to their size.
+L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(reinterpret_cast<const uint32_t*>(p));
+#else
+  return LoadU32(p);
+#endif
+}
+L3_DEVICE uint32_t LoadConstantHalf(const uint16_t* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(p);
+#else
+  return *p;
+#endif
+}
+L3_DEVICE Chunk LoadConstantChunk(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
+  return Chunk{{v.x, v.y, v.z, v.w}};
+#else
+  return Chunk{{LoadU32(p), LoadU32(p + 4), LoadU32(p + 8), LoadU32(p + 12)}};
+#endif
+}
+
+// Of any memory. Aligned to their size.
+L3_DEVICE uint32_t LoadWord(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  return *reinterpret_cast<const uint32_t*>(p);
+#else
+  return LoadU32(p);
+#endif
+}
+L3_DEVICE void StoreWord(uint8_t* p, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint32_t*>(p) = v;
+#else
+  StoreU32(p, v);
+#endif
+}
+L3_DEVICE void StoreTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint2*>(p) = make_uint2(first, second);
+#else
+  StoreU32(p, first);
+  StoreU32(p + 4, second);
+#endif
+}
+L3_DEVICE void StoreHalf(uint8_t* p, uint32_t v) {
+  *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(v);
+}
+L3_DEVICE void StoreChunk(uint8_t* p, const Chunk& chunk) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint4*>(p) =
+      make_uint4(chunk.word[0], chunk.word[1], chunk.word[2], chunk.word[3]);
+#else
+  std::memcpy(p, &chunk, 16);
+#endif
+}
+L3_DEVICE void CopyChunk(const uint8_t* from, uint8_t* to) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+#else
+  std::memcpy(to, from, 16);
+#endif
+}
+
+}  // namespace l3

@@ -1,0 +1,510 @@
+// Decodes a rans tile with a warp, by the rules of core/rans.h. Layer: cuda.
+// Written against a warp (warp.h) and a store policy (hwc_store.cuh, plan_store.cuh).
+//
+//   warp -> tile, lane -> rows lane, lane + lanes, ..., step by step:
+//
+//   lane    0         1             2             3        ...
+//   step s  pixel s   pixel s - 2   pixel s - 4   pixel s - 6
+//
+// Lanes pass their pixels on by shuffle; lane 0 finds those of the last lane in
+// shared memory. There too pixels wait until a lane has a run of them to store.
+#pragma once
+
+#include "core/color.h"
+#include "core/rans.h"
+#include "core/residual.h"
+#include "core/tile.h"
+#include "cuda/kernels/device_memory.h"
+#include "cuda/kernels/packed_reader.cuh"
+#include "cuda/kernels/rans_lookup.cuh"
+#include "cuda/kernels/rans_samples.cuh"
+#include "cuda/kernels/tile_tools.cuh"
+#include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
+
+namespace l3 {
+
+// How far the check stays ahead: some runs of most images, as little of the L1 cache
+// is left beside wide tables.
+constexpr uint32_t kRansReadAheadBytes = 512;
+
+// The values of a pixel in the order of channels. `value` is in coding order.
+template <uint32_t kChannels, class Samples>
+L3_DEVICE void PackPixel(const uint32_t (&value)[kChannels],
+                         uint32_t (&words)[PixelWords(kChannels, Samples::kBytes)]) {
+  const auto at = [&value](uint32_t c) {
+    return c < kChannels ? value[RansChannel(kChannels, c)] : 0;
+  };
+  if constexpr (kChannels == 1) {
+    words[0] = value[0];
+  } else if constexpr (Samples::kBytes == 1) {
+    // Of channels in coding order, as Predict() needs them too.
+    const uint32_t first = PermuteBytes(value[0], value[1], 0x0040);
+    if constexpr (kChannels == 2) words[0] = first;
+    if constexpr (kChannels == 3) words[0] = PermuteBytes(first, value[2], 0x4401);
+    if constexpr (kChannels == 4) {
+      words[0] = PermuteBytes(first, PermuteBytes(value[2], value[3], 0x0040), 0x5401);
+    }
+  } else {
+    words[0] = LowHalves(at(0), at(1));
+    if constexpr (kChannels > 2) words[1] = LowHalves(at(2), at(3));
+  }
+}
+
+// The pixels of a run, without gaps between them.
+template <uint32_t kChannels, uint32_t kBytes>
+L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kRunPixels][PixelWords(kChannels, kBytes)],
+                             uint32_t (&words)[kRunPixels * kChannels * kBytes / 4]) {
+  constexpr uint32_t kPixelBytes = kChannels * kBytes;
+  if constexpr (kPixelBytes % 4 == 0) {
+    constexpr uint32_t kWords = kPixelBytes / 4;
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels * kWords; ++i) words[i] = pixel[i / kWords][i % kWords];
+  } else if constexpr (kPixelBytes == 1) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
+      words[i] = LowHalves(PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x0040),
+                           PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x0040));
+    }
+  } else if constexpr (kPixelBytes == 2) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
+      words[i] = LowHalves(pixel[2 * i][0], pixel[2 * i + 1][0]);
+    }
+  } else if constexpr (kPixelBytes == 3) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
+      words[3 * i] = PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x4210);
+      words[3 * i + 1] = PermuteBytes(pixel[4 * i + 1][0], pixel[4 * i + 2][0], 0x5421);
+      words[3 * i + 2] = PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x6542);
+    }
+  } else {
+    static_assert(kPixelBytes == 6);
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
+      words[3 * i] = pixel[2 * i][0];
+      words[3 * i + 1] = LowHalves(pixel[2 * i][1], pixel[2 * i + 1][0]);
+      words[3 * i + 2] = PermuteBytes(pixel[2 * i + 1][0], pixel[2 * i + 1][1], 0x5432);
+    }
+  }
+}
+
+// The state of a lane, and the words that refill the states of all lanes. The
+// state of a lane without a pixel waits, while the lane computes with another.
+class RansStates {
+ public:
+  template <class Warp>
+  L3_DEVICE RansStates(const Warp& warp, uint32_t begin, const uint8_t* words)
+      : next_(reinterpret_cast<const uint16_t*>(words) + warp.lane()),
+        waiting_(begin),
+        lanes_below_(warp.LanesBelow()) {
+    word_ = LoadConstantHalf(next_);
+  }
+
+  // The next word.
+  template <class Warp>
+  L3_DEVICE const uint8_t* words(const Warp& warp) const {
+    return reinterpret_cast<const uint8_t*>(next_ - warp.lane());
+  }
+  L3_DEVICE uint32_t current() const { return current_; }
+  L3_DEVICE uint32_t End() const { return active() ? current_ : waiting_; }
+
+  // Whether the lane has a pixel.
+  L3_DEVICE bool active() const { return refill_below_ != 0; }
+  L3_DEVICE void SetActive(bool active) {
+    if (active == this->active()) return;
+    refill_below_ = active ? kRansStateBegin : 0;
+    const uint32_t current = current_;
+    current_ = waiting_;
+    waiting_ = current;
+  }
+
+  // Goes on with `state`; small states of active lanes are refilled.
+  template <class Warp>
+  L3_DEVICE void Update(Warp& warp, uint32_t state) {
+    const bool hungry = state < refill_below_;
+    const uint32_t hungry_lanes = warp.Ballot(hungry);
+    const uint32_t word = warp.Shuffle(word_, PopCount(hungry_lanes & lanes_below_));
+    current_ = state;
+    if (hungry) current_ = MultiplyAdd(state, 1 << 16, word);
+    next_ += PopCount(hungry_lanes);
+    word_ = LoadConstantHalf(next_);
+  }
+
+ private:
+  // Lanes hold the next words in order, and read them before they are needed.
+  const uint16_t* next_;
+  uint32_t word_;
+  uint32_t current_ = kRansStateBegin;
+  uint32_t waiting_;
+  uint32_t refill_below_ = 0;  // 0 for a lane without a pixel
+  uint32_t lanes_below_;
+};
+
+// A lane of a tile. kFitted says that every channel has coefficients.
+template <uint32_t kChannels, class Samples, bool kFitted, class Lookup>
+class RansLane {
+ public:
+  using Scratch = RansScratch<kChannels, Samples::kBytes>;
+
+  // Initialises the scratch, but for the taps.
+  template <class Warp>
+  L3_DEVICE RansLane(Warp& warp, const ImageInfo& info, const TileRect& rect, const RansBody& body,
+                     const Lookup& lookup, Scratch* scratch)
+      : lookup_(lookup),
+        scratch_(scratch),
+        schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
+        width_(rect.width_px),
+        height_(rect.height_px),
+        max_value_((1u << info.used_bits) - 1),
+        gradient_weight_(Samples::kActivityScale * lookup.gradient_weight),
+        lane_(warp.lane()),
+        lane_below_(warp.ShuffleUp(warp.lane(), 0)),
+        x_(schedule_.period - 2 * lane_),
+        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px) {
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      fitted_[p] = kFitted || body.sets[p] != 0;
+      own_[p] = north_[p] = Samples::Start(body.base[p]);
+      before_[p] = {};
+      PassOn(warp, p);
+    }
+    // Lane 0 reads on when there is no row left.
+    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes) PassToRow(x);
+    warp.Sync();
+  }
+
+  // Whether a lane comes to the first or the last column within `steps` steps.
+  template <class Warp>
+  L3_DEVICE bool MeetsEdges(Warp& warp, uint32_t steps) const {
+    return warp.Ballot(x_ + steps >= width_) != 0;
+  }
+
+  // Decodes kRunPixels pixels on every lane that has them. kEdges says that a lane
+  // may come to the first or the last column.
+  template <bool kEdges, class Warp>
+  L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
+    uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
+    L3_UNROLL_TWICE
+    for (uint32_t i = 0; i < kRunPixels; ++i) {
+      Step<kEdges>(warp, place, states);
+      place += kSlotBytes;
+    }
+  }
+
+  // Decodes a pixel on every lane that has one.
+  template <bool kEdges, class Warp>
+  L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
+    const uint32_t row_place = x_;
+    if (kEdges && x_ >= width_) BeginRow(states);
+    if (x_ >= row_read_from_) {
+      const auto pixel = scratch_->row[x_ + 1];
+      L3_UNROLL
+      for (uint32_t p = 0; p < kChannels; ++p) {
+        L3_UNROLL
+        for (uint32_t i = 0; i < Passed::kWords; ++i) {
+          passed_[p].word[i] = pixel.word[p * Passed::kWords + i];
+        }
+      }
+    }
+
+    Around around[kChannels];
+    uint32_t mixed[kChannels];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      // In the last column what is to the north stands in for what is to the north-east.
+      const Passed northeast = kEdges && x_ + 1 >= width_ ? north_[p] : passed_[p];
+      around[p] = Samples::Arrange(northeast, north_[p], own_[p], before_[p]);
+      mixed[p] = Samples::MixEnergies(northeast, own_[p]);
+      before_[p] = around[p];
+      north_[p] = passed_[p];
+    }
+
+    uint32_t value[kChannels] = {};
+    uint32_t magnitude[kChannels];
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      const RansRole role = GetRansRole(kChannels, p);
+      uint32_t activity = mixed[p];
+      if (role == RansRole::kFirst) activity += gradient_weight_ * Samples::Gradient(around[p]);
+      if constexpr (kChannels >= 3) {  // where there are other roles
+        if (role != RansRole::kFirst) {
+          activity = MultiplyAdd(magnitude[0], Samples::kActivityScale * 4, activity);
+        }
+        if (role == RansRole::kThird) {
+          activity = MultiplyAdd(magnitude[1], Samples::kActivityScale * 8, activity);
+        }
+      }
+      const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
+      const uint32_t folded = ReadFolded(warp, context, states);
+      const int32_t scaled = fitted_[p] ? Predict(role, p, around, value, context)
+                                        : PredictByGradient(role, p, around, value);
+      // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
+      const uint32_t odd = folded & 1;
+      const uint32_t half = folded >> 1;
+      const uint32_t minus_residual = MultiplyAdd(odd, folded, 0u - half);
+      value[p] = Samples::MakeValue(static_cast<uint32_t>(scaled >> 6) - minus_residual, max_value_,
+                                    around[p]);
+      magnitude[p] = Samples::LimitMagnitude(half + odd);
+      own_[p] = Samples::Pass(value[p], around[p], Samples::NextEnergy(mixed[p], magnitude[p]));
+      PassOn(warp, p);
+    }
+    KeepPixel(value, place);
+    if (writes_row_) PassToRow(row_place);
+    warp.Sync();
+    ++x_;
+  }
+
+  // Stores the run of pixels that this lane has completed last, if there is
+  // one. `steps` is how many steps there have been, a multiple of kRunPixels.
+  // Returns false if a value has no sample.
+  template <uint32_t kSampleBytes, class Store>
+  L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
+    const uint32_t done = steps - 2 * lane_;
+    if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
+    const uint32_t back = kRunPixels + done % kRunPixels;
+    const auto pixel_word = [&](uint32_t i, uint32_t k) {
+      const uint32_t slot = (steps - back + i / 2 * 2) % (2 * kRunPixels) + i % 2;
+      return LoadWord(Pixels() + slot * kSlotBytes + 4 * kWarpLanes * k);
+    };
+    uint32_t x = x_;
+    uint32_t y = y_;
+    while (x < back) {
+      x += schedule_.period;
+      y -= schedule_.lanes;
+    }
+    x -= back;
+    if (kSampleBytes == Samples::kBytes && map.table == nullptr && x + kRunPixels <= width_) {
+      if (y >= height_) return true;
+      uint32_t pixel[kRunPixels][kPixelWords];
+      L3_UNROLL
+      for (uint32_t i = 0; i < kRunPixels; ++i) {
+        L3_UNROLL
+        for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = pixel_word(i, k);
+      }
+      uint32_t words[kRunPixels * kChannels * Samples::kBytes / 4];
+      InterleaveRun<kChannels, Samples::kBytes>(pixel, words);
+      if (map.shift != 0) {
+        L3_UNROLL
+        for (uint32_t& word : words) word <<= map.shift;
+      }
+      if constexpr (kFitted) {
+        store.StorePixels(words, x, y);
+      } else {
+        store.StoreRarePixels(words, x, y);
+      }
+      return true;
+    }
+    bool valid = true;
+    L3_NO_UNROLL
+    for (uint32_t i = 0; i < kRunPixels; ++i) {
+      if (x == schedule_.period) {
+        x = 0;
+        y += schedule_.lanes;
+      }
+      if (x < width_ && y < height_) {
+        uint32_t samples[kChannels];
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          constexpr uint32_t kBits = 8 * Samples::kBytes;
+          const uint32_t word = pixel_word(i, c * kBits / 32);
+          const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
+          const bool in_table = value < map.value_count;
+          samples[c] = in_table ? map(value) : 0;
+          valid = valid && in_table;
+        }
+        store.StorePixel(samples, x, y);
+      }
+      ++x;
+    }
+    return valid;
+  }
+
+ private:
+  using Passed = typename Samples::Passed;
+  using Around = typename Samples::Around;
+  static constexpr uint32_t kPixelWords = PixelWords(kChannels, Samples::kBytes);
+  static constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
+
+  // Begins a row if the one before is done. In the first column what is to the
+  // north stands in for what is to the west.
+  L3_DEVICE void BeginRow(RansStates* states) {
+    if (x_ == schedule_.period) {
+      x_ = 0;
+      y_ += schedule_.lanes;
+      // Above the first row lies that row itself, two pixels further right.
+      if (lane_ == 0) row_read_from_ = y_ == 0 ? schedule_.period - 1 : 0;
+    }
+    states->SetActive(x_ < width_ && y_ < height_);
+    writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      own_[p] = north_[p];
+      before_[p] = Samples::AroundFrom(north_[p]);
+    }
+  }
+
+  // Reads a folded residual.
+  template <class Warp>
+  L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
+    const auto entry = lookup_.template Find<Samples>(states->current(), context);
+    uint32_t next = Lookup::Next(entry, states->current());
+    if (Samples::kLongRaw) {
+      states->Update(warp, next);
+      next = states->current();
+    }
+    const uint32_t dropped = FunnelShift(next, 0, entry.bits);
+    const uint32_t folded = Lookup::template Fold<Samples>(entry, next, dropped);
+    states->Update(warp, dropped);
+    return folded;
+  }
+
+  // The prediction, times 64 and a fraction.
+  L3_DEVICE int32_t Predict(RansRole role, uint32_t p, const Around* around, const uint32_t* value,
+                            uint32_t context) const {
+    // Byte 0 of the context is the place of its coefficients.
+    const uint32_t place = Dot(context, 1, 0);
+    const RansTaps taps = *reinterpret_cast<const RansTaps*>(
+        reinterpret_cast<const uint8_t*>(scratch_->taps) + place);
+    return Clamp(Samples::Predict(role, around, p, value, taps),
+                 static_cast<int32_t>(max_value_ << 6 | 63));
+  }
+  L3_DEVICE int32_t PredictByGradient(RansRole role, uint32_t p, const Around* around,
+                                      const uint32_t* value) const {
+    const auto number = [](uint32_t v) { return static_cast<int32_t>(v); };
+    int32_t w = number(Samples::W(around[p]));
+    int32_t n = number(Samples::N(around[p]));
+    int32_t nw = number(Samples::NW(around[p]));
+    if (role == RansRole::kFirst) return PredictGradient(w, n, nw) * 64;
+    w -= number(Samples::W(around[0]));
+    n -= number(Samples::N(around[0]));
+    nw -= number(Samples::NW(around[0]));
+    return Clamp(number(Samples::Value(value[0])) + PredictGradient(w, n, nw), number(max_value_)) *
+           64;
+  }
+
+  // Puts a pixel where it waits to be stored.
+  L3_DEVICE void KeepPixel(const uint32_t (&value)[kChannels], uint8_t* place) const {
+    uint32_t pixel[kPixelWords];
+    PackPixel<kChannels, Samples>(value, pixel);
+    L3_UNROLL
+    for (uint32_t k = 0; k < kPixelWords; ++k) StoreWord(place + 4 * kWarpLanes * k, pixel[k]);
+  }
+  // Hands what this lane knows of channel p to the lane above.
+  template <class Warp>
+  L3_DEVICE void PassOn(Warp& warp, uint32_t p) {
+    L3_UNROLL
+    for (uint32_t i = 0; i < Passed::kWords; ++i) {
+      passed_[p].word[i] = warp.Shuffle(own_[p].word[i], lane_below_);
+    }
+  }
+  // Puts what this lane passes on where lane 0 finds it.
+  L3_DEVICE void PassToRow(uint32_t x) {
+    typename Scratch::PassedPixel pixel = {};
+    L3_UNROLL
+    for (uint32_t p = 0; p < kChannels; ++p) {
+      L3_UNROLL
+      for (uint32_t i = 0; i < Passed::kWords; ++i) {
+        pixel.word[p * Passed::kWords + i] = own_[p].word[i];
+      }
+    }
+    scratch_->row[x] = pixel;
+  }
+  // This lane's part of scratch_->pixels, kSlotBytes from pixel to pixel.
+  L3_DEVICE uint8_t* Pixels() const {
+    return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
+  }
+
+  const Lookup& lookup_;
+  Scratch* scratch_;
+  RansSchedule schedule_;
+  uint32_t width_;
+  uint32_t height_;
+  uint32_t max_value_;
+  uint32_t gradient_weight_;
+  uint32_t lane_;
+  uint32_t lane_below_;
+  // Columns done in row y_; schedule_.period if the row has yet to begin.
+  uint32_t x_;
+  uint32_t y_;
+  bool fitted_[kChannels];
+  uint32_t row_read_from_ = ~0u;  // from this column on scratch_->row has what is above
+  bool writes_row_ = false;
+  // Of each channel: what this lane passed on last, what was passed to it then and
+  // before that, and what was around its pixel.
+  Passed own_[kChannels];
+  Passed passed_[kChannels];
+  Passed north_[kChannels];
+  Around before_[kChannels];
+};
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, bool kFitted, class Warp,
+          class Lookup, class Store>
+L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                const TileRect& rect, const TilePayload& tile, const RansBody& body,
+                                const Lookup& lookup, const Store& store, RunningCheck<Warp>* check,
+                                RansScratch<kChannels, Samples::kBytes>* scratch) {
+  const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
+  const uint32_t begin = begin_offset < body.words_offset
+                             ? LoadConstantWord(tile.data + begin_offset)
+                             : kRansStateBegin;
+  if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
+  RansStates states(warp, begin, tile.data + body.words_offset);
+  RansLane<kChannels, Samples, kFitted, Lookup> lane(warp, info, rect, body, lookup, scratch);
+
+  const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
+  bool valid = true;
+  // A lane's last run may be complete only some steps later, in which no lane has
+  // a pixel.
+  for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
+    // From lane 0, so that the compiler sees that lanes do not part here.
+    const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
+    if (pos > tile.size) return Status::kCorruptTile;
+    check->ReadTo(pos + kRansReadAheadBytes);
+    // Tiles without coefficients are rare: they have the one loop, to keep the code small.
+    if (!kFitted || lane.MeetsEdges(warp, kRunPixels)) {
+      lane.template DecodeRun<true>(warp, step, &states);
+    } else {
+      lane.template DecodeRun<false>(warp, step, &states);
+    }
+    valid = lane.template StoreRun<kSampleBytes>(step + kRunPixels, map, store) && valid;
+  }
+  if (!OnAllLanes(warp, valid && states.End() == kRansStateBegin)) return Status::kCorruptTile;
+  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words(warp) - tile.data));
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, class Warp, class Lookup,
+          class Store>
+L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                    const TileRect& rect, const TilePayload& payload,
+                                    const Lookup& lookup, const Store& store,
+                                    RunningCheck<Warp>* check,
+                                    RansScratch<kChannels, Samples::kBytes>* scratch) {
+  TilePayload tile = payload;
+  tile.data = GlobalPointer(payload.data);
+  RansBody body;
+  const Status status = ParseRansBody(tile.data, tile.size, kChannels, info.used_bits,
+                                      rect.width_px, rect.height_px, &body);
+  if (status != Status::kOk) return status;
+  uint32_t least_sets = kMaxRansSets;
+  L3_UNROLL
+  for (uint32_t p = 0; p < kChannels; ++p) {
+    const uint32_t sets = body.sets[p];
+    if (sets < least_sets) least_sets = sets;
+    if (warp.lane() < kMaxRansSets && sets != 0) {
+      // Levels of sets that are missing have the last one.
+      const uint32_t set = warp.lane() < sets ? warp.lane() : sets - 1;
+      const RansRole role = GetRansRole(kChannels, p);
+      scratch->taps[p][warp.lane()] =
+          LoadRansTaps(tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
+    }
+  }
+  // From lane 0, so that the compiler sees that lanes do not part here.
+  return warp.Shuffle(least_sets, 0) != 0
+             ? DecodeRansRows<kChannels, kSampleBytes, Samples, true>(
+                   warp, info, map, rect, tile, body, lookup, store, check, scratch)
+             : DecodeRansRows<kChannels, kSampleBytes, Samples, false>(
+                   warp, info, map, rect, tile, body, lookup, store, check, scratch);
+}
+
+}  // namespace l3

@@ -1,0 +1,358 @@
+// Kernels: one warp decodes one tile, by the rules of core/tile.h, to the same
+// samples and the same Status. Layer: cuda. Written against a warp (warp.h)
+// and a store policy (hwc_store.cuh, plan_store.cuh).
+//
+//   grid -> tiles, warp -> tile, row by row from the top, lane -> group
+//
+//   lane      0          1         2      ...    31
+//   row y   s0..s7    s8..s15   s16..s23  ...  s248..s255
+//
+// The row above stays in registers. A finished row passes through shared
+// memory to the store policy.
+#pragma once
+
+#include <type_traits>
+
+#include "core/color.h"
+#include "core/packed.h"
+#include "core/tile.h"
+#include "cuda/kernels/device_memory.h"
+#include "cuda/kernels/hwc_store.cuh"
+#include "cuda/kernels/packed_reader.cuh"
+#include "cuda/kernels/plan_store.cuh"
+#include "cuda/kernels/rans_kernel.cuh"
+#include "cuda/kernels/sample_group.cuh"
+#include "cuda/kernels/tile_batch.h"
+#include "cuda/kernels/tile_tools.cuh"
+#include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
+
+namespace l3 {
+
+// Rows whose predictors and width codes are read at a time: 8 predictors fill a
+// word, and 8 rows of 32 codes of 4 bits fill a word in each lane.
+constexpr uint32_t kRowsPerRead = 8;
+// Set in a word of 4-bit predictors where one is not below kNumPredictors.
+constexpr uint32_t kBadPredictors = 0x88888888;
+
+// How many of this lane's samples lie in a row of `width` pixels.
+L3_DEVICE uint32_t LaneSamples(uint32_t lane, uint32_t width) {
+  const uint32_t begin = kGroupSize * lane;
+  if (begin >= width) return 0;
+  return width - begin < kGroupSize ? width - begin : kGroupSize;
+}
+
+// Turns values into samples and puts them into scratch->row. `words` are the
+// values of the lane's 8 pixels, channels interleaved. Sets *valid to false if
+// a value of the first `count` pixels is no rank of the value table; values of
+// the others may be anything.
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, uint32_t kWords>
+L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& map, uint32_t count,
+                        WarpScratch* scratch, bool* valid) {
+  uint8_t* place = scratch->row + warp.lane() * 4 * kWords;
+  if (map.shift != 0) {
+    L3_UNROLL
+    for (uint32_t& word : words) word <<= map.shift;
+  }
+  warp.Sync();  // the row before has been stored
+  L3_UNROLL
+  for (uint32_t i = 0; i < kWords; ++i) StoreWord(place + 4 * i, words[i]);
+  if (map.table != nullptr && !LookUp<kSampleBytes>(map, count * kChannels, place)) {
+    *valid = false;
+  }
+  warp.Sync();
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
+                                        const TilePayload& tile, const Store& store,
+                                        WarpScratch* scratch) {
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + 2 * kMaxChannels);
+  if (status != Status::kOk) return status;
+  SampleGroup values[kChannels];
+  L3_UNROLL
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    const uint32_t value = LoadU16(tile.data + kTileHeaderBytes + 2 * c);
+    if (value >= (c < kChannels ? map.value_count : 1)) return Status::kCorruptTile;
+    if (c < kChannels) values[c].Fill(value);
+  }
+  bool valid = true;
+  uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+  Interleave<kChannels, kSampleBytes>(values, words);
+  StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+  }
+  return Status::kOk;
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
+                                      const TilePayload& tile, const Store& store,
+                                      RunningCheck<Warp>* check, WarpScratch* scratch) {
+  constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
+  const uint64_t row_bytes = uint64_t{rect.width_px} * kPixelBytes;
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
+  if (status != Status::kOk) return status;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    for (uint32_t x = 0; x < rect.width_px; x += kRowSpan) {
+      const uint32_t width = rect.width_px - x < kRowSpan ? rect.width_px - x : kRowSpan;
+      const uint32_t count = LaneSamples(warp.lane(), width);
+      const uint64_t begin = kTileHeaderBytes + row_bytes * y + x * kPixelBytes;
+      uint64_t in = begin + warp.lane() * kGroupSize * kPixelBytes;
+      check->ReadTo(static_cast<uint32_t>(begin) + kReadAheadBytes);
+      SampleGroup values[kChannels];
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) values[c].Fill(0);
+      bool valid = true;
+      L3_UNROLL
+      for (uint32_t i = 0; i < kGroupSize; ++i) {
+        if (i >= count) break;
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          const uint32_t value = kSampleBytes == 1 ? tile.data[in] : LoadU16(tile.data + in);
+          in += kSampleBytes;
+          valid = valid && value < map.value_count;
+          values[c].Set(i, value);
+        }
+      }
+      if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
+      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+      Interleave<kChannels, kSampleBytes>(values, words);
+      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+      store.StoreRareRow(warp, scratch->row, x, y, width);
+    }
+  }
+  return Status::kOk;
+}
+
+// The rows of a packed tile whose plan is in `scratch`. kAllDelta says that
+// every channel has the delta layout, as nearly all tiles of photographs do.
+template <uint32_t kChannels, uint32_t kSampleBytes, bool kAllDelta, class Warp, class Store>
+L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                  const TileRect& rect, const TilePayload& tile, const Store& store,
+                                  RunningCheck<Warp>* check, WarpScratch* scratch) {
+  const PackedBody& body = scratch->body;
+  const auto layout = [&body](uint32_t c) {
+    return kAllDelta ? ChannelLayout::kDelta : body.channel[c].layout;
+  };
+  const uint32_t lane = warp.lane();
+  const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
+  const uint32_t count = LaneSamples(lane, rect.width_px);
+  const uint32_t max_width = lane < groups ? info.used_bits : 0;
+  const SampleGroup row_end = RowEnd(lane, rect.width_px);
+  SampleGroup rows[kChannels];
+  uint32_t width[kChannels];
+  uint32_t predictors[kChannels] = {};  // of the rows to come, 4 bits each
+  uint32_t codes[kChannels] = {};       // of some rows, spread over the lanes
+  uint32_t code_bit[kChannels] = {};    // where this lane's next code is in them
+  L3_UNROLL
+  for (uint32_t c = 0; c < kChannels; ++c) {
+    rows[c].Fill(body.channel[c].base);
+    width[c] = body.channel[c].start_width;
+  }
+
+  uint32_t pos = body.residuals_offset;
+  bool valid = true;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const GroupMath<kSampleBytes> math{scratch->range};
+    check->ReadTo(pos + kReadAheadBytes);
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      const uint32_t row_bytes = body.channel[c].width_row_bytes;
+      if (y % kRowsPerRead == 0) {
+        predictors[c] = ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
+        codes[c] = ReadWord(tile.data, tile.size,
+                            body.channel[c].widths_offset + y * row_bytes + 4 * lane);
+        code_bit[c] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
+        const uint32_t rows_left = rect.height_px - y;
+        const uint32_t unused = rows_left < kRowsPerRead ? 4 * (kRowsPerRead - rows_left) : 0;
+        if (layout(c) != ChannelLayout::kConstant &&
+            (predictors[c] & (kBadPredictors >> unused)) != 0) {
+          return Status::kCorruptTile;
+        }
+      }
+      const uint32_t code = warp.Shuffle(codes[c], code_bit[c] / 32) >> (code_bit[c] % 32);
+      code_bit[c] += 8 * row_bytes;
+      if (layout(c) == ChannelLayout::kAbsolute) {
+        width[c] = WidthOfCode(code & 15, max_width);
+      } else if (layout(c) == ChannelLayout::kDelta) {
+        width[c] = NextDeltaWidth(width[c], code & 3, max_width);
+      }
+    }
+    const GroupPlaces<kChannels> places(warp, width);
+    uint32_t dense_bytes = places.Total();  // still to come in this row
+    if (tile.size - pos < dense_bytes) return Status::kCorruptTile;
+
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      if (layout(c) == ChannelLayout::kConstant) continue;
+      SampleGroup folded;
+      if (layout(c) == ChannelLayout::kSparse) {
+        folded.Fill(0);
+        if (ReadBit(tile.data + body.channel[c].widths_offset, y) != 0 &&
+            !ReadSparseGroups(warp, tile.data, tile.size - dense_bytes, groups, info.used_bits,
+                              &pos, &folded)) {
+          return Status::kCorruptTile;
+        }
+      } else {
+        folded = ReadDenseGroup<kSampleBytes>(tile.data, pos + places.End(c) - width[c], width[c]);
+        pos += places.Total(c);
+        dense_bytes -= places.Total(c);
+      }
+      ReconstructGroup(warp, math, scratch->taps[predictors[c] % kNumPredictors], row_end, folded,
+                       &rows[c]);
+      predictors[c] >>= 4;
+    }
+
+    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+    if (kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen) {
+      SampleGroup values[kChannels];
+      AddGreenToPlanes(math, rows, values);
+      Interleave<kChannels, kSampleBytes>(values, words);
+    } else {
+      Interleave<kChannels, kSampleBytes>(rows, words);
+    }
+    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+    if constexpr (kAllDelta) {
+      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    } else {
+      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+    }
+  }
+  if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
+  return CheckBodyEnd(tile, pos);
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
+L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
+                                      const TileRect& rect, const TilePayload& tile,
+                                      const Store& store, RunningCheck<Warp>* check,
+                                      WarpScratch* scratch) {
+  Status status = Status::kOk;
+  if (warp.lane() == 0) {
+    status = ParsePackedBody(tile.data, tile.size, kChannels, info.used_bits, rect.width_px,
+                             rect.height_px, &scratch->body);
+    scratch->range = ValueRange(info.used_bits);
+    const GroupMath<kSampleBytes> math{scratch->range};
+    L3_UNROLL
+    for (uint32_t p = 0; p < kNumPredictors; ++p) {
+      scratch->taps[p] = math.Widen(GetPredictorTaps(p));
+    }
+  }
+  warp.Sync();
+  status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
+  if (status != Status::kOk) return status;
+
+  bool all_delta = true;
+  L3_UNROLL
+  for (uint32_t c = 0; c < kChannels; ++c) {
+    all_delta = all_delta && scratch->body.channel[c].layout == ChannelLayout::kDelta;
+  }
+  return all_delta ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile,
+                                                                     store, check, scratch)
+                   : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
+                                                                      store, check, scratch);
+}
+
+// The store policy of a tile, for an image that leaves whole and as stored, or by a plan.
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const ImageInfo& info,
+                                                       const ImageOutput& image,
+                                                       const TileRect& rect) {
+  const ImageOutput output = OutputOfTile(info, image, rect);
+  return {GlobalPointer(output.data), output.row_stride_bytes};
+}
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const ImageInfo& info,
+                                                       const OutputPlan& plan,
+                                                       const TileRect& rect) {
+  return {info, plan, rect};
+}
+
+template <class Lookup, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Output& output,
+                              const TileRect& rect, const TilePayload& tile,
+                              RunningCheck<Warp>* check, [[maybe_unused]] const Lookup* lookup,
+                              uint8_t* memory) {
+  WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
+  const auto store = MakeStore<kChannels, kSampleBytes>(sample.info, output, rect);
+  switch (tile.coding) {
+    case TileCoding::kConstant:
+      return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                             scratch);
+    case TileCoding::kStored:
+      return DecodeStoredTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                           check, scratch);
+    case TileCoding::kPacked:
+      return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
+                                                           tile, store, check, scratch);
+    case TileCoding::kRans:
+      // Without a model, or in kernels without tables: the payload had another coding when the
+      // batch was planned, and has changed.
+      if constexpr (!std::is_void_v<Lookup>) {
+        if (sample.rans == nullptr) return Status::kCorruptTile;
+        if (sample.info.used_bits <= 8) {
+          return DecodeRansTileWarp<kChannels, kSampleBytes, ByteSamples>(
+              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 1>*>(memory));
+        }
+        if constexpr (kSampleBytes == 2) {
+          return DecodeRansTileWarp<kChannels, kSampleBytes, WordSamples>(
+              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
+        }
+      }
+      return Status::kCorruptTile;
+  }
+  return Status::kUnsupportedFeature;
+}
+
+template <class Lookup, uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const Output& output,
+                                   const TileRect& rect, const TilePayload& tile,
+                                   RunningCheck<Warp>* check, const Lookup* lookup,
+                                   uint8_t* memory) {
+  switch (sample.info.channels) {
+    case 1:
+      return DecodeTileAs<Lookup, 1, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
+    case 2:
+      return DecodeTileAs<Lookup, 2, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
+    case 3:
+      return DecodeTileAs<Lookup, 3, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
+    default:
+      return DecodeTileAs<Lookup, 4, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
+                                                   memory);
+  }
+}
+
+// Decodes one tile, which is a rans tile only if Lookup is not void: they need more
+// registers, and the image's `lookup`. The Status is the same on every lane.
+// On an error the tile's part of the output holds unspecified samples; none is written
+// outside. `output` is the ImageOutput of an image that leaves whole and as stored, or an
+// OutputPlan. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+template <class Lookup, class Warp, class Output>
+L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
+                                const TileTask& task, const Lookup* lookup, uint8_t* memory) {
+  const uint8_t* payload =
+      GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
+  const uint32_t size = task.payload_units * kPayloadAlignment;
+  RunningCheck<Warp> check(warp, payload, size);
+  TilePayload tile;
+  Status status = ParseTilePayload(sample.info, payload, size, &tile);
+  if (status == Status::kOk) {
+    const TileRect rect = GetTileRect(sample.info, task.tile);
+    status =
+        sample.info.sample_bits == 8
+            ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup, memory)
+            : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
+                                           memory);
+  }
+  // A damaged payload is one whatever else it breaks (format.md 5).
+  return check.Matches(warp) ? status : Status::kChecksumMismatch;
+}
+
+}  // namespace l3

@@ -1,0 +1,60 @@
+// Shared memory of one warp, by the coding of its tile. Layer: cuda.
+#pragma once
+
+#include "core/packed.h"
+#include "cuda/kernels/rans_samples.cuh"
+#include "cuda/kernels/sample_group.cuh"
+#include "format/constants.h"
+
+namespace l3 {
+
+// For packed tiles, constant and stored ones. What all lanes know of their tile is here, as
+// registers are dear.
+struct WarpScratch {
+  PackedBody body;
+  ValueRange range;
+  WordTaps taps[kNumPredictors];
+  // A span of pixels at their largest, and the word to spare that stores ask for.
+  alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
+};
+
+// Pixels that a lane of a rans tile stores at a time, and steps between two stores.
+constexpr uint32_t kRunPixels = 8;
+
+// Words that the samples of a pixel take, and what a lane passes on of it: as
+// many as can be read at once. `bytes` is 1 where used_bits is at most 8, else 2.
+constexpr uint32_t PixelWords(uint32_t channels, uint32_t bytes) {
+  return (channels * bytes + 3) / 4;
+}
+constexpr uint32_t PassedWords(uint32_t channels, uint32_t bytes) {
+  const uint32_t words = channels * bytes;
+  return words > 4 ? 8 : words > 2 ? 4 : words;
+}
+
+// For rans tiles.
+template <uint32_t kChannels, uint32_t kBytes>
+struct RansScratch {
+  static constexpr uint32_t kPassedWords = PassedWords(kChannels, kBytes);
+  struct alignas(kPassedWords > 4 ? 16 : 4 * kPassedWords) PassedPixel {
+    uint32_t word[kPassedWords];
+  };
+
+  RansTaps taps[kChannels][kMaxRansSets];
+  // Two runs of each lane: one waits while the next begins.
+  uint32_t pixels[2 * kRunPixels][PixelWords(kChannels, kBytes)][kWarpLanes];
+  // What the last lane passes to lane 0, by column; that of the first column is put
+  // behind the last one, as lane 0 comes to it from there.
+  PassedPixel row[kMaxPackedTileSide + 1];
+};
+
+// Bytes of a RansScratch that tiles of this width need.
+constexpr uint32_t RansScratchBytes(uint32_t channels, uint32_t bytes, uint32_t tile_width_log2) {
+  const uint32_t taps = channels * kMaxRansSets * static_cast<uint32_t>(sizeof(RansTaps));
+  const uint32_t pixels = 2 * kRunPixels * 4 * kWarpLanes * PixelWords(channels, bytes);
+  const uint32_t row = 4 * PassedWords(channels, bytes) * ((1u << tile_width_log2) + 1);
+  return (taps + pixels + row + 15) / 16 * 16;
+}
+static_assert(sizeof(RansScratch<3, 1>) == RansScratchBytes(3, 1, kMaxPackedTileLog2));
+static_assert(sizeof(RansScratch<4, 2>) == RansScratchBytes(4, 2, kMaxPackedTileLog2));
+
+}  // namespace l3
