@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,27 @@ def test_any_strides_and_byte_order(image: Image) -> None:
 def test_refused_samples(image: Any) -> None:
     with pytest.raises(TypeError, match="uint8 and uint16"):
         l3dali.encode(image)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "to_stored", "back"),
+    [
+        ("bool", lambda a: a.astype(np.uint8), lambda a: a.astype(bool)),
+        ("int8", lambda a: a.view(np.uint8) ^ 0x80, lambda a: (a ^ 0x80).view(np.int8)),
+        ("int16", lambda a: a.view(np.uint16) ^ 0x8000, lambda a: (a ^ 0x8000).view(np.int16)),
+        ("float16", lambda a: a.view(np.uint16), lambda a: a.view(np.float16)),
+    ],
+)
+def test_advice_on_other_samples(
+    dtype: str, to_stored: Callable[..., Any], back: Callable[..., Any]
+) -> None:
+    image = np.linspace(-120, 120, 48).reshape(6, 8).astype(dtype)
+    with pytest.raises(TypeError) as refused:
+        l3dali.encode(image)
+    advised = "astype(numpy.uint8)" if dtype == "bool" else "view(numpy.uint"
+    assert f"({advised}" in str(refused.value)
+    stored = to_stored(image)
+    assert np.array_equal(back(l3dali.decode(l3dali.encode(stored))).reshape(6, 8), image)
 
 
 def test_refused_mask() -> None:

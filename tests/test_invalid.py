@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,13 +16,13 @@ TESTS = Path(__file__).parent
 INVALID = sorted((TESTS / "invalid").glob("*.l3"))
 DAMAGED = ["chunks", "value_table_2_of_16_bits", "size_31x7", "rans_size_4x4", "rans_one_token"]
 
-engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 
-
-@functools.cache
 def judge(data: bytes) -> Outcome:
-    """The reference's outcome, kept for the engines that follow."""
-    return engines.decode("reference", data)
+    """The reference's outcome, which must be that of every engine that is here."""
+    outcome = engines.decode("reference", data)
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == outcome, engine
+    return outcome
 
 
 def test_every_status_of_a_stream_has_a_file() -> None:
@@ -33,14 +32,6 @@ def test_every_status_of_a_stream_has_a_file() -> None:
 @pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
 def test_the_name_is_the_assertion(path: Path) -> None:
     assert judge(path.read_bytes()).status == path.name.split("__")[0]
-
-
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
-@engine_matrix
-@pytest.mark.usefixtures("require_engine")
-def test_engines_agree_on_invalid_files(engine: str, path: Path) -> None:
-    data = path.read_bytes()
-    assert engines.decode(engine, data) == judge(data)
 
 
 def truncations(data: bytes) -> Iterator[bytes]:
@@ -78,18 +69,12 @@ Damage = Callable[[bytes], Iterator[bytes]]
 
 @pytest.mark.parametrize("name", DAMAGED)
 @pytest.mark.parametrize("damage", [truncations, bit_flips_before_payloads, byte_flips])
-@engine_matrix
-@pytest.mark.usefixtures("require_engine")
-def test_damage_is_noticed(engine: str, damage: Damage, name: str) -> None:
+def test_damage_is_noticed(damage: Damage, name: str) -> None:
     for data in damage((TESTS / f"golden/v1/{name}.l3").read_bytes()):
-        outcome = engines.decode(engine, data)
-        assert outcome.status != "kOk"
-        assert outcome == judge(data)
+        assert judge(data).status != "kOk"
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-@engine_matrix
-@pytest.mark.usefixtures("require_engine")
-def test_engines_agree_where_checksums_hide_damage(engine: str, name: str) -> None:
+def test_engines_agree_where_checksums_hide_damage(name: str) -> None:
     for data in repaired_byte_flips((TESTS / f"golden/v1/{name}.l3").read_bytes()):
-        assert engines.decode(engine, data) == judge(data)
+        judge(data)

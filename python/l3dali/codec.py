@@ -315,15 +315,31 @@ def strip_exif_prefix(exif: bytes | None) -> bytes | None:
     return None if exif is None else exif.removeprefix(b"Exif\0\0")
 
 
+# What to do with samples that L3 does not hold; the guide's "Signed integers and floats" has more.
+_ADVICE = {
+    "bool": "astype(numpy.uint8) makes them 0 and 1",
+    "int8": "view(numpy.uint8) ^ 0x80 moves them there, in their order",
+    "int16": "view(numpy.uint16) ^ 0x8000 moves them there, in their order",
+    "float16": "view(numpy.uint16) stores their bits",
+    "float32": "integers of a unit, as millimetres, take less than half",
+    "float64": "integers of a unit, as millimetres, take less than half",
+}
+
+
+def unsupported_samples(dtype: np.dtype[Any]) -> str:
+    """Says that L3 has no samples of this type, and what can be done."""
+    text = f"samples of type {dtype} are not supported; L3 holds uint8 and uint16"
+    advice = _ADVICE.get(dtype.name)
+    return f"{text} ({advice})" if advice else text
+
+
 def _as_hwc(image: npt.ArrayLike) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
     if array.dtype.kind != "u" or array.dtype.itemsize > 2:
-        raise TypeError(
-            f"samples of type {array.dtype} are not supported; L3 holds uint8 and uint16"
-        )
+        raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]
     if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or 0 in array.shape:

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS, strip_exif_prefix
+from l3dali.codec import (
+    DEFAULT_MAX_PIXELS,
+    MAX_PIXELS,
+    strip_exif_prefix,
+    unsupported_samples,
+)
 from l3dali.geometry import descriptive_exif, shrink, upright
 from l3dali.image_headers import (
     MAX_METADATA_BYTES,
@@ -131,7 +136,7 @@ def read_picture(
         raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
     pixels = picture.pixels
     if pixels.dtype not in (np.uint8, np.uint16):
-        raise ImageError(f"samples of type {pixels.dtype} are not supported")
+        raise ImageError(unsupported_samples(pixels.dtype))
     if pixels.ndim not in (2, 3) or pixels.size == 0:
         raise ImageError(f"cannot be read: an array of shape {pixels.shape}")
     if pixels.shape[2:] == (1,):
