@@ -25,16 +25,18 @@ NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geom
 TESTS_OF_ENGINES := change golden invalid output_plan parity roundtrip
 LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
+STREAMING := .venv-streaming
 RELEASE := build/release
 SANITIZE := build/sanitize
 AARCH64 := build/aarch64
+
+# Not --system-site-packages: where a Python is a venv itself, that misses its packages.
+SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
 
 # BUILD_TOOLS begin with pip, so that they are never an empty list.
 ifdef L3_WHEELS
   VENV_FLAGS := --without-pip
   PIP_INSTALL := $(PY) -m pip install -q --no-index --no-deps
-  # Not --system-site-packages: where the host's Python is a venv itself, that misses its packages.
-  SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
   PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
   BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
   EXTRAS :=
@@ -69,8 +71,10 @@ test: build sanitize  ## run all tests, the sanitizer builds included
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
-test-integrations: $(INTEGRATIONS)/installed  ## run the tests beside PyTorch, Ray, loaders and others, in a venv of their own
-	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) tests/integrations
+test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the tests beside PyTorch, Ray, loaders and others, in venvs of their own
+	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) \
+	  --ignore=tests/integrations/test_streaming.py tests/integrations
+	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
 	  --ignore=tests/test_build.py tests
 
@@ -172,7 +176,7 @@ lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 
 clean:  ## remove everything that make wrote
-	rm -rf $(VENV) $(INTEGRATIONS) build dist demo
+	rm -rf $(VENV) $(INTEGRATIONS) $(STREAMING) build dist demo
 
 $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
@@ -193,6 +197,13 @@ $(INTEGRATIONS)/installed: $(VENV)/installed
 	$(INTEGRATIONS)/bin/python -m pip install -q --upgrade pip
 	$(INTEGRATIONS)/bin/python -m pip install -q --upgrade --force-reinstall --no-deps build/wheel/*.whl
 	$(INTEGRATIONS)/bin/python -m pip install -q "$$(echo build/wheel/*.whl)[dali,demo,integrations,test]"
+	@touch $@
+
+# On top of the other, so that PyTorch is there once. pip lays what must be older over what is there.
+$(STREAMING)/installed: $(INTEGRATIONS)/installed
+	$(PYTHON) -m venv $(STREAMING)
+	$(call SITE_OF,$(INTEGRATIONS)/bin/python) > $$($(call SITE_OF,$(STREAMING)/bin/python))/integrations.pth
+	$(STREAMING)/bin/python -m pip install -q 'l3dali[streaming]'
 	@touch $@
 
 $(SANITIZE)/installed: $(VENV)/installed

@@ -1,8 +1,10 @@
 #include "encoder/container_writer.h"
 
 #include <cstring>
+#include <utility>
 
-#include "core/check.h"
+#include "cpu/parallel.h"
+#include "encoder/payload_check.h"
 #include "format/crc32c.h"
 
 namespace l3 {
@@ -33,23 +35,19 @@ void FinishPayload(size_t begin, std::vector<uint8_t>* payloads) {
   const uint64_t size = CeilDiv(payloads->size() - begin, kPayloadAlignment) * kPayloadAlignment;
   payloads->resize(begin + size);
   uint8_t* payload = payloads->data() + begin;
-  StoreU32(payload, PayloadCheck(payload, size));
+  StoreU32(payload, FastPayloadCheck(payload, size));
 }
 
-std::vector<uint8_t> AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
-                                  const std::vector<uint32_t>& payload_sizes,
-                                  const std::vector<std::vector<uint8_t>>& payload_runs) {
+EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
+                         const std::vector<uint32_t>& payload_sizes,
+                         std::vector<std::vector<uint8_t>> payload_runs) {
   info.chunks_bytes = static_cast<uint32_t>(chunks.size());
   const size_t checked_bytes = chunks.size() + 4 * payload_sizes.size();
   const size_t head_bytes =
       CeilDiv(kHeaderBytes + checked_bytes + 4, kPayloadAlignment) * kPayloadAlignment;
-  size_t total = head_bytes;
-  for (const auto& run : payload_runs) total += run.size();
-
-  std::vector<uint8_t> file;
-  file.reserve(total);
-  file.resize(head_bytes);
-  uint8_t* p = file.data();
+  EncodedFile file;
+  file.head.resize(head_bytes);
+  uint8_t* p = file.head.data();
   std::memcpy(p, kSignature, sizeof(kSignature));
   p[8] = kVersion;
   p[9] = info.channels;
@@ -73,8 +71,27 @@ std::vector<uint8_t> AssembleFile(ImageInfo info, const std::vector<uint8_t>& ch
     StoreU32(index + 4 * tile, end);
   }
   StoreU32(checked + checked_bytes, Crc32c(checked, checked_bytes));
-  for (const auto& run : payload_runs) file.insert(file.end(), run.begin(), run.end());
+  file.payload_runs = std::move(payload_runs);
+  file.bytes = head_bytes + uint64_t{end} * kPayloadAlignment;
   return file;
+}
+
+void WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate) {
+  uint8_t* out = allocate(file.bytes);
+  std::memcpy(out, file.head.data(), file.head.size());
+  std::vector<uint64_t> begins;
+  uint64_t begin = file.head.size();
+  for (const auto& run : file.payload_runs) {
+    begins.push_back(begin);
+    begin += run.size();
+  }
+  // A thread pays from some MiB on: what it saves is half of the copying and the page faults.
+  constexpr uint64_t kMinThreadBytes = 1 << 20;
+  if (file.bytes < kMinThreadBytes) threads = 1;
+  ParallelFor(begins.size(), threads, [&](uint64_t i) {
+    std::vector<uint8_t> run = std::move(file.payload_runs[i]);
+    if (!run.empty()) std::memcpy(out + begins[i], run.data(), run.size());
+  });
 }
 
 }  // namespace l3

@@ -18,10 +18,20 @@ std::vector<uint8_t> SerializeValueTable(const std::vector<uint16_t>& values);
 // Pads the payload that starts at `begin` to whole units and fills in its check.
 void FinishPayload(size_t begin, std::vector<uint8_t>* payloads);
 
-// The whole file. `info.chunks_bytes` is set here; payload_sizes[t] is the size
-// of tile t's payload, and `payload_runs` hold all payloads in tile order.
-std::vector<uint8_t> AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
-                                  const std::vector<uint32_t>& payload_sizes,
-                                  const std::vector<std::vector<uint8_t>>& payload_runs);
+// A file in parts.
+struct EncodedFile {
+  std::vector<uint8_t> head;                       // all before the payloads
+  std::vector<std::vector<uint8_t>> payload_runs;  // back to back
+  uint64_t bytes;
+};
+
+// `info.chunks_bytes` is set here; payload_sizes[t] is the size of tile t's payload, and
+// `payload_runs` hold all payloads in tile order.
+EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
+                         const std::vector<uint32_t>& payload_sizes,
+                         std::vector<std::vector<uint8_t>> payload_runs);
+
+// Puts the parts together, on up to `threads` threads.
+void WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate);
 
 }  // namespace l3

@@ -4,12 +4,15 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "cpu/parallel.h"
 #include "encoder/container_writer.h"
 #include "encoder/packed_encoder.h"
 #include "encoder/rans_image.h"
 #include "encoder/tile_planes.h"
+#include "encoder/value_coding.h"
 
 namespace l3 {
 namespace {
@@ -30,18 +33,6 @@ constexpr uint64_t kMinStoredTileBytes = 32768;
 // Columns of such tiles where somebody asked for them: windows read whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 
-// How samples become values (format.md 4).
-struct ValueCoding {
-  uint32_t used_bits = 1;
-  uint32_t shift = 0;
-  std::vector<uint16_t> table;  // distinct samples; empty without a table
-  std::vector<uint16_t> rank;   // of each possible sample; empty without a table
-
-  uint16_t Value(uint32_t sample) const {
-    return table.empty() ? static_cast<uint16_t>(sample >> shift) : rank[sample];
-  }
-};
-
 const uint8_t* RowOf(const PixelView& pixels, uint32_t y) {
   return pixels.data + uint64_t{y} * pixels.row_stride_bytes;
 }
@@ -51,44 +42,6 @@ uint32_t SampleAt(const uint8_t* row, uint64_t i) {
   Sample sample;
   std::memcpy(&sample, row + i * sizeof(Sample), sizeof(Sample));
   return sample;
-}
-
-// Marks the samples that occur.
-template <typename Sample>
-std::vector<uint8_t> FindUsedSamples(const PixelView& pixels) {
-  std::vector<uint8_t> used(size_t{1} << (8 * sizeof(Sample)));
-  const uint64_t row_samples = uint64_t{pixels.width_px} * pixels.channels;
-  for (uint32_t y = 0; y < pixels.height_px; ++y) {
-    const uint8_t* row = RowOf(pixels, y);
-    for (uint64_t i = 0; i < row_samples; ++i) used[SampleAt<Sample>(row, i)] = 1;
-    // Photographs soon use all 8-bit numbers; the rest need not be read.
-    if (sizeof(Sample) == 1 && std::find(used.begin(), used.end(), 0) == used.end()) break;
-  }
-  return used;
-}
-
-// The values without a table: unused low bits dropped.
-ValueCoding ShiftedValues(const std::vector<uint8_t>& used) {
-  uint32_t any = 0;
-  for (uint32_t sample = 0; sample < used.size(); ++sample) {
-    if (used[sample]) any |= sample;
-  }
-  ValueCoding coding;
-  coding.shift = any == 0 ? 0 : static_cast<uint32_t>(__builtin_ctz(any));
-  coding.used_bits = std::max(1u, BitLength(any >> coding.shift));
-  return coding;
-}
-
-// The values by rank.
-ValueCoding RankedValues(const std::vector<uint8_t>& used) {
-  ValueCoding coding;
-  coding.rank.resize(used.size());
-  for (uint32_t sample = 0; sample < used.size(); ++sample) {
-    coding.rank[sample] = static_cast<uint16_t>(coding.table.size());
-    if (used[sample]) coding.table.push_back(static_cast<uint16_t>(sample));
-  }
-  coding.used_bits = std::max(1u, BitLength(static_cast<uint32_t>(coding.table.size()) - 1));
-  return coding;
 }
 
 template <typename Sample, uint32_t kChannels>
@@ -126,6 +79,51 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   }
 }
 
+// Values of `count` samples.
+template <typename Sample, typename Value>
+void MapSamples(const ValueCoding& coding, const Sample* samples, uint32_t count, Value* values) {
+  if (coding.table.empty()) {
+    const uint32_t shift = coding.shift;
+    for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(samples[x] >> shift);
+  } else {
+    const uint16_t* rank = coding.rank.data();
+    for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(rank[samples[x]]);
+  }
+}
+
+// The same, for packed tiles. Values have no more bits than Value.
+template <typename Sample, typename Value>
+void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+              PackedPlanes<Value>* planes) {
+  planes->width_px = rect.width_px;
+  planes->height_px = rect.height_px;
+  planes->channels = pixels.channels;
+  planes->used_bits = coding.used_bits;
+  const auto split_pixels = GetPackedKernels<Sample>().split_pixels;
+  const bool as_is = coding.shift == 0 && coding.table.empty();
+  Sample samples[kMaxChannels][kMaxPackedTileSide];
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row =
+        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
+    Value* rows[kMaxChannels];
+    for (uint32_t c = 0; c < kMaxChannels; ++c) rows[c] = planes->Row(c, static_cast<int32_t>(y));
+    if constexpr (std::is_same_v<Sample, Value>) {
+      if (as_is) split_pixels(row, pixels.channels, rect.width_px, rows);
+    }
+    if (!as_is || !std::is_same_v<Sample, Value>) {
+      Sample* const sample_rows[kMaxChannels] = {samples[0], samples[1], samples[2], samples[3]};
+      split_pixels(row, pixels.channels, rect.width_px, sample_rows);
+      for (uint32_t c = 0; c < pixels.channels; ++c) {
+        MapSamples(coding, samples[c], rect.width_px, rows[c]);
+      }
+    }
+    for (uint32_t c = 0; c < pixels.channels; ++c) {
+      std::fill(rows[c] + rect.width_px, rows[c] + PackedPlanes<Value>::kStride,
+                rows[c][rect.width_px - 1]);
+    }
+  }
+}
+
 void AppendTileHeader(TileCoding coding, std::vector<uint8_t>* out) {
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(coding)};
   out->insert(out->end(), header, header + kTileHeaderBytes);
@@ -135,35 +133,44 @@ template <typename Sample>
 void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
                          std::vector<uint8_t>* out) {
   AppendTileHeader(TileCoding::kStored, out);
-  const uint64_t row_samples = uint64_t{rect.width_px} * pixels.channels;
+  const uint64_t row_bytes = uint64_t{rect.width_px} * pixels.channels * sizeof(Sample);
   size_t pos = out->size();
-  out->resize(pos + row_samples * rect.height_px * sizeof(Sample));
+  out->resize(pos + row_bytes * rect.height_px);
+  const bool as_is = coding.shift == 0 && coding.table.empty();
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* row =
         RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
-    for (uint64_t i = 0; i < row_samples; ++i, pos += sizeof(Sample)) {
-      const uint32_t value = coding.Value(SampleAt<Sample>(row, i));
-      (*out)[pos] = static_cast<uint8_t>(value);
-      if (sizeof(Sample) == 2) (*out)[pos + 1] = static_cast<uint8_t>(value >> 8);
+    uint8_t* stored = out->data() + pos + y * row_bytes;
+    if (as_is) {
+      std::memcpy(stored, row, row_bytes);
+      continue;
+    }
+    for (uint64_t i = 0; i < row_bytes; i += sizeof(Sample)) {
+      const Sample value = static_cast<Sample>(coding.Value(SampleAt<Sample>(row + i, 0)));
+      std::memcpy(stored + i, &value, sizeof(value));
     }
   }
 }
 
-void AppendConstantPayload(const TilePlanes& planes, std::vector<uint8_t>* out) {
+// `value` has those of the first pixel.
+void AppendConstantPayload(const uint32_t value[kMaxChannels], uint32_t channels,
+                           std::vector<uint8_t>* out) {
   AppendTileHeader(TileCoding::kConstant, out);
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t value = c < planes.channels ? planes.plane[c][0] : 0;
-    out->push_back(static_cast<uint8_t>(value));
-    out->push_back(static_cast<uint8_t>(value >> 8));
+    const uint32_t stored = c < channels ? value[c] : 0;
+    out->push_back(static_cast<uint8_t>(stored));
+    out->push_back(static_cast<uint8_t>(stored >> 8));
   }
 }
 
-// Working memory of one thread.
+// Working memory of one thread, made when it is needed.
 struct TileWorkspace {
-  TilePlanes planes;
-  PackedWorkspacePtr packed = MakePackedWorkspace();
-  std::unique_ptr<RansSamples> samples;  // null without rans
+  std::unique_ptr<PackedTile<uint8_t>> bytes;
+  std::unique_ptr<PackedTile<uint16_t>> words;
+  std::unique_ptr<TilePlanes> planes;    // of rans
+  std::unique_ptr<RansSamples> samples;  // of rans
   std::vector<uint8_t> other;            // another coding of the same tile
+  std::vector<uint8_t> run;              // payloads of a task
 };
 
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
@@ -184,39 +191,73 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   }
 }
 
-// The smaller of rans, if there is one, and packed.
-void AppendPredictedPayload(const RansImage* rans, uint32_t tile, uint64_t stored_bytes,
-                            TileWorkspace* work, std::vector<uint8_t>* out) {
-  if (rans == nullptr) return AppendPackedPayload(&work->planes, work->packed.get(), out);
+// Constant or packed.
+template <typename Value>
+void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                      std::unique_ptr<PackedTile<Value>>* work, std::vector<uint8_t>* out) {
+  if (*work == nullptr) work->reset(new PackedTile<Value>);
+  PackedPlanes<Value>& planes = (*work)->planes;
+  if (pixels.sample_bits == 8) {
+    LoadTile<uint8_t>(pixels, coding, rect, &planes);
+  } else {
+    LoadTile<uint16_t>(pixels, coding, rect, &planes);
+  }
+  uint32_t first[kMaxChannels] = {};
+  bool is_constant = true;
+  for (uint32_t c = 0; c < pixels.channels; ++c) {
+    first[c] = *planes.Row(c, 0);
+    is_constant = is_constant && GetPackedKernels<Value>().is_constant(planes, c);
+  }
+  if (is_constant) return AppendConstantPayload(first, pixels.channels, out);
+  AppendPackedPayload(work->get(), out);
+}
+
+void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                      TileWorkspace* work, std::vector<uint8_t>* out) {
+  if (coding.used_bits <= 8) {
+    AppendPackedTile(pixels, coding, rect, &work->bytes, out);
+  } else {
+    AppendPackedTile(pixels, coding, rect, &work->words, out);
+  }
+}
+
+// Constant, or the smaller of rans and packed.
+void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
+                    const RansImage& rans, uint32_t tile, uint64_t stored_bytes,
+                    TileWorkspace* work, std::vector<uint8_t>* out) {
+  LoadTile(pixels, coding, rect, work->planes.get());
+  if (IsConstant(*work->planes)) {
+    uint32_t first[kMaxChannels] = {};
+    for (uint32_t c = 0; c < pixels.channels; ++c) first[c] = work->planes->plane[c][0];
+    return AppendConstantPayload(first, pixels.channels, out);
+  }
   const size_t begin = out->size();
-  rans->AppendPayload(tile, work->planes, work->samples.get(), out);
+  rans.AppendPayload(tile, *work->planes, work->samples.get(), out);
   const size_t rans_bytes = out->size() - begin;
-  const bool tiny = work->planes.width_px * work->planes.height_px <= kTinyTilePixels;
+  const bool tiny = rect.width_px * rect.height_px <= kTinyTilePixels;
   // Packed wins only where there is next to nothing to code.
   if (!tiny && rans_bytes >= stored_bytes / 16) return;
   work->other.clear();
-  AppendPackedPayload(&work->planes, work->packed.get(), &work->other);
+  AppendPackedTile(pixels, coding, rect, work, &work->other);
   if (work->other.size() >= rans_bytes) return;
   out->resize(begin);
   out->insert(out->end(), work->other.begin(), work->other.end());
 }
 
+// With `only_stored` no other coding is tried.
 void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
-                const RansImage* rans, uint32_t tile, TileWorkspace* work,
+                const RansImage* rans, bool only_stored, uint32_t tile, TileWorkspace* work,
                 std::vector<uint8_t>* out) {
   const size_t begin = out->size();
   const TileRect rect = GetTileRect(info, tile);
   const uint64_t stored_bytes =
       kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
-  if (work != nullptr) {
-    LoadTile(pixels, coding, rect, &work->planes);
-    if (IsConstant(work->planes)) {
-      AppendConstantPayload(work->planes, out);
-    } else {
-      AppendPredictedPayload(rans, tile, stored_bytes, work, out);
-    }
+  if (rans != nullptr) {
+    AppendRansTile(pixels, coding, rect, *rans, tile, stored_bytes, work, out);
+  } else if (!only_stored) {
+    AppendPackedTile(pixels, coding, rect, work, out);
   }
-  if (work == nullptr || out->size() - begin > stored_bytes) {
+  if (only_stored || out->size() - begin > stored_bytes) {
     out->resize(begin);
     AppendStoredPayload(pixels, coding, rect, out);
   }
@@ -224,8 +265,8 @@ void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCodin
 }
 
 // Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
-std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
-                                 const EncodeOptions& options, bool only_stored) {
+EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+                        const EncodeOptions& options, bool only_stored) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
   std::optional<RansImage> rans;
@@ -254,21 +295,26 @@ std::vector<uint8_t> EncodeTiles(const PixelView& pixels, ImageInfo info, const 
   std::vector<uint32_t> payload_sizes(tiles);
   std::vector<std::vector<uint8_t>> payload_runs(tasks);
   const auto make_workspace = [&] {
-    std::unique_ptr<TileWorkspace> work(only_stored ? nullptr : new TileWorkspace);
-    if (rans) work->samples = std::make_unique<RansSamples>();
+    TileWorkspace work;
+    if (rans) {
+      work.planes.reset(new TilePlanes);
+      work.samples = std::make_unique<RansSamples>();
+    }
     return work;
   };
-  const auto encode = [&](const std::unique_ptr<TileWorkspace>& work, uint64_t task) {
-    std::vector<uint8_t>& run = payload_runs[task];
+  const auto encode = [&](TileWorkspace& work, uint64_t task) {
+    std::vector<uint8_t>& run = work.run;
+    run.clear();
     const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
     for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
       const size_t before = run.size();
-      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, tile, work.get(), &run);
+      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, only_stored, tile, &work, &run);
       payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
     }
+    payload_runs[task].assign(run.begin(), run.end());
   };
   ParallelForWithState(tasks, options.threads, make_workspace, encode);
-  return AssembleFile(info, chunks, payload_sizes, payload_runs);
+  return AssembleFile(info, chunks, payload_sizes, std::move(payload_runs));
 }
 
 // Log2 of the smallest power of two that is not below `v`.
@@ -276,8 +322,8 @@ uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32
 
 // All samples as they are. Tiles have the sides that `info` names; a side of 0 is chosen, a width
 // of up to `max_width_log2`.
-std::vector<uint8_t> EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_width_log2,
-                                  const EncodeOptions& options) {
+EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_width_log2,
+                         const EncodeOptions& options) {
   if (info.tile_width_log2 == 0) {
     info.tile_width_log2 = static_cast<uint8_t>(
         std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, max_width_log2));
@@ -330,7 +376,7 @@ bool IsConstant(const TilePlanes& planes) {
 }
 
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
-                   std::vector<uint8_t>* encoded) {
+                   const AllocateFile& allocate) {
   if (!IsValid(pixels, options)) return Status::kInvalidArgument;
   ImageInfo info{};
   info.width_px = pixels.width_px;
@@ -344,7 +390,8 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     // Where tiles of that width would be small, as an image has few rows, they are wider.
     const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * info.pixel_bytes() <
                         kMinStoredTileBytes;
-    *encoded = EncodeStored(pixels, info, is_low ? kMaxTileLog2 : kStoredTileWidthLog2, options);
+    const uint32_t max_width_log2 = is_low ? kMaxTileLog2 : kStoredTileWidthLog2;
+    WriteFile(EncodeStored(pixels, info, max_width_log2, options), options.threads, allocate);
     return Status::kOk;
   }
   const bool packed = options.mode == EncodeMode::kPacked;
@@ -359,24 +406,31 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.tile_height_log2 =
       static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
 
-  const std::vector<uint8_t> used = pixels.sample_bits == 8 ? FindUsedSamples<uint8_t>(pixels)
-                                                            : FindUsedSamples<uint16_t>(pixels);
-  const ValueCoding shifted = ShiftedValues(used);
-  *encoded = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
-  const ValueCoding ranked = RankedValues(used);
-  if (ranked.used_bits < shifted.used_bits) {
-    std::vector<uint8_t> other = EncodeTiles(pixels, info, ranked, options, /*only_stored=*/false);
-    if (other.size() < encoded->size()) *encoded = std::move(other);
+  const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
+  EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
+  const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
+  if (ranked) {
+    EncodedFile other = EncodeTiles(pixels, info, *ranked, options, /*only_stored=*/false);
+    if (other.bytes < file.bytes) file = std::move(other);
   }
 
   const uint64_t raw_bytes = info.image_bytes();
   const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
-  if (encoded->size() > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
+  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
     info.tile_width_log2 = info.tile_height_log2 = 0;
-    std::vector<uint8_t> other = EncodeStored(pixels, info, kMaxTileLog2, options);
-    if (other.size() < encoded->size()) *encoded = std::move(other);
+    EncodedFile other = EncodeStored(pixels, info, kMaxTileLog2, options);
+    if (other.bytes < file.bytes) file = std::move(other);
   }
+  WriteFile(std::move(file), options.threads, allocate);
   return Status::kOk;
+}
+
+Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
+                   std::vector<uint8_t>* encoded) {
+  return EncodeImage(pixels, options, [encoded](size_t bytes) {
+    encoded->resize(bytes);
+    return encoded->data();
+  });
 }
 
 }  // namespace l3

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "format/constants.h"
@@ -45,8 +46,13 @@ struct EncodeOptions {
   Bytes icc, exif, palette;         // chunks; none when empty
 };
 
+// Called once, with the size of the file; returns memory for it.
+using AllocateFile = std::function<uint8_t*(size_t bytes)>;
+
 // Returns kInvalidArgument for pixels or options the format cannot hold.
-// Throws std::bad_alloc only.
+// Throws std::bad_alloc, and what `allocate` throws.
+Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
+                   const AllocateFile& allocate);
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    std::vector<uint8_t>* encoded);
 

@@ -1,25 +1,41 @@
-// Searches the parameters of a packed tile and writes its payload
+// Encodes one tile as packed: searches, on kernels, for what makes it small and writes its payload
 // (format.md 5.3). Layer: encoder.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "encoder/tile_planes.h"
+#include "encoder/packed_kernels.h"
 
 namespace l3 {
 
-// Working memory of AppendPackedPayload, one per thread.
-struct PackedWorkspace;
-struct PackedWorkspaceDeleter {
-  void operator()(PackedWorkspace* workspace) const;
+// What the search decides for one channel.
+struct PackedChannelPlan {
+  ChannelLayout layout;
+  uint32_t start_width;
+  uint32_t base;
+  uint8_t predictor[kMaxPackedTileSide];
+  WidthRow needed[kMaxPackedTileSide];
+  WidthRow delta[kMaxPackedTileSide];
+  uint64_t bits;  // of parts 2 to 4
+
+  // Of the residuals of row y.
+  const WidthRow& widths(uint32_t y) const {
+    return layout == ChannelLayout::kDelta ? delta[y] : needed[y];
+  }
 };
-using PackedWorkspacePtr = std::unique_ptr<PackedWorkspace, PackedWorkspaceDeleter>;
-PackedWorkspacePtr MakePackedWorkspace();
+
+// A tile, and working memory for it: one per thread.
+template <typename Value>
+struct PackedTile {
+  PackedPlanes<Value> planes;
+  PackedLanes<Value> lanes;
+  PackedChannelPlan plan[kMaxChannels];
+};
 
 // Chooses transform, predictors and layouts, and appends a payload to `out`,
-// but for its check and its alignment. Changes `planes` (the transform).
-void AppendPackedPayload(TilePlanes* planes, PackedWorkspace* workspace, std::vector<uint8_t>* out);
+// but for its check and its alignment. Changes the planes (the transform).
+template <typename Value>
+void AppendPackedPayload(PackedTile<Value>* tile, std::vector<uint8_t>* out);
 
 }  // namespace l3

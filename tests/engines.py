@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 MODES = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
+KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
 Samples = NDArray[Any]
@@ -158,8 +159,12 @@ def encode(
     icc: bytes = b"",
     exif: bytes = b"",
     palette: bytes = b"",
+    kernels: str = "fastest",
 ) -> bytes:
-    """Encodes (height, width, channels); rows may lie apart. Raises FormatError."""
+    """Encodes (height, width, channels); rows may lie apart. Raises FormatError.
+
+    Of the KERNELS that the machine has, none above `kernels` are used.
+    """
     height, width, channels = samples.shape
     item = samples.itemsize
     if samples.size and samples.strides[1:] != (channels * item, item):
@@ -172,7 +177,7 @@ def encode(
         _Call.ENCODE,
         [
             *(width, height, channels, 8 * item, stride),
-            *(MODES.index(mode), effort, threads, *tile_log2, meaning),
+            *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
         ],
         [pixels, icc, exif, palette],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from ctypes import POINTER, Structure, Union, byref, c_char, c_float, c_int, c_size_t, c_uint32
 from dataclasses import dataclass
@@ -19,6 +20,26 @@ Array = npt.NDArray[Any]
 
 PACKAGE = Path(nvimgcodec.__file__).parent
 EXTENSION = PACKAGE / "extensions" / "libl3dali_ext.so"
+
+# The extension whose GPU is emulated: tests/native/emulated_extension.cc.
+_BUILD = Path(
+    os.environ.get("L3_TESTING_LIBRARY")
+    or Path(__file__).resolve().parent.parent / "build/release/libl3_testing.so"
+).parent
+EMULATED = _BUILD / "libl3dali_emulated_ext.so"
+
+
+def emulated_folder(folder: Path) -> Path:
+    """A folder of extensions, made new, with the emulated one alone."""
+    folder.mkdir(exist_ok=True)
+    (folder / EMULATED.name).symlink_to(EMULATED)
+    return folder
+
+
+def emulated_launches() -> int:
+    """Batches that it has decoded in this process."""
+    return int(ctypes.CDLL(str(EMULATED)).l3_emulated_launches())
+
 
 # Values of the header's enumerations.
 CPU_ONLY_DEVICE = -99999

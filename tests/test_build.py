@@ -198,7 +198,29 @@ def test_wheels_hold_what_the_project_names(
         f"DALI {', '.join(wheels.DALIS[:-1])} and {wheels.DALIS[-1]}"
         in (_ROOT / "README.md").read_text()
     )
-    assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0].removeprefix('python')}"
+    assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0]}"
+
+
+def test_wheels_are_built_by_pythons_that_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(_ROOT / "tools"))
+    wheels = importlib.import_module("wheels")
+
+    def install(folder: Path, code: int) -> Path:
+        folder.mkdir(parents=True)
+        python = folder / "python3.12"
+        python.write_text(f"#!/bin/sh\nexit {code}\n")
+        python.chmod(0o755)
+        return python
+
+    install(tmp_path / "shims", 127)
+    monkeypatch.setenv("PATH", f"{tmp_path}/shims:/bin:/usr/bin")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert wheels.find_python("3.12") is None
+    install(tmp_path / "versions" / "3.12.0" / "bin", 1)
+    real = install(tmp_path / "versions" / "3.12.1" / "bin", 0)
+    assert wheels.find_python("3.12") == real
 
 
 @pytest.mark.dali

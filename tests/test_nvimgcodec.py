@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -26,11 +29,15 @@ from dali_tools import (
 )
 from nvidia.dali import fn, types
 from nvimgcodec_tools import (
+    CPU_ONLY_DEVICE,
     EXTENSION,
+    EMULATED,
     GRAY,
     Codec,
     DecodeError,
     Window,
+    emulated_folder,
+    emulated_launches,
     load_into,
     nvimgcodec,
 )
@@ -44,10 +51,20 @@ DTYPES = [types.UINT8, types.UINT16, types.INT16, types.FLOAT]
 ORIENTATIONS = [None, *range(1, 9)]
 
 
-@pytest.fixture(scope="module")
-def codec() -> Iterator[Codec]:
-    opened = Codec()
-    yield opened
+@pytest.fixture(scope="module", params=["extension", "emulated GPU"])
+def codec(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Codec]:
+    """The extension as it is installed; and one whose GPU decoder has a GPU, an emulated one."""
+    if request.param == "extension":
+        opened = Codec()
+        yield opened
+    else:
+        folder = emulated_folder(tmp_path_factory.mktemp("extensions"))
+        opened = Codec(folder)
+        before = emulated_launches()
+        yield opened
+        assert emulated_launches() > before
     opened.close()
 
 
@@ -355,17 +372,143 @@ def test_the_python_package_reads_files(tmp_path: Path) -> None:
     assert nvimgcodec.CodeStream(str(tmp_path / "a.l3")).codec_name == "l3"
 
 
+def l3dali_has_cuda_library() -> bool:
+    return (Path(l3dali.__file__).parent / "libl3_cuda.so").exists()
+
+
 @pytest.mark.parametrize("version", [700, 800, 900, 901])
 def test_versions_that_are_known(version: int) -> None:
     calls, messages, description = load_into(version)
+    plugins = ["parser", "decoder", "decoder", "encoder"]
+    if not l3dali_has_cuda_library():
+        plugins.remove("decoder")
     assert calls == [
-        "register parser",
-        "register decoder",
-        "unregister decoder",
-        "unregister parser",
+        *(f"register {plugin}" for plugin in plugins),
+        *(f"unregister {plugin}" for plugin in reversed(plugins)),
     ]
     assert not messages
     assert description.ext_api_version == 700
+
+
+def script(text: str, *arguments: str | Path, **environment: str) -> str:
+    """What a new Python prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+DECODE_WITH_DALI = """
+import ctypes, sys
+import numpy as np
+import nvidia.dali as dali
+from nvidia.dali import fn, types
+import l3dali, l3dali.plugin
+
+folder = sys.argv[1]
+extension = ctypes.CDLL(sys.argv[2])  # before DALI unloads it
+kinds = [(40, 30, 3, "rans"), (21, 60, 3, "packed"), (1, 1, 1, "packed"), (33, 9, 4, "rans")]
+rng = np.random.default_rng(1)
+for i in range(12):
+    *shape, mode = kinds[i % 4]
+    l3dali.imwrite(f"{folder}/{i:02}.l3", rng.integers(0, 60, shape, dtype=np.uint8), mode=mode)
+
+def outputs(names):
+    pipe = dali.Pipeline(len(names), 2, None, prefetch_queue_depth=1)
+    with pipe:
+        encoded, _ = fn.readers.file(files=[f"{folder}/{name}" for name in names])
+        chosen = {"output_type": types.RGB}
+        pipe.set_outputs(
+            fn.decoders.image(encoded, **chosen), fn.l3.decode(encoded, **chosen),
+            fn.decoders.image_random_crop(encoded, seed=3, **chosen),
+            fn.l3.decode_random_crop(encoded, seed=3, **chosen),
+        )
+    return [[np.array(sample) for sample in output] for output in pipe.run()]
+
+names = [f"{i:02}.l3" for i in range(12)]
+for theirs, ours in zip(*[iter(outputs(names))] * 2):
+    assert all(np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True))
+damaged = bytearray(open(f"{folder}/05.l3", "rb").read())
+damaged[-20] ^= 1
+open(f"{folder}/05.l3", "wb").write(damaged)
+try:
+    outputs(names)
+except RuntimeError as error:
+    print(error)
+assert extension.l3_emulated_launches() > 0
+"""
+
+
+def test_dali_on_an_emulated_gpu(tmp_path: Path) -> None:
+    """Batches of DALI's, by the decoder that decodes on a GPU where there is one."""
+    folder = emulated_folder(tmp_path / "extensions")
+    printed = script(
+        DECODE_WITH_DALI, tmp_path, EMULATED, NVIMGCODEC_EXTENSIONS_PATH=str(folder)
+    )
+    assert "sample #5 : " in printed
+    assert "05.l3" in printed
+
+
+@pytest.mark.cuda
+def test_the_gpu_decodes_for_dali(tmp_path: Path) -> None:
+    """Without the CPU decoder: `GPU_ONLY`, or else an error."""
+    image = make_image(np.random.default_rng(13), (70, 90, 3))
+    backends = [nvimgcodec.Backend(nvimgcodec.BackendKind.GPU_ONLY)]
+    files = [l3dali.encode(image, mode=mode) for mode in l3dali.MODES]
+    for decoded in nvimgcodec.Decoder(backends=backends).decode(files):
+        np.testing.assert_array_equal(np.asarray(decoded.cpu()), image)
+
+
+ROUND_TRIP = [(dtype, channels) for dtype in ("uint8", "uint16") for channels in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(("dtype", "channels"), ROUND_TRIP)
+@pytest.mark.parametrize("layout", ["interleaved", "planar"])
+def test_the_python_package_encodes(
+    tmp_path: Path, dtype: str, channels: int, layout: str
+) -> None:
+    image = make_image(np.random.default_rng(14), (37, 45, channels), np.dtype(dtype).itemsize * 8)
+    given = nvimgcodec.as_image(image)
+    if layout == "planar":
+        formats = {1: "P_Y", 2: "P_YA", 3: "P_RGB", 4: "P_RGBA"}
+        planes = np.ascontiguousarray(image.transpose(2, 0, 1))
+        given = nvimgcodec.as_image(
+            planes, sample_format=getattr(nvimgcodec.SampleFormat, formats[channels])
+        )
+    encoder = nvimgcodec.Encoder(device_id=CPU_ONLY_DEVICE)
+    np.testing.assert_array_equal(
+        l3dali.decode(bytes(encoder.encode(given, codec="l3"))), np.squeeze(image)
+    )
+    path = tmp_path / "a.l3"
+    encoder.write(str(path), given, codec="l3")
+    np.testing.assert_array_equal(l3dali.imread(path), np.squeeze(image))
+
+
+def test_the_encoder_has_options() -> None:
+    image = make_image(np.random.default_rng(15), (64, 64, 3))
+    for mode in l3dali.MODES:
+        encoder = nvimgcodec.Encoder(
+            device_id=CPU_ONLY_DEVICE, options=f"l3_encoder:mode={mode} l3_encoder:effort=1"
+        )
+        encoded = bytes(encoder.encode(nvimgcodec.as_image(image), codec="l3"))
+        assert encoded == l3dali.encode(image, mode=mode, effort=1)
+
+
+def test_the_encoder_is_lossless_or_refuses() -> None:
+    encoder = nvimgcodec.Encoder(device_id=CPU_ONLY_DEVICE)
+    image = nvimgcodec.as_image(make_image(np.random.default_rng(16), (64, 64, 3)))
+    quality = nvimgcodec.QualityType
+    lossless = nvimgcodec.EncodeParams(quality_type=quality.LOSSLESS)
+    assert bytes(encoder.encode(image, codec="l3", params=lossless)) == bytes(
+        encoder.encode(image, codec="l3")
+    )
+    lossy = nvimgcodec.EncodeParams(quality_type=quality.QUALITY, quality_value=50)
+    assert encoder.encode(image, codec="l3", params=lossy) is None
 
 
 @pytest.mark.parametrize("version", [600, 1000, 1100])

@@ -242,7 +242,7 @@ def test_registering_twice_changes_nothing() -> None:
 def test_import_is_light() -> None:
     """What l3dali works with is imported where it is used."""
     heavy = "PIL cv2 datasets fsspec imagecodecs imageio litdata netpbmfile numcodecs nvidia"
-    heavy += " pyarrow ray rich skimage tifffile torch torchvision webdataset zarr"
+    heavy += " pyarrow ray rich skimage streaming tifffile torch torchvision webdataset zarr"
     code = f"import sys, l3dali; print(set({heavy!r}.split()) & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -9,6 +9,7 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ndarray_copy
 
 from l3dali import codec
+from l3dali.chunks import as_image
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -49,13 +50,7 @@ class L3(Codec):  # type: ignore[misc]
             raise TypeError(f"chunks of type {chunk.dtype} are not supported; swap the byte order")
         if chunk.flags.f_contiguous and not chunk.flags.c_contiguous:
             chunk = chunk.T  # bytes in the order of memory, as other codecs have them
-        if chunk.ndim < 2:
-            raise ValueError(f"a chunk of shape {chunk.shape} is no image; L3 needs two axes")
-        has_channels = chunk.ndim > 2 and chunk.shape[-1] <= 4
-        image = chunk.reshape(-1, *chunk.shape[-2 if has_channels else -1 :])
-        if image.shape[0] * image.shape[1] > codec.DEFAULT_MAX_PIXELS:
-            raise ValueError(f"a chunk of shape {chunk.shape} has more than 2^28 pixels")
-        return codec.encode(image, mode=self.mode, effort=self.effort)
+        return codec.encode(as_image(chunk), mode=self.mode, effort=self.effort)
 
     def decode(self, buf: Buffer, out: Any = None) -> Any:
         """The samples of a chunk, in one axis; copied to `out` if that is given.

@@ -20,11 +20,17 @@ static_assert(sizeof(nvimgcodecCodeStreamInfo_t) == 304);
 static_assert(offsetof(nvimgcodecCodeStreamView_t, region) == 32);
 static_assert(sizeof(nvimgcodecRegion_t) == 112);
 static_assert(sizeof(nvimgcodecDecodeParams_t) == 32);
+static_assert(sizeof(nvimgcodecEncodeParams_t) == 32);
 static_assert(sizeof(nvimgcodecIoStreamDesc_t) == 128);
 static_assert(sizeof(nvimgcodecCodeStreamDesc_t) == 56);
 static_assert(sizeof(nvimgcodecImageDesc_t) == 48);
 static_assert(sizeof(nvimgcodecParserDesc_t) == 88);
 static_assert(sizeof(nvimgcodecDecoderDesc_t) == 112);
+static_assert(sizeof(nvimgcodecEncoderDesc_t) == 88);
+static_assert(sizeof(nvimgcodecExecutionParams_t) == 80);
+static_assert(sizeof(nvimgcodecExecutorDesc_t) == 64);
+static_assert(sizeof(nvimgcodecDeviceAllocator_t) == 56);
+static_assert(sizeof(nvimgcodecPinnedAllocator_t) == 56);
 static_assert(sizeof(nvimgcodecFrameworkDesc_t) == 104);
 static_assert(sizeof(nvimgcodecExtensionDesc_t) == 64);
 static_assert(sizeof(nvimgcodecDebugMessageData_t) == 64);
@@ -39,6 +45,27 @@ Struct Tagged(nvimgcodecStructureType_t type) {
   tagged.struct_size = sizeof(Struct);
   return tagged;
 }
+
+// Whether a struct of the framework's has its first `bytes` bytes, by what it says of itself. One
+// that says nothing is believed to have them.
+template <typename Struct>
+bool HasBytes(const Struct& of_framework, size_t bytes) {
+  return of_framework.struct_size == 0 || of_framework.struct_size >= bytes;
+}
+
+// Whether it is there and has all that is known of it.
+template <typename Struct>
+bool IsWhole(const Struct* of_framework) {
+  return of_framework != nullptr && HasBytes(*of_framework, sizeof(Struct));
+}
+
+// A struct for the framework to fill in. It writes the struct that it knows, so there is room
+// for one that has grown.
+template <typename Struct, nvimgcodecStructureType_t kType>
+struct Filled {
+  Struct value = Tagged<Struct>(kType);
+  unsigned char room[1024] = {};
+};
 
 // What `function` returns; `otherwise` if it throws, for nothing may be thrown at the framework.
 template <typename Function, typename Result>

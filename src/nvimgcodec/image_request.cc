@@ -42,12 +42,21 @@ std::optional<Colors> UnchangedColors(const ImageInfo& info, nvimgcodecColorSpec
   return std::nullopt;
 }
 
+// Colors that L3 neither stores nor makes.
+bool IsForeign(nvimgcodecColorSpec_t spec) {
+  return spec == NVIMGCODEC_COLORSPEC_SYCC || spec == NVIMGCODEC_COLORSPEC_CMYK ||
+         spec == NVIMGCODEC_COLORSPEC_YCCK || spec == NVIMGCODEC_COLORSPEC_PALETTE;
+}
+
 nvimgcodecProcessingStatus_t PlanColors(const ImageInfo& info, const nvimgcodecImageInfo_t& request,
                                         const Buffer& buffer, Colors* colors) {
   bool is_planar = false;
   switch (request.sample_format) {
     case NVIMGCODEC_SAMPLEFORMAT_P_UNCHANGED: is_planar = true; [[fallthrough]];
     case NVIMGCODEC_SAMPLEFORMAT_I_UNCHANGED: {
+      if (IsForeign(request.color_spec)) {
+        return NVIMGCODEC_PROCESSING_STATUS_COLOR_SPEC_UNSUPPORTED;
+      }
       const auto unchanged = UnchangedColors(info, request.color_spec, buffer.channels);
       if (!unchanged) return NVIMGCODEC_PROCESSING_STATUS_NUM_CHANNELS_UNSUPPORTED;
       *colors = *unchanged;
@@ -114,7 +123,8 @@ nvimgcodecProcessingStatus_t PlanRegion(const Size& image, const nvimgcodecCodeS
   return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
 }
 
-// Whether all planes are like the first.
+}  // namespace
+
 bool HasEqualPlanes(const nvimgcodecImageInfo_t& request) {
   const nvimgcodecImagePlaneInfo_t* planes = request.plane_info;
   return std::all_of(planes, planes + request.num_planes, [&](const auto& plane) {
@@ -123,8 +133,6 @@ bool HasEqualPlanes(const nvimgcodecImageInfo_t& request) {
            plane.sample_type == planes->sample_type && plane.precision == planes->precision;
   });
 }
-
-}  // namespace
 
 nvimgcodecOrientation_t ToNvimgcodec(const Orientation& orientation) {
   auto turned = Tagged<nvimgcodecOrientation_t>(NVIMGCODEC_STRUCTURE_TYPE_ORIENTATION);

@@ -18,6 +18,9 @@ nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientatio
                                          const nvimgcodecImageInfo_t& request,
                                          const nvimgcodecCodeStreamView_t* view, TensorPlan* plan);
 
+// Whether all planes are like the first.
+bool HasEqualPlanes(const nvimgcodecImageInfo_t& request);
+
 // Whether values can be stored at the buffer's address and strides.
 bool IsAligned(const nvimgcodecImageInfo_t& request, OutputType type);
 

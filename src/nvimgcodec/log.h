@@ -9,28 +9,31 @@ namespace l3 {
 
 class Log {
  public:
-  explicit Log(const nvimgcodecFrameworkDesc_t* framework) : framework_(framework) {}
+  // `id` names the parser, the decoder or the encoder that speaks.
+  Log(const nvimgcodecFrameworkDesc_t* framework, const char* id)
+      : framework_(framework), id_(id) {}
 
-  // `id` names the parser or the decoder that speaks.
-  void Warn(const char* id, const std::string& message) const {
-    Write(NVIMGCODEC_DEBUG_MESSAGE_SEVERITY_WARNING, id, message);
+  void Warn(const std::string& message) const {
+    Write(NVIMGCODEC_DEBUG_MESSAGE_SEVERITY_WARNING, message);
   }
-  void Fail(const char* id, const std::string& message) const {
-    Write(NVIMGCODEC_DEBUG_MESSAGE_SEVERITY_ERROR, id, message);
+  void Fail(const std::string& message) const {
+    Write(NVIMGCODEC_DEBUG_MESSAGE_SEVERITY_ERROR, message);
   }
+
+  const char* id() const { return id_; }
 
  private:
-  void Write(nvimgcodecDebugMessageSeverity_t severity, const char* id,
-             const std::string& message) const {
+  void Write(nvimgcodecDebugMessageSeverity_t severity, const std::string& message) const {
     auto data = Tagged<nvimgcodecDebugMessageData_t>(NVIMGCODEC_STRUCTURE_TYPE_DEBUG_MESSAGE_DATA);
     data.message = message.c_str();
     data.codec = kCodec;
-    data.codec_id = id;
+    data.codec_id = id_;
     framework_->log(framework_->instance, severity, NVIMGCODEC_DEBUG_MESSAGE_CATEGORY_GENERAL,
                     &data);
   }
 
   const nvimgcodecFrameworkDesc_t* framework_;
+  const char* id_;
 };
 
 }  // namespace l3

@@ -10,8 +10,6 @@
 namespace l3 {
 namespace {
 
-constexpr char kParserId[] = "l3_parser";
-
 // A parser has nothing but the log: it is its own description's instance.
 nvimgcodecStatus_t Create(void* instance, nvimgcodecParser_t* parser) {
   if (parser == nullptr) return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
@@ -22,7 +20,7 @@ nvimgcodecStatus_t Create(void* instance, nvimgcodecParser_t* parser) {
 nvimgcodecStatus_t Destroy(nvimgcodecParser_t) { return NVIMGCODEC_STATUS_SUCCESS; }
 
 nvimgcodecStatus_t CanParse(void*, int* result, nvimgcodecCodeStreamDesc_t* code_stream) {
-  if (result == nullptr || code_stream == nullptr) {
+  if (result == nullptr || !IsWhole(code_stream) || !IsWhole(code_stream->io_stream)) {
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
   return Guarded(NVIMGCODEC_STATUS_EXTENSION_INTERNAL_ERROR, [&] {
@@ -35,7 +33,8 @@ nvimgcodecStatus_t CanParse(void*, int* result, nvimgcodecCodeStreamDesc_t* code
 
 nvimgcodecStatus_t GetCodeStreamInfo(nvimgcodecParser_t, nvimgcodecCodeStreamInfo_t* info,
                                      nvimgcodecCodeStreamDesc_t* code_stream) {
-  if (info == nullptr || code_stream == nullptr) {
+  // A struct that is older has no room for what is written.
+  if (!IsWhole(info) || !IsWhole(code_stream) || !IsWhole(code_stream->io_stream)) {
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
   std::memcpy(info->codec_name, kCodec, sizeof(kCodec));
@@ -68,7 +67,8 @@ void Describe(const PeekedImage& image, nvimgcodecImageInfo_t* described) {
 
 nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t* image_info,
                                 nvimgcodecCodeStreamDesc_t* code_stream) {
-  if (image_info == nullptr || code_stream == nullptr) {
+  if (parser == nullptr || !IsWhole(image_info) || !IsWhole(code_stream) ||
+      !IsWhole(code_stream->io_stream)) {
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
   return Guarded(NVIMGCODEC_STATUS_EXTENSION_INTERNAL_ERROR, [&] {
@@ -78,9 +78,10 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
       Describe(image, image_info);
       return NVIMGCODEC_STATUS_SUCCESS;
     }
+    // Nobody tells a parser the name of the file, and DALI does not say it after this.
     reinterpret_cast<const Log*>(parser)->Fail(
-        kParserId,
-        std::string("L3 header: ") + StatusMessage(status) + " (" + StatusName(status) + ").");
+        "L3 header of a file of " + std::to_string(image.file_bytes) +
+        " bytes: " + StatusMessage(status) + " (" + StatusName(status) + ").");
     const bool is_foreign =
         status == Status::kUnsupportedVersion || status == Status::kUnsupportedFeature;
     return is_foreign ? NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED : NVIMGCODEC_STATUS_BAD_CODESTREAM;
@@ -92,6 +93,7 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
 Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   ImageInfo& info = image->info;
   const EncodedFile header(stream, kHeaderBytes);
+  image->file_bytes = header.file_bytes();
   const Status status = ParseHeader(header.data(), header.size(), &info);
   if (status != Status::kOk) return status;
   const size_t head_bytes = kHeaderBytes + size_t{info.chunks_bytes};
@@ -110,7 +112,7 @@ Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
 nvimgcodecParserDesc_t MakeParser(Log* log) {
   auto parser = Tagged<nvimgcodecParserDesc_t>(NVIMGCODEC_STRUCTURE_TYPE_PARSER_DESC);
   parser.instance = log;
-  parser.id = kParserId;
+  parser.id = log->id();
   parser.codec = kCodec;
   parser.canParse = CanParse;
   parser.create = Create;

@@ -12,6 +12,7 @@ namespace l3 {
 struct PeekedImage {
   ImageInfo info;
   Orientation orientation;
+  size_t file_bytes;  // set whatever the status
 };
 
 // Reads header and orientation. kTruncated too if the file is too short for its image: buffers

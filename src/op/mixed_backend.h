@@ -162,7 +162,7 @@ class MixedBackend {
 
  private:
   static std::unique_ptr<GpuDevice> MakeDevice(int device_id) {
-    return MakeCudaDevice(device_id, std::make_unique<DaliAllocator>());
+    return std::unique_ptr<GpuDevice>(L3MakeCudaDevice(device_id, new DaliAllocator));
   }
 
   // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,

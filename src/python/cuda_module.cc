@@ -4,6 +4,10 @@
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "CUDA decoder of the L3 image format; use l3dali.torch instead.";
-  l3::BindCudaDecoder(m, l3::MakeCudaDevice,
-                      [](uintptr_t stream) { return reinterpret_cast<CUstream_st*>(stream); });
+  l3::BindCudaDecoder(
+      m,
+      [](int device_id, std::unique_ptr<l3::CudaAllocator> allocator) {
+        return std::unique_ptr<l3::GpuDevice>(l3::L3MakeCudaDevice(device_id, allocator.release()));
+      },
+      [](uintptr_t stream) { return reinterpret_cast<CUstream_st*>(stream); });
 }

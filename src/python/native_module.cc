@@ -84,14 +84,20 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   options.exif = ToBytes(exif);
   options.palette = ToBytes(palette);
 
-  std::vector<uint8_t> encoded;
+  py::object encoded;
   Status status;
   {
     py::gil_scoped_release release;
-    status = EncodeImage(pixels, options, &encoded);
+    status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
+      py::gil_scoped_acquire acquire;
+      encoded = py::reinterpret_steal<py::object>(
+          PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+      if (!encoded) throw py::error_already_set();
+      return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(encoded.ptr()));
+    });
   }
   Require(status);
-  return py::bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+  return encoded;
 }
 
 // Decodes a batch to memory of the host: `addresses` of its outputs, and how far apart their rows

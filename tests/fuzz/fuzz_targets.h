@@ -263,6 +263,12 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
   const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
   l3_test_free(encoded);
+  options.kernels = 1 + static_cast<uint32_t>(size % 3);
+  l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_bits, row_bytes,
+                 &options, &encoded, &encoded_bytes);
+  const bool same = std::equal(file.begin(), file.end(), encoded, encoded + encoded_bytes);
+  l3_test_free(encoded);
+  if (!same) return "other kernels of the encoder give other bytes";
   Decoded decoded;
   const std::string error = CheckDecode(file.data(), file.size(), &decoded);
   if (!error.empty()) return error;

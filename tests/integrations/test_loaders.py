@@ -20,6 +20,7 @@ from PIL import Image
 import l3dali
 import l3dali.pillow
 import l3dali.webdataset
+import l3dali.zarr
 from l3dali.litdata import L3Serializer
 from l3dali.numcodecs import L3
 
@@ -180,3 +181,128 @@ def test_numcodecs_refuses() -> None:
         L3(effort=0)
     with pytest.raises(l3dali.L3Error):
         L3().decode(L3().encode(np.zeros((2, 2), np.uint8))[:-1])
+
+
+SHAPES_OF_ZARR_3 = [  # array, chunks, shards
+    ((70, 90), (32, 40), None),
+    ((70, 90, 3), (32, 40, 3), None),
+    ((70, 90, 1), (70, 40, 1), None),
+    ((3, 70, 90), (2, 32, 40), None),
+    ((3, 70, 90), (1, 32, 40), (2, 64, 80)),
+    ((2, 3, 50, 60, 3), (1, 2, 32, 32, 3), None),
+    ((2, 30, 40, 7), (1, 16, 16, 7), None),
+]
+
+
+def slices(generator: np.random.Generator, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Indices and slices within a shape, some of them empty, some with steps."""
+    found: list[Any] = []
+    for size in shape:
+        start, stop = sorted(int(place) for place in generator.integers(0, size + 1, 2))
+        step = int(generator.integers(1, 4)) if generator.random() < 0.3 else None
+        is_index = generator.random() < 0.2
+        found.append(int(generator.integers(size)) if is_index else slice(start, stop, step))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", ">u2"])
+@pytest.mark.parametrize(("shape", "chunks", "shards"), SHAPES_OF_ZARR_3)
+def test_zarr_3(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    shards: tuple[int, ...] | None,
+    kind: str,
+) -> None:
+    array = pixels(1, *shape, kind=np.dtype(kind).newbyteorder("="))
+    store = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=shape,
+        chunks=chunks,
+        shards=shards,
+        dtype=kind,
+        serializer=l3dali.zarr.L3(mode="packed"),
+        compressors=None,
+    )
+    store[...] = array
+    assert np.array_equal(store[...], array)
+    store = zarr.open_array(tmp_path / "a.zarr", mode="r+")  # finds the codec by its name
+    assert np.array_equal(store[...], array)
+    generator = np.random.default_rng(2)
+    for _ in range(100):
+        part = slices(generator, shape)
+        assert np.array_equal(store[part], array[part]), part
+    points = tuple(generator.integers(0, size, 5) for size in shape)
+    assert np.array_equal(store.vindex[points], array[points])
+    places = tuple(np.sort(generator.choice(size, min(2, size), replace=False)) for size in shape)
+    assert np.array_equal(store.oindex[places], array[np.ix_(*places)])
+    part = slices(generator, shape)
+    array[part] = 7
+    store[part] = 7
+    assert np.array_equal(store[...], array)
+
+
+def test_zarr_3_chunks_are_files(tmp_path: Path) -> None:
+    """A chunk is an L3 file, and a window of it needs the tiles of that window alone."""
+    array = pixels(1, 512, 512)
+    store = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=array.shape,
+        chunks=array.shape,
+        dtype=array.dtype,
+        serializer=l3dali.zarr.L3(effort=3),
+        compressors=None,
+    )
+    store[...] = array
+    assert store.metadata.codecs[0].to_dict() == {
+        "name": "l3dali.l3",
+        "configuration": {"mode": "rans", "effort": 3},
+    }
+    file = tmp_path / "a.zarr" / "c" / "0" / "0"
+    assert np.array_equal(l3dali.imread(file), array)
+    data = bytearray(file.read_bytes())
+    assert l3dali.info(data).tile_count > 1
+    data[-1000] ^= 1  # in the last tile
+    file.write_bytes(data)
+    assert np.array_equal(store[:8, :8], array[:8, :8])
+    with pytest.raises(l3dali.L3Error):
+        store[...]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((8, 9), np.uint16), np.zeros((9, 8), np.uint8), np.zeros((8, 9, 3), np.uint8)],
+)
+def test_zarr_3_other_file_in_a_chunk(tmp_path: Path, image: Any) -> None:
+    store = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=(8, 9),
+        chunks=(8, 9),
+        dtype="uint8",
+        serializer=l3dali.zarr.L3(),
+        compressors=None,
+    )
+    store[...] = 1
+    l3dali.imwrite(tmp_path / "a.zarr" / "c" / "0" / "0", image)
+    for part in (..., (slice(2), slice(2))):
+        with pytest.raises(ValueError, match="is an L3 file of"):
+            store[part]
+
+
+def test_zarr_3_refuses() -> None:
+    def create(serializer: Any = None, **options: Any) -> None:
+        zarr.create_array(
+            {}, serializer=serializer or l3dali.zarr.L3(), compressors=None, **options
+        )
+
+    for kind in ("float32", "int16", "bool", "uint32"):
+        with pytest.raises(TypeError, match=f"not {kind}"):
+            create(shape=(9, 9), dtype=kind)
+    with pytest.raises(ValueError, match="two axes"):
+        create(shape=(9,), dtype="uint8")
+    with pytest.raises(ValueError, match="2\\^28"):
+        create(shape=(2**15, 2**14), chunks=(2**15, 2**14), dtype="uint8")
+    with pytest.raises(ValueError, match="effort"):
+        l3dali.zarr.L3(effort=0)
+    with pytest.raises(ValueError, match="mode"):
+        create({"name": "l3dali.l3", "configuration": {"mode": "dense"}}, shape=(9, 9), dtype="u1")

@@ -1434,6 +1434,29 @@ void DecodersOnThreads() {
   CHECK(statistics.memory_bytes <= 12 << 10);
 }
 
+void ThreadsRunEachTaskOnce() {
+  for (const unsigned threads : {0u, 1u, 2u, 3u, 7u, 300u}) {
+    for (const uint64_t count : {0u, 1u, 2u, 5u, 64u, 257u}) {
+      std::vector<std::atomic<int>> runs(count);
+      ParallelFor(count, threads, [&](uint64_t i) { ++runs[i]; });
+      for (const std::atomic<int>& run : runs) CHECK(run == 1);
+      if (count == 0) continue;
+      // A task that throws ends the others, wherever its thread has got to.
+      std::atomic<uint64_t> after{0};
+      bool threw = false;
+      try {
+        ParallelFor(count, threads, [&](uint64_t i) {
+          if (i == count / 2) throw std::runtime_error("task");
+          ++after;
+        });
+      } catch (const std::runtime_error&) {
+        threw = true;
+      }
+      CHECK(threw && after < count);
+    }
+  }
+}
+
 const std::map<std::string, void (*)()> kTests = {
     {"batches_in_flight", BatchesInFlight},
     {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
@@ -1468,6 +1491,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
     {"tables_of_rans_tiles", TablesOfRansTiles},
+    {"threads_run_each_task_once", ThreadsRunEachTaskOnce},
     {"uploads_in_chunks", UploadsInChunks},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
     {"windows_of_one_file", WindowsOfOneFile},

@@ -74,6 +74,7 @@ Answer Encode(const Question& question) {
   options.tile_width_log2 = question.number(8);
   options.tile_height_log2 = question.number(9);
   options.meaning = question.number(10);
+  options.kernels = question.number(11);
   options.icc = question.view(1);
   options.exif = question.view(2);
   options.palette = question.view(3);

@@ -24,6 +24,7 @@
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
 #include "encoder/encoder.h"
+#include "encoder/kernel_targets.h"
 #include "format/image_view.h"
 #include "plan/orientation.h"
 
@@ -422,6 +423,9 @@ uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t wid
     encode_options.exif = {options->exif.data, options->exif.size};
     encode_options.palette = {options->palette.data, options->palette.size};
     std::vector<uint8_t> bytes;
+    l3::highest_kernel_target = options->kernels == 0
+                                    ? l3::KernelTarget::kAvx512
+                                    : static_cast<l3::KernelTarget>(options->kernels - 1);
     const Status status = l3::EncodeImage(view, encode_options, &bytes);
     if (status != Status::kOk) return status;
     *encoded = static_cast<uint8_t*>(std::malloc(bytes.size()));

@@ -54,6 +54,7 @@ struct L3TestEncodeOptions {
   uint32_t tile_height_log2;  // 0: the encoder chooses
   uint32_t meaning;
   struct L3TestBytes icc, exif, palette;  // none when empty
+  uint32_t kernels;  // 0: the fastest; else none above 1 baseline, 2 AVX2, 3 AVX-512
 };
 
 // OutputPlan of core/output.h, its enumerations as numbers. `data_offset` is the place of

@@ -63,7 +63,7 @@ class EmulatedEvent : public GpuEvent {
 
   void Record(CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
-    stream_ = EmulatedStream::From(stream)->shared_from_this();
+    stream_ = gpu_->Find(stream)->shared_from_this();
     place_ = stream_->queued();
   }
   void Synchronize() override {
@@ -72,8 +72,8 @@ class EmulatedEvent : public GpuEvent {
   }
   void MakeWait(CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
-    if (stream_ == nullptr || stream_.get() == EmulatedStream::From(stream)) return;
-    EmulatedStream::From(stream)->Queue(
+    if (stream_ == nullptr || stream_.get() == gpu_->Find(stream)) return;
+    gpu_->Find(stream)->Queue(
         [other = stream_, place = place_] { other->RunUntil(place); });
   }
 
@@ -99,14 +99,14 @@ class EmulatedDevice : public GpuDevice {
   void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     if (gpu_->IsDevice(to) && !gpu_->IsDevice(from)) gpu_->uploaded_bytes_ += bytes;
-    EmulatedStream::From(stream)->Queue([=] {
+    gpu_->Find(stream)->Queue([=] {
       if (bytes != 0) std::memcpy(to, from, bytes);
     });
   }
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     ++gpu_->launches_;
-    EmulatedStream::From(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
+    gpu_->Find(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
   }
 
  private:
@@ -122,9 +122,15 @@ std::shared_ptr<CUstream_st> EmulatedGpu::MakeStream(EmulatedPace pace) {
   return EmulatedStream::Make(this, pace);
 }
 
+EmulatedStream* EmulatedGpu::Find(CUstream_st* stream) {
+  if (stream != nullptr) return EmulatedStream::From(stream);
+  if (null_stream_ == nullptr) null_stream_ = MakeStream(EmulatedPace::kLazy);
+  return EmulatedStream::From(null_stream_.get());
+}
+
 size_t EmulatedGpu::QueuedWork(CUstream_st* stream) {
   const Lock lock(mutex_);
-  return EmulatedStream::From(stream)->waiting();
+  return Find(stream)->waiting();
 }
 
 void EmulatedGpu::FailAllocations(uint64_t count, uint64_t failures) {

@@ -30,7 +30,7 @@ class EmulatedGpu {
  public:
   // Streams that the device makes have this pace.
   std::unique_ptr<GpuDevice> MakeDevice(EmulatedPace pace);
-  // A stream of the caller's.
+  // A stream of the caller's. Null stands for one that all share, as CUDA has it.
   std::shared_ptr<CUstream_st> MakeStream(EmulatedPace pace);
   // Work of a stream that is queued and has not run.
   size_t QueuedWork(CUstream_st* stream);
@@ -53,6 +53,7 @@ class EmulatedGpu {
   bool IsDevice(const void* place) const;
   void Run(const std::function<void()>& work);
   void Guard(bool closed) const;
+  EmulatedStream* Find(CUstream_st* stream);
 
   std::recursive_mutex mutex_;
   std::map<const uint8_t*, size_t> device_blocks_;
@@ -63,6 +64,7 @@ class EmulatedGpu {
   uint64_t failures_left_ = 0;
   uint64_t uploaded_bytes_ = 0;
   uint64_t launches_ = 0;
+  std::shared_ptr<CUstream_st> null_stream_;
 };
 
 }  // namespace l3

@@ -59,7 +59,9 @@ double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, s
   uint64_t blocks = 0;
   for (size_t i = begin; i < end; ++i) blocks += BlockCount(task_counts[i], warps);
   const auto round = [&](uint64_t blocks_per_multiprocessor) {
-    return std::hypot(alone, static_cast<double>(blocks_per_multiprocessor * warps)) + fill / warps;
+    const double warps_at_once = static_cast<double>(blocks_per_multiprocessor * warps);
+    // std::hypot would need a newer glibc than anything else here.
+    return std::sqrt(alone * alone + warps_at_once * warps_at_once) + fill / warps;
   };
   const uint64_t blocks_per_round = uint64_t{plan.blocks_per_multiprocessor} * multiprocessors;
   const uint64_t rest = blocks % blocks_per_round;

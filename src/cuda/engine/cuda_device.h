@@ -25,4 +25,11 @@ std::unique_ptr<CudaAllocator> MakeDefaultCudaAllocator();
 // A device by its number. Callers may have another one current, now and later.
 std::unique_ptr<GpuDevice> MakeCudaDevice(int device_id, std::unique_ptr<CudaAllocator> allocator);
 
+// The package's library that has the kernels, once for all who decode on a GPU, and its function:
+// MakeCudaDevice(), which takes the allocator over; null is the default one.
+constexpr char kCudaLibrary[] = "libl3_cuda.so";
+constexpr char kMakeCudaDevice[] = "L3MakeCudaDevice";
+extern "C" __attribute__((visibility("default"))) GpuDevice* L3MakeCudaDevice(
+    int device_id, CudaAllocator* allocator);
+
 }  // namespace l3

@@ -1,0 +1,44 @@
+// What both decoders do of an image before and behind the decoding. Layer: adapter.
+#pragma once
+
+#include <optional>
+
+#include "core/output.h"
+#include "core/tile.h"
+#include "format/image_view.h"
+#include "nvimgcodec/abi.h"
+#include "nvimgcodec/encoded_file.h"
+#include "nvimgcodec/log.h"
+
+namespace l3 {
+
+// An image to decode: a validated file, and where its pixels go.
+struct ImageJob {
+  std::optional<EncodedFile> file;  // the view is of its bytes
+  ImageView view;
+  OutputPlan output;
+  cudaStream_t stream;  // to decode on, where that is a GPU's
+};
+
+// Whether an image can be decoded as it is asked for. Reads header and orientation alone.
+nvimgcodecProcessingStatus_t CanDecodeImage(const nvimgcodecImageDesc_t* image,
+                                            const nvimgcodecCodeStreamDesc_t* code_stream,
+                                            const nvimgcodecDecodeParams_t* params) noexcept;
+
+// Validates the file, and plans its output to memory of `kind`. What is wrong is returned and
+// logged.
+nvimgcodecProcessingStatus_t OpenImage(const Log& log, const nvimgcodecImageDesc_t* image,
+                                       const nvimgcodecCodeStreamDesc_t* code_stream,
+                                       const nvimgcodecDecodeParams_t* params,
+                                       nvimgcodecImageBufferKind_t kind, ImageJob* job) noexcept;
+
+// What the framework is told of a decoded image; damage is logged.
+nvimgcodecProcessingStatus_t Judge(const Log& log, const ImageInfo& info,
+                                   const DecodeResult& result);
+
+// Of a decoder that reads no metadata.
+nvimgcodecStatus_t RefuseMetadata(nvimgcodecDecoder_t decoder,
+                                  const nvimgcodecCodeStreamDesc_t* code_stream,
+                                  nvimgcodecMetadata_t** metadata, int* metadata_count);
+
+}  // namespace l3
