@@ -22,7 +22,7 @@ PY := $(VENV)/bin/python
 NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering liquid* lossy \
   readme size_ledger skips soak
 # Those that ask engines and encoder through tests/engines.py alone.
-TESTS_OF_ENGINES := change golden invalid output_plan parity roundtrip
+TESTS_OF_ENGINES := change encoder_kernels golden invalid output_plan parity roundtrip
 LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming

@@ -1,4 +1,7 @@
-"""The encoder writes the same bytes whatever instructions the machine has."""
+"""The encoder writes the same bytes whatever instructions the machine has.
+
+`make test-aarch64` makes the machine another one than this.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,17 @@ from engines import KERNELS, Samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import l3dali
+from l3dali import Mode
 
-def _check(image: Samples, mode: str, tile_log2: tuple[int, int] = (0, 0)) -> None:
+
+def _check(image: Samples, mode: Mode, tile_log2: tuple[int, int] = (0, 0)) -> None:
     fastest = engines.encode(image, mode=mode, tile_log2=tile_log2)
     for kernels in KERNELS[1:]:
         same = engines.encode(image, mode=mode, tile_log2=tile_log2, kernels=kernels) == fastest
         assert same, kernels
+    if tile_log2 == (0, 0):
+        assert l3dali.encode(image, mode=mode) == fastest
     assert engines.decode("scalar", fastest) == engines.Outcome("kOk", None, image)
 
 
@@ -25,7 +33,7 @@ def _check(image: Samples, mode: str, tile_log2: tuple[int, int] = (0, 0)) -> No
     mode=st.sampled_from(["packed", "rans"]),
     tile_log2=st.sampled_from([(0, 0), (5, 3), (6, 4), (8, 8)]),
 )
-def test_images(image: Samples, mode: str, tile_log2: tuple[int, int]) -> None:
+def test_images(image: Samples, mode: Mode, tile_log2: tuple[int, int]) -> None:
     _check(image, mode, tile_log2)
 
 
