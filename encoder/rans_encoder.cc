@@ -1,6 +1,7 @@
 #include "encoder/rans_encoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "encoder/fixed_log.h"
@@ -63,15 +64,26 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   model(plan);
   if (exact < all / 6) return plan;
 
-  uint64_t fitted_cost[kMaxChannels];
-  for (uint32_t p = 0; p < channels; ++p) {
-    fitted_cost[p] = ChannelCost(*counts, channels, p, plan.sets[p]);
-  }
+  const RansCounts fitted = *counts;
+  for (uint32_t p = 0; p < channels; ++p) samples->SwapResults(p);
   model(gradient);
+  bool modelled = true;
   for (uint32_t p = 0; p < channels; ++p) {
-    if (ChannelCost(*counts, channels, p, 0) < fitted_cost[p]) plan.sets[p] = 0;
+    const uint64_t fitted_cost = ChannelCost(fitted, channels, p, plan.sets[p]);
+    if (ChannelCost(*counts, channels, p, 0) < fitted_cost) plan.sets[p] = 0;
+    // Levels come from the residuals of the channels before, too.
+    const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
+    modelled = modelled && (alone || (plan.sets[p] == 0) == (plan.sets[p - 1] == 0));
   }
-  model(plan);
+  if (!modelled) {
+    model(plan);
+    return plan;
+  }
+  for (uint32_t p = 0; p < channels; ++p) {
+    if (plan.sets[p] == 0) continue;
+    samples->SwapResults(p);
+    std::memcpy(counts->at[p], fitted.at[p], sizeof(fitted.at[p]));
+  }
   return plan;
 }
 
@@ -91,7 +103,7 @@ RansTile::RansTile(const RansPlan& plan_in, const RansSamples& samples)
   lanes = std::min(schedule.lanes, height_px);
   const size_t places = size_t{schedule.steps} * channels * lanes;
   folded.resize(places);
-  level.resize(places, static_cast<uint8_t>(RansSymbols::kIdleLevel));
+  level.resize(places, static_cast<uint8_t>(kIdleLevel));
   // A band is the rows that the lanes decode together; in it, wave and step run
   // side by side.
   for (uint32_t band = 0; band * schedule.lanes < height_px; ++band) {
@@ -159,41 +171,45 @@ uint8_t* EncodeFewLanes(const uint32_t* entry, const uint16_t* folded, const uin
   return pos;
 }
 
+// RansKernels::encode where there are fewer lanes than a kernel works on.
+uint8_t* EncodeSomeLanes(const RansTile& tile, const RansSymbols& symbols, bool long_raw,
+                         uint32_t* state, uint8_t* end) {
+  const RansKernels& kernels = GetRansKernels();
+  uint16_t folded[kRansLanes] = {};
+  uint8_t level[kRansLanes];
+  std::fill_n(level, kRansLanes, static_cast<uint8_t>(kIdleLevel));
+  uint32_t position = tile.channels;
+  for (size_t place = tile.folded.size(); place > 0;) {
+    place -= tile.lanes;
+    position = (position == 0 ? tile.channels : position) - 1;
+    const RansChannelSymbols& of_channel = symbols.channel[position];
+    std::copy_n(tile.folded.data() + place, tile.lanes, folded);
+    std::copy_n(tile.level.data() + place, tile.lanes, level);
+    end = tile.lanes <= kMaxFewLanes
+              ? EncodeFewLanes(of_channel.entry, folded, level, tile.lanes, long_raw, state, end)
+              : kernels.encode(&of_channel, 1, folded, level, kRansLanes, long_raw, state, end);
+  }
+  return end;
+}
+
 }  // namespace
 
 void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
                        std::vector<uint8_t>* out) {
   const RansKernels& kernels = GetRansKernels();
   const bool long_raw = tile.used_bits > 8;
-  // Room for every lane's words, and for one that is written in vain.
-  const size_t word_bytes = tile.folded.size() * (long_raw ? 4 : 2) + 2;
+  // Room for every lane's words, and for what is written in vain.
+  const size_t word_bytes = tile.folded.size() * (long_raw ? 4 : 2) + kRansWordMargin;
   const std::unique_ptr<uint8_t[]> words(new uint8_t[word_bytes]);
   uint8_t* const words_end = words.get() + word_bytes;
   uint8_t* begin = words_end;
   alignas(64) uint32_t state[kRansLanes];
   std::fill_n(state, kRansLanes, kRansStateBegin);
-  uint32_t position = tile.channels;
-  // Where there are fewer lanes than a kernel works on.
-  uint16_t wide_folded[kRansLanes] = {};
-  uint8_t wide_level[kRansLanes];
-  std::fill_n(wide_level, kRansLanes, static_cast<uint8_t>(RansSymbols::kIdleLevel));
-  for (size_t place = tile.folded.size(); place > 0;) {
-    place -= tile.lanes;
-    position = (position == 0 ? tile.channels : position) - 1;
-    const uint32_t* entry = symbols.entry[position];
-    const uint16_t* folded = tile.folded.data() + place;
-    const uint8_t* level = tile.level.data() + place;
-    if (tile.lanes <= kMaxFewLanes) {
-      begin = EncodeFewLanes(entry, folded, level, tile.lanes, long_raw, state, begin);
-      continue;
-    }
-    if (tile.lanes < kRansLanes) {
-      std::copy_n(folded, tile.lanes, wide_folded);
-      std::copy_n(level, tile.lanes, wide_level);
-      folded = wide_folded;
-      level = wide_level;
-    }
-    begin = kernels.encode(entry, folded, level, long_raw, state, begin);
+  if (tile.lanes == kRansLanes) {
+    begin = kernels.encode(symbols.channel, tile.channels, tile.folded.data(), tile.level.data(),
+                           tile.folded.size(), long_raw, state, begin);
+  } else {
+    begin = EncodeSomeLanes(tile, symbols, long_raw, state, begin);
   }
 
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(TileCoding::kRans)};

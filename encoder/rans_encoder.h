@@ -35,7 +35,7 @@ struct RansTile {
   uint16_t base[kMaxChannels];
   uint32_t lanes;  // that have rows
   // `lanes` of each position of each step, in the order of coding. Idle ones have
-  // RansSymbols::kIdleLevel.
+  // kIdleLevel.
   std::vector<uint16_t> folded;
   std::vector<uint8_t> level;
 };

@@ -83,7 +83,7 @@ uint32_t DifferenceShift(const RansSamples& samples, uint32_t position) {
   for (uint32_t number = 0; number < samples.wave_count(); ++number) {
     const RansSamples::Wave wave = samples.GetWave(number);
     const RansRun run = samples.GetRun(position, wave);
-    const uint16_t* west = run.tap[3];
+    const uint16_t* west = run.tap(3);
     for (uint32_t i = 0; i < wave.count; ++i) {
       sum += static_cast<uint64_t>(std::abs(run.value[i] - west[i]));
     }
@@ -99,7 +99,7 @@ void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
   const RansKernels& kernels = GetRansKernels();
   const uint32_t wave_step = settings_.effort >= 6 && !blind ? 1 : settings_.effort >= 4 ? 2 : 4;
   for (uint32_t p = 0; p < samples.channels(); ++p) {
-    shift_ = DifferenceShift(samples, p);
+    const RansColumns columns = ColumnsOf(samples, p, sets);
     int64_t mean = 0;  // of the deviations in the last waves
     for (uint32_t number = 0; number < samples.wave_count(); number += wave_step) {
       const RansSamples::Wave wave = samples.GetWave(number);
@@ -115,54 +115,35 @@ void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
       // One part of the weight: it enters both factors of each product.
       int16_t weight[kMaxRansRun];
       kernels.find_weights(deviation, wave.count, 32.0f * static_cast<float>(mean), weight);
-      AddRun(run, p, sets, level, weight);
+      for (uint32_t set = 0; set < sets; ++set) {
+        if (blocks_[set].filled + wave.count > kRansProductBlock) Flush(p, set, columns.count);
+      }
+      kernels.weigh(columns, run.value, level, weight, wave.count, blocks_);
     }
-    const uint32_t columns = Unknowns(GetRansRole(samples.channels(), p)).count + 1;
-    for (uint32_t set = 0; set < sets; ++set) Flush(p, set, columns);
+    for (uint32_t set = 0; set < sets; ++set) Flush(p, set, columns.count);
   }
 }
 
-void RansFitter::AddRun(const RansRun& run, uint32_t position, uint32_t sets, const uint8_t* level,
-                        const int16_t* weight) {
-  const RansKernels& kernels = GetRansKernels();
+RansColumns RansFitter::ColumnsOf(const RansSamples& samples, uint32_t position,
+                                  uint32_t sets) const {
+  const RansRun run = samples.GetRun(position, samples.GetWave(0));
   const Unknowns unknowns(run.role);
-  RansColumns columns;
+  RansColumns columns{};
   columns.count = unknowns.count + 1;
   columns.wide = run.used_bits > 8;
-  columns.shift = shift_;
+  columns.shift = DifferenceShift(samples, position);
   for (uint32_t c = 0; c < unknowns.count; ++c) {
-    columns.tap[c] = run.tap[unknowns.tap[c]];
-    columns.reference[c] = run.tap[unknowns.reference[c]];
+    columns.tap[c] = run.offset[unknowns.tap[c]];
+    columns.reference[c] = run.offset[unknowns.reference[c]];
   }
-  columns.tap[unknowns.count] = run.value;
-  columns.reference[unknowns.count] = run.tap[Unknowns::kNorth];
-
-  const uint32_t places = static_cast<uint32_t>(CeilDiv(run.count, kRansRunBlock)) * kRansRunBlock;
-  int16_t weight_in_set[kMaxRansSets][kMaxRansRun];
-  for (uint32_t set = 0; set < sets; ++set) {
-    const uint32_t begin = set == 0 ? 0 : settings_.set_begin[position][set - 1];
-    const uint32_t end = set + 1 == sets ? kRansLevels : settings_.set_begin[position][set];
-    // Samples of other sets weigh nothing.
-    if (sets == 1) {
-      std::copy_n(weight, places, weight_in_set[0]);
-    } else {
-      kernels.select(weight, level, run.count, begin, end, weight_in_set[set]);
-    }
-    Columns& block = columns_[set];
-    if (block.filled + places > kRansProductBlock) Flush(position, set, columns.count);
-    columns.out[set] = block.at[0] + block.filled;
-    block.filled += places;
-  }
-  kernels.weigh(columns, run.count, sets, weight_in_set);
+  columns.reference[unknowns.count] = run.offset[Unknowns::kNorth];
+  columns.sets = sets;
+  std::copy_n(settings_.set_begin[position], kMaxRansSets - 1, columns.set_begin);
+  return columns;
 }
 
 void RansFitter::Flush(uint32_t position, uint32_t set, uint32_t columns) {
-  Columns& block = columns_[set];
-  for (uint32_t c = 0; c < columns; ++c) {
-    std::fill(block.at[c] + block.filled, block.at[c] + kRansProductBlock, int16_t{0});
-  }
-  GetRansKernels().add_products(block.at, columns, products_[position][set].sum);
-  block.filled = 0;
+  GetRansKernels().add_products(&blocks_[set], columns, products_[position][set].sum);
 }
 
 void RansFitter::Merge(const RansFitter& other) {

@@ -28,21 +28,14 @@ class RansFitter {
   struct Products {
     int64_t sum[kMaxRansColumns][kMaxRansColumns] = {};
   };
-  // Columns of samples whose products are not added yet.
-  struct Columns {
-    uint32_t filled = 0;
-    alignas(64) int16_t at[kMaxRansColumns][kRansProductBlock];
-  };
 
   void Add(const RansSamples& samples, uint32_t sets, bool blind);
-  void AddRun(const RansRun& run, uint32_t position, uint32_t sets, const uint8_t* level,
-              const int16_t* weight);
+  RansColumns ColumnsOf(const RansSamples& samples, uint32_t position, uint32_t sets) const;
   void Flush(uint32_t position, uint32_t set, uint32_t columns);
 
   const RansSettings& settings_;
-  uint32_t shift_ = 0;  // of the differences in columns
   Products products_[kMaxChannels][kMaxRansSets];
-  Columns columns_[kMaxRansSets];
+  RansColumnBlock blocks_[kMaxRansSets];  // whose products are not added yet
 };
 
 }  // namespace l3

@@ -1,6 +1,9 @@
 #include "encoder/rans_kernels.h"
 
 #include "encoder/kernel_targets.h"
+#if defined(__x86_64__)
+#include "cpu/x86_lanes.h"
+#endif
 
 namespace l3 {
 namespace {
@@ -15,15 +18,176 @@ namespace {
 #undef L3_KERNEL_TARGET
 
 #if defined(__x86_64__)
+// For each mask of eight words, the places of the bytes of those chosen, side by side at the end.
+struct ChosenWords {
+  alignas(16) uint8_t at[256][16];
+};
+constexpr ChosenWords MakeChosenWords() {
+  ChosenWords chosen{};
+  for (uint32_t mask = 0; mask < 256; ++mask) {
+    uint32_t end = 16;
+    for (uint32_t word = 8; word-- > 0;) {
+      if ((mask >> word & 1) == 0) continue;
+      end -= 2;
+      chosen.at[mask][end] = static_cast<uint8_t>(2 * word);
+      chosen.at[mask][end + 1] = static_cast<uint8_t>(2 * word + 1);
+    }
+  }
+  return chosen;
+}
+constexpr ChosenWords kChosenWords = MakeChosenWords();
+
+// The same, side by side at the beginning.
+constexpr ChosenWords MakeFirstWords() {
+  ChosenWords chosen{};
+  for (uint32_t mask = 0; mask < 256; ++mask) {
+    uint32_t end = 0;
+    for (uint32_t word = 0; word < 8; ++word) {
+      if ((mask >> word & 1) == 0) continue;
+      chosen.at[mask][end] = static_cast<uint8_t>(2 * word);
+      chosen.at[mask][end + 1] = static_cast<uint8_t>(2 * word + 1);
+      end += 2;
+    }
+  }
+  return chosen;
+}
+constexpr ChosenWords kFirstWords = MakeFirstWords();
+
+// Writes chosen words before `pos`, and something before them. Returns where they begin.
+L3_KERNEL_AVX2 inline uint8_t* StoreChosenWords(__m128i words, uint32_t mask, uint8_t* pos) {
+  const __m128i places = _mm_load_si128(reinterpret_cast<const __m128i*>(kChosenWords.at[mask]));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(pos - 16), _mm_shuffle_epi8(words, places));
+  return pos - 2 * __builtin_popcount(mask);
+}
+
+// What each of four vectors adds up to.
+L3_KERNEL_AVX2 inline void AddUpHalves(__m256i a, __m256i b, __m256i c, __m256i d,
+                                       int32_t (&total)[4]) {
+  const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  const __m128i all =
+      _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(total), all);
+}
+
 #define L3_KERNEL_NAMESPACE avx2
 #define L3_KERNEL_TARGET L3_KERNEL_AVX2
 #include "encoder/rans_kernels.inc"
+namespace avx2 {
+
+// Vectors of 16-bit numbers, and of pairs of them.
+constexpr uint32_t kShortLanes = 16;
+using Shorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
+using Pairs = int32_t __attribute__((vector_size(2 * kShortLanes)));
+
+// Pairs of a's and b's numbers, in an order that Unzip undoes.
+L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& high) {
+  const __m256i x = reinterpret_cast<__m256i>(a);
+  const __m256i y = reinterpret_cast<__m256i>(b);
+  low = reinterpret_cast<Pairs>(_mm256_unpacklo_epi16(x, y));
+  high = reinterpret_cast<Pairs>(_mm256_unpackhi_epi16(x, y));
+}
+// Numbers of 32 bits that fit 16.
+L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
+  v = reinterpret_cast<Shorts>(_mm256_packs_epi32(reinterpret_cast<__m256i>(low),
+                                                 reinterpret_cast<__m256i>(high)));
+}
+// sum += the sum of both products of each pair
+L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
+  sum += reinterpret_cast<Pairs>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a),
+                                                  reinterpret_cast<__m256i>(b)));
+}
+
+// Vectors of some lanes' states.
+constexpr uint32_t kStateLanes = 8;
+constexpr uint32_t kStateVectors = kRansLanes / kStateLanes;
+using StateWords = uint32_t __attribute__((vector_size(4 * kStateLanes)));
+using StateInts = int32_t __attribute__((vector_size(4 * kStateLanes)));
+using StateFloats = float __attribute__((vector_size(4 * kStateLanes)));
+
+L3_KERNEL_INLINE void Gather(const uint32_t* from, const StateWords& place, StateWords& v) {
+  v = reinterpret_cast<StateWords>(
+      _mm256_i32gather_epi32(reinterpret_cast<const int*>(from),
+                             reinterpret_cast<__m256i>(place), 4));
+}
+// The low halves of states that are full go before `pos`, which moves there.
+L3_KERNEL_INLINE void StoreFullStates(const StateInts& full, const StateWords& state,
+                                      uint8_t*& pos) {
+  const int mask = _mm256_movemask_ps(reinterpret_cast<__m256>(full));
+  const __m256i low_halves = _mm256_and_si256(reinterpret_cast<__m256i>(state),
+                                              _mm256_set1_epi32(0xFFFF));
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low_halves),
+                                         _mm256_extracti128_si256(low_halves, 1));
+  pos = StoreChosenWords(words, static_cast<uint32_t>(mask), pos);
+}
+// What each of four vectors adds up to.
+L3_KERNEL_INLINE void AddUp(const Pairs (&v)[4], int32_t (&total)[4]) {
+  AddUpHalves(reinterpret_cast<__m256i>(v[0]), reinterpret_cast<__m256i>(v[1]),
+              reinterpret_cast<__m256i>(v[2]), reinterpret_cast<__m256i>(v[3]), total);
+}
+
+}  // namespace avx2
+#include "encoder/rans_kernels_x86.inc"
 #undef L3_KERNEL_NAMESPACE
 #undef L3_KERNEL_TARGET
 
 #define L3_KERNEL_NAMESPACE avx512
 #define L3_KERNEL_TARGET L3_KERNEL_AVX512
 #include "encoder/rans_kernels.inc"
+namespace avx512 {
+
+// Vectors of 16-bit numbers, and of pairs of them.
+constexpr uint32_t kShortLanes = 32;
+using Shorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
+using Pairs = int32_t __attribute__((vector_size(2 * kShortLanes)));
+
+// Pairs of a's and b's numbers, in an order that Unzip undoes.
+L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& high) {
+  const __m512i x = reinterpret_cast<__m512i>(a);
+  const __m512i y = reinterpret_cast<__m512i>(b);
+  low = reinterpret_cast<Pairs>(_mm512_unpacklo_epi16(x, y));
+  high = reinterpret_cast<Pairs>(_mm512_unpackhi_epi16(x, y));
+}
+// Numbers of 32 bits that fit 16.
+L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
+  v = reinterpret_cast<Shorts>(_mm512_packs_epi32(reinterpret_cast<__m512i>(low),
+                                                 reinterpret_cast<__m512i>(high)));
+}
+// sum += the sum of both products of each pair
+L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
+  sum += reinterpret_cast<Pairs>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a),
+                                                  reinterpret_cast<__m512i>(b)));
+}
+
+// Vectors of some lanes' states.
+constexpr uint32_t kStateLanes = 16;
+constexpr uint32_t kStateVectors = kRansLanes / kStateLanes;
+using StateWords = uint32_t __attribute__((vector_size(4 * kStateLanes)));
+using StateInts = int32_t __attribute__((vector_size(4 * kStateLanes)));
+using StateFloats = float __attribute__((vector_size(4 * kStateLanes)));
+
+L3_KERNEL_INLINE void Gather(const uint32_t* from, const StateWords& place, StateWords& v) {
+  v = reinterpret_cast<StateWords>(
+      _mm512_i32gather_epi32(reinterpret_cast<__m512i>(place), from, 4));
+}
+// The low halves of states that are full go before `pos`, which moves there.
+L3_KERNEL_INLINE void StoreFullStates(const StateInts& full, const StateWords& state,
+                                      uint8_t*& pos) {
+  const uint32_t mask = _mm512_movepi32_mask(reinterpret_cast<__m512i>(full));
+  const __m256i words = _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(state));
+  pos = StoreChosenWords(_mm256_extracti128_si256(words, 1), mask >> 8, pos);
+  pos = StoreChosenWords(_mm256_castsi256_si128(words), mask & 0xFF, pos);
+}
+L3_KERNEL_INLINE __m256i AddHalves(const Pairs& v) {
+  const __m512i all = reinterpret_cast<__m512i>(v);
+  return _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+}
+// What each of four vectors adds up to.
+L3_KERNEL_INLINE void AddUp(const Pairs (&v)[4], int32_t (&total)[4]) {
+  AddUpHalves(AddHalves(v[0]), AddHalves(v[1]), AddHalves(v[2]), AddHalves(v[3]), total);
+}
+
+}  // namespace avx512
+#include "encoder/rans_kernels_x86.inc"
 #undef L3_KERNEL_NAMESPACE
 #undef L3_KERNEL_TARGET
 #endif
@@ -32,23 +196,23 @@ namespace {
 
 }  // namespace
 
-RansSymbols::RansSymbols(const RansModel& model) : entry{} {
+RansSymbols::RansSymbols(const RansModel& model) : channel{} {
   for (uint32_t p = 0; p < kMaxChannels; ++p) {
     for (uint32_t level = 0; level < kRansLevels; ++level) {
       const uint16_t* frequency = model.frequency[model.table_of_level[p][level]];
       uint32_t start = 0;
       for (uint32_t token = 0; token < kRansTokens; ++token) {
-        entry[p][level * kRansTokens + token] = frequency[token] | start << 16;
+        channel[p].entry[level * kRansTokens + token] = frequency[token] | start << 16;
         start += frequency[token];
       }
     }
-    entry[p][kIdleLevel * kRansTokens] = kRansScale;
+    channel[p].entry[kIdleLevel * kRansTokens] = kRansScale;
   }
 }
 
 const RansKernels& GetRansKernels() {
 #if defined(__x86_64__)
-  return PickKernels(baseline::kKernels, avx2::kKernels, avx512::kKernels);
+  return PickKernels(baseline::kKernels, avx2::kX86Kernels, avx512::kX86Kernels);
 #else
   return baseline::kKernels;
 #endif

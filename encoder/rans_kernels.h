@@ -12,7 +12,7 @@ namespace l3 {
 
 // Runs are worked on in whole blocks: what is read must be there, and what is
 // written have room, up to the next multiple.
-constexpr uint32_t kRansRunBlock = 16;
+constexpr uint32_t kRansRunBlock = 32;
 constexpr uint32_t kMaxRansRun = kMaxPackedTileSide;
 
 // A run of samples of one channel, none of which depends on another.
@@ -21,13 +21,16 @@ struct RansRun {
   RansRole role;
   uint32_t used_bits;
   const uint16_t* value;
-  const uint16_t* tap[kMaxRansTaps];  // as many as the role has
+  const ptrdiff_t* offset;  // from a sample to each of its taps
+
+  const uint16_t* tap(uint32_t number) const { return value + offset[number]; }
 };
 
 // What a run is modelled with (format.md 5.4).
 struct RansRunModel {
   uint32_t sets;  // 0 for the gradient predictor
   const int32_t (*coefficients)[kMaxRansTaps];
+  const int32_t (*pairs)[kMaxRansTaps / 2];  // of them, side by side as 16-bit numbers
   const uint8_t* set_begin;
   uint32_t gradient_weight;
   const uint16_t* west;         // energies
@@ -39,7 +42,7 @@ struct RansRunResult {
   uint16_t* folded;
   uint8_t* level;
   uint16_t* magnitude;
-  uint16_t* energy;  // a place for every sample of the run; not one more is written
+  uint16_t* energy;
 };
 
 // Columns of the products below: unknowns, then the target.
@@ -52,27 +55,51 @@ constexpr int32_t kMaxRansWeight = 128;
 
 // The symbols of a model, by channel: kRansTokens of each level. Level kIdleLevel is of no
 // sample: its token 0 leaves states alone.
+constexpr uint32_t kIdleLevel = kRansLevels;
+struct RansChannelSymbols {
+  // The frequency, and from bit 16 on the start.
+  uint32_t entry[(kIdleLevel + 1) * kRansTokens];
+};
 struct RansSymbols {
-  static constexpr uint32_t kIdleLevel = kRansLevels;
-
   explicit RansSymbols(const RansModel& model);
 
-  // The frequency, and from bit 16 on the start.
-  uint32_t entry[kMaxChannels][(kIdleLevel + 1) * kRansTokens];
+  RansChannelSymbols channel[kMaxChannels];
 };
 
-// Where columns of a run come from and go to.
+// Bytes before the words of a payload that `encode` may overwrite.
+constexpr uint32_t kRansWordMargin = 16;
+
+// Places of a column; a block fills these but for a few, so that runs are written in whole blocks and
+// columns lie apart in a cache.
+constexpr uint32_t kRansColumnPlaces = kRansProductBlock + kRansRunBlock;
+
+// The weighted samples of one set, by column.
+struct RansColumnBlock {
+  uint32_t filled = 0;
+  alignas(64) int16_t at[kMaxRansColumns][kRansColumnPlaces];
+};
+
+// What columns of a run are made of.
 struct RansColumns {
   uint32_t count;
   bool wide;       // samples may have more than 8 bits
   uint32_t shift;  // of their differences, if so
-  const uint16_t* tap[kMaxRansColumns];
-  const uint16_t* reference[kMaxRansColumns];
-  int16_t* out[kMaxRansSets];  // of each set: columns, kRansProductBlock apart
+  ptrdiff_t tap[kMaxRansColumns];  // offsets from a sample
+  ptrdiff_t reference[kMaxRansColumns];
+  uint32_t sets;
+  uint8_t set_begin[kMaxRansSets - 1];
 };
 
+// Rows and waves that are turned into one another at a time.
+constexpr uint32_t kRansTurnedRows = 8;
+
 struct RansKernels {
+  // Turns rows of a tile, kMaxPackedTileSide apart, into waves, `stride` apart: `row` is the first
+  // row at a wave's column, and each row below begins two columns further left.
+  void (*turn)(const uint16_t* row, uint16_t* wave, size_t stride);
   void (*model)(const RansRun& run, const RansRunModel& model, const RansRunResult& result);
+  // kind[i] = level[i] * kRansTokens + the token of folded[i]
+  void (*find_kinds)(const uint16_t* folded, const uint8_t* level, uint32_t count, uint16_t* kind);
   // How many samples the gradient predictor hits.
   uint32_t (*count_exact)(const RansRun& run);
   // How far samples may lie from their predictions, in 1/16: by the pixels alone, or by
@@ -80,22 +107,20 @@ struct RansKernels {
   int64_t (*deviate_by_pixels)(const RansRun& run, int32_t* deviation);
   int64_t (*deviate_by_model)(const uint16_t* folded, const uint8_t* level, uint32_t count,
                               int32_t* deviation);
-  // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight; 0 behind the run
+  // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight
   void (*find_weights)(const int32_t* deviation, uint32_t count, float scale, int16_t* weight);
-  // selected[i] = weight[i] where level[i] is in [begin, end), else 0
-  void (*select)(const int16_t* weight, const uint8_t* level, uint32_t count, uint32_t begin,
-                 uint32_t end, int16_t* selected);
-  // For each column and set: clamp((tap[i] - reference[i]) >> shift) * weight[set][i] >> 4
-  void (*weigh)(const RansColumns& columns, uint32_t count, uint32_t sets,
-                const int16_t (*weight)[kMaxRansRun]);
-  // sum[i][j] += products of columns i and j <= i over a block.
-  void (*add_products)(const int16_t (*column)[kRansProductBlock], uint32_t columns,
-                       int64_t (*sum)[kMaxRansColumns]);
-  // Puts one sample of every lane into the states, and what these lose, from the
-  // last lane to the first, before `end`. Returns where that begins; up to a word
-  // before it may be overwritten.
-  uint8_t* (*encode)(const uint32_t* entry, const uint16_t* folded, const uint8_t* level,
-                     bool long_raw, uint32_t* state, uint8_t* end);
+  // Appends to the columns of each sample's set:
+  // clamp((tap[i] - reference[i]) >> shift) * weight[i] >> 4
+  void (*weigh)(const RansColumns& columns, const uint16_t* value, const uint8_t* level,
+                const int16_t* weight, uint32_t count, RansColumnBlock* block);
+  // sum[i][j] += products of columns i and j <= i over a block, which is empty then.
+  void (*add_products)(RansColumnBlock* block, uint32_t columns, int64_t (*sum)[kMaxRansColumns]);
+  // Puts samples into the states of all lanes: those of `places` (a multiple of lanes times
+  // channels) from the last to the first. What the states lose goes before `end`. Returns where
+  // that begins; up to kRansWordMargin bytes before it may be overwritten.
+  uint8_t* (*encode)(const RansChannelSymbols* symbols, uint32_t channels, const uint16_t* folded,
+                     const uint8_t* level, size_t places, bool long_raw, uint32_t* state,
+                     uint8_t* end);
 };
 
 // The fastest this machine has.

@@ -55,18 +55,22 @@ class RansSamples {
 
   // Row by row of a wave. Folded residuals and levels are those of the plan last modelled.
   const uint16_t* values(uint32_t position, Wave wave) const {
-    return value_[position].data() + At(wave);
+    return value_.data() + position * places_ + At(wave);
   }
   const uint16_t* folded(uint32_t position, Wave wave) const {
-    return folded_[position].data() + At(wave);
+    return folded_.data() + ResultsOf(position) + At(wave);
   }
   const uint8_t* levels(uint32_t position, Wave wave) const {
-    return level_[position].data() + At(wave);
+    return level_.data() + ResultsOf(position) + At(wave);
   }
   RansRun GetRun(uint32_t position, Wave wave) const;
 
   // Finds folded residuals and levels.
   void Model(const RansSettings& settings, const RansPlan& plan);
+
+  // Puts the channel's folded residuals and levels aside, where they stay until it is modelled a
+  // second time, and takes back those that were.
+  void SwapResults(uint32_t position) { slot_[position] ^= 1; }
 
   // About how many samples the gradient predictor hits, in all channels.
   uint32_t CountExactGradients() const;
@@ -76,17 +80,15 @@ class RansSamples {
   static constexpr uint32_t kWaveMargin = 6;
   static constexpr uint32_t kRowMargin = 2;
 
-  // Where a tap lies in value_[position], from a sample's own place on.
-  struct Tap {
-    uint32_t position;
-    ptrdiff_t offset;
-  };
-
   size_t At(Wave wave) const {
     return size_t{wave.number + kWaveMargin} * stride_ + kRowMargin + wave.first_row;
   }
+  size_t ResultsOf(uint32_t position) const {
+    return (slot_[position] * channels_ + position) * places_;
+  }
   uint16_t* Place(uint32_t position, int32_t x, int32_t y);
   void FindTaps();
+  void LoadRows(const uint16_t* plane, uint32_t position);
 
   uint32_t width_ = 0;
   uint32_t height_ = 0;
@@ -94,10 +96,13 @@ class RansSamples {
   uint32_t used_bits_ = 0;
   uint32_t stride_ = 0;  // places of a wave
   uint16_t base_[kMaxChannels] = {};
-  Tap tap_[kMaxChannels][kMaxRansTaps] = {};
-  std::vector<uint16_t> value_[kMaxChannels];
-  std::vector<uint16_t> folded_[kMaxChannels];
-  std::vector<uint8_t> level_[kMaxChannels];
+  size_t places_ = 0;    // of a channel
+  ptrdiff_t tap_offset_[kMaxChannels][kMaxRansTaps] = {};
+  // By channel, wave and row; results have two slots, in one of which a channel's are.
+  uint32_t slot_[kMaxChannels] = {};
+  std::vector<uint16_t> value_;
+  std::vector<uint16_t> folded_;
+  std::vector<uint8_t> level_;
 };
 
 }  // namespace l3

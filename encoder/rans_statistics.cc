@@ -20,21 +20,6 @@ uint64_t ClusterCost(const TokenCounts& counts) {
   return EntropyCost(counts.data(), kRansTokens) + (uint64_t{tokens} << (kCostBits + 3));
 }
 
-// Tokens of residuals below 256.
-struct SmallTokens {
-  uint8_t of[256];
-};
-constexpr SmallTokens MakeSmallTokens() {
-  SmallTokens tokens{};
-  for (uint32_t number = 0; number < kRansShortTokens; ++number) {
-    const RansToken token = GetRansToken(number);
-    for (uint32_t raw = 0; raw >> token.raw_bits == 0; ++raw) {
-      tokens.of[token.base + raw] = static_cast<uint8_t>(number);
-    }
-  }
-  return tokens;
-}
-
 struct Cluster {
   TokenCounts counts;
   uint64_t cost;
@@ -156,28 +141,27 @@ void AppendBase128(uint32_t value, std::vector<uint8_t>* out) {
   out->push_back(static_cast<uint8_t>(value));
 }
 
-template <bool kAllSmall>
 void CountChannel(const RansSamples& samples, uint32_t position, uint32_t (*counts)[kRansTokens]) {
-  static constexpr SmallTokens kSmall = MakeSmallTokens();
-  // Two in turn: neighbours often count alike, and would wait for one another.
-  uint32_t turn[2][kRansLevels * kRansTokens] = {};
+  const RansKernels& kernels = GetRansKernels();
+  // Several in turn: neighbours often count alike, and would wait for one another. A channel of a
+  // tile has at most 2^16 samples.
+  constexpr uint32_t kTurns = 4;
+  uint16_t turn[kTurns][kRansLevels * kRansTokens] = {};
   for (uint32_t number = 0; number < samples.wave_count(); ++number) {
     const RansSamples::Wave wave = samples.GetWave(number);
-    const uint16_t* folded = samples.folded(position, wave);
-    const uint8_t* level = samples.levels(position, wave);
-    const auto place = [&](uint32_t i) {
-      const uint32_t z = folded[i];
-      return level[i] * kRansTokens + (kAllSmall || z < 256 ? kSmall.of[z] : RansTokenOf(z));
-    };
+    uint16_t kind[kMaxRansRun];
+    kernels.find_kinds(samples.folded(position, wave), samples.levels(position, wave), wave.count,
+                       kind);
     uint32_t i = 0;
-    for (; i + 2 <= wave.count; i += 2) {
-      ++turn[0][place(i)];
-      ++turn[1][place(i + 1)];
+    for (; i + kTurns <= wave.count; i += kTurns) {
+      for (uint32_t k = 0; k < kTurns; ++k) ++turn[k][kind[i + k]];
     }
-    if (i < wave.count) ++turn[0][place(i)];
+    for (uint32_t k = 0; i < wave.count; ++i, ++k) ++turn[k][kind[i]];
   }
   for (uint32_t i = 0; i < kRansLevels * kRansTokens; ++i) {
-    counts[i / kRansTokens][i % kRansTokens] += turn[0][i] + turn[1][i];
+    uint32_t sum = 0;
+    for (uint32_t k = 0; k < kTurns; ++k) sum += turn[k][i];
+    counts[i / kRansTokens][i % kRansTokens] += sum;
   }
 }
 
@@ -192,13 +176,7 @@ void RansCounts::Add(const RansCounts& other) {
 }
 
 void CountRansTokens(const RansSamples& samples, RansCounts* counts) {
-  for (uint32_t p = 0; p < samples.channels(); ++p) {
-    if (samples.used_bits() <= 8) {
-      CountChannel<true>(samples, p, counts->at[p]);
-    } else {
-      CountChannel<false>(samples, p, counts->at[p]);
-    }
-  }
+  for (uint32_t p = 0; p < samples.channels(); ++p) CountChannel(samples, p, counts->at[p]);
 }
 
 void ChooseRansSets(const RansCounts& counts, RansSettings* settings) {

@@ -111,7 +111,9 @@ its images have (a ``dtype`` avoids that). One whose output has more than ``max_
 sample, 0 if it was decoded and else the number of its status in the format's list. It lies where
 the first output lies, for ``device="mixed"`` on the GPU.)code",
                     false)
-    .AddOptionalArg("_times", "Number of the DecodeTimes to add to; 0: none.", int64_t{0});
+    .AddOptionalArg("_times", "Number of the DecodeTimes to add to; 0: none.", int64_t{0})
+    .AddOptionalArg("_numbers", "Places of the samples in a batch of which they are a part.", 0,
+                    true);
 
 DALI_SCHEMA(l3__Decode)
     .DocStr(R"code(Decodes lossless L3 images.
@@ -287,7 +289,11 @@ One that is damaged behind them counts as L3, so that the decoder can say what i
     .AddOptionalArg("check_others",
                     R"code(Whether a sample that is neither L3 nor begins as the formats
 do that :meth:`nvidia.dali.fn.decoders.image` reads is an error, which names it.)code",
-                    false);
+                    false)
+    .AddOptionalArg("_with_numbers", "Gives the place of each sample in the batch, too.", false)
+    .AdditionalOutputsFn([](const dali::OpSpec& spec) {
+      return int{spec.GetArgument<bool>("_with_numbers")};
+    });
 
 DALI_SCHEMA(l3__PickShare)
     .DocStr(R"code(Picks a share of the samples of each batch, evenly spread over it.

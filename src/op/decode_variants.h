@@ -111,8 +111,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     if (PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan)) return;
     const std::string message = dali::make_string(
         "`mean`, `std` and `fill_values` have one value or one for each channel; ",
-        NameSample(ws.Input<dali::CPUBackend>(0), sample), " has ",
-        OutputChannels(*info, this->colors_), " channels.");
+        this->Name(ws, sample), " has ", OutputChannels(*info, this->colors_), " channels.");
     // Where the stored channels come out, other images can fit. The zeros look like theirs.
     const bool others_can_fit = this->colors_ == Colors::kStored;
     DALI_ENFORCE(others_can_fit, message);

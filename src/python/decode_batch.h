@@ -91,6 +91,16 @@ class DecodeBatch {
     return types;
   }
 
+  // How many bytes each output has, packed.
+  std::vector<size_t> output_bytes() const {
+    std::vector<size_t> sizes;
+    for (const TensorPlan& plan : plans_) {
+      const int64_t values = plan.shape[0] * plan.shape[1] * plan.shape[2];
+      sizes.push_back(static_cast<size_t>(values) * OutputBytes(plan.output.type));
+    }
+    return sizes;
+  }
+
   // Says where the outputs go: packed, or with rows of pixels `row_strides` bytes apart.
   void PlaceOutputs(const std::vector<uintptr_t>& addresses,
                     const std::optional<std::vector<int64_t>>& row_strides) {

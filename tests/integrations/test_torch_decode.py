@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import pickle
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from emulated_gpu import load_emulated
 from torch.utils.data import DataLoader
 
 import l3dali
 import l3dali.torch
 
 Image = npt.NDArray[Any]
-
-
-def load_emulated() -> Any:
-    """The bindings of the batch engine on the emulated GPU, where tests were built."""
-    folder = Path(os.environ.get("L3_TESTING_LIBRARY", "build/release/none")).parent
-    path = folder / f"_emulated{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not path.exists():
-        pytest.skip("the emulated GPU is not built")
-    spec = importlib.util.spec_from_file_location("_emulated", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class EmulatedGpu(l3dali.torch._Gpu):
