@@ -1,5 +1,8 @@
 #include "testing.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -30,18 +33,54 @@ namespace {
 using l3::DecodeResult;
 using l3::Status;
 
-// An array without spare capacity behind it.
+#if defined(__SANITIZE_ADDRESS__)
+#define L3_HAVE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define L3_HAVE_ASAN 1
+#endif
+#endif
+
+// An array that nothing may touch the bytes behind. AddressSanitizer sees to that, or else a page
+// that is not there: that stops all instructions, those of a vector too that no sanitizer knows.
 class ExactBytes {
  public:
-  ExactBytes(const uint8_t* data, size_t size) : bytes_(new uint8_t[size]), size_(size) {
-    if (size != 0) std::memcpy(bytes_.get(), data, size);
+  ExactBytes(const uint8_t* data, size_t size) : size_(size) {
+#if defined(L3_HAVE_ASAN)
+    data_ = new uint8_t[size];
+#else
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t whole = (size + page - 1) / page * page;
+    mapped_ = whole + page;
+    void* pages =
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    pages_ = static_cast<uint8_t*>(pages);
+    if (mprotect(pages_ + whole, page, PROT_NONE) != 0) std::abort();
+    data_ = pages_ + (whole - size);
+#endif
+    if (size != 0) std::memcpy(data_, data, size);
   }
-  uint8_t* data() { return bytes_.get(); }
+  ~ExactBytes() {
+#if defined(L3_HAVE_ASAN)
+    delete[] data_;
+#else
+    munmap(pages_, mapped_);
+#endif
+  }
+  ExactBytes(const ExactBytes&) = delete;
+  ExactBytes& operator=(const ExactBytes&) = delete;
+
+  uint8_t* data() { return data_; }
   size_t size() const { return size_; }
 
  private:
-  std::unique_ptr<uint8_t[]> bytes_;
+  uint8_t* data_;
   size_t size_;
+#if !defined(L3_HAVE_ASAN)
+  uint8_t* pages_;
+  size_t mapped_;
+#endif
 };
 
 template <typename Call>

@@ -1,7 +1,7 @@
 // A C interface to every engine and to the encoder, for the tests: ctypes, the
 // fuzz targets and the replay tool sit on it. It copies what it reads and
-// writes through heap buffers of the exact size, so that a sanitizer sees
-// every byte too far. Nothing throws out of it.
+// writes through buffers that end before a page that is not there, or under
+// AddressSanitizer before bytes it watches. Nothing throws out of it.
 #pragma once
 
 #include <stddef.h>
