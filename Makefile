@@ -81,6 +81,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	$(SANITIZE)/l3_replay --encode 100
 	$(SANITIZE)/l3_replay --build 100
 	$(SANITIZE)/l3_replay --corpus tests/fuzz/corpus
+	$(if $(filter OFF,$(L3_DALI)),,$(SANITIZE)/l3_nvimgcodec_test --mutants 20000 tests/golden tests/invalid tests/fuzz/found)
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
@@ -192,5 +193,6 @@ $(STREAMING)/installed: $(INTEGRATIONS)/installed
 $(SANITIZE)/installed: $(VENV)/installed
 	L3_DALI=OFF $(PIP_BUILD) --no-deps --upgrade --target $(SANITIZE)/site \
 	  -C build-dir=$(SANITIZE) -C cmake.build-type=RelWithDebInfo \
-	  -C cmake.define.L3_SANITIZE=address,undefined -C cmake.define.L3_BUILD_TESTS=ON .
+	  -C cmake.define.L3_SANITIZE=address,undefined -C cmake.define.L3_BUILD_TESTS=ON \
+	  $(if $(filter OFF,$(L3_DALI)),,-C cmake.define.L3_NVIMGCODEC=ON) .
 	@touch $@

@@ -91,7 +91,7 @@ void MapSamples(const ValueCoding& coding, const Sample* samples, uint32_t count
   }
 }
 
-// The same, for packed tiles. Values have no more bits than Value.
+// Loads a tile for the packed encoder, rows padded. Values have no more bits than Value.
 template <typename Sample, typename Value>
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
               PackedPlanes<Value>* planes) {

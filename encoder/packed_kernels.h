@@ -9,7 +9,7 @@
 
 namespace l3 {
 
-// Rows are padded to a multiple of so many values, by their last.
+// Rows are worked on in whole blocks of so many values.
 constexpr uint32_t kPackedPadding = 64;
 
 // The values of one tile, plane by plane: bytes for up to 8 used bits, words for more.
@@ -21,7 +21,8 @@ struct PackedPlanes {
   uint32_t height_px;
   uint32_t channels;
   uint32_t used_bits;
-  // Rows -1 to 255, and a value before and behind them that is read but never counts.
+  // Rows -1 to 255, each of kStride values: behind its end a row repeats its last value. A value
+  // before and one behind all rows are read, but never count.
   alignas(64) Value value[kMaxChannels][(kMaxPackedTileSide + 2) * kStride + 64];
 
   Value* Row(uint32_t c, int32_t y) { return value[c] + 64 + (y + 1) * int32_t{kStride}; }

@@ -90,21 +90,46 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
 
 def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Outcome:
     """Decodes into bytes of GAP as `plan` says. The samples are all bytes of the output."""
-    output = np.full(plan.output_bytes, GAP, np.uint8)
-    tile = c_uint32(0xFFFFFFFF)
+    outcome, outputs, _ = decode_plans(engine, data, [plan], threads=threads)
+    return Outcome("kOk", None, outputs[0]) if outcome.status == "kOk" else outcome
+
+
+def decode_plans(
+    engine: str, data: bytes, plans: list[Plan], *, threads: int = 1
+) -> tuple[Outcome, list[Samples], int]:
+    """Decodes by several plans at once.
+
+    Returns the Status and the first bad tile, all bytes of each output, and how many times the
+    CUDA engine decoded a tile (0 on the CPU).
+    """
+    begins, end = [], 0
+    for plan in plans:
+        begins.append(-(-end // 4) * 4)
+        end = begins[-1] + plan.output_bytes
+    moved = (_Plan * len(plans))(*map(_Plan.of, plans))
+    for c_plan, begin in zip(moved, begins, strict=True):
+        c_plan.data_offset += begin
+    output = np.full(end, GAP, np.uint8)
+    tile, decoded_tiles = c_uint32(0xFFFFFFFF), c_uint64()
     status = _status(
-        _library().l3_test_decode_plan(
+        _library().l3_test_decode_plans(
             ENGINES.index(engine),
             data,
             len(data),
-            byref(_Plan.of(plan)),
+            moved,
+            len(plans),
             output.ctypes.data_as(POINTER(c_uint8)),
             output.size,
             threads,
             byref(tile),
+            byref(decoded_tiles),
         )
     )
-    return Outcome(status, tile.value) if status != "kOk" else Outcome("kOk", None, output)
+    outputs: list[Samples] = [
+        output[begin : begin + plan.output_bytes] for begin, plan in zip(begins, plans, strict=True)
+    ]
+    outcome = Outcome(status, None if status == "kOk" else tile.value)
+    return outcome, outputs, int(decoded_tiles.value)
 
 
 def decode_changing(
@@ -324,7 +349,16 @@ def _library() -> ctypes.CDLL:
         "engine_available": [c_uint32],
         "parse": [*data, POINTER(_Info)],
         "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
-        "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
+        "decode_plans": [
+            c_uint32,
+            *data,
+            POINTER(_Plan),
+            c_size_t,
+            *pixels,
+            c_uint32,
+            POINTER(c_uint32),
+            POINTER(c_uint64),
+        ],
         "decode_changing": [
             c_uint32,
             ctypes.c_char_p,

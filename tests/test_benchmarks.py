@@ -1052,6 +1052,9 @@ def test_split_and_merge(benchmarks: Callable[[str], ModuleType], tmp_path: Path
         assert len(row["clock"]) == len(row["cpu"]) == row["rounds"] >= split_merge.LEAST_ROUNDS
         assert row["clock_ms"] > 0
         assert row["clock_best"] > 0
+        for kind in ("clock", "cpu"):
+            middle, low, high = row[f"alone_{kind}_part"]
+            assert low <= middle <= high
     assert "| photos, packed | all L3 |" in (tmp_path / "split_merge.md").read_text()
 
 

@@ -27,6 +27,8 @@ pytest.importorskip("rich")
 pytest.importorskip("scipy")
 
 import l3dali
+from l3dali.convert.job import convert_job
+from l3dali.convert.storage import LocalFolder
 from l3dali.image_headers import read_header
 from l3dali.liquid.groups import group_of
 from l3dali.liquid.plan import Plan, read_plan
@@ -352,3 +354,79 @@ def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
     path = save(make_plan(source, {"packed": 1.0}), tmp_path / "plan.json")
     assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
     assert np.array_equal(l3dali.imread(dest / "mask_seg.l3"), np.asarray(mask))
+
+
+def test_another_plan_reads_no_source_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest has what plans choose by."""
+    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
+    (source / "a_seg.png").write_bytes(png(99, channels=1))
+    old, new = make_plan(source, MIX), make_plan(source, dict(reversed(MIX.items())))
+    old_path, new_path = save(old, tmp_path / "old.json"), save(new, tmp_path / "new.json")
+    assert convert(source, dest, "--plan", old_path, "--jobs", 1) == 0
+    names = [f"a/{i:02}.png" for i in range(40)]
+    stays = {
+        name
+        for i, name in enumerate(names)
+        if chosen(old, name, png(i)) == chosen(new, name, png(i))
+    }
+    assert 0 < len(stays) < 40
+    rows = rows_of(dest)
+    assert {rows[name].group for name in names} == {"png rgb 8"}
+    assert {rows[name].area for name in names} == {24 * 30}
+
+    opened: set[str] = set()
+    original = LocalFolder.open
+
+    def note(self: LocalFolder, name: str) -> Any:
+        if self.root == source:
+            opened.add(name)
+        return original(self, name)
+
+    monkeypatch.setattr(LocalFolder, "open", note)
+    capsys.readouterr()
+    assert convert(source, dest, "--plan", new_path, "--dry-run") == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"would convert {40 - len(stays)} shards and files" in said
+    assert opened == {"labels.json"}  # no image: it could be one
+    opened.clear()
+    monkeypatch.setattr("l3dali.convert.engine.run_local", in_this_process)
+    assert convert(source, dest, "--plan", new_path) == 0
+    assert opened == {*names, "labels.json"} - stays
+    after = rows_of(dest)
+    assert {row.options for row in after.values()} == {after["labels.json"].options}
+    for i, name in enumerate(names):
+        wanted = chosen(new, name, png(i))
+        assert after[name].stored == {wanted: 1}
+        assert (dest / name).exists() == (wanted == SOURCE)
+    opened.clear()
+    assert convert(source, dest, "--plan", new_path) == 0
+    assert opened == set()
+    # A source whose bytes may be others is read.
+    path = source / sorted(stays)[0]
+    path.touch()
+    assert convert(source, dest, "--plan", old_path, "--dry-run") == 0
+    assert sorted(stays)[0] in opened
+
+
+def in_this_process(jobs: Any, workers: int) -> Any:
+    yield from map(convert_job, jobs)
+
+
+def test_palettes_of_label_maps_are_planned_alike_without_reading(tmp_path: Path) -> None:
+    from PIL import Image as PillowImage
+
+    source, dest = make_folder(tmp_path / "s", 1), tmp_path / "d"
+    mask = PillowImage.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) % 5, mode="P")
+    mask.putpalette([i * 40 for i in range(5) for _ in range(3)])
+    mask.save(source / "mask_seg.png")
+    for shares, name in (({"packed": 1.0}, "a.json"), ({"rans": 1.0}, "b.json")):
+        path = save(make_plan(source, shares), tmp_path / name)
+        assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+        row = rows_of(dest)["mask_seg.png"]
+        assert row.group == "png palette 4 labels"
+        assert files_below(dest) == {"a/00.l3", "mask_seg.l3", "labels.json"}
+        before = stamps(dest)
+    assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+    assert stamps(dest) == before

@@ -540,6 +540,46 @@ def test_bad_files_are_named(
         pipeline(define, device, 3).run()
 
 
+def test_errors_count_in_the_whole_batch(pairs: list[Pair], device: str) -> None:
+    damaged = as_sample(pairs[1].l3.tobytes()[:-9])
+    samples = [pairs[0].png, pairs[1].l3, pairs[2].png, pairs[3].png, damaged]
+    with pytest.raises(RuntimeError, match="failed at sample 4:"):
+        decode_mixed(samples, device)
+
+
+@pytest.mark.usefixtures("cores_for_gpu")
+@pytest.mark.parametrize("share", SHARES)
+def test_errors_count_in_the_whole_batch_with_a_share(
+    pairs: list[Pair], share: float | None
+) -> None:
+    import l3dali.pipeline
+
+    damaged = as_sample(pairs[1].l3.tobytes()[:-9])
+    samples = [pairs[i].l3 if i % 3 else pairs[i].png for i in range(9)]
+    samples[7] = damaged
+
+    def define() -> Any:
+        return l3dali.pipeline.decode(source(samples), device="mixed", cpu_share=share)
+
+    with pytest.raises(RuntimeError, match="failed at sample 7:"):
+        on_cores(define, len(samples)).run()
+
+
+def test_a_name(pairs: list[Pair], device: str) -> None:
+    import l3dali.pipeline
+
+    names = []
+
+    def define(encoded: Any) -> Any:
+        images = l3dali.pipeline.decode(encoded, device=device, name="images")
+        names.append(images.name)
+        return images
+
+    samples = mixed(pairs)
+    run(define, device, {"encoded": samples})
+    assert names == ["images"]
+
+
 def test_empty_sample(pairs: list[Pair], device: str) -> None:
     with pytest.raises(RuntimeError, match="sample 1: it has no bytes"):
         decode_mixed([pairs[0].png, as_sample(b"")], device)

@@ -28,6 +28,7 @@ from l3dali.liquid.model import (
     hit_share,
     make_costs,
     solve,
+    turn_seconds,
 )
 from l3dali.liquid.plan import (
     Plan,
@@ -135,6 +136,55 @@ def shares_of(plan: Plan, count: int = 4000, size: float = PHOTOS["source"][0]) 
     return {name: float((chosen == i).mean()) for i, name in enumerate(FORMATS)}
 
 
+# Decoders that take turns.
+
+
+@pytest.mark.parametrize(("batch", "cores"), [(32, 2), (32, 12), (7, 3), (8, 16), (48, 5)])
+def test_turns_are_those_of_batches_drawn_by_lot(batch: int, cores: int) -> None:
+    rng = np.random.default_rng(1)
+    for share in (0.03, 0.3, 0.9):
+        parts = [(share, 5.0), (1 - share, 2.0)]
+        ones = rng.binomial(batch, share, 20_000)
+        waits = 5.0 * (-ones % cores) + 2.0 * (-(batch - ones) % cores)
+        alone = (share * 5.0 + (1 - share) * 2.0) * (-batch % cores)
+        expected = max(0.0, float(waits.mean()) - alone) / batch
+        assert turn_seconds(parts, batch, cores) == pytest.approx(expected, rel=0.05, abs=0.01)
+
+
+def test_one_decoder_or_one_core_takes_no_turns() -> None:
+    assert turn_seconds([(1.0, 3.0)], 32, 5) == 0
+    assert turn_seconds([(1.0, 3.0), (0.0, 9.0)], 32, 5) == 0
+    assert turn_seconds([(0.5, 3.0), (0.5, 1.0)], 32, 1) == 0
+    assert turn_seconds([(1 - 1e-12, 3.0), (1e-12, 1.0)], 32, 2) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_rate_of_a_mix_has_the_turns() -> None:
+    # Two cores, no disk to wait for: half of the images stay as they are, the others must not.
+    profile = make_profile({"source": (100e3, 0.002), "packed": (660e3, 0.0005)}, disk=385e6 / 2)
+    plan = plan_of(profile)
+    assert plan.formats == ["source", "packed"]
+    shares = plan.predicted.format_shares()
+    parts = [(shares["source"], 0.002), (shares["packed"], 0.0005)]
+    turns = turn_seconds(parts, 32, 2)
+    assert plan.predicted.turn_seconds == pytest.approx(turns, rel=0.02)
+    taken = sum(share * seconds for share, seconds in parts)
+    assert plan.predicted.rate == pytest.approx(2 / (taken + turns), rel=0.01)
+    large = plan_of(profile, batch=1024)
+    assert large.predicted.turn_seconds < turns / 20
+    assert large.predicted.rate > plan.predicted.rate
+
+
+def test_no_mix_of_decoders_that_loses_by_turns() -> None:
+    # On 32 cores, batches of 32 keep each decoder waiting for most of the cores.
+    table = {"source": (100e3, 0.002), "packed": (660e3, 0.0005)}
+    profile = make_profile(table, disk=400e6 * 16, cores=32)
+    assert plan_of(profile, batch=4096).formats == ["source", "packed"]
+    plan = plan_of(profile, batch=32)
+    assert len(plan.formats) == 1
+    assert plan.predicted.turn_seconds == 0
+    assert plan.predicted.rate >= max(plan.predicted.single_rates.values()) * 0.999
+
+
 # Known cases.
 
 
@@ -218,7 +268,7 @@ def test_no_assignment_is_faster(seed: int) -> None:
     rng = np.random.default_rng(seed)
     formats = LOSSLESS[: int(rng.integers(2, 5))]
     costs = _random_costs(rng, 5, formats)
-    limits = Limits(Host(cores=2.0, disk=float(rng.uniform(5e7, 2e9)), efficiency=0.9))
+    limits = Limits(Host(cores=1.4, disk=float(rng.uniform(5e7, 2e9)), efficiency=0.9))  # no turns
     found = solve(costs, limits)
     assert _seconds(costs, limits, found.shares) == pytest.approx(found.seconds, rel=1e-5)
     eye = np.eye(len(costs.columns))
@@ -566,9 +616,9 @@ def test_the_command_says_what_binds_and_what_is_gained(
     assert "--overwrite" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("cores", "warns"), [(2.0, True), (1.0, False)])
-def test_the_command_warns_of_two_decoders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], cores: float, warns: bool
+@pytest.mark.parametrize(("cores", "tells"), [(2.0, True), (1.0, False)])
+def test_the_command_tells_of_two_decoders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cores: float, tells: bool
 ) -> None:
     table = {"source": (100e3, 0.002), "packed": (660e3, 0.0005)}  # as JPEG files have it
     profile = tmp_path / "profile.json"
@@ -576,7 +626,8 @@ def test_the_command_warns_of_two_decoders(
     assert run(profile, "-o", tmp_path / "plan.json") == 0
     text = capsys.readouterr().out.replace("\n", " ")
     assert read_plan(tmp_path / "plan.json").formats == ["source", "packed"]
-    assert ("two decoders" in text) == warns
+    assert ("two decoders" in text) == tells
+    assert (read_plan(tmp_path / "plan.json").predicted.turn_seconds > 0) == tells
 
 
 def test_the_command_says_do_not_mix(
@@ -624,6 +675,8 @@ def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:
         (["--plot", "a.gif"], ".png and .svg"),
         (["--listing", "no-such-file"], "No such file"),
         (["--min-gain", "2"], "not a number from 0 to 1"),
+        (["--batch", "0"], "not a positive number"),
+        (["--batch", "1000000"], "batches of 1000000"),
     ],
 )
 def test_the_command_refuses(

@@ -194,6 +194,28 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert len(read_profile(output).samples) == 10
 
 
+def test_empty_files_and_l3_files_are_told_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "none.tar").write_bytes(b"")
+    (folder / "a.l3").write_bytes(codec.encode(image()))
+    output = folder.parent / "p.json"
+    assert main(["profile", str(folder), "-o", str(output), "--seconds", "60"]) == 0
+    told = capsys.readouterr().err
+    assert "empty files passed over: 2" in told
+    assert "L3 files passed over: 1; plans are for originals" in told
+    assert read_profile(output).images == 10
+
+
+def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.l3").write_bytes(codec.encode(image()))
+    assert main(["profile", str(tmp_path), "-o", str(tmp_path / "p.json")]) == 2
+    assert "has L3 files alone; plans are for originals. l3 convert --to png" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -30,8 +30,8 @@ from dali_tools import (
 from nvidia.dali import fn, types
 from nvimgcodec_tools import (
     CPU_ONLY_DEVICE,
-    EXTENSION,
     EMULATED,
+    EXTENSION,
     GRAY,
     Codec,
     DecodeError,
@@ -372,7 +372,8 @@ def test_the_python_package_reads_files(tmp_path: Path) -> None:
     assert nvimgcodec.CodeStream(str(tmp_path / "a.l3")).codec_name == "l3"
 
 
-def l3dali_has_cuda_library() -> bool:
+def has_cuda_library() -> bool:
+    """Whether the package has kernels."""
     return (Path(l3dali.__file__).parent / "libl3_cuda.so").exists()
 
 
@@ -380,7 +381,7 @@ def l3dali_has_cuda_library() -> bool:
 def test_versions_that_are_known(version: int) -> None:
     calls, messages, description = load_into(version)
     plugins = ["parser", "decoder", "decoder", "encoder"]
-    if not l3dali_has_cuda_library():
+    if not has_cuda_library():
         plugins.remove("decoder")
     assert calls == [
         *(f"register {plugin}" for plugin in plugins),
@@ -391,7 +392,7 @@ def test_versions_that_are_known(version: int) -> None:
 
 
 def script(text: str, *arguments: str | Path, **environment: str) -> str:
-    """What a new Python prints."""
+    """What a new Python prints, its errors too."""
     done = subprocess.run(
         [sys.executable, "-c", text, *arguments],
         env={**os.environ, **environment},
@@ -400,7 +401,7 @@ def script(text: str, *arguments: str | Path, **environment: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 DECODE_WITH_DALI = """
@@ -447,16 +448,40 @@ assert extension.l3_emulated_launches() > 0
 def test_dali_on_an_emulated_gpu(tmp_path: Path) -> None:
     """Batches of DALI's, by the decoder that decodes on a GPU where there is one."""
     folder = emulated_folder(tmp_path / "extensions")
-    printed = script(
-        DECODE_WITH_DALI, tmp_path, EMULATED, NVIMGCODEC_EXTENSIONS_PATH=str(folder)
-    )
+    printed = script(DECODE_WITH_DALI, tmp_path, EMULATED, NVIMGCODEC_EXTENSIONS_PATH=str(folder))
     assert "sample #5 : " in printed
     assert "05.l3" in printed
 
 
+DAMAGED_HEADER = """
+import sys
+import nvidia.dali as dali
+from nvidia.dali import fn
+
+pipe = dali.Pipeline(1, 1, None)
+with pipe:
+    pipe.set_outputs(fn.decoders.image(fn.readers.file(files=[sys.argv[1]])[0]))
+try:
+    pipe.run()
+except RuntimeError as error:
+    print("RuntimeError", error)
+"""
+
+
+def test_dali_says_why_a_header_is_refused(tmp_path: Path) -> None:
+    """It does not say which file: nobody tells a parser, so that says its size."""
+    data = bytearray(l3dali.encode(np.zeros((40, 50, 3), np.uint8)))
+    data[12] ^= 1
+    (tmp_path / "a.l3").write_bytes(data)
+    printed = script(DAMAGED_HEADER, tmp_path / "a.l3")
+    assert "RuntimeError" in printed
+    assert f"L3 header of a file of {len(data)} bytes: " in printed
+    assert "(kChecksumMismatch)" in printed
+
+
 @pytest.mark.cuda
-def test_the_gpu_decodes_for_dali(tmp_path: Path) -> None:
-    """Without the CPU decoder: `GPU_ONLY`, or else an error."""
+def test_the_gpu_decodes_alone() -> None:
+    """Without the CPU decoder: by that of the GPU, or not at all."""
     image = make_image(np.random.default_rng(13), (70, 90, 3))
     backends = [nvimgcodec.Backend(nvimgcodec.BackendKind.GPU_ONLY)]
     files = [l3dali.encode(image, mode=mode) for mode in l3dali.MODES]
@@ -469,9 +494,7 @@ ROUND_TRIP = [(dtype, channels) for dtype in ("uint8", "uint16") for channels in
 
 @pytest.mark.parametrize(("dtype", "channels"), ROUND_TRIP)
 @pytest.mark.parametrize("layout", ["interleaved", "planar"])
-def test_the_python_package_encodes(
-    tmp_path: Path, dtype: str, channels: int, layout: str
-) -> None:
+def test_the_python_package_encodes(tmp_path: Path, dtype: str, channels: int, layout: str) -> None:
     image = make_image(np.random.default_rng(14), (37, 45, channels), np.dtype(dtype).itemsize * 8)
     given = nvimgcodec.as_image(image)
     if layout == "planar":

@@ -1,4 +1,4 @@
-"""The nvImageCodec extension over its C interface, on an emulated GPU: tests/native/nvimgcodec_test.cc."""
+"""The nvImageCodec extension on an emulated GPU: tests/native/nvimgcodec_test.cc."""
 
 from __future__ import annotations
 

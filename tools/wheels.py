@@ -26,14 +26,14 @@ NVIMGCODEC = "nvidia-nvimgcodec-cu12==0.7.*"
 EXTENSION = "nvidia/nvimgcodec/extensions/libl3dali_ext.so"
 
 TRY_WITHOUT_DALI = """
-import numpy as np, l3dali
+import numpy as np, l3dali, l3dali._cuda
 image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3)
 for mode in l3dali.MODES:
     assert np.array_equal(l3dali.decode(l3dali.encode(image, mode=mode)), image)
 l3dali.imwrite("a.l3", image)
 """
 TRY_WITH_DALI = """
-import numpy as np, l3dali, l3dali.plugin
+import numpy as np, l3dali, l3dali._cuda, l3dali.plugin
 from nvidia import nvimgcodec
 from nvidia.dali import fn, pipeline_def
 image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3).astype(np.uint8)
@@ -50,6 +50,8 @@ pipeline = decoded()
 pipeline.build()
 for output in pipeline.run():
     assert np.array_equal(output.at(0), image)
+with open("/proc/self/maps") as maps:  # all adapters share one library of kernels
+    assert len({line.split()[-1] for line in maps if "l3_cuda" in line}) == 1
 print(l3dali.plugin.library_path().name)
 """
 
@@ -106,7 +108,9 @@ def build(python: Path, dalis: list[Path], headers: Path, archs: str, out: Path)
     options = [option for name, value in settings.items() for option in ("-C", f"{name}={value}")]
     command = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w"]
     path = f"{python.parent}:{os.environ['PATH']}"
-    run(python, "-m", "pip", *command, out, *options, ".", PATH=path)
+    # Pythons name the compilers that built them; with another one all would be compiled anew.
+    compilers = {"CC": os.environ.get("CC", "gcc"), "CXX": os.environ.get("CXX", "g++")}
+    run(python, "-m", "pip", *command, out, *options, ".", PATH=path, **compilers)
     (wheel,) = out.glob("*.whl")
     return wheel
 
@@ -173,6 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--dalis", nargs="+", default=DALIS, help="versions, the newest last")
     parser.add_argument("--cudas", nargs="+", default=CUDAS, help="of the DALIs that are tried")
+    parser.add_argument(
+        "--newest", action="store_true", help="try the newest DALI of each CUDA alone"
+    )
     parser.add_argument("--archs", default=os.environ.get("L3_CUDA_ARCHS", "all"))
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     args = parser.parse_args(arguments)
@@ -181,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
     headers = fetch(auditing, NVIMGCODEC, work / "nvimgcodec")
     # Packages of one version for CUDA 12 and 13 have the same headers and symbols.
     dalis = [fetch(auditing, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}") for v in args.dalis]
-    tried = list(product(args.cudas, args.dalis))
+    tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
     for version in args.pythons:
         python = find_python(version)
         if python is None:

@@ -42,6 +42,7 @@ def decode(
     *,
     device: str = "cpu",
     cpu_share: float | Literal["auto"] | Balancer | DataNode | None = None,
+    name: str | None = None,
     **arguments: Any,
 ) -> DataNode:
     """Decodes L3 files by `fn.l3.decode` and others by `fn.decoders.image`, in one batch.
@@ -63,6 +64,7 @@ def decode(
             that cores and GPU take equally long; all batches must have the pipeline's size. A
             `Balancer` of your own, for one call: the same, and its `share` can be read. The output
             of an operator: a number a sample, of which the first counts.
+        name: of the operator whose output this is, which merges the images.
         **arguments: of `fn.l3.decode`. The defaults are those of `fn.decoders.image`: `output_type`
             is `types.RGB`, and `dtype` is `types.UINT8`, since a batch has one type:
             `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples that
@@ -89,34 +91,36 @@ def decode(
     for_others = {name: arguments[name] for name in arguments if name not in _CACHE}
     split, merge = _conditionals()
 
-    is_l3 = fn.l3.recognize(encoded, check_others=True)
+    is_l3, numbers = fn.l3.recognize(encoded, check_others=True, _with_numbers=True)
     l3, others = split(encoded, predicate=is_l3)
+    numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
     if device == "cpu":
         if cpu_share is not None:
             raise ValueError('cpu_share is for device="mixed": with "cpu" cores decode everything')
-        images = fn.l3.decode(l3, device="cpu", **arguments)
+        images = fn.l3.decode(l3, device="cpu", _numbers=numbers, **arguments)
         other_images = fn.decoders.image(others, device="cpu", **for_others)
-        return merge(images, other_images, predicate=is_l3)
+        return merge(images, other_images, predicate=is_l3, name=name)
 
     share, times = _share_of_each_batch(cpu_share)
     if isinstance(share, DataNode):
         share, _ = split(share, predicate=is_l3)
     arguments["_times"] = times
 
-    def on_cores(files: DataNode) -> DataNode:
-        return _upload(fn.l3.decode(files, device="cpu", **arguments))
+    def on_cores(files: DataNode, numbers: DataNode) -> DataNode:
+        return _upload(fn.l3.decode(files, device="cpu", _numbers=numbers, **arguments))
 
-    def on_gpu(files: DataNode) -> DataNode:
-        return fn.l3.decode(files, device=_GPU_DEVICE, **arguments)
+    def on_gpu(files: DataNode, numbers: DataNode) -> DataNode:
+        return fn.l3.decode(files, device=_GPU_DEVICE, _numbers=numbers, **arguments)
 
     if isinstance(share, float) and share in (0.0, 1.0):
-        images = (on_gpu if share == 0 else on_cores)(l3)
+        images = (on_gpu if share == 0 else on_cores)(l3, numbers)
     else:
         picked = fn.l3.pick_share(l3, share=share)
         for_cores, for_gpu = split(l3, predicate=picked)
-        images = merge(on_cores(for_cores), on_gpu(for_gpu), predicate=picked)
+        of_cores, of_gpu = split(numbers, predicate=picked)
+        images = merge(on_cores(for_cores, of_cores), on_gpu(for_gpu, of_gpu), predicate=picked)
     other_images = fn.decoders.image(others, device=_GPU_DEVICE, **for_others)
-    return merge(images, other_images, predicate=is_l3)
+    return merge(images, other_images, predicate=is_l3, name=name)
 
 
 def _check(arguments: dict[str, Any]) -> None:

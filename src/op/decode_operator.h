@@ -118,15 +118,24 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     return {region.x.size_px, region.y.size_px};
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
+  // Which `dtype` fits images of 8 and of 16 bits, where not any does.
+  virtual const char* TypeAdvice() const { return ""; }
   // May change the channels of a sample that does not fit to what would.
   virtual void PlanSamplePixels(const dali::Workspace&, int, bool, ImageInfo* info,
                                 OutputPlan* plan, std::string*) {
     PlanPixels(*info, colors_, type_, plan);
   }
 
+  // A sample as messages name it.
+  std::string Name(const dali::Workspace& ws, int sample) const {
+    return failures_.Name(ws.Input<dali::CPUBackend>(0), sample);
+  }
+
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
     clock_.Start();
     const Input& input = ws.Input<dali::CPUBackend>(0);
+    const bool is_part = this->spec_.HasTensorArgument("_numbers");
+    failures_.SetNumbers(is_part ? &ws.ArgumentInput("_numbers") : nullptr);
     ReadBatch(input);
     Acquire(ws);
     const int count = input.num_samples();
@@ -283,10 +292,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       Sample& sample = samples_[i];
       if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
       failures_.Report(dali::make_string(
-          "The output of a batch has one type, but ", NameSample(input, like), " holds ",
-          int{samples_[like].info.sample_bits}, "-bit samples and ", NameSample(input, i), " ",
-          int{sample.info.sample_bits},
-          "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit files in separate readers."));
+          "The output of a batch has one type, but ", failures_.Name(input, like), " holds ",
+          int{samples_[like].info.sample_bits}, "-bit samples and ", failures_.Name(input, i), " ",
+          int{sample.info.sample_bits}, "-bit ones. Ask for a `dtype`", TypeAdvice(),
+          ", or read 8-bit and 16-bit files in separate readers."));
       sample.status = Status::kInvalidArgument;
       sample.info.sample_bits = samples_[like].info.sample_bits;
     }
@@ -317,10 +326,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       if (sample.status == Status::kOk) {
         const std::string windows =
             has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
-        failures_.Report(dali::make_string("The output of ", NameSample(input, i), " would have ",
-                                           windows, window.height_px, " x ", window.width_px,
-                                           " pixels (height x width), more than `max_pixels`, ",
-                                           max_pixels_, "."));
+        failures_.Report(dali::make_string(
+            "The output of ", failures_.Name(input, i), " would have ", windows, window.height_px,
+            " x ", window.width_px, " pixels (height x width), more than `max_pixels`, ",
+            max_pixels_, "."));
         sample.status = Status::kOutputTooSmall;
       }
       window = {1, 1};
@@ -332,7 +341,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const auto plan_region = [&](const Region& region) {
       const bool planned =
           PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_, &plan);
-      DALI_ENFORCE(planned, dali::make_string("The output of ", NameSample(input, i),
+      DALI_ENFORCE(planned, dali::make_string("The output of ", failures_.Name(input, i),
                                               " cannot be planned."));
     };
     plan_region(zeros);
@@ -350,10 +359,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
                        (outside_ != Outside::kError || IsInside(region, image));
     if (sound) return "";
-    return dali::make_string("The window of ", NameSample(input, i), ", rows [", region.y.begin_px,
-                             ", ", region.y.end_px(), ") and columns [", region.x.begin_px, ", ",
-                             region.x.end_px(), "), is empty or not inside the image of ",
-                             image.height_px, " x ", image.width_px, " pixels (height x width).");
+    return dali::make_string("The window of ", failures_.Name(input, i), ", rows [",
+                             region.y.begin_px, ", ", region.y.end_px(), ") and columns [",
+                             region.x.begin_px, ", ", region.x.end_px(),
+                             "), is empty or not inside the image of ", image.height_px, " x ",
+                             image.width_px, " pixels (height x width).");
   }
 
   Backend backend_;

@@ -99,6 +99,9 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
+  const char* TypeAdvice() const override {
+    return " that holds the values of both, as uint16 or float do";
+  }
   void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
                         OutputPlan* plan, std::string* misfit) override {
     Normalization normalization = {{}, {}, {}, pad_output_};
@@ -111,8 +114,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     if (PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan)) return;
     const std::string message = dali::make_string(
         "`mean`, `std` and `fill_values` have one value or one for each channel; ",
-        NameSample(ws.Input<dali::CPUBackend>(0), sample), " has ",
-        OutputChannels(*info, this->colors_), " channels.");
+        this->Name(ws, sample), " has ", OutputChannels(*info, this->colors_), " channels.");
     // Where the stored channels come out, other images can fit. The zeros look like theirs.
     const bool others_can_fit = this->colors_ == Colors::kStored;
     DALI_ENFORCE(others_can_fit, message);

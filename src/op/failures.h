@@ -54,10 +54,13 @@ inline std::string Printable(const std::string& text) {
   return shown;
 }
 
-// "sample 3 (/data/a.l3)": how messages name a sample.
-inline std::string NameSample(const dali::TensorList<dali::CPUBackend>& input, int sample) {
+// "sample 3 (/data/a.l3)": how messages name a sample. Where the input is a part of a batch,
+// `numbers` has the place of each of its samples in the whole one.
+inline std::string NameSample(const dali::TensorList<dali::CPUBackend>& input, int sample,
+                              const dali::TensorList<dali::CPUBackend>* numbers = nullptr) {
   const std::string source = Printable(input.GetMeta(sample).GetSourceInfo());
-  return dali::make_string("sample ", sample, source.empty() ? "" : " (", source,
+  const int number = numbers == nullptr ? sample : *numbers->tensor<int>(sample);
+  return dali::make_string("sample ", number, source.empty() ? "" : " (", source,
                            source.empty() ? "" : ")");
 }
 
@@ -74,13 +77,21 @@ class FailurePolicy {
   // Whether samples that fail become zeros.
   bool goes_on() const { return zero_; }
 
+  // Says that the samples of the next calls are part of a batch: where they are in it.
+  void SetNumbers(const dali::TensorList<dali::CPUBackend>* numbers) { numbers_ = numbers; }
+
+  // A sample as messages name it.
+  std::string Name(const dali::TensorList<dali::CPUBackend>& input, int sample) const {
+    return NameSample(input, sample, numbers_);
+  }
+
   // Throws, or counts the sample and logs it. `where` goes behind its name.
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
               const std::string& where = "") {
     const bool is_empty = input.tensor_shape_span(sample)[0] <= 1;
     Report(dali::make_string(
-        "L3 decoding failed at ", NameSample(input, sample), where, ": ", StatusMessage(status),
-        " (", StatusName(status), ").",
+        "L3 decoding failed at ", Name(input, sample), where, ": ", StatusMessage(status), " (",
+        StatusName(status), ").",
         is_empty ? " A reader with skip_cached_images gives no bytes of what it finds cached."
                  : ""));
   }
@@ -101,6 +112,7 @@ class FailurePolicy {
   std::string operator_name_;
   bool zero_;
   uint64_t failures_ = 0;
+  const dali::TensorList<dali::CPUBackend>* numbers_ = nullptr;
 };
 
 }  // namespace l3

@@ -36,9 +36,17 @@ class Predicate : public dali::StatelessOperator<dali::CPUBackend> {
 class Recognize : public Predicate {
  public:
   explicit Recognize(const dali::OpSpec& spec)
-      : Predicate(spec), check_others_(spec.GetArgument<bool>("check_others")) {}
+      : Predicate(spec),
+        check_others_(spec.GetArgument<bool>("check_others")),
+        has_numbers_(spec.GetArgument<bool>("_with_numbers")) {}
 
  protected:
+  bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
+    Predicate::SetupImpl(outputs, ws);
+    if (has_numbers_) outputs.push_back({outputs[0].shape, DALI_INT32});
+    return true;
+  }
+
   void RunImpl(dali::Workspace& ws) override {
     const Input& input = ws.Input<dali::CPUBackend>(0);
     auto& output = ws.Output<dali::CPUBackend>(0);
@@ -47,6 +55,7 @@ class Recognize : public Predicate {
                          static_cast<size_t>(input.tensor_shape_span(i)[0])};
       const bool is_l3 = file.Begins(kSignature, kNameBytes);
       *output.mutable_tensor<bool>(i) = is_l3;
+      if (has_numbers_) *ws.Output<dali::CPUBackend>(1).mutable_tensor<int32_t>(i) = i;
       DALI_ENFORCE(is_l3 || !check_others_ || IsKnown(file),
                    dali::make_string("Format of ", NameSample(input, i), ": ",
                                      file.size == 0 ? "it has no bytes." : kUnknown));
@@ -83,6 +92,7 @@ class Recognize : public Predicate {
   }
 
   bool check_others_;
+  bool has_numbers_;
 };
 
 class PickShare : public Predicate {

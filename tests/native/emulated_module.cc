@@ -2,6 +2,7 @@
 // comes from the function that Python gives, on the host.
 #include "cuda/emulation/emulated_device.h"
 #include "python/cuda_decoder.h"
+#include "python/gpu_meter.h"
 
 namespace {
 
@@ -47,5 +48,9 @@ PYBIND11_MODULE(_emulated, m) {
         return std::make_unique<DeviceWithAllocator>(std::move(allocator));
       },
       [](uintptr_t) { return stream->get(); });
+  l3::BindGpuMeter(
+      m, [](int) { return Gpu().MakeDevice(l3::EmulatedPace::kLazy); },
+      [](int) { return size_t{1} << 30; });
   m.def("launches", [] { return Gpu().launches(); });
+  m.def("decoded_tiles", [] { return Gpu().decoded_tiles(); });
 }

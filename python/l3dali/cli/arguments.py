@@ -186,6 +186,11 @@ def size_argument(text: str) -> float:
     return size
 
 
+def cache_argument(text: str) -> float:
+    """Bytes of a cache: 20GB, or 0 for none."""
+    return 0.0 if text == "0" else size_argument(text)
+
+
 def new_file(path: Path, *, overwrite: bool) -> Path:
     """The path, if a file can be written there.
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _SHOWN_FAILURES = 100
+_SHOWN_GONE = 10
 _SUMMARY = "Convert data sets: folders and shards of images, local or in buckets."
 
 
@@ -64,6 +65,12 @@ def add_command(commands: Commands) -> None:
         "--allow-changes",
         action="store_true",
         help="follow the plan though the data set has changed since it was profiled",
+    )
+    parser.add_argument(
+        "--remove-gone",
+        action="store_true",
+        help="remove results in DEST whose sources are not in SOURCE any more, if they are as an "
+        "earlier run has written them",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be done, and write nothing"
@@ -154,9 +161,14 @@ def run(arguments: argparse.Namespace) -> int:
     sources = find_sources(arguments.sources)
     if plan is not None and not arguments.allow_changes:
         _refuse_changes(plan, sources, arguments.plan)
+    if arguments.remove_gone:
+        _refuse_unknown_sources(sources)
     if arguments.dry_run:
+        _check_writable(arguments.dest)
         with Manifest(open_folder(arguments.dest), read_only=True) as manifest:
-            return _preview(make_plan(sources, arguments.dest, options, manifest, 1))
+            work = make_plan(sources, arguments.dest, options, manifest, 1)
+            _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
+            return _preview(work)
     with (
         _open_engine(arguments) as (engine, workers),
         Manifest(open_folder(arguments.dest)) as manifest,
@@ -168,6 +180,12 @@ def run(arguments: argparse.Namespace) -> int:
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             _refuse_growth(work.jobs, arguments.jobs or local_cores())
         manifest.begin()
+        manifest.add(work.renewed)
+        gone = work.gone
+        if arguments.remove_gone and gone:
+            gone = manifest.remove(gone)
+            complain(f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed")
+        _tell_of_gone(gone)
         start = time.perf_counter()
         new = _convert(work.jobs, engine, workers, manifest, quiet=arguments.quiet)
         summary = summarize(new, work.kept, time.perf_counter() - start)
@@ -208,6 +226,35 @@ def _refuse_changes(plan: LiquidPlan, sources: Sources, name: str) -> None:
         )
 
 
+def _refuse_unknown_sources(sources: Sources) -> None:
+    """For `--remove-gone`: what is not named would seem to be gone."""
+    if not sources.are_whole:
+        raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")
+    for place, reason in sources.failures[:1]:
+        raise UsageError(f"{place}: {reason}; --remove-gone needs to know all sources")
+
+
+def _check_writable(dest: str) -> None:
+    from l3dali.convert.storage import open_folder
+
+    try:
+        open_folder(dest).check_writable()
+    except OSError as error:
+        raise UsageError(f"{dest} cannot be written: {error.strerror or error}") from None
+
+
+def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
+    """Says which results have no source among those named."""
+    if not gone:
+        return
+    what = "would be removed" if would_remove else "--remove-gone removes those not changed since"
+    complain(f"l3: results whose sources are gone: {len(gone)}; {what}")
+    for row in gone[:_SHOWN_GONE]:
+        complain(f"{row.result} (of {row.source})")
+    if len(gone) > _SHOWN_GONE:
+        complain(f"... and {len(gone) - _SHOWN_GONE} more")
+
+
 def _preview(plan: Plan) -> int:
     """Says what would be done; gives the exit code."""
     from l3dali.convert.preview import preview
@@ -216,7 +263,9 @@ def _preview(plan: Plan) -> int:
     done = converted = size = 0
     stored: Counter[str] = Counter()
     failures: list[str] = []
-    for found in progress(preview(plan.jobs), sum(len(job.files) for job in plan.jobs)):
+    for found in progress(
+        preview(plan.jobs, plan.foreseen), sum(len(job.files) for job in plan.jobs)
+    ):
         if found.failure:
             failures.append(found.failure)
         elif found.is_done:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import (
+    cache_argument,
     new_file,
     output_argument,
     path_argument,
     positive_float,
+    positive_number,
     rate_argument,
     size_argument,
 )
 from l3dali.console import complain, duration, megabytes, print_table
+from l3dali.liquid.profile import DEFAULT_BATCH
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -36,6 +39,7 @@ _MORE = {
     "network": "100 MB/s more of network add",
     "upload": "1 GB/s more of upload add",
 }
+_LEAST_SHARE = 0.005  # that is worth an argument
 _WORDS = {
     "cores": "the cores",
     "disk": "the disk",
@@ -89,6 +93,19 @@ def add_command(commands: Commands) -> None:
         metavar="SIZE",
         help="of the page cache, for files that are read again; default: none",
     )
+    parser.add_argument(
+        "--batch",
+        type=positive_number,
+        default=DEFAULT_BATCH,
+        metavar="N",
+        help="images of a batch; counts where decoders on cores take turns; default: %(default)s",
+    )
+    parser.add_argument(
+        "--device",
+        choices=["cpu", "mixed"],
+        help="where pixels are wanted; cpu: no GPU decodes, and nothing goes up to it; "
+        "default: mixed if the profile has a GPU",
+    )
     host = parser.add_argument_group("another host than the profile's")
     host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
     for name, what in (
@@ -100,7 +117,10 @@ def add_command(commands: Commands) -> None:
             f"--{name}", type=rate_argument, metavar="RATE", help=f"{what}: 200MB/s, unlimited"
         )
     host.add_argument(
-        "--gpu-cache", type=size_argument, metavar="SIZE", help="GPU memory for encoded images"
+        "--gpu-cache",
+        type=cache_argument,
+        metavar="SIZE",
+        help="GPU memory for encoded images, or 0",
     )
     host.add_argument(
         "--train-rate",
@@ -138,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
     from l3dali.codec import write_atomically
     from l3dali.liquid.plan import DEFAULT_MIN_GAIN, find_plan
-    from l3dali.liquid.profile import read_profile
+    from l3dali.liquid.profile import read_profile, without_gpu
 
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
@@ -149,6 +169,12 @@ def run(arguments: argparse.Namespace) -> int:
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
     profile = read_profile(arguments.profile)
+    if arguments.device == "cpu":
+        profile = without_gpu(profile)
+    elif arguments.device == "mixed" and not any(f.gpu_seconds for f in profile.groups.values()):
+        raise UsageError(
+            f"{arguments.profile}: no GPU was measured; profile on a host that has one"
+        )
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
@@ -183,7 +209,14 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
     if arguments.train_rate is not None:
         share = 0.0 if training is None else training.gpu_share
         training = Training(arguments.train_rate, share)
-    return Limits(host, training, arguments.target, arguments.disk_space, arguments.memory)
+    return Limits(
+        host,
+        training,
+        arguments.target,
+        arguments.disk_space,
+        arguments.memory,
+        arguments.batch,
+    )
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:
@@ -249,6 +282,8 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
     print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
     for line in explain(plan):
         print(line, file=file)
+    if how := _decoding(plan):
+        print(f"decode them by: {how}", file=file)
     saved = predicted.stored_bytes / predicted.source_bytes
     print(
         f"on disk: {_size(predicted.stored_bytes)}, {saved:.2f} times the originals",
@@ -258,6 +293,26 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         complain("l3: the profile does not say what converting takes")
     elif predicted.encode_seconds:
         print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
+
+
+def _decoding(plan: Plan) -> str:
+    """The call of a pipeline that decodes where the plan says; "" where that is on cores alone."""
+    from l3dali.liquid.profile import CACHE, CPU, L3_FORMATS
+
+    by_place: dict[str, float] = {}
+    for key, share in plan.predicted.shares.items():
+        stored_as, _, place = key.partition("@")
+        if stored_as in L3_FORMATS:
+            by_place[place] = by_place.get(place, 0.0) + share
+    if not by_place.keys() - {CPU}:
+        return ""
+    arguments = ['encoded, device="mixed"']
+    on_cores = by_place.get(CPU, 0.0) / sum(by_place.values())
+    if on_cores >= _LEAST_SHARE:
+        arguments.append(f"cpu_share={on_cores:.2f}")
+    if CACHE in by_place and plan.host.gpu_cache:
+        arguments.append(f"cache_size={plan.host.gpu_cache / 2**20:.0f}")
+    return f"l3dali.pipeline.decode({', '.join(arguments)})"
 
 
 def _size(size: float) -> str:
@@ -293,10 +348,13 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         )
     if len(plan.formats) > 1:
         lines.append(f"mixing beyond that: {predicted.rate / rate:.2f} times")
-        if "source" in plan.formats and plan.host.cores > 1:
+        if predicted.turn_seconds:
+            cores = plan.host.cores * plan.host.efficiency
+            lost = predicted.turn_seconds * predicted.rate / cores
             lines.append(
                 "the originals and L3 have two decoders, which take turns on the cores of a DALI "
-                "pipeline: less than that was measured; try it before you convert"
+                f"pipeline: with batches of {plan.batch} cores wait for {lost:.1%} of the time, "
+                "which is counted in"
             )
     else:
         gain = predicted.best_rate / predicted.rate - 1

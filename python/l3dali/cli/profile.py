@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.batch import STDOUT
+from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import (
+    cache_argument,
     natural_number,
     new_file,
     output_argument,
@@ -18,11 +20,12 @@ from l3dali.cli.arguments import (
 )
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.console import print_table, say
-from l3dali.liquid.profile import DEFAULT_SAMPLES, DEFAULT_SECONDS
+from l3dali.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.liquid.profile import Fits, Host, Profile, Sample
+    from l3dali.liquid.step import Step
 
 _SUMMARY = "Measure what the images of a data set cost in each format on this host."
 
@@ -90,10 +93,25 @@ def add_command(commands: Commands) -> None:
             help=f"{what}: 200MB/s, 2GB/s, unlimited",
         )
     host.add_argument(
+        "--gpu-cache",
+        type=cache_argument,
+        metavar="SIZE",
+        help="GPU memory for encoded images, or 0; default: a quarter of what is free",
+    )
+    host.add_argument(
         "--train-rate",
         type=positive_float,
         metavar="N",
         help="images a second of the training step",
+    )
+    parser.add_argument(
+        "--step",
+        metavar="FILE.py:NAME",
+        help="a function that runs a training step and waits for it: it is measured, alone and "
+        "beside a decoder on the GPU",
+    )
+    parser.add_argument(
+        "--step-images", type=positive_number, metavar="N", help="images of a step of --step"
     )
 
 
@@ -102,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.codec import write_atomically
     from l3dali.liquid.measure import Given, measure_profile
 
+    step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     profile = measure_profile(
         arguments.sources,
@@ -117,7 +136,9 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.network,
             arguments.upload,
             arguments.train_rate,
+            arguments.gpu_cache,
         ),
+        step=step,
     )
     text = profile.to_json() + "\n"
     if target == STDOUT:
@@ -128,6 +149,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _find_step(arguments: argparse.Namespace) -> Step | None:
+    """The function that `--step` names."""
+    from l3dali.liquid.step import Step
+
+    if (arguments.step is None) != (arguments.step_images is None):
+        raise UsageError("--step and --step-images go together")
+    if arguments.step is None:
+        return None
+    if arguments.train_rate is not None:
+        raise UsageError("--train-rate says what --step would measure; give one of them")
+    name, _, function = arguments.step.rpartition(":")
+    path = Path(name)
+    if not function.isidentifier() or path.suffix != ".py" or not path.is_file():
+        raise UsageError(f"--step: {arguments.step!r} is no FILE.py:NAME of a file that exists")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))  # for what it imports, as Python itself does
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a program may raise
+        raise UsageError(f"--step: {path}: {type(error).__name__}: {error}") from error
+    run = getattr(module, function, None)
+    if not callable(run):
+        raise UsageError(f"--step: {path} has no function {function!r}")
+    return Step(run, arguments.step_images)
+
+
 def _print(profile: Profile, *, to_errors: bool) -> None:
     file = sys.stderr if to_errors else sys.stdout
     rows = [
@@ -135,15 +185,18 @@ def _print(profile: Profile, *, to_errors: bool) -> None:
         for name, fits in profile.groups.items()
         for row in _rows(name, fits, [s for s in profile.samples if s.group == name])
     ]
-    print_table(
-        ["images", "stored as", "bytes/pixel", "decoded", "images/s per core", "error of fit"],
-        *rows,
-        file=file,
-    )
+    head = ["images", "stored as", "bytes/pixel", "decoded", "images/s per core", "error of fit"]
+    if any(fits.gpu_seconds for fits in profile.groups.values()):
+        head.append("images/s of the GPU")
+    print_table(head, *(row[: len(head)] for row in rows), file=file)
     print(f"{profile.images} images, {len(profile.samples)} measured", file=file)
     print(_host_line(profile.host), file=file)
     if profile.training is not None:
-        print(f"training: {profile.training.samples_per_second:.0f} images/s", file=file)
+        print(
+            f"training: {profile.training.samples_per_second:.0f} images/s; of the GPU's time it "
+            f"leaves {profile.training.gpu_share:.0%} to decoding",
+            file=file,
+        )
     say(profile.notes)
 
 
@@ -152,6 +205,15 @@ def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
     pixels = sum(sample.weight * sample.pixels for sample in samples)
     title = f"{name}: {fits.images}" + (f" (as {fits.borrowed})" if fits.borrowed else "")
     rows = []
+
+    def gpu_rate(key: str) -> str:
+        """Images a second that the GPU decodes, wherever their bytes are."""
+        stored_as, _, place = key.partition("@")
+        key = cost_key(stored_as, MIXED)
+        if place == CPU or key not in fits.gpu_seconds:
+            return "-"
+        return f"{weight / sum(s.weight * s.gpu_seconds[key] for s in samples):.0f}"
+
     for stored_as in fits.sizes:
         size = sum(sample.weight * sample.sizes[stored_as] for sample in samples)
         places = [key for key in fits.cpu_seconds if key.partition("@")[0] == stored_as]
@@ -161,9 +223,9 @@ def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
             if key:
                 seconds = sum(s.weight * s.cpu_seconds[key] for s in samples) / weight
                 rate = f"{1 / seconds:.1f}" if seconds else "-"
-                rows.append([*row, rate, f"{fits.cpu_seconds[key].error:.1%}"])
+                rows.append([*row, rate, f"{fits.cpu_seconds[key].error:.1%}", gpu_rate(key)])
             else:
-                rows.append([*row, "-", "-"])
+                rows.append([*row, "-", "-", "-"])
     return rows
 
 
@@ -173,4 +235,6 @@ def _host_line(host: Host) -> str:
         rate = getattr(host, name)
         if rate is not None:
             parts.append(f"{name} {rate / 1e6:.{0 if rate >= 1e7 else 2}f} MB/s")
+    if host.gpu is not None:
+        parts.append(f"{host.gpu}, {(host.gpu_cache or 0) / 1e9:.1f} GB of it for a cache")
     return "host: " + "; ".join(parts)

@@ -13,10 +13,13 @@ from l3dali.convert.storage import new_hash
 from l3dali.image_headers import L3_SIGNATURE, ImageError, read_header
 from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
 from l3dali.liquid.groups import PALETTE, group_of, traits_of
-from l3dali.liquid.profile import JPEG, SOURCE
+from l3dali.liquid.model import Images
+from l3dali.liquid.profile import FORMATS, JPEG, SOURCE
 from l3dali.transcoding import encode_jpeg, encode_picture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from l3dali.codec import Image
     from l3dali.liquid.plan import Plan
 
@@ -132,6 +135,8 @@ class Outcome:
         expanded: it held numbers of palette entries, and the result has their colours.
         failure: why there is no result.
         stored_as: the format that was chosen; `SOURCE`: the image stays as it is.
+        group: that a plan has chosen by; "" without a plan, or with a header that is damaged.
+        area: likewise, width times height.
     """
 
     format: str
@@ -142,6 +147,8 @@ class Outcome:
     expanded: bool = False
     failure: str = ""
     stored_as: str = ""
+    group: str = ""
+    area: int = 0
 
     @property
     def failed(self) -> bool:
@@ -207,12 +214,57 @@ def choose_format(blob: Blob, options: Options) -> str:
     """
     if options.plan is None:
         return options.mode if options.to == "l3" else options.to
+    group, area = _describe(blob, options)
+    chosen = options.plan.choose(blob.place, group, len(blob.data), area)
+    return _allowed(chosen, group, options)
+
+
+def choose_formats(
+    names: Sequence[str],
+    groups: Sequence[str],
+    sizes: Sequence[int],
+    areas: Sequence[int],
+    options: Options,
+) -> list[str]:
+    """What `choose_format` gives many images that are known by what it looks at.
+
+    Args:
+        names: their places.
+        groups: of `group_of`.
+        sizes: in bytes.
+        areas: width times height.
+        options: with a plan.
+    """
+    assert options.plan is not None
+    numbers = {group: number for number, group in enumerate(options.plan.groups)}
+    images = Images(
+        np.array([numbers.get(group, -1) for group in groups], np.intp),
+        np.array(sizes, np.float64),
+        np.array(areas, np.float64),
+        np.ones(len(names)),
+    )
+    chosen = options.plan.choose_all(names, images).tolist()
+    return [
+        _allowed(FORMATS[number], group, options)
+        for number, group in zip(chosen, groups, strict=True)
+    ]
+
+
+def _describe(blob: Blob, options: Options) -> tuple[str, int]:
+    """What a plan chooses by, besides name and size.
+
+    Raises:
+        ImageError: the header is damaged.
+    """
     header = read_header(blob.data)
     group = group_of(blob.data, header, labels=options.is_labels(blob.name))
-    pixels = header.width * header.height
-    chosen = options.plan.choose(blob.place, group, len(blob.data), pixels)
+    return group, header.width * header.height
+
+
+def _allowed(chosen: str, group: str, options: Options) -> str:
+    """Other decoders give the colours of a palette, not the numbers that label maps mean."""
     if chosen == SOURCE and traits_of(group).is_labels and PALETTE in group:
-        return options.mode  # Other decoders give the colours of a palette, not the numbers.
+        return options.mode
     return chosen
 
 
@@ -235,18 +287,27 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
     if not may_be_image(blob.name, blob.data[:HEAD_BYTES], options):
         return None
     name = found or _suffix(blob.name)[1:].lower()
-    stored_as = ""
+    stored_as, group, area = "", "", 0
     try:
         stored_as = choose_format(blob, options)
+        if options.plan is not None:
+            group, area = _describe(blob, options)
         if stored_as == SOURCE:
-            return Outcome(name, len(blob.data), stored_as=SOURCE)
+            return Outcome(name, len(blob.data), stored_as=SOURCE, group=group, area=area)
         convert = _to_png if options.to == "png" else _from_picture
         data, pixels, expanded = convert(blob, stored_as, options, threads)
     except (ValueError, MemoryError, OSError) as error:
         if not (sure or should_be):
             return None
         reason = " ".join(str(error).split()) or type(error).__name__
-        return Outcome(name, len(blob.data), failure=reason, stored_as=stored_as or UNKNOWN)
+        return Outcome(
+            name,
+            len(blob.data),
+            failure=reason,
+            stored_as=stored_as or UNKNOWN,
+            group=group,
+            area=area,
+        )
     return Outcome(
         name,
         len(blob.data),
@@ -255,6 +316,8 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
         hash_pixels(pixels),
         expanded,
         stored_as=stored_as,
+        group=group,
+        area=area,
     )
 
 

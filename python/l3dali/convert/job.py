@@ -335,6 +335,7 @@ def _convert_files(
             row.kind = "other"
         else:
             totals.add(loaded.blobs[0], outcome)
+            row.group, row.area = outcome.group, outcome.area
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
             elif outcome.failed and job.options.on_error == "fail":

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.batch import UsageError
@@ -47,6 +47,9 @@ class Row:
         pixels_hash: of the pixels of the images that were converted, in order.
         stored: its images, by the format that they are stored in.
         choices: a hash of these formats, in order, if a plan has chosen them.
+        group: of a single image that a plan was asked about, what its header says of it
+            (`l3dali.liquid.groups.group_of`). With size and name, another plan chooses by it.
+        area: its width times height.
         formats: sums over its images, by the format of the source.
         failures: images that could not be converted: where, and why.
         seconds: how long it took.
@@ -69,6 +72,8 @@ class Row:
     pixels_hash: str = ""
     stored: dict[str, int] = field(default_factory=dict)
     choices: str = ""
+    group: str = ""
+    area: int = 0
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
@@ -81,7 +86,7 @@ class Row:
 
     def to_json(self) -> str:
         """The row as a line."""
-        return json.dumps(asdict(self), separators=(",", ":")) + "\n"
+        return json.dumps(vars(self), default=vars, separators=(",", ":")) + "\n"
 
 
 def row_of_json(line: str) -> Row | None:
@@ -190,19 +195,42 @@ class Manifest:
         if since > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
             self._publish()
 
+    def remove(self, rows: Iterable[Row]) -> list[Row]:
+        """Removes results that are as they were written, and their rows.
+
+        Returns:
+            The rows of results that have changed since, which stay.
+        """
+        changed = []
+        for row in rows:
+            assert row.result is not None
+            if self._is_unchanged(row):
+                self._folder.remove(row.result)
+                if row.index is not None:
+                    self._folder.remove(row.index)
+                del self.rows[row.source]
+            else:
+                changed.append(row)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._publish()
+        return changed
+
+    def _is_unchanged(self, row: Row) -> bool:
+        found = None if row.result is None else self._folder.stat(row.result)
+        return found is not None and (found.size, found.stamp) == (
+            row.result_bytes,
+            row.result_stamp,
+        )
+
     def _remove_superseded(self, rows: Iterable[Row]) -> None:
         """Removes what earlier runs made of the same sources under other names."""
         for row in rows:
             old = self.rows.get(row.source)
             if old is None or old.result is None or row.status == FAILED:
                 continue
-            if old.result == row.result:
-                continue
-            found = self._folder.stat(old.result)
-            if found is not None and (found.size, found.stamp) == (
-                old.result_bytes,
-                old.result_stamp,
-            ):
+            if old.result != row.result and self._is_unchanged(old):
                 self._folder.remove(old.result)
 
     def _publish(self) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.batch import UsageError
 from l3dali.convert import parquet, tar, tfrecord
-from l3dali.convert.images import HEAD_BYTES, Options, result_names
+from l3dali.convert.images import HEAD_BYTES, Options, choose_formats, result_names
 from l3dali.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
+from l3dali.convert.pipeline import Choices
 from l3dali.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
@@ -55,6 +56,11 @@ class Sources:
     links: int = 0
     whole: set[str] = field(default_factory=set)
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether folders were named, and no files one by one."""
+        return self.whole >= self.folders.keys()
+
 
 @dataclass
 class Plan:
@@ -66,6 +72,12 @@ class Plan:
         failures: sources that no job can be made for, and why.
         links: links to folders, which are not followed.
         names: all sources.
+        renewed: rows of results that are done and stay under another plan than they were made by:
+            part of `kept`, to be written anew.
+        foreseen: by source, the format that a plan chooses for a file of a job, where an earlier
+            row says what it chooses by.
+        gone: rows of results that are there, whose sources are not in the folders named; none
+            where files were named one by one.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -73,6 +85,9 @@ class Plan:
     failures: list[tuple[str, str]] = field(default_factory=list)
     links: int = 0
     names: set[str] = field(default_factory=set)
+    renewed: list[Row] = field(default_factory=list)
+    foreseen: dict[str, str] = field(default_factory=dict)
+    gone: list[Row] = field(default_factory=list)
 
 
 def find_sources(arguments: Iterable[str]) -> Sources:
@@ -88,18 +103,28 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             found = list(pool.map(_find_file, names))
         for name, file in zip(names, found, strict=True):
             if file is not None:
-                sources.folders.setdefault(split_url(name)[0], {})[file.name] = file
+                folder = _spelled(sources, split_url(name)[0])
+                sources.folders.setdefault(folder, {})[file.name] = file
                 continue
             listing = open_folder(name).list_files()
             if not listing.files and not listing.failures and not _is_folder(name):
                 if len(names) == 1:
                     raise UsageError(f"{name}: no such file or folder")
                 sources.failures.append((name, "no such file"))
+            name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
+            if name in sources.whole:
+                continue  # named twice: told of once
             sources.whole.add(name)
             sources.failures += listing.failures
             sources.links += listing.links
     return sources
+
+
+def _spelled(sources: Sources, url: str) -> str:
+    """The name under which the sources have this folder already, or `url`."""
+    place = _place(url)
+    return next((known for known in sources.folders if _place(known) == place), url)
 
 
 def _expanded(argument: str) -> list[str]:
@@ -168,6 +193,7 @@ def make_plan(
             index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
         }
         loose: list[tuple[Stored, Row | None]] = []
+        planned: list[tuple[Stored, Row]] = []
         for name, file in files.items():
             reason = _refusal(name)
             if name in _OWN_NAMES or name in indexes:
@@ -186,6 +212,9 @@ def make_plan(
             if row is not None and _is_done(row, file, existing, options):
                 plan.kept.append(row)
                 continue
+            if row is not None and _is_done_but_for_plan(row, file, existing, options):
+                planned.append((file, row))
+                continue
             if row is not None and not (
                 _may_be_done(row, options) or options.differs_in_plan(row.options)
             ):
@@ -195,12 +224,21 @@ def make_plan(
             else:
                 previous = {} if row is None else {name: row}
                 plan.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
+        loose += _plan_anew(planned, options, plan)
         plan.jobs += _batches(loose, source_url, target_url, options, workers)
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
             place = open_folder(target_url).place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
+    if sources.are_whole:
+        plan.gone = [
+            row
+            for row in manifest.rows.values()
+            if row.source not in plan.names
+            and row.result in existing
+            and row.result not in results  # maybe of a source that is there
+        ]
     # Large ones first, so that no core is left with one at the end.
     plan.jobs.sort(key=lambda job: -job.bytes)
     if not plan.names and not plan.failures:
@@ -252,8 +290,56 @@ def _results(name: str, kind: str, options: Options) -> Sequence[str]:
 
 
 def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:
-    if not _may_be_done(row, options):
-        return False
+    return _may_be_done(row, options) and _is_unchanged(row, file, existing)
+
+
+def _is_done_but_for_plan(
+    row: Row, file: Stored, existing: Mapping[str, Stored], options: Options
+) -> bool:
+    """Whether a single image is done by another plan, and the row says what plans choose by."""
+    return (
+        bool(row.group)
+        and row.status != FAILED
+        and options.differs_in_plan(row.options)
+        and _is_unchanged(row, file, existing)
+    )
+
+
+def _plan_anew(
+    planned: Sequence[tuple[Stored, Row]], options: Options, plan: Plan
+) -> list[tuple[Stored, None]]:
+    """Files for which the plan chooses another format than their results have; others are kept.
+
+    Nothing is read: rows have what is chosen by.
+    """
+    if not planned:
+        return []
+    chosen = choose_formats(
+        [file.name for file, _ in planned],
+        [row.group for _, row in planned],
+        [file.size for file, _ in planned],
+        [row.area for _, row in planned],
+        options,
+    )
+    digests: dict[str, str] = {}
+    for name in set(chosen):
+        choices = Choices()
+        choices.add(name)
+        digests[name] = choices.hexdigest()
+    again: list[tuple[Stored, None]] = []
+    for (file, row), stored_as in zip(planned, chosen, strict=True):
+        if row.choices == digests[stored_as]:
+            renewed = replace(row, options=options.identity)
+            plan.kept.append(renewed)
+            plan.renewed.append(renewed)
+        else:
+            plan.foreseen[file.name] = stored_as
+            again.append((file, None))
+    return again
+
+
+def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored]) -> bool:
+    """Whether source and result are those of the row."""
     if (row.source_bytes, row.source_stamp) != (file.size, file.stamp):
         return False
     if row.result is None:  # dropped

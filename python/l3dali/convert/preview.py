@@ -11,7 +11,7 @@ from l3dali.convert.job import read_blobs
 from l3dali.convert.pipeline import Choices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from l3dali.convert.job import Job
 
@@ -33,11 +33,20 @@ class Preview:
     failure: str = ""
 
 
-def preview(jobs: Sequence[Job]) -> Iterator[Preview]:
-    """Reads the sources of jobs, and asks what their images would be stored as."""
+def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Preview]:
+    """Reads the sources of jobs, and asks what their images would be stored as.
+
+    Args:
+        jobs: of the run.
+        foreseen: by source, the format of an image that need not be read for that.
+    """
     for job in jobs:
         for file in job.files:
             found = Preview(file.size)
+            if file.name in foreseen:
+                found.stored[foreseen[file.name]] += 1
+                yield found
+                continue
             choices = Choices()
             try:
                 for blob in read_blobs(job, file.name):

@@ -6,11 +6,13 @@ Knows files and their names, nothing of what they hold.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import secrets
 import stat
+import tempfile
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -90,6 +92,13 @@ class Folder(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a file, if there is one."""
+
+    def check_writable(self) -> None:
+        """Tries whether files can be written, and leaves none.
+
+        Raises:
+            OSError: they cannot.
+        """
 
 
 def open_folder(url: str) -> Folder:
@@ -193,12 +202,26 @@ class LocalFolder:
         """See `Folder`."""
         (self.root / name).unlink(missing_ok=True)
 
+    def check_writable(self) -> None:
+        """See `Folder`: of the folder itself, or of the nearest above it that exists."""
+        place = self.root
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+        with tempfile.TemporaryFile(dir=place):  # without a name, where the system can
+            pass
+
     def remove_temporaries(self) -> None:
         """Removes what a killed run has left. No other run may be at work here."""
         for path, _, names in os.walk(self.root):
             for name in filter(_TEMPORARY.fullmatch, names):
                 with contextlib.suppress(OSError):
                     Path(path, name).unlink()
+
+
+class _NotWantedError(Exception):
+    """Ends a block that publishes nothing."""
 
 
 class RemoteFolder:
@@ -288,6 +311,11 @@ class RemoteFolder:
         """See `Folder`."""
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
             self._fs.rm(self._path(name))
+
+    def check_writable(self) -> None:
+        """See `Folder`: begins an upload and drops it."""
+        with contextlib.suppress(_NotWantedError), self.publish(f".l3-{secrets.token_hex(8)}.tmp"):
+            raise _NotWantedError
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")

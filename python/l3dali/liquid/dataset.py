@@ -37,6 +37,7 @@ _HELD_BYTES = 2**28  # of images from shards
 _SHARDS = 16  # that images are taken from, at the least
 _SPARE = 4  # times as many images are looked at as are measured
 _SMALLEST_STRATUM = 12
+_NO_L3 = "plans are for originals. l3 convert --to png turns L3 files back"
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def open_dataset(
         OSError: a folder cannot be read.
     """
     sources = find_sources(arguments)
+    empty = l3_files = 0
     loose: list[tuple[Folder, Stored]] = []
     shards: list[Job] = []
     files: list[tuple[Folder, Stored]] = []
@@ -116,20 +118,31 @@ def open_dataset(
         folder = open_folder(url)
         for file in listed.values():
             kind = kind_of(folder, file)
-            if kind != FILES:
+            is_image = kind == FILES and has_image_suffix(file.name, options)
+            if file.size == 0 and (is_image or kind != FILES):
+                empty += 1
+            elif kind != FILES:
                 shards.append(Job(kind, url, "", (file,), options))
                 files.append((folder, file))
-            elif has_image_suffix(file.name, options):
+            elif file.name.lower().endswith(".l3"):
+                l3_files += 1
+            elif is_image:
                 loose.append((folder, file))
                 files.append((folder, file))
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
     found.notes += [f"{place}: {reason}" for place, reason in sources.failures[:10]]
+    if empty:
+        found.notes.append(f"empty files passed over: {empty}")
+    if l3_files:
+        found.notes.append(f"L3 files passed over: {l3_files}; {_NO_L3}")
     seconds /= bool(loose) + bool(shards) or 1
     if loose:
         _look_at_files(loose, found, options, samples, seconds, rng)
     if shards:
         _look_into_shards(shards, found, samples, seconds, rng)
+    if not found.candidates and l3_files:
+        raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
     if not found.candidates:
         raise UsageError("no images of other formats in the data set named")
     return found

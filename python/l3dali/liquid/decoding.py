@@ -17,13 +17,13 @@ import numpy as np
 from l3dali import codec
 from l3dali.image_io import read_picture
 from l3dali.liquid.host import busy_seconds
+from l3dali.liquid.profile import DEFAULT_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from l3dali.codec import Image
 
-BATCH = 32  # of the run end to end
 _REPEATS = 3
 _MOST_COPIES = 16
 _RUN_SECONDS = 0.004  # that a run should take at the least
@@ -188,7 +188,7 @@ def measure_core_seconds(
     import nvidia.dali as dali
     from nvidia.dali import fn
 
-    files = list(files) * math.ceil(BATCH / len(files))
+    files = list(files) * math.ceil(DEFAULT_BATCH / len(files))
     with tempfile.TemporaryDirectory(prefix="l3-profile-") as folder:
         paths = [Path(folder, f"{i:04}") for i in range(len(files))]
         for path, data in zip(paths, files, strict=True):
@@ -200,7 +200,7 @@ def measure_core_seconds(
                 with path.open("rb", buffering=0) as file:
                     file.readinto(buffer)
             read = (time.thread_time() - begin) / len(files)
-        pipe = dali.Pipeline(BATCH, cores, None, prefetch_queue_depth=2)
+        pipe = dali.Pipeline(DEFAULT_BATCH, cores, None, prefetch_queue_depth=2)
         with pipe:
             encoded, _ = fn.readers.file(files=[str(path) for path in paths])
             pipe.set_outputs(_decoded(encoded, _kind(stored_as, pixels[0])))
@@ -211,7 +211,7 @@ def measure_core_seconds(
             begin, own, busy = time.perf_counter(), time.process_time(), busy_seconds()
             while (took := time.perf_counter() - begin) < seconds or not count:
                 pipe.run()
-                count += BATCH
+                count += DEFAULT_BATCH
             own, now = time.process_time() - own, busy_seconds()
         except RuntimeError:
             return None

@@ -26,13 +26,17 @@ from l3dali.liquid import host as machine
 from l3dali.liquid.dataset import draw, open_dataset
 from l3dali.liquid.decoding import DaliDecoders, find_decoders, measure_core_seconds
 from l3dali.liquid.fit import fit_groups
+from l3dali.liquid.gpu import open_gpu
 from l3dali.liquid.groups import group_of
 from l3dali.liquid.profile import (
+    CACHE,
     CPU,
+    DEFAULT_BATCH,
     DEFAULT_SAMPLES,
     DEFAULT_SECONDS,
     JPEG,
     L3_FORMATS,
+    MIXED,
     SOURCE,
     Host,
     Linear,
@@ -41,6 +45,7 @@ from l3dali.liquid.profile import (
     Training,
     cost_key,
 )
+from l3dali.liquid.step import measure_step
 from l3dali.lossy import lossy_format
 from l3dali.transcoding import encode_jpeg, encode_picture
 
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.liquid.dataset import Candidate
     from l3dali.liquid.decoding import Decoders
+    from l3dali.liquid.gpu import Gpu
+    from l3dali.liquid.step import Step
 
 # Shares of the time. What is left is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
@@ -68,6 +75,7 @@ class Given:
         network: likewise; None for data on a disk is unlimited.
         upload: likewise.
         train_rate: images a second of the training step.
+        gpu_cache: bytes of a GPU's memory for encoded images; 0: none.
     """
 
     cores: float | None = None
@@ -75,13 +83,16 @@ class Given:
     network: float | None = None
     upload: float | None = None
     train_rate: float | None = None
+    gpu_cache: float | None = None
 
     def __post_init__(self) -> None:
         """Refuses what no host has."""
         for name, value in vars(self).items():
+            if value == 0 and name == "gpu_cache":
+                continue
             if value is not None and not value > 0:  # NaN too
                 raise UsageError(f"{name} is {value}; a number above 0 is needed")
-        for name in ("cores", "train_rate"):
+        for name in ("cores", "train_rate", "gpu_cache"):
             if getattr(self, name) == math.inf:
                 raise UsageError(f"{name} is infinite")
 
@@ -97,6 +108,7 @@ def measure_profile(
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     given: Given | None = None,
     training: Training | None = None,
+    step: Step | None = None,
     reading: machine.Reading | None = None,
     quiet: bool = False,
 ) -> Profile:
@@ -112,6 +124,7 @@ def measure_profile(
         max_pixels: an image of more is passed over.
         given: what is known and not measured.
         training: the step, from `measure_step`.
+        step: the step itself, to be measured; with a GPU, beside a decoder too.
         reading: what reading costs, if it was measured already.
         quiet: tell no progress.
 
@@ -138,7 +151,15 @@ def measure_profile(
         storage_rate = reading.rate
 
     drawn = draw(found.candidates, samples, rng)
-    meter = _Meter(decoders, options, allow_lossy, reading.cpu_seconds)
+    usable = machine.usable_cores()
+    gpu: Gpu | None = None
+    try:
+        gpu = open_gpu(max(1, math.floor(usable)))
+    except LookupError as error:
+        notes.append(
+            f"no GPU was measured ({error}): mixed and the cache of the GPU are no candidates"
+        )
+    meter = _Meter(decoders, options, allow_lossy, reading.cpu_seconds, gpu)
     end = time.monotonic() + _DECODING * seconds
     measured = list(progress(meter.measure(drawn, end), len(drawn), quiet=quiet))
     if not measured:
@@ -146,7 +167,6 @@ def measure_profile(
         raise UsageError(f"none of the images can be read{first}")
     notes += meter.notes(len(drawn) - len(measured) - len(meter.failures))
     done = _weighted(drawn, measured, meter.failed)
-    usable = machine.usable_cores()
     efficiency = 1.0
     if isinstance(decoders, DaliDecoders):
         efficiency, told = meter.efficiency(done, usable, _PIPELINES * seconds)
@@ -156,9 +176,20 @@ def measure_profile(
             f"DALI is not installed: decoding was measured by {decoders.name}, memory that it "
             "takes included, and no pipeline end to end"
         )
-    notes.append("no GPU was measured: mixed and the cache of the GPU are no candidates")
     if given.train_rate is not None:
         training = Training(given.train_rate)
+    elif step is not None:
+        training = _measure_training(step, gpu, meter.some_files())
+    upload = given.upload
+    if upload is None and gpu is not None:
+        upload = gpu.upload_rate()
+    cache = given.gpu_cache
+    if cache is None and gpu is not None:
+        cache = float(gpu.cache_bytes)
+        notes.append(
+            f"{cache / 1e9:.1f} GB for a cache on the GPU, a quarter of the memory that is free; "
+            "--gpu-cache gives another size"
+        )
     groups = fit_groups(done)
     return Profile(
         sources=list(sources),
@@ -169,7 +200,9 @@ def measure_profile(
             cores=usable if given.cores is None else given.cores,
             disk=_finite(given.disk if found.is_remote else storage_rate),
             network=_finite(storage_rate if found.is_remote else given.network),
-            upload=_finite(given.upload),
+            upload=_finite(upload),
+            gpu=None if gpu is None else gpu.name,
+            gpu_cache=cache or None,
             efficiency=efficiency,
         ),
         groups=groups,
@@ -185,6 +218,19 @@ def measure_profile(
         },
         notes=notes,
     )
+
+
+def _measure_training(step: Step, gpu: Gpu | None, files: Sequence[bytes]) -> Training:
+    """Times a step of the caller's, alone and beside a decoder on the GPU."""
+    try:
+        if gpu is None or not files:
+            return measure_step(step.run, step.images, seconds=step.seconds)
+        decode, count = gpu.decoder(files)
+        return measure_step(
+            step.run, step.images, decode=decode, decoded_images=count, seconds=step.seconds
+        )
+    except Exception as error:  # whatever a step may raise
+        raise UsageError(f"the training step failed: {type(error).__name__}: {error}") from error
 
 
 def _finite(rate: float | None) -> float | None:
@@ -223,13 +269,20 @@ class _Meter:
     """Encodes images to each candidate and measures the decoders."""
 
     def __init__(
-        self, decoders: Decoders, options: Options, allow_lossy: bool, read_seconds: Linear
+        self,
+        decoders: Decoders,
+        options: Options,
+        allow_lossy: bool,
+        read_seconds: Linear,
+        gpu: Gpu | None = None,
     ) -> None:
         self._decoders = decoders
+        self._gpu = gpu
         self._options = options
         self._allow_lossy = allow_lossy
         self._read_seconds = read_seconds
         self._not_decoded: dict[str, int] = defaultdict(int)
+        self._not_on_gpu: dict[str, str] = {}
         self._kept: dict[str, list[_Kept]] = defaultdict(list)
         self._kept_bytes = 0
         self.failures: list[str] = []
@@ -286,6 +339,13 @@ class _Meter:
             else:
                 seconds[name] = taken
         sizes = {name: len(file) for name, file in files.items()}
+        cpu_seconds = {
+            cost_key(name, CPU): taken + self._read_seconds(sizes[name], 0)
+            for name, taken in seconds.items()
+        }
+        gpu_seconds: dict[str, float] = {}
+        for name in L3_FORMATS if self._gpu is not None else ():
+            self._measure_on_gpu(name, files[name], pixels.nbytes, group, cpu_seconds, gpu_seconds)
         if (
             len(self._kept[group]) < _RUN_FILES
             and self._kept_bytes + sum(sizes.values()) <= _RUN_BYTES
@@ -300,12 +360,37 @@ class _Meter:
             raw_bytes=pixels.nbytes,
             weight=image.weight,
             sizes=sizes,
-            cpu_seconds={
-                cost_key(name, CPU): taken + self._read_seconds(sizes[name], 0)
-                for name, taken in seconds.items()
-            },
+            cpu_seconds=cpu_seconds,
+            gpu_seconds=gpu_seconds,
             encode_seconds=encode_seconds,
         )
+
+    def _measure_on_gpu(
+        self,
+        name: str,
+        file: bytes,
+        raw_bytes: int,
+        group: str,
+        cpu_seconds: dict[str, float],
+        gpu_seconds: dict[str, float],
+    ) -> None:
+        """Adds what an L3 file costs where the GPU decodes it."""
+        assert self._gpu is not None
+        try:
+            times = self._gpu.measure(file, raw_bytes)
+        except (MemoryError, RuntimeError, ValueError) as error:
+            self._not_on_gpu[f"{name} of {group}"] = str(error) or type(error).__name__
+            return
+        mixed, cached = cost_key(name, MIXED), cost_key(name, CACHE)
+        cpu_seconds[mixed] = times.mixed_cpu_seconds + self._read_seconds(len(file), 0)
+        cpu_seconds[cached] = times.cached_cpu_seconds
+        gpu_seconds[mixed] = times.gpu_seconds
+
+    def some_files(self) -> list[bytes]:
+        """A batch of L3 files, those that take a GPU most: of the group with most of them."""
+        kept = max(self._kept.values(), key=len, default=[])
+        files = [each.files["rans"] for each in kept][:DEFAULT_BATCH]
+        return (files * DEFAULT_BATCH)[:DEFAULT_BATCH]
 
     def notes(self, unmeasured: int) -> list[str]:
         """What was passed over, for people."""
@@ -317,6 +402,7 @@ class _Meter:
             notes.append(f"the time did not suffice for {unmeasured} images; --seconds gives more")
         for what, count in self._not_decoded.items():
             notes.append(f"{what}: {count} images that {self._decoders.name} do not decode so")
+        notes += [f"{what} on the GPU: {reason}" for what, reason in self._not_on_gpu.items()]
         return notes
 
     def efficiency(

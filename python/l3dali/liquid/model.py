@@ -13,6 +13,7 @@ would save, the dual value of its row, is its price.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali.batch import UsageError
-from l3dali.liquid.profile import CACHE, CPU, FORMATS, MIXED, PLACES, SOURCE, Linear, cost_key
+from l3dali.liquid.profile import (
+    CACHE,
+    CPU,
+    DEFAULT_BATCH,
+    FORMATS,
+    L3_FORMATS,
+    MIXED,
+    PLACES,
+    SOURCE,
+    Linear,
+    cost_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,6 +51,8 @@ SPACE, GPU_CACHE = "space", "gpu_cache"
 MARGIN = 0.05  # by which a rate that can be reached is exceeded
 _CLOSE = 1e-6
 _BISECTIONS = 14
+_TURN_ROUNDS = 3
+_LARGEST_BATCH = 65536
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,7 @@ class Limits:
         target: images a second that suffice; None: as many as can be.
         disk_space: bytes for the stored data set; None: no limit.
         memory: bytes of it that the page cache holds.
+        batch: images of a batch, which decoders on cores share out.
     """
 
     host: Host
@@ -162,6 +177,7 @@ class Limits:
     target: float | None = None
     disk_space: float | None = None
     memory: float = 0.0
+    batch: int = DEFAULT_BATCH
 
     @property
     def floor(self) -> float:
@@ -186,6 +202,8 @@ class Solution:
         prices: from which the choice of an image follows.
         binding: by resource, how much of the time it decides, 0 to 1; together 1 if the rate is as
             high as it can be.
+        turn_seconds: CPU seconds an image for which cores wait while decoders take turns; the
+            seconds have them.
     """
 
     seconds: float
@@ -193,6 +211,7 @@ class Solution:
     shares: Array
     prices: Prices
     binding: dict[str, float]
+    turn_seconds: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -299,9 +318,62 @@ class _Row:
     factor: float = 1.0
 
 
-def _rate_rows(limits: Limits, costs: Costs) -> list[_Row]:
+def turn_seconds(parts: Sequence[tuple[float, float]], batch: int, cores: float) -> float:
+    """CPU seconds an image for which cores wait because decoders take turns.
+
+    DALI's CPU operators run one after the other, and each is done with its last image. One with k
+    images on n cores takes as long as ceil(k / n) of them: n ceil(k / n) - k more images could be
+    decoded meanwhile. How many of a batch are of which operator is as if drawn by lot. What one
+    operator with all of the batch would lose is not counted: `Host.efficiency` has it.
+
+    Args:
+        parts: for each decoder, its share of the images and the CPU seconds of one of these.
+        batch: images that the decoders share.
+        cores: that decode.
+    """
+    count = max(1, round(cores))
+
+    def lost(share: float) -> float:
+        images = np.arange(batch + 1)
+        free = -images % count
+        if share >= 1:
+            return float(free[-1])
+        logs = [
+            math.lgamma(batch + 1) - math.lgamma(k + 1) - math.lgamma(batch - k + 1)
+            for k in images.tolist()
+        ]
+        chances = np.exp(logs + images * math.log(share) + (batch - images) * math.log1p(-share))
+        return float(chances @ free)
+
+    used = [(share, seconds) for share, seconds in parts if share > 0]
+    if len(used) < 2:
+        return 0.0
+    one = sum(share * seconds for share, seconds in used) * lost(1.0)
+    return max(0.0, sum(seconds * lost(share) for share, seconds in used) - one) / batch
+
+
+def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
+    """`turn_seconds` of a mix: L3 has one decoder, all other formats the other one."""
+    parts = []
+    for are_l3 in (True, False):
+        columns = [
+            number
+            for number, (stored_as, place) in enumerate(costs.columns)
+            if place == CPU and (stored_as in L3_FORMATS) == are_l3
+        ]
+        share = float(costs.weights @ shares[:, columns].sum(axis=1))
+        taken = float(
+            costs.weights @ (costs.later.cpu_seconds[:, columns] * shares[:, columns]).sum(axis=1)
+        )
+        if share > _CLOSE:
+            parts.append((min(share, 1.0), taken / share))
+    return turn_seconds(parts, limits.batch, limits.host.cores)
+
+
+def _rate_rows(limits: Limits, costs: Costs, turns: float = 0.0) -> list[_Row]:
     host = limits.host
-    rows = [_Row(CORES, "cpu_seconds", host.cores * host.efficiency)]
+    capacity = host.cores * host.efficiency
+    rows = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
     for name, amount in ((DISK, "read_bytes"), (NETWORK, "read_bytes"), (UPLOAD, "upload_bytes")):
         capacity = getattr(host, name)
         if capacity is not None and not math.isinf(capacity):
@@ -341,10 +413,13 @@ def check_limits(limits: Limits) -> None:
         "target rate": limits.target,
         "training rate": limits.training_rate,
         "disk space": limits.disk_space,
+        "batch": limits.batch,
     }
     for name, number in numbers.items():
         if number is not None and (math.isnan(number) or number <= 0):
             raise UsageError(f"the {name} is {number:g}; a number above 0 is needed")
+    if limits.batch > _LARGEST_BATCH:
+        raise UsageError(f"batches of {limits.batch}; up to {_LARGEST_BATCH} can be planned for")
     for name, number in (("cores", host.cores), ("target rate", limits.target)):
         if number is not None and not number <= 1e9:
             raise UsageError(f"the {name} is {number:g}; no host has so many")
@@ -366,7 +441,20 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] | None = None) 
         UsageError: scipy is missing, or the bytes do not fit into the space for them.
     """
     check_limits(limits)
-    allowed = costs.is_known if formats is None else narrowed(costs, formats)
+    formats = FORMATS if formats is None else formats
+    best = _solve_with_memory(costs, limits, narrowed(costs, formats))
+    if best.turn_seconds:
+        # One decoder alone takes no turns. The programme does not know that it might save them.
+        for mine in (set(formats) & set(L3_FORMATS), set(formats) - set(L3_FORMATS)):
+            if not mine:
+                continue
+            with contextlib.suppress(UsageError):  # too large for the space
+                single = _solve_with_memory(costs, limits, narrowed(costs, mine))
+                best = min(best, single, key=lambda solution: solution.seconds)
+    return best
+
+
+def _solve_with_memory(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_]) -> Solution:
     if not limits.memory or limits.host.disk is None:
         return _solve(costs, limits, allowed, 1.0)
     # The more bytes a mix has, the fewer of its reads the page cache serves: the disk seems
@@ -412,8 +500,15 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
     if host.disk is not None and missed != 1.0:
         disk = math.inf if missed <= 0 else host.disk / missed
         limits = replace(limits, host=replace(host, disk=disk))
-    programme = _Programme(costs, allowed, _rate_rows(limits, costs), _space_rows(limits, costs))
-    shares, seconds, prices, binding = programme.fastest()
+    turns = 0.0
+    for _ in range(_TURN_ROUNDS):
+        rows = _rate_rows(limits, costs, turns)
+        programme = _Programme(costs, allowed, rows, _space_rows(limits, costs))
+        shares, seconds, prices, binding = programme.fastest()
+        found = _turns(costs, limits, shares)
+        if found <= turns * (1 + _CLOSE):
+            break
+        turns = found
     floor = limits.floor
     if seconds <= floor * (1 + _CLOSE):
         seconds = max(seconds, floor / (1 + MARGIN))
@@ -426,7 +521,12 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
     training = limits.training_rate
     least = 1 / training if training else 0.0
     return Solution(
-        max(seconds, least), max(least, seconds, *first.values()), shares, prices, binding
+        max(seconds, least),
+        max(least, seconds, *first.values()),
+        shares,
+        prices,
+        binding,
+        turns,
     )
 
 

@@ -31,6 +31,7 @@ from l3dali.liquid.model import (
     solve,
 )
 from l3dali.liquid.profile import (
+    DEFAULT_BATCH,
     FORMATS,
     SOURCE,
     Host,
@@ -92,6 +93,7 @@ class Predicted:
         stored_bytes: of the data set as planned.
         source_bytes: of the originals.
         encode_seconds: of CPU time that converting takes; None if the profile does not say.
+        turn_seconds: CPU seconds an image for which cores wait while two decoders take turns.
     """
 
     rate: float
@@ -104,6 +106,7 @@ class Predicted:
     stored_bytes: float
     source_bytes: float
     encode_seconds: float | None = None
+    turn_seconds: float = 0.0
 
     @property
     def best_single(self) -> str:
@@ -137,6 +140,7 @@ class Plan:
         target: images a second that were asked for.
         disk_space: bytes that there are for the data set.
         memory: bytes of it that the page cache holds.
+        batch: images of a batch.
         min_gain: what another format must gain to be mixed in.
         labels: names of label maps, as the profile has them.
         made: version, and of which profile.
@@ -156,6 +160,7 @@ class Plan:
     target: float | None = None
     disk_space: float | None = None
     memory: float = 0.0
+    batch: int = DEFAULT_BATCH
     min_gain: float = DEFAULT_MIN_GAIN
     labels: list[str] = field(default_factory=list)
     made: dict[str, str] = field(default_factory=dict)
@@ -473,6 +478,7 @@ def find_plan(
         target=limits.target,
         disk_space=limits.disk_space,
         memory=limits.memory,
+        batch=limits.batch,
         min_gain=min_gain,
         labels=profile.labels,
         made={"version": __version__, "profile": profile.made.get("date", "")},
@@ -535,6 +541,7 @@ def _predict(
         stored_bytes=_total(costs, costs.later.stored_bytes, solution),
         source_bytes=model.source_bytes,
         encode_seconds=encode if model.encode_known else None,
+        turn_seconds=solution.turn_seconds,
     )
 
 

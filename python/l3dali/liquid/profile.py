@@ -6,7 +6,7 @@ import json
 import math
 import types
 import typing
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -23,6 +23,7 @@ VERSION = 1
 
 DEFAULT_SAMPLES = 200  # images that are measured
 DEFAULT_SECONDS = 100.0  # that this takes, about
+DEFAULT_BATCH = 32  # images that pipelines decode at a time
 
 # Formats that an image may be stored in. The source costs no conversion.
 SOURCE = "source"
@@ -184,6 +185,27 @@ class Profile:
         """The text of a profile file."""
         data = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(data, indent=1, allow_nan=False)
+
+
+def without_gpu(profile: Profile) -> Profile:
+    """The profile as if there were no GPU: pixels are wanted in the memory of the host."""
+    end = f"@{CPU}"
+
+    def on_cores(costs: dict[str, Parsed]) -> dict[str, Parsed]:
+        return {key: cost for key, cost in costs.items() if key.endswith(end)}
+
+    return replace(
+        profile,
+        host=replace(profile.host, upload=None, gpu=None, gpu_cache=None),
+        groups={
+            name: replace(fits, cpu_seconds=on_cores(fits.cpu_seconds), gpu_seconds={})
+            for name, fits in profile.groups.items()
+        },
+        samples=[
+            replace(sample, cpu_seconds=on_cores(sample.cpu_seconds), gpu_seconds={})
+            for sample in profile.samples
+        ],
+    )
 
 
 def cost_key(stored_as: str, place: str) -> str:

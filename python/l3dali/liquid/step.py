@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from l3dali.liquid.profile import Training
@@ -13,6 +14,21 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3  # calls
 _SHARES = (1 / 3, 2 / 3)  # of the rate that the decoder reaches alone
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step.
+
+    Attributes:
+        run: runs it once on data that is there, and returns when the GPU has finished it.
+        images: of a step.
+        seconds: how long to run each measurement.
+    """
+
+    run: Callable[[], object]
+    images: int
+    seconds: float = 3.0
 
 
 def measure_step(
