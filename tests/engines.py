@@ -90,14 +90,37 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
 
 def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Outcome:
     """Decodes into bytes of GAP as `plan` says. The samples are all bytes of the output."""
-    status, tile, output = _decode(
-        _Call.DECODE_PLAN,
+    outcome, outputs, _ = decode_plans(engine, data, [plan], threads=threads)
+    return Outcome("kOk", None, outputs[0]) if outcome.status == "kOk" else outcome
+
+
+def decode_plans(
+    engine: str, data: bytes, plans: list[Plan], *, threads: int = 1
+) -> tuple[Outcome, list[Samples], int]:
+    """Decodes by several plans at once.
+
+    Returns the Status and the first bad tile, all bytes of each output, and how many times the
+    CUDA engine decoded a tile (0 on the CPU).
+    """
+    begins, end = [], 0
+    for plan in plans:
+        begins.append(-(-end // 4) * 4)
+        end = begins[-1] + plan.output_bytes
+    moved = (_Plan * len(plans))(*map(_Plan.of, plans))
+    for c_plan, begin in zip(moved, begins, strict=True):
+        c_plan.data_offset += begin
+    answer = _call(
+        _Call.DECODE_PLANS,
         [ENGINES.index(engine), threads],
-        data,
-        np.full(plan.output_bytes, GAP, np.uint8),
-        bytes(_Plan.of(plan)),
+        [data, np.full(end, GAP, np.uint8).tobytes(), bytes(moved)],
     )
-    return Outcome(status, tile) if status != "kOk" else Outcome("kOk", None, output)
+    status = _status(answer.result)
+    output = np.frombuffer(answer.blob, np.uint8).copy()
+    outputs: list[Samples] = [
+        output[begin : begin + plan.output_bytes] for begin, plan in zip(begins, plans, strict=True)
+    ]
+    outcome = Outcome(status, None if status == "kOk" else answer.tile)
+    return outcome, outputs, answer.decoded_tiles
 
 
 def decode_changing(
@@ -259,7 +282,7 @@ class _Call(enum.IntEnum):
     ENGINE_AVAILABLE = 1
     PARSE = 2
     DECODE = 3
-    DECODE_PLAN = 4
+    DECODE_PLANS = 4
     DECODE_CHANGING = 5
     UPLOADED_BYTES = 6
     READ_ORIENTATION = 7
@@ -269,6 +292,7 @@ class _Call(enum.IntEnum):
 class _Answer(NamedTuple):
     result: int
     tile: int
+    decoded_tiles: int
     blob: bytes
 
 
@@ -281,8 +305,8 @@ def _call(call: _Call, numbers: Sequence[int], blobs: Sequence[bytes] = ()) -> _
         *map(len, blobs),
     )
     answer = _ask(b"".join([head, *blobs]))
-    result, tile = struct.unpack_from("<2Q", answer)
-    return _Answer(result, tile, answer[16:])
+    result, tile, decoded_tiles = struct.unpack_from("<3Q", answer)
+    return _Answer(result, tile, decoded_tiles, answer[24:])
 
 
 def _parse(data: bytes) -> tuple[str, _Info]:

@@ -31,11 +31,11 @@ class Question {
   const Bytes& blob(size_t i) const { return blobs_.at(i); }
   L3TestBytes view(size_t i) const { return {blob(i).data(), blob(i).size()}; }
 
-  L3TestPlan plan(size_t i) const {
-    L3TestPlan plan;
-    if (blob(i).size() != sizeof(plan)) throw std::out_of_range("plan");
-    std::memcpy(&plan, blob(i).data(), sizeof(plan));
-    return plan;
+  std::vector<L3TestPlan> plans(size_t i) const {
+    std::vector<L3TestPlan> plans(blob(i).size() / sizeof(L3TestPlan));
+    if (plans.empty() || blob(i).size() % sizeof(L3TestPlan) != 0) throw std::out_of_range("plans");
+    std::memcpy(plans.data(), blob(i).data(), blob(i).size());
+    return plans;
   }
 
  private:
@@ -63,6 +63,7 @@ class Question {
 struct Answer {
   uint64_t result = 0;
   uint64_t tile = 0;
+  uint64_t decoded_tiles = 0;
   Bytes blob;
 };
 
@@ -99,10 +100,11 @@ Answer Decode(const Question& question) {
   if (question.call() == kL3TestDecode) {
     answer.result = l3_test_decode(question.number(0), data.data(), data.size(), output,
                                    output_bytes, question.wide(1), question.number(2), &tile);
-  } else if (question.call() == kL3TestDecodePlan) {
-    const L3TestPlan plan = question.plan(2);
-    answer.result = l3_test_decode_plan(question.number(0), data.data(), data.size(), &plan, output,
-                                        output_bytes, question.number(1), &tile);
+  } else if (question.call() == kL3TestDecodePlans) {
+    const std::vector<L3TestPlan> plans = question.plans(2);
+    answer.result = l3_test_decode_plans(question.number(0), data.data(), data.size(), plans.data(),
+                                         plans.size(), output, output_bytes, question.number(1),
+                                         &tile, &answer.decoded_tiles);
   } else {
     const Bytes& changed = question.blob(2);
     if (changed.size() != data.size()) throw std::out_of_range("changed data");
@@ -133,12 +135,12 @@ Answer Reply(const Question& question) {
       return answer;
     }
     case kL3TestDecode:
-    case kL3TestDecodePlan:
+    case kL3TestDecodePlans:
     case kL3TestDecodeChanging: return Decode(question);
     case kL3TestUploadedBytes: {
-      const L3TestPlan plan = question.plan(1);
+      const std::vector<L3TestPlan> plans = question.plans(1);
       answer.result =
-          l3_test_uploaded_bytes(question.blob(0).data(), question.blob(0).size(), &plan);
+          l3_test_uploaded_bytes(question.blob(0).data(), question.blob(0).size(), plans.data());
       return answer;
     }
     case kL3TestReadOrientation:
@@ -154,7 +156,7 @@ Answer Reply(const Question& question) {
 int l3_test_call(const uint8_t* question, size_t size, uint8_t** answer, size_t* answer_size) {
   try {
     const Answer reply = Reply(Question(question, size));
-    const uint64_t head[2] = {reply.result, reply.tile};
+    const uint64_t head[3] = {reply.result, reply.tile, reply.decoded_tiles};
     *answer_size = sizeof(head) + reply.blob.size();
     *answer = static_cast<uint8_t*>(std::malloc(*answer_size));
     if (*answer == nullptr) return 0;

@@ -3,7 +3,7 @@
 //
 //   question  call, numbers, blobs (u32 each); the numbers (u64); the sizes of the blobs (u64);
 //             the blobs
-//   answer    result, tile (u64 each); the blob
+//   answer    result, tile, decoded tiles (u64 each); the blob
 #pragma once
 
 #include "native/testing.h"
@@ -19,7 +19,7 @@ enum L3TestCall {
   kL3TestEngineAvailable = 1,  // engine -> whether
   kL3TestParse = 2,            // ; data -> status, L3TestInfo
   kL3TestDecode = 3,           // engine, stride, threads; data, output -> status, output
-  kL3TestDecodePlan = 4,       // engine, threads; data, output, L3TestPlan -> status, output
+  kL3TestDecodePlans = 4,      // engine, threads; data, output, L3TestPlans -> status, output
   kL3TestDecodeChanging = 5,   // engine, step, seed; data, output, changed -> status, output
   kL3TestUploadedBytes = 6,    // ; data, L3TestPlan -> bytes
   kL3TestReadOrientation = 7,  // ; EXIF -> how it turns

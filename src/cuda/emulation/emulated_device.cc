@@ -73,8 +73,7 @@ class EmulatedEvent : public GpuEvent {
   void MakeWait(CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     if (stream_ == nullptr || stream_.get() == gpu_->Find(stream)) return;
-    gpu_->Find(stream)->Queue(
-        [other = stream_, place = place_] { other->RunUntil(place); });
+    gpu_->Find(stream)->Queue([other = stream_, place = place_] { other->RunUntil(place); });
   }
 
  private:
@@ -106,7 +105,8 @@ class EmulatedDevice : public GpuDevice {
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     ++gpu_->launches_;
-    gpu_->Find(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
+    gpu_->Find(stream)->Queue(
+        [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeTilesEmulated(batch); });
   }
 
  private:
@@ -219,6 +219,11 @@ uint64_t EmulatedGpu::uploaded_bytes() {
 uint64_t EmulatedGpu::launches() {
   const Lock lock(mutex_);
   return launches_;
+}
+
+uint64_t EmulatedGpu::decoded_tiles() {
+  const Lock lock(mutex_);
+  return decoded_tiles_;
 }
 
 }  // namespace l3
