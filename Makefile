@@ -21,6 +21,9 @@ PY := $(VENV)/bin/python
 # What sanitizers have no part in: memory that is measured, Python that calls what other tests call.
 NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering liquid* lossy \
   readme size_ledger skips soak
+# Those that ask engines and encoder through tests/engines.py alone.
+TESTS_OF_ENGINES := change encoder_kernels golden invalid output_plan parity roundtrip
+LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
 RELEASE := build/release
@@ -90,18 +93,32 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 
 # Every engine that 64-bit ARM has, and the scalar core as its compiler makes it. Needs
 # g++-aarch64-linux-gnu and qemu-user-static. Emulated lanes are the same code on each processor.
-ON_AARCH64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu $(AARCH64)/l3_replay --emulated-share 100
+RUN_AARCH64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
+REPLAY_AARCH64 := $(RUN_AARCH64) $(AARCH64)/l3_replay --emulated-share 100
+# Leaks are looked for by means that qemu does not have.
+REPLAY_AARCH64_SANITIZED := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+  $(RUN_AARCH64) $(AARCH64)-sanitize/l3_replay --emulated-share 100
 
-test-aarch64:  ## build for 64-bit ARM, and run files, mutants and images on its engines under qemu
-	cmake -S . -B $(AARCH64) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
-	  -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON
-	cmake --build $(AARCH64) --target l3_replay --parallel
-	$(ON_AARCH64) tests/golden tests/invalid tests/fuzz/found
-	$(ON_AARCH64) --mutate 300 tests/golden tests/invalid tests/fuzz/found
-	$(ON_AARCH64) --change 30 tests/golden
-	$(ON_AARCH64) --encode 20
-	$(ON_AARCH64) --build 50
-	$(ON_AARCH64) --corpus tests/fuzz/corpus
+test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engines and encoder there, under qemu
+	$(call BUILD_AARCH64,$(AARCH64),Release) --target l3_replay l3_serve
+	$(call BUILD_AARCH64,$(AARCH64)-sanitize,RelWithDebInfo -DL3_SANITIZE=address$(comma)undefined) --target l3_replay
+	$(REPLAY_AARCH64) tests/golden tests/invalid tests/fuzz/found
+	$(REPLAY_AARCH64) --mutate 2000 tests/golden tests/invalid tests/fuzz/found
+	$(REPLAY_AARCH64) --change 60 tests/golden
+	$(REPLAY_AARCH64) --encode 200
+	$(REPLAY_AARCH64) --build 200
+	$(REPLAY_AARCH64) --corpus tests/fuzz/corpus
+	$(REPLAY_AARCH64_SANITIZED) tests/golden tests/invalid tests/fuzz/found
+	$(REPLAY_AARCH64_SANITIZED) --mutate 300 tests/golden tests/invalid tests/fuzz/found
+	$(REPLAY_AARCH64_SANITIZED) --change 20 tests/golden
+	$(REPLAY_AARCH64_SANITIZED) --encode 50
+	$(REPLAY_AARCH64_SANITIZED) --build 50
+	L3_TESTING_COMMAND="$(RUN_AARCH64) $(AARCH64)/l3_serve" $(PY) -m pytest $(IN_PARALLEL) \
+	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/test_%.py)
+
+BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
+  -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
+  && cmake --build $(1) --parallel
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu.size --data $(DATA)

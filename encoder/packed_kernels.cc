@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace l3 {
@@ -21,6 +23,27 @@ namespace {
 #define L3_KERNEL_INLINE L3_KERNEL_TARGET __attribute__((always_inline)) inline
 
 // Bit lengths of `count` values, a multiple of 32, and the sums of 8 bit lengths each.
+#if defined(__ARM_NEON)
+inline void StoreWidths(uint8x16_t lengths, uint8_t* widths, uint64_t* sum_of_8) {
+  vst1q_u8(widths, lengths);
+  vst1q_u64(sum_of_8, vpaddlq_u32(vpaddlq_u16(vpaddlq_u8(lengths))));
+}
+
+void FindWidths(const uint8_t* values, uint32_t count, uint8_t* widths, uint64_t* sum_of_8) {
+  for (uint32_t i = 0; i < count; i += 16) {
+    StoreWidths(vsubq_u8(vdupq_n_u8(8), vclzq_u8(vld1q_u8(values + i))), widths + i,
+                sum_of_8 + i / 8);
+  }
+}
+
+void FindWidths(const uint16_t* values, uint32_t count, uint8_t* widths, uint64_t* sum_of_8) {
+  for (uint32_t i = 0; i < count; i += 16) {
+    const uint8x8_t low = vmovn_u16(vclzq_u16(vld1q_u16(values + i)));
+    const uint8x16_t zeros = vmovn_high_u16(low, vclzq_u16(vld1q_u16(values + i + 8)));
+    StoreWidths(vsubq_u8(vdupq_n_u8(16), zeros), widths + i, sum_of_8 + i / 8);
+  }
+}
+#else
 template <typename Value>
 void FindWidths(const Value* values, uint32_t count, uint8_t* widths, uint64_t* sum_of_8) {
   for (uint32_t i = 0; i < count; i += 8) {
@@ -32,6 +55,7 @@ void FindWidths(const Value* values, uint32_t count, uint8_t* widths, uint64_t* 
     sum_of_8[i / 8] = sum;
   }
 }
+#endif
 
 #define L3_KERNEL_NAMESPACE baseline
 #define L3_KERNEL_TARGET

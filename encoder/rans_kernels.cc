@@ -1,8 +1,18 @@
 #include "encoder/rans_kernels.h"
 
 #include "encoder/kernel_targets.h"
+
 #if defined(__x86_64__)
-#include "cpu/x86_lanes.h"
+// GCC 12 warns of operands that its own AVX-512 intrinsics leave unset.
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 namespace l3 {
@@ -88,13 +98,13 @@ L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& h
 }
 // Numbers of 32 bits that fit 16.
 L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
-  v = reinterpret_cast<Shorts>(_mm256_packs_epi32(reinterpret_cast<__m256i>(low),
-                                                 reinterpret_cast<__m256i>(high)));
+  v = reinterpret_cast<Shorts>(
+      _mm256_packs_epi32(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)));
 }
 // sum += the sum of both products of each pair
 L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
-  sum += reinterpret_cast<Pairs>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a),
-                                                  reinterpret_cast<__m256i>(b)));
+  sum += reinterpret_cast<Pairs>(
+      _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
 
 // Vectors of some lanes' states.
@@ -105,18 +115,17 @@ using StateInts = int32_t __attribute__((vector_size(4 * kStateLanes)));
 using StateFloats = float __attribute__((vector_size(4 * kStateLanes)));
 
 L3_KERNEL_INLINE void Gather(const uint32_t* from, const StateWords& place, StateWords& v) {
-  v = reinterpret_cast<StateWords>(
-      _mm256_i32gather_epi32(reinterpret_cast<const int*>(from),
-                             reinterpret_cast<__m256i>(place), 4));
+  v = reinterpret_cast<StateWords>(_mm256_i32gather_epi32(reinterpret_cast<const int*>(from),
+                                                          reinterpret_cast<__m256i>(place), 4));
 }
 // The low halves of states that are full go before `pos`, which moves there.
 L3_KERNEL_INLINE void StoreFullStates(const StateInts& full, const StateWords& state,
                                       uint8_t*& pos) {
   const int mask = _mm256_movemask_ps(reinterpret_cast<__m256>(full));
-  const __m256i low_halves = _mm256_and_si256(reinterpret_cast<__m256i>(state),
-                                              _mm256_set1_epi32(0xFFFF));
-  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low_halves),
-                                         _mm256_extracti128_si256(low_halves, 1));
+  const __m256i low_halves =
+      _mm256_and_si256(reinterpret_cast<__m256i>(state), _mm256_set1_epi32(0xFFFF));
+  const __m128i words =
+      _mm_packus_epi32(_mm256_castsi256_si128(low_halves), _mm256_extracti128_si256(low_halves, 1));
   pos = StoreChosenWords(words, static_cast<uint32_t>(mask), pos);
 }
 // What each of four vectors adds up to.
@@ -149,13 +158,13 @@ L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& h
 }
 // Numbers of 32 bits that fit 16.
 L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
-  v = reinterpret_cast<Shorts>(_mm512_packs_epi32(reinterpret_cast<__m512i>(low),
-                                                 reinterpret_cast<__m512i>(high)));
+  v = reinterpret_cast<Shorts>(
+      _mm512_packs_epi32(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
 }
 // sum += the sum of both products of each pair
 L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
-  sum += reinterpret_cast<Pairs>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a),
-                                                  reinterpret_cast<__m512i>(b)));
+  sum += reinterpret_cast<Pairs>(
+      _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
 
 // Vectors of some lanes' states.

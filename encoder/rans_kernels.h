@@ -69,8 +69,8 @@ struct RansSymbols {
 // Bytes before the words of a payload that `encode` may overwrite.
 constexpr uint32_t kRansWordMargin = 16;
 
-// Places of a column; a block fills these but for a few, so that runs are written in whole blocks and
-// columns lie apart in a cache.
+// Places of a column; a block fills these but for a few, so that runs are written in whole blocks
+// and columns lie apart in a cache.
 constexpr uint32_t kRansColumnPlaces = kRansProductBlock + kRansRunBlock;
 
 // The weighted samples of one set, by column.

@@ -136,10 +136,10 @@ void RansSamples::Model(const RansSettings& settings, const RansPlan& plan) {
                                     before.at(wave.first_row),
                                     before.at(wave.first_row) - 1,
                                     {magnitude[0], magnitude[1]}};
-        kernels.model(GetRun(p, wave), model,
-                      {folded_.data() + ResultsOf(p) + At(wave),
-                       level_.data() + ResultsOf(p) + At(wave), magnitude[p],
-                       now.at(wave.first_row)});
+        kernels.model(
+            GetRun(p, wave), model,
+            {folded_.data() + ResultsOf(p) + At(wave), level_.data() + ResultsOf(p) + At(wave),
+             magnitude[p], now.at(wave.first_row)});
       }
       // What the next wave finds outside the tile: east of a row that has ended, ...
       if (number >= width_ && (number - width_) % 2 == 0) {

@@ -210,10 +210,11 @@ DALI_SCHEMA(l3__DecodeWindows)
 
 The output of a sample has the layout FHWC, or ``F`` and ``output_layout``: windows are what DALI knows
 as the frames of a sequence, so that operators for sequences take them. Their number may differ
-from sample to sample, and may be 0.
+from sample to sample. A sample without anchors, or with ``count=0``, has none. 65,536 are the most that one
+may have.
 
-Only the tiles that a window touches are read, uploaded and decoded. On the CPU a tile is decoded once, for
-all windows that touch it. With ``device="mixed"`` it is uploaded once, and decoded for each of them.
+Only the tiles that a window touches are read, uploaded and decoded. A tile is decoded once for all
+windows that touch it; with ``device="mixed"`` once for every 64 of them.
 
 Where windows lie is told by one of these:
 
@@ -223,7 +224,7 @@ Where windows lie is told by one of these:
 
 Windows are those of the image as it is shown, see ``adjust_orientation``. They can be normalized
 as :meth:`nvidia.dali.fn.crop_mirror_normalize` does it; ``output_type`` may be any but ``YCbCr``.
-``max_pixels`` counts those of all windows of a sample; of windows 65,536 are the most.)code")
+``max_pixels`` counts those of all windows of a sample.)code")
     .NumInput(1, 2)
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .InputDox(1, "anchors", "2D TensorList of int32 or int64",
@@ -238,18 +239,20 @@ windows of a sample then have a random size, by ``random_area`` and ``random_asp
         nullptr, true)
     .AddOptionalArg<std::vector<int>>(
         "stride",
-        R"code(How far the windows of a grid are apart, down and to the right, in pixels. With
-``out_of_bounds_policy="pad"`` there are as many as it takes to cover the image (if ``stride`` is not
-above ``window``), and the last ones may reach out; else there are those that fit. Rows first.)code",
+        R"code(How far the windows of a grid are apart, down and to the right, in pixels, 1 or more;
+or one number for both. With ``out_of_bounds_policy="pad"`` there are as many as it takes to cover the
+image (if ``stride`` is not above ``window``), and the last ones may reach out. Else there are those that
+fit, and an image in which none fits is an error, or as ``on_error`` says. Rows first.)code",
         nullptr, true)
     .AddOptionalArg<int>("count", "How many windows at random places.", nullptr, true)
-    .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one, as of
-``fn.l3.decode``. Values are those that the formula of ``mean`` and ``std`` gives, rounded and cut to the
-range of the type.)code")
+    .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one; then all
+images of a batch need the same. Values are those that the formula of ``mean`` and ``std`` gives, rounded
+and cut to the range of the type. Unlike those of ``fn.l3.decode`` they do not fill that range: without
+``mean`` and ``std`` 65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
-    .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one, of the fill
-value.)code",
+    .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one: of zeros, or of
+``fill_values`` where ``out_of_bounds_policy="pad"``.)code",
                     false)
     .AddOptionalArg("mirror", "1 to mirror the windows of a sample left to right.", 0, true)
     .AddOptionalArg("mean", "What is subtracted, of all channels or of each.",
@@ -261,8 +264,11 @@ value.)code",
     .AddOptionalArg("out_of_bounds_policy", R"code(What becomes of windows that reach out of the
 image: ``"error"``, or ``"pad"`` with ``fill_values``.)code",
                     "error")
-    .AddOptionalArg("fill_values", R"code(What is padded with: a value for all channels, or one for
-each.)code",
+    .AddOptionalArg("fill_values",
+                    R"code(For ``out_of_bounds_policy="pad"``: what is padded with, a value
+for all channels or one for each. They are values of the output, so ``mean`` and ``std`` do not change
+them; in integers what is behind the point is dropped. With ``pad_output``, the fourth channel gets the
+one value or the fourth of four, and zeros where there are three.)code",
                     std::vector<float>{0.0f})
     .AddParent("l3__DecoderAttr")
     .AddParent("RandomCropAttr");

@@ -1,10 +1,20 @@
-"""Every decoder behind one interface: the reference and, through ctypes, the C++ engines."""
+"""Every decoder behind one interface: the reference and the C++ engines.
+
+These are asked through ctypes, or in a process of another processor, as `make test-aarch64` does.
+"""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
+import enum
 import functools
 import os
+import shlex
+import struct
+import subprocess
+from collections.abc import Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -18,7 +28,7 @@ from ctypes import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import reference_decoder
@@ -29,6 +39,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 MODES = ("packed", "rans", "stored")
+IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
@@ -59,52 +70,57 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
     """Decodes with `engine`, one of ENGINES or "reference"."""
     if engine == "reference":
         return _decode_with_reference(data)
-    info = _Info()
-    status = _status(_library().l3_test_parse(data, len(data), byref(info)))
+    status, info = _parse(data)
     if status != "kOk":
         return Outcome(status)
     row_bytes = info.image_bytes // info.height_px
     stride = row_bytes + row_padding_bytes
-    buffer = np.full(stride * (info.height_px - 1) + row_bytes + row_padding_bytes, GAP, np.uint8)
-    tile = c_uint32(0xFFFFFFFF)
-    status = _status(
-        _library().l3_test_decode(
-            ENGINES.index(engine),
-            data,
-            len(data),
-            buffer.ctypes.data_as(POINTER(c_uint8)),
-            buffer.size - row_padding_bytes,
-            stride,
-            threads,
-            byref(tile),
-        )
+    output = np.full(stride * (info.height_px - 1) + row_bytes, GAP, np.uint8)
+    status, tile, output = _decode(
+        _Call.DECODE, [ENGINES.index(engine), stride, threads], data, output
     )
-    rows = buffer.reshape(info.height_px, stride)
+    padded = np.append(output, np.full(row_padding_bytes, GAP, np.uint8))
+    rows = padded.reshape(info.height_px, stride)
     if not (rows[:, row_bytes:] == GAP).all():
         raise AssertionError(f"{engine} wrote between the rows of its output")
     if status != "kOk":
-        return Outcome(status, tile.value)
-    samples = np.ascontiguousarray(rows[:, :row_bytes]).view(f"<u{info.sample_bits // 8}")
-    return Outcome(status, None, samples.reshape(info.height_px, info.width_px, info.channels))
+        return Outcome(status, tile)
+    return Outcome(status, None, _samples(info, rows[:, :row_bytes]))
 
 
 def decode_plan(engine: str, data: bytes, plan: Plan, *, threads: int = 1) -> Outcome:
     """Decodes into bytes of GAP as `plan` says. The samples are all bytes of the output."""
-    output = np.full(plan.output_bytes, GAP, np.uint8)
-    tile = c_uint32(0xFFFFFFFF)
-    status = _status(
-        _library().l3_test_decode_plan(
-            ENGINES.index(engine),
-            data,
-            len(data),
-            byref(_Plan.of(plan)),
-            output.ctypes.data_as(POINTER(c_uint8)),
-            output.size,
-            threads,
-            byref(tile),
-        )
+    outcome, outputs, _ = decode_plans(engine, data, [plan], threads=threads)
+    return Outcome("kOk", None, outputs[0]) if outcome.status == "kOk" else outcome
+
+
+def decode_plans(
+    engine: str, data: bytes, plans: list[Plan], *, threads: int = 1
+) -> tuple[Outcome, list[Samples], int]:
+    """Decodes by several plans at once.
+
+    Returns the Status and the first bad tile, all bytes of each output, and how many times the
+    CUDA engine decoded a tile (0 on the CPU).
+    """
+    begins, end = [], 0
+    for plan in plans:
+        begins.append(-(-end // 4) * 4)
+        end = begins[-1] + plan.output_bytes
+    moved = (_Plan * len(plans))(*map(_Plan.of, plans))
+    for c_plan, begin in zip(moved, begins, strict=True):
+        c_plan.data_offset += begin
+    answer = _call(
+        _Call.DECODE_PLANS,
+        [ENGINES.index(engine), threads],
+        [data, np.full(end, GAP, np.uint8).tobytes(), bytes(moved)],
     )
-    return Outcome(status, tile.value) if status != "kOk" else Outcome("kOk", None, output)
+    status = _status(answer.result)
+    output = np.frombuffer(answer.blob, np.uint8).copy()
+    outputs: list[Samples] = [
+        output[begin : begin + plan.output_bytes] for begin, plan in zip(begins, plans, strict=True)
+    ]
+    outcome = Outcome(status, None if status == "kOk" else answer.tile)
+    return outcome, outputs, answer.decoded_tiles
 
 
 def decode_changing(
@@ -114,51 +130,45 @@ def decode_changing(
 
     `engine` may be "encoded_cache" too.
     """
-    info = _Info()
-    if _status(_library().l3_test_parse(data, len(data), byref(info))) != "kOk":
+    status, info = _parse(data)
+    if status != "kOk":
         raise AssertionError("a file that changes must be sound before")
-    output = np.full(info.image_bytes, GAP, np.uint8)
-    tile = c_uint32(0xFFFFFFFF)
-    status = _status(
-        _library().l3_test_decode_changing(
-            [*ENGINES, "encoded_cache"].index(engine),
-            data,
-            changed,
-            len(data),
-            step,
-            seed,
-            None,
-            output.ctypes.data_as(POINTER(c_uint8)),
-            output.size,
-            byref(tile),
-        )
+    status, tile, output = _decode(
+        _Call.DECODE_CHANGING,
+        [[*ENGINES, "encoded_cache"].index(engine), step, seed],
+        data,
+        np.full(info.image_bytes, GAP, np.uint8),
+        changed,
     )
     if status != "kOk":
-        return Outcome(status, tile.value)
-    samples = output.view(f"<u{info.sample_bits // 8}")
-    return Outcome(status, None, samples.reshape(info.height_px, info.width_px, info.channels))
+        return Outcome(status, tile)
+    return Outcome(status, None, _samples(info, output))
 
 
 def uploaded_bytes(data: bytes, plan: Plan) -> int:
     """What the CUDA engine uploads to decode by `plan`."""
-    return int(_library().l3_test_uploaded_bytes(data, len(data), byref(_Plan.of(plan))))
+    return _call(_Call.UPLOADED_BYTES, [], [data, bytes(_Plan.of(plan))]).result
 
 
 def is_available(engine: str) -> bool:
-    """Whether this build and this machine have the engine."""
-    return bool(_library().l3_test_engine_available(ENGINES.index(engine)))
+    """Whether this build and this machine have the engine.
+
+    Another processor has its own alone: emulated lanes are the same code on each, and slow there.
+    """
+    if IS_OTHER_PROCESSOR and engine.startswith("emulated"):
+        return False
+    return bool(_call(_Call.ENGINE_AVAILABLE, [ENGINES.index(engine)]).result)
 
 
 def read_orientation(exif: bytes) -> tuple[bool, bool, bool]:
     """Whether an EXIF block asks for swapped axes, and for stored x and y axes flipped."""
-    turn = _library().l3_test_read_orientation(exif, len(exif))
+    turn = _call(_Call.READ_ORIENTATION, [], [exif]).result
     return bool(turn & 1), bool(turn & 2), bool(turn & 4)
 
 
 def status_name(status: int) -> str:
     """The name that the C++ sources give a Status."""
-    name: bytes = _library().l3_test_status_name(status)
-    return name.decode()
+    return _call(_Call.STATUS_NAME, [status]).blob.decode()
 
 
 def encode(
@@ -182,38 +192,22 @@ def encode(
     item = samples.itemsize
     if samples.size and samples.strides[1:] != (channels * item, item):
         raise AssertionError("the samples of a row must be contiguous")
-    options = _EncodeOptions(
-        MODES.index(mode),
-        effort,
-        threads,
-        *tile_log2,
-        meaning,
-        *(_Bytes(b, len(b)) for b in (icc, exif, palette)),
-        KERNELS.index(kernels),
-    )
     row_bytes = width * channels * item
     stride = samples.strides[0] if height > 1 else row_bytes
-    encoded, encoded_bytes = POINTER(c_uint8)(), c_size_t()
-    status = _status(
-        _library().l3_test_encode(
-            samples.ctypes.data_as(POINTER(c_uint8)),
-            stride * (height - 1) + row_bytes if samples.size else 0,
-            width,
-            height,
-            channels,
-            8 * item,
-            stride,
-            byref(options),
-            byref(encoded),
-            byref(encoded_bytes),
-        )
+    pixels_bytes = stride * (height - 1) + row_bytes if samples.size else 0
+    pixels = ctypes.string_at(samples.ctypes.data, pixels_bytes)
+    answer = _call(
+        _Call.ENCODE,
+        [
+            *(width, height, channels, 8 * item, stride),
+            *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
+        ],
+        [pixels, icc, exif, palette],
     )
+    status = _status(answer.result)
     if status != "kOk":
         raise FormatError(status, "encode")
-    try:
-        return ctypes.string_at(encoded, encoded_bytes.value)
-    finally:
-        _library().l3_test_free(encoded)
+    return answer.blob
 
 
 def _decode_with_reference(data: bytes) -> Outcome:
@@ -281,29 +275,102 @@ class _Plan(Structure):
         )
 
 
-class _Bytes(Structure):
-    _fields_ = [("data", ctypes.c_char_p), ("size", c_size_t)]
+class _Call(enum.IntEnum):
+    """L3TestCall of calls.h."""
+
+    STATUS_NAME = 0
+    ENGINE_AVAILABLE = 1
+    PARSE = 2
+    DECODE = 3
+    DECODE_PLANS = 4
+    DECODE_CHANGING = 5
+    UPLOADED_BYTES = 6
+    READ_ORIENTATION = 7
+    ENCODE = 8
 
 
-class _EncodeOptions(Structure):
-    _fields_ = [
-        ("mode", c_uint32),
-        ("effort", c_uint32),
-        ("threads", c_uint32),
-        ("tile_width_log2", c_uint32),
-        ("tile_height_log2", c_uint32),
-        ("meaning", c_uint32),
-        ("icc", _Bytes),
-        ("exif", _Bytes),
-        ("palette", _Bytes),
-        ("kernels", c_uint32),
-    ]
+class _Answer(NamedTuple):
+    result: int
+    tile: int
+    decoded_tiles: int
+    blob: bytes
+
+
+def _call(call: _Call, numbers: Sequence[int], blobs: Sequence[bytes] = ()) -> _Answer:
+    """Asks what calls.h describes."""
+    head = struct.pack(
+        f"<3I{len(numbers) + len(blobs)}Q",
+        *(call, len(numbers), len(blobs)),
+        *numbers,
+        *map(len, blobs),
+    )
+    answer = _ask(b"".join([head, *blobs]))
+    result, tile, decoded_tiles = struct.unpack_from("<3Q", answer)
+    return _Answer(result, tile, decoded_tiles, answer[24:])
+
+
+def _parse(data: bytes) -> tuple[str, _Info]:
+    answer = _call(_Call.PARSE, [], [data])
+    return _status(answer.result), _Info.from_buffer_copy(answer.blob)
+
+
+def _decode(
+    call: _Call, numbers: list[int], data: bytes, output: Samples, *more: bytes
+) -> tuple[str, int, Samples]:
+    """The Status, the tile to blame and the output of a call that decodes."""
+    answer = _call(call, numbers, [data, output.tobytes(), *more])
+    return _status(answer.result), answer.tile, np.frombuffer(answer.blob, np.uint8).copy()
+
+
+def _samples(info: _Info, rows: Samples) -> Samples:
+    samples = np.ascontiguousarray(rows).view(f"<u{info.sample_bits // 8}")
+    return samples.reshape(info.height_px, info.width_px, info.channels)
 
 
 def _status(number: int) -> str:
     if number >= len(STATUS_NAMES):
         raise AssertionError("an exception crossed an engine")
     return STATUS_NAMES[number]
+
+
+def _ask(question: bytes) -> bytes:
+    """The answer of the library, or of a process on another processor."""
+    if IS_OTHER_PROCESSOR:
+        return _ask_process(question)
+    answer, answer_bytes = POINTER(c_uint8)(), c_size_t()
+    library = _library()
+    if not library.l3_test_call(question, len(question), byref(answer), byref(answer_bytes)):
+        raise AssertionError("libl3_testing.so does not understand a call")
+    try:
+        return ctypes.string_at(answer, answer_bytes.value)
+    finally:
+        library.l3_test_free(answer)
+
+
+def _ask_process(question: bytes) -> bytes:
+    process = _process()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # what is not answered says more
+        process.stdin.write(struct.pack("<Q", len(question)) + question)
+        process.stdin.flush()
+    size = process.stdout.read(8)
+    answer = process.stdout.read(struct.unpack("<Q", size)[0]) if len(size) == 8 else b""
+    if len(answer) < 16:
+        raise AssertionError(f"the engines' process ended with {process.wait()}")
+    return answer
+
+
+@functools.cache
+def _process() -> subprocess.Popen[bytes]:
+    """What L3_TESTING_COMMAND starts: l3_serve, as an emulator runs it."""
+    process = subprocess.Popen(
+        shlex.split(os.environ["L3_TESTING_COMMAND"]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    atexit.register(process.kill)
+    return process
 
 
 @functools.cache
@@ -316,32 +383,12 @@ def _library() -> ctypes.CDLL:
             "-DL3_BUILD_TESTS=ON and set L3_TESTING_LIBRARY to the library's path"
         )
     library = ctypes.CDLL(named or str(built[-1]))
-    data: list[Any] = [ctypes.c_char_p, c_size_t]
-    pixels: list[Any] = [POINTER(c_uint8), c_size_t]
-    encoded: list[Any] = [POINTER(POINTER(c_uint8)), POINTER(c_size_t)]
-    library.l3_test_status_name.restype = ctypes.c_char_p
-    signatures: dict[str, list[Any]] = {
-        "engine_available": [c_uint32],
-        "parse": [*data, POINTER(_Info)],
-        "decode": [c_uint32, *data, *pixels, c_uint64, c_uint32, POINTER(c_uint32)],
-        "decode_plan": [c_uint32, *data, POINTER(_Plan), *pixels, c_uint32, POINTER(c_uint32)],
-        "decode_changing": [
-            c_uint32,
-            ctypes.c_char_p,
-            *data,
-            *[c_uint32] * 2,
-            POINTER(_Plan),
-            *pixels,
-            POINTER(c_uint32),
-        ],
-        "uploaded_bytes": [*data, POINTER(_Plan)],
-        "read_orientation": data,
-        "encode": [*pixels, *[c_uint32] * 4, c_uint64, POINTER(_EncodeOptions), *encoded],
-        "free": [POINTER(c_uint8)],
-    }
-    for name, argument_types in signatures.items():
-        function = library[f"l3_test_{name}"]
-        function.argtypes = argument_types
-        function.restype = {"free": None, "uploaded_bytes": c_uint64}.get(name, c_uint32)
-        setattr(library, f"l3_test_{name}", function)
+    library.l3_test_call.argtypes = [
+        ctypes.c_char_p,
+        c_size_t,
+        POINTER(POINTER(c_uint8)),
+        POINTER(c_size_t),
+    ]
+    library.l3_test_free.argtypes = [POINTER(c_uint8)]
+    library.l3_test_free.restype = None
     return library

@@ -26,7 +26,7 @@ _BUILD = Path(
     os.environ.get("L3_TESTING_LIBRARY")
     or Path(__file__).resolve().parent.parent / "build/release/libl3_testing.so"
 ).parent
-EMULATED = _BUILD / "libl3dali_emulated_ext.so"
+EMULATED = _BUILD.resolve() / "libl3dali_emulated_ext.so"
 
 
 def emulated_folder(folder: Path) -> Path:

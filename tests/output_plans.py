@@ -97,6 +97,19 @@ class Plan:
             inside[:] = convert(self.values(image), self.type)
 
 
+def assert_output(plan: Plan, image: Samples, output: NDArray[np.uint8], gap: int) -> None:
+    """All bytes of an output, which held `gap` before, are what the plan makes of the image."""
+    expected = np.full(plan.output_bytes, gap, np.uint8)
+    plan.apply(image, expected)
+    if not np.array_equal(output, expected):
+        # NaNs may differ in sign; bytes outside of the output may not differ at all.
+        actual = output.copy()
+        np.testing.assert_array_equal(plan.view(actual), plan.view(expected), str(plan))
+        plan.view(actual)[:] = 0
+        plan.view(expected)[:] = 0
+        np.testing.assert_array_equal(actual, expected, f"outside of the output: {plan}")
+
+
 def convert(values: Floats, kind: str) -> Samples:
     """Floats to the output's type: to the nearest, halves away from zero, saturated."""
     if kind.startswith("f"):

@@ -486,6 +486,90 @@ def test_decode_batch_of_windows(batch: list[Image]) -> None:
         np.testing.assert_array_equal(one, image if window is None else part(image, window))
 
 
+@pytest.mark.parametrize("mode", codec.MODES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows_of_one_file(threads: int, mode: codec.Mode) -> None:
+    """One object several times in a row, among others, and the same bytes in another object."""
+    rng = np.random.default_rng(9)
+    image: Image = rng.integers(0, 20, (300, 200, 3), np.uint8)
+    other: Image = rng.integers(0, 20, (40, 30), np.uint8)
+    data, other_data = l3dali.encode(image, mode=mode, tile=(64, 32)), l3dali.encode(other)
+    corners = rng.integers(0, (200, 100), (40, 2)).tolist()
+    windows: list[codec.Window | None] = [(top, left, 90, 70) for top, left in corners]
+    windows[7] = None
+    items: list[Any] = [data] * 40
+    items[20], windows[20] = other_data, None
+    items[30] = bytearray(data)
+    decoded = l3dali.decode_batch(items, windows=windows, threads=threads)
+    for i, (one, window) in enumerate(zip(decoded, windows, strict=True)):
+        whole = other if i == 20 else image
+        np.testing.assert_array_equal(one, whole if window is None else part(whole, window))
+
+
+def test_damage_in_one_file_names_the_first_window_that_touches_it() -> None:
+    """Also where a later one touches a tile before, and in no window's tile it goes unseen."""
+    image: Image = np.random.default_rng(9).integers(0, 256, (96, 64, 3), np.uint8)
+    data = bytearray(l3dali.encode(image, mode="packed", tile=(64, 32), effort=1))
+    size = l3dali.info(data).encoded_bytes
+    tile_bytes = 64 * 32 * 3
+    assert size > 3 * tile_bytes
+    data[-9] ^= 1  # in the last of three tiles
+    first, second, third = (0, 0, 9, 9), (40, 5, 9, 9), (70, 9, 9, 9)
+    l3dali.decode_batch([data] * 2, windows=[first, second])
+    for windows, index in (([first, third, second], 1), ([second, third, None], 1)):
+        with pytest.raises(l3dali.L3Error, match=rf"^item {index}: tile 2 of 3") as caught:
+            l3dali.decode_batch([data] * 3, windows=windows)
+        assert caught.value.index == index
+    data[-100 - tile_bytes] ^= 1  # in the one before
+    with pytest.raises(l3dali.L3Error, match=r"^item 1: tile 2 of 3"):
+        l3dali.decode_batch([data] * 3, windows=[first, third, second])
+
+
+def test_files_as_arrays() -> None:
+    array: Any = np.frombuffer(ENCODED, np.uint8)
+    np.testing.assert_array_equal(l3dali.decode(array), PHOTO)
+    np.testing.assert_array_equal(l3dali.decode_batch([array, ENCODED])[0], PHOTO)
+
+
+@pytest.mark.parametrize(
+    ("parts", "shared"),
+    [
+        (lambda c: [c[:40], c[40:80]], None),
+        (lambda c: [c[:40, :50], c[:40, 50:100]], None),
+        (lambda c: [c[:80:2, :50], c[1:80:2, :50]], None),
+        (lambda c: [c[:40, 50:100], c[40:80, :50], c[:40, :50]], None),
+        (lambda c: [c[:40], c[39:79]], (0, 1)),
+        (lambda c: [c[:40, :50], c[:40, 49:99]], (0, 1)),
+        (lambda c: [c[:40, :50], c[:40, 50:100], c[39:79, 99:149]], (1, 2)),
+        (lambda c: [c[:40, :50], c[40:80, :50], c[:40, :50]], (0, 2)),
+        (lambda c: [c[0:80:2, :50], c[2:82:2, 20:70]], (0, 1)),
+        (lambda c: [c[100:101, :1], c[101:102, :1], c[100:101, :1]], (0, 2)),
+    ],
+)
+def test_outputs_must_not_share_memory(parts: Any, shared: tuple[int, int] | None) -> None:
+    canvas: Image = np.zeros((120, 160, 3), np.uint8)
+    outs = parts(canvas)
+    images: list[Image] = [np.full(out.shape, i + 1, np.uint8) for i, out in enumerate(outs)]
+    encoded = [l3dali.encode(image) for image in images]
+    if shared is not None:
+        message = rf"out\[{shared[0]}\] and out\[{shared[1]}\] share memory"
+        with pytest.raises(ValueError, match=message):
+            l3dali.decode_batch(encoded, out=outs)
+        assert not canvas.any()
+        return
+    l3dali.decode_batch(encoded, out=outs)
+    for out, image in zip(outs, images, strict=True):
+        np.testing.assert_array_equal(out, image)
+
+
+def test_an_array_whose_images_share_memory() -> None:
+    image: Image = np.ones((4, 5), np.uint8)
+    memory: Image = np.zeros((8, 5), np.uint8)
+    out = np.lib.stride_tricks.as_strided(memory, (3, 4, 5), (10, 5, 1))
+    with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] share memory"):
+        l3dali.decode_batch([l3dali.encode(image)] * 3, out=out)
+
+
 def test_decode_batch_to_one_array() -> None:
     images: Image = np.random.default_rng(4).integers(0, 256, (5, 40, 50, 3), np.uint8)
     out = np.empty_like(images)
@@ -526,7 +610,17 @@ def test_refused_batches() -> None:
     two = [ENCODED, ENCODED]
     refused: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"items": ENCODED}, TypeError, "items is a sequence of files"),
-        ({"items": ["a.l3"]}, TypeError, "not a path"),
+        ({"items": ["a.l3"]}, TypeError, r"items\[0\]: .*not a path"),
+        ({"items": (ENCODED for _ in range(2))}, TypeError, "not generator: make a list"),
+        (
+            {"items": np.frombuffer(ENCODED, np.uint8)},
+            TypeError,
+            "not ndarray: put one file in a list",
+        ),
+        ({"items": None}, TypeError, "not NoneType"),
+        ({"items": [ENCODED, None]}, TypeError, r"items\[1\]: the bytes .*not NoneType"),
+        ({"windows": (None for _ in two)}, TypeError, "windows is a sequence, not generator"),
+        ({"out": (PHOTO.copy() for _ in two)}, TypeError, "out is an array .* not generator"),
         ({"windows": [None]}, ValueError, "1 windows for 2 items"),
         ({"windows": [None, (1, 2, 3)]}, TypeError, r"windows\[1\] is four integers"),
         ({"out": np.empty_like(PHOTO)[np.newaxis]}, ValueError, "room for 1 images.* 2 items"),

@@ -94,6 +94,115 @@ def test_anchors_anywhere_with_pad(device: str, size: tuple[int, int], bits: int
     compare(pairs, device, anchors, size, out_of_bounds_policy="pad", fill_values=[77.0])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [(types.UINT16, [0, 7, 300, 65535]), (types.UINT8, [0, 7, 255, 255])],
+    ids=str,
+)
+def test_files_of_8_and_16_bits(device: str, dtype: Any, wide: list[int]) -> None:
+    """Samples keep their values, as the error says that a `dtype` avoids."""
+    pairs = [
+        make_pair(np.array([[[v] for v in row]], kind))
+        for row, kind in (([0, 7, 200, 255], np.uint8), ([0, 7, 300, 65535], np.uint16))
+    ]
+    columns = {"l3": [p.l3 for p in pairs]}
+
+    def define(l3: Any, **arguments: Any) -> Any:
+        return fn.l3.decode_windows(l3, device=device, window=(1, 4), stride=1, **arguments)
+
+    with pytest.raises(
+        RuntimeError, match="Ask for a `dtype` that holds the values of both, as uint16"
+    ):
+        run(define, device, columns)
+    ((narrow, cut),) = run(lambda l3: define(l3, dtype=dtype), device, columns)
+    assert narrow.ravel().tolist() == [0, 7, 200, 255]
+    assert cut.ravel().tolist() == wide
+    assert narrow.dtype == cut.dtype == (np.uint16 if dtype == types.UINT16 else np.uint8)
+
+
+@pytest.mark.parametrize("pad_output", [False, True])
+@pytest.mark.parametrize(
+    ("fill_values", "filled"),
+    [
+        ([7.9], [7, 7, 7, 7]),
+        ([-3.5], [0, 0, 0, 0]),
+        ([1, 2.5, 300], [1, 2, 255, 0]),
+        ([1, 2, 3, 4], [1, 2, 3, 4]),
+    ],
+)
+def test_fill_values(
+    device: str, fill_values: list[float], filled: list[int], pad_output: bool
+) -> None:
+    """They are values of the output; the fourth channel has one too, where windows are padded."""
+    pair = make_pair(np.full((2, 2, 3), 10, np.uint8))
+
+    def decode_one(policy: str) -> Array:
+        anchors = [np.array([[0, 1 if policy == "pad" else 0]], np.int32)]
+        ((got,),) = run(
+            lambda l3, anchors: fn.l3.decode_windows(
+                l3,
+                anchors,
+                device=device,
+                window=(2, 2),
+                out_of_bounds_policy=policy,
+                fill_values=fill_values,
+                pad_output=pad_output,
+                mean=[4.0],
+                std=[2.0],
+            ),
+            device,
+            {"l3": [pair.l3], "anchors": anchors},
+        )
+        return got
+
+    inside = [3, 3, 3, filled[3]] if pad_output else [3, 3, 3]
+    if len(fill_values) == 4 and not pad_output:
+        with pytest.raises(RuntimeError, match="`fill_values` have one value or one for each"):
+            decode_one("pad")
+        return
+    got = decode_one("pad")
+    assert got[0, 0, 0].tolist() == inside
+    assert got[0, 0, 1].tolist() == filled[: len(inside)]
+    assert decode_one("error")[0, 0, 0].tolist() == ([3, 3, 3, 0] if pad_output else [3, 3, 3])
+
+
+def test_as_many_windows_as_there_may_be(device: str) -> None:
+    pair = make_pair(places(np.empty((256, 256, 1))))
+    columns = {
+        "l3": [pair.l3],
+        "anchors": [np.argwhere(np.ones((256, 256))).astype(np.int32, order="C")],
+    }
+    ((grid_of, anchored),) = [
+        run(
+            lambda l3, anchors: (
+                fn.l3.decode_windows(l3, device=device, window=1, stride=1),
+                fn.l3.decode_windows(l3, anchors, device=device, window=1),
+            ),
+            device,
+            columns,
+        )
+    ]
+    for (got,) in (grid_of, anchored):
+        np.testing.assert_array_equal(got.reshape(256, 256, 2), pair.image)
+
+
+def test_no_windows(device: str) -> None:
+    pair = make_pair(np.zeros((9, 9, 3), np.uint8))
+    nothing = {"l3": [pair.l3], "anchors": [np.zeros((0, 2), np.int32)]}
+    ((got,),) = run(
+        lambda l3, anchors: fn.l3.decode_windows(l3, anchors, device=device, window=(4, 5)),
+        device,
+        nothing,
+    )
+    assert got.shape == (0, 4, 5, 3)
+    ((got,),) = run(
+        lambda l3: fn.l3.decode_windows(l3, device=device, window=(4, 5), count=0),
+        device,
+        {"l3": [pair.l3]},
+    )
+    assert got.shape == (0, 4, 5, 3)
+
+
 def test_far_anchors_are_padding(device: str) -> None:
     pair = make_pair(np.full((9, 9, 1), 5, np.uint8))
     far = [np.array([[2**62, 0], [-(2**62), -(2**63)], [0, 0]], np.int64)]

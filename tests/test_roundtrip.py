@@ -16,6 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_decoder import FormatError
 
+import l3dali
+from l3dali import Mode
+
 MOST_SAMPLES = {"emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000}
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PHOTOGRAPHS = sorted(
@@ -194,3 +197,14 @@ def test_what_the_format_cannot_hold_is_refused(
 ) -> None:
     with pytest.raises(FormatError, match="kInvalidArgument"):
         engines.encode(np.zeros(shape, np.uint8), **options)  # type: ignore[arg-type]
+
+
+@mode_matrix
+@pytest.mark.parametrize("path", PHOTOGRAPHS[:2], ids=lambda path: path.stem)
+def test_every_processor_gives_the_same_bytes(path: Path, mode: Mode) -> None:
+    """That of the engines, which `make test-aarch64` makes another one, and this one."""
+    image = np.ascontiguousarray(as_samples(imagecodecs.imread(path))[:300, :300])
+    for samples in (image, image.astype(np.uint16) * 257):
+        for effort in (1, 5, 9):
+            data = engines.encode(samples, mode=mode, effort=effort)
+            assert data == l3dali.encode(samples, mode=mode, effort=effort)

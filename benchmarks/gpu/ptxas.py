@@ -51,13 +51,16 @@ GPUS = {
     120: Gpu("RTX 5090", 170, 48, 24, 100, 99, 1),
 }
 LOOKUPS = {"CompactRansLookup": "compact", "WideRansLookup": "wide"}
-# Template arguments: the lookup, and whether samples follow plans.
+# Template arguments: the lookup, and the number of the StoreKind.
+AS_STORED, BY_PLAN, BY_PLANS = range(3)
 KERNELS = {
-    ("v", False): "without rans tiles",
-    ("v", True): "without rans tiles, plans",
-    ("CompactRansLookup", False): "rans, compact tables",
-    ("WideRansLookup", False): "rans, wide tables",
-    ("CompactRansLookup", True): "rans, compact tables, plans",
+    ("v", AS_STORED): "without rans tiles",
+    ("v", BY_PLAN): "without rans tiles, plans",
+    ("v", BY_PLANS): "without rans tiles, several plans a tile",
+    ("CompactRansLookup", AS_STORED): "rans, compact tables",
+    ("WideRansLookup", AS_STORED): "rans, wide tables",
+    ("CompactRansLookup", BY_PLAN): "rans, compact tables, plans",
+    ("CompactRansLookup", BY_PLANS): "rans, compact tables, several plans a tile",
 }
 
 # Prints how the rans tiles of a batch of 32 images of 128 tiles are decoded: lookup, warps a block,
@@ -69,14 +72,14 @@ _PLAN = """
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/warp_scratch.cuh"
 int main(int, char** v) {
-  uint32_t n[7];
-  for (int i = 0; i < 7; ++i) n[i] = static_cast<uint32_t>(std::atoi(v[i + 1]));
+  uint32_t n[8];
+  for (int i = 0; i < 8; ++i) n[i] = static_cast<uint32_t>(std::atoi(v[i + 1]));
   const uint32_t scratch = l3::RansScratchBytes(3, 1, 7);
   const auto warps = [&](int i) { return l3::WarpLimits{n[i], n[i] < 20 ? n[i] : 20}; };
-  const l3::GpuLimits gpu = {n[0], n[1], n[2], n[3], warps(4), warps(5), warps(6)};
+  const l3::GpuLimits gpu = {n[0], n[1], n[2], n[3], warps(4), warps(5), warps(6), warps(7)};
   const std::vector<uint64_t> tasks(32, 128);
   const l3::RansPlan plan =
-      l3::PlanRans(tasks, {{32, 0, 0}}, scratch, std::atoi(v[8]) != 0, gpu);
+      l3::PlanRans(tasks, {{32, 0, 0}}, scratch, l3::StoreKind(std::atoi(v[9])), gpu);
   const bool wide = plan.lookup == l3::RansLookupKind::kWide;
   const size_t lookup = wide ? sizeof(l3::WideRansLookup) : sizeof(l3::CompactRansLookup);
   std::printf("%s %u %u %zu %zu", wide ? "WideRansLookup" : "CompactRansLookup",
@@ -110,11 +113,12 @@ _PACKED = """
 #include "cuda/kernels/tile_kernels.cuh"
 using namespace l3;
 __global__ void __launch_bounds__(32, 16) Rgb8(DecodeSample sample, const OutputPlan* plans,
-                                               TilePayload tile, Status* status) {
+                                               TilePlans several, TilePayload tile,
+                                               Status* status) {
   extern __shared__ uint4 shared[];
   DeviceWarp warp;
   const TileRect rect = GetTileRect(sample.info, blockIdx.x);
-  const auto store = MakeStore<3, 1>(sample.info, OUTPUT, rect);
+  const auto store = MakeStore<3, 1>(sample, OUTPUT, rect);
   RunningCheck<DeviceWarp> check(warp, tile.data, tile.size);
   *status = DecodePackedTileWarp<3, 1>(warp, sample.info, sample.map, rect, tile, store, &check,
                                        reinterpret_cast<WarpScratch*>(shared));
@@ -148,7 +152,7 @@ class Kernel:
 
 
 # By their template arguments.
-Kernels = dict[tuple[str, bool], Kernel]
+Kernels = dict[tuple[str, int], Kernel]
 
 
 def _run(*command: str | Path) -> str:
@@ -166,14 +170,13 @@ def compile_kernels(nvcc: str, arch: int, folder: Path) -> Kernels:
     log = _nvcc(nvcc, arch, Path("src/cuda/engine/launch.cu"), folder / f"{arch}.cubin")
     kernels = {}
     for part in log.split("Compiling entry function")[1:]:
-        arguments = re.search(r"DecodeTilesI(\w+?)Lb([01])E", part)
+        arguments = re.search(r"DecodeTilesI(\w+?)LN\w*?StoreKindE([012])E", part)
         assert arguments is not None
         lookup = next((name for name in LOOKUPS if name in arguments[1]), "v")
         stack, stores, loads = map(int, re.findall(r"(\d+) bytes (?:stack|spill)", part)[:3])
         registers = re.search(r"Used (\d+) registers", part)
         assert registers is not None
-        has_plans = arguments[2] == "1"
-        kernels[lookup, has_plans] = Kernel(int(registers[1]), stack, stores + loads)
+        kernels[lookup, int(arguments[2])] = Kernel(int(registers[1]), stack, stores + loads)
     return kernels
 
 
@@ -276,11 +279,15 @@ def count_packed_row(nvcc: str, nvdisasm: str, folder: Path) -> list[list[str]]:
     halves = [("FMUL", 8), ("F2FP", 4)]
     mirrored = loops(planned, *halves, ("PRMT", 4))
     plain = [n for n in loops(planned, *halves) if n not in mirrored]
+    # The loop over plans is shorter than that over rows.
+    several = blocks("several", "several")
+    further = [n for n in loops(several, *halves) if n not in loops(several, *halves, ("PRMT", 4))]
     rows = []
     for title, count in (
         ("as stored", stored),
         ("normalized CHW float16", max(plain)),
         ("normalized CHW float16, mirrored", max(mirrored)),
+        ("one more plan of several: normalized CHW float16", max(further)),
     ):
         numbers = f"{count}", f"{count / ROW_SAMPLES:.1f}", f"{count / stored:.2f}"
         rows.append([title, *numbers])
@@ -297,7 +304,7 @@ def count_instructions(nvcc: str, nvdisasm: str, lookup: str, folder: Path) -> l
 
 
 def plan_batch(
-    gpu: Gpu, kernels: Kernels, has_plans: bool, folder: Path
+    gpu: Gpu, kernels: Kernels, store: int, folder: Path
 ) -> tuple[str, int, int, int, int]:
     """Lookup, warps a block, blocks on a multiprocessor, bytes a block, bytes without rans."""
     program = folder / "plan"
@@ -308,7 +315,7 @@ def plan_batch(
         _run("g++", "-std=c++17", "-Isrc", "-w", source, *units, "-o", program)
     kib = (gpu.shared_kib, gpu.block_shared_kib, gpu.reserved_kib)
     warps = [kernels[key].warps(gpu) for key in KERNELS if key[0] != "v"]
-    numbers = (gpu.multiprocessors, *(1024 * n for n in kib), *warps, int(has_plans))
+    numbers = (gpu.multiprocessors, *(1024 * n for n in kib), *warps, store)
     lookup, *rest = _run(program, *map(str, numbers)).split()
     per_block, blocks, block_bytes, packed_bytes = map(int, rest)
     return lookup, per_block, blocks, block_bytes, packed_bytes
@@ -318,9 +325,9 @@ def _kernel_rows(compiled: dict[int, Kernels], folder: Path) -> list[list[str]]:
     rows = []
     for arch, kernels in compiled.items():
         gpu = GPUS[arch]
-        for (lookup, has_plans), title in KERNELS.items():
-            kernel = kernels[lookup, has_plans]
-            batch = plan_batch(gpu, kernels, has_plans, folder)
+        for (lookup, store), title in KERNELS.items():
+            kernel = kernels[lookup, store]
+            batch = plan_batch(gpu, kernels, store, folder)
             chosen, per_block, blocks, block_bytes, packed_bytes = batch
             warps, shared = "-", "-"
             if lookup == "v":
@@ -380,7 +387,8 @@ def main() -> None:
         f"nvcc {version[1]}, {date.today()}. Stack and spills in bytes. Shared memory, and warps\n"
         "that a multiprocessor holds (blocks x warps of each), as planned for a batch of 32 RGB8\n"
         "images of 2048x1024 in tiles of 128x128; `-` where the batch takes the other tables.\n"
-        "With `plans`, samples need not leave whole and as stored.\n\n"
+        "With `plans`, samples need not leave whole and as stored; with several a tile, windows\n"
+        "of one file share its tiles.\n\n"
         + markdown_table(head, kernels)
         + "\n## Instructions a step of the rans loops\n\n"
         "RGB8 on sm_90: a step decodes three samples on each of 32 lanes. Counted in the\n"

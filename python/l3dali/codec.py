@@ -9,6 +9,7 @@ import contextlib
 import operator
 import os
 import secrets
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from l3dali import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -175,7 +176,7 @@ def decode(
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
     windows = [_checked_window("window", window)]
-    batch = _plan([data], windows, max_pixels, names_items=False)
+    batch = _plan([contiguous(data)], windows, max_pixels, names_items=False)
     if out is None:
         return _run(batch, None, threads)[0]
     _run(batch, [_checked_out("out", out, batch.shapes[0], batch.dtypes[0])], threads)
@@ -214,12 +215,14 @@ def decode_batch(
     waiting. Python's lock is free meanwhile.
 
     Args:
-        items: the bytes of L3 files; they must not change during the call.
+        items: the bytes of L3 files; they must not change during the call. One object that comes
+            several times in a row is a file with several windows: a tile that they share is decoded
+            once.
         windows: a window for each item, as `decode` takes it, or None for all of that image.
         threads: how many to use, up to 1024; 0 for all of the machine.
         out: one array (N, H, W) or (N, H, W, C) for images that are alike, or a sequence of arrays,
-            one for each item, as `decode` takes them. It is returned. After an error it holds
-            anything.
+            one for each item, as `decode` takes them. No two may share memory. It is returned.
+            After an error it holds anything.
         max_pixels: of each image or window, as in `decode`.
 
     Returns:
@@ -229,15 +232,17 @@ def decode_batch(
         L3Error: the first item that fails; `.index` and the message say which it is.
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
-    if isinstance(items, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"items is a sequence of files, each as bytes, not {type(items).__name__}")
-    batch = _plan(items, checked_windows(windows, len(items)), max_pixels, names_items=True)
+    files = checked_files(items)
+    batch = _plan(files, checked_windows(windows, len(files)), max_pixels, names_items=True)
     if out is None:
         return _run(batch, None, threads)
-    if len(out) != len(items):
-        raise ValueError(f"out has room for {len(out)} images, and there are {len(items)} items")
+    if not isinstance(out, Sized):
+        raise TypeError(f"out is an array or a sequence of arrays, not {type(out).__name__}")
+    if len(out) != len(files):
+        raise ValueError(f"out has room for {len(out)} images, and there are {len(files)} items")
     shapes = zip(out, batch.shapes, batch.dtypes, strict=True)
     outs = [_checked_out(f"out[{i}]", *one) for i, one in enumerate(shapes)]
+    _check_apart(outs)
     _run(batch, outs, threads)
     return out
 
@@ -285,7 +290,7 @@ def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_M
     Raises:
         L3Error: the first problem found.
     """
-    _run(_plan([data], [None], max_pixels, names_items=False), None, threads)
+    _run(_plan([contiguous(data)], [None], max_pixels, names_items=False), None, threads)
 
 
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
@@ -355,14 +360,14 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
 
 
 def _plan(
-    items: Sequence[Buffer],
+    items: list[Buffer],
     windows: Sequence[Window | None],
     max_pixels: int | None,
     *,
     names_items: bool,
 ) -> _native.DecodeBatch:
     return _native.DecodeBatch(
-        [contiguous(item) for item in items],
+        items,
         windows=windows,
         colors="UNCHANGED",
         dtype=None,
@@ -413,10 +418,59 @@ def _checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str)
     return hwc
 
 
+def _check_apart(outs: list[Image]) -> None:
+    """Refuses arrays that share memory: what comes out would depend on the order.
+
+    They are such that _checked_out() gave.
+    """
+    begins = [_rows(out) for out in outs]
+    if not begins:
+        return
+    owners = np.repeat(np.arange(len(outs)), [len(of_rows) for of_rows in begins])
+    sizes = np.array(
+        [out.nbytes // len(of_rows) for out, of_rows in zip(outs, begins, strict=True)]
+    )
+    starts = np.concatenate(begins)
+    ends = starts + sizes[owners]
+    order = np.argsort(starts, kind="stable")
+    # If any two share memory, two neighbours do.
+    shared = np.flatnonzero(ends[order][:-1] > starts[order][1:])
+    if shared.size:
+        first, second = sorted(owners[order[shared[0] : shared[0] + 2]].tolist())
+        raise ValueError(f"out[{first}] and out[{second}] share memory")
+
+
+def _rows(out: Image) -> npt.NDArray[np.int64]:
+    """Where an array's memory begins, or each of its rows, if there are gaps between them."""
+    rows = 1 if out.flags.c_contiguous else out.shape[0]
+    return out.ctypes.data + np.arange(rows, dtype=np.int64) * out.strides[0]
+
+
+def checked_files(
+    items: Sequence[Any], bytes_of: Callable[[Any], Buffer] = lambda item: item
+) -> list[Buffer]:
+    """The files of a batch as the native codec takes them; `bytes_of` gives those of an item."""
+    is_one = isinstance(items, (str, bytes, bytearray, memoryview))
+    hint = None if isinstance(items, Sized) else "make a list of it"
+    if is_one or (isinstance(items, np.ndarray) and items.dtype != object):
+        hint = "put one file in a list"
+    if hint is not None:
+        raise TypeError(f"items is a sequence of files, not {type(items).__name__}: {hint}")
+    files = []
+    for i, item in enumerate(items):
+        try:
+            files.append(contiguous(bytes_of(item)))
+        except TypeError as error:
+            raise TypeError(f"items[{i}]: {error}") from None
+    return files
+
+
 def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list[Window | None]:
     """A window for each of `count` items, if they are ones."""
     if windows is None:
         return [None] * count
+    if not isinstance(windows, Sized):
+        raise TypeError(f"windows is a sequence, not {type(windows).__name__}: make a list of it")
     if len(windows) != count:
         raise ValueError(f"{len(windows)} windows for {count} items")
     return [_checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
@@ -446,7 +500,13 @@ def contiguous(data: Buffer) -> Buffer:
             "bytes-like data is needed, not a path: decode, info and verify take the bytes of a "
             "file; l3dali.imread takes a path"
         )
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(
+            f"the bytes of a file are needed, as bytes or a 1-D uint8 array, not "
+            f"{type(data).__name__}"
+        ) from None
     return view if view.c_contiguous else view.tobytes()
 
 

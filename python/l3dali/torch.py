@@ -14,10 +14,10 @@ from l3dali import _native
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
     Window,
+    checked_files,
     checked_max_pixels,
     checked_threads,
     checked_windows,
-    contiguous,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def decode(
 
     Args:
         items: L3 files, each as bytes or as a 1-D uint8 tensor of the CPU. They must not change
-            during the call.
+            during the call. One object that comes several times in a row is a file with several
+            windows: it goes up once, and a tile that they share is decoded once.
         device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
@@ -113,9 +114,10 @@ def decode(
     if layout not in get_args(Layout):
         raise ValueError(f"layout is CHW or HWC, not {layout!r}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
+    files = _files(items)
     batch = (_native if gpu is None else gpu.module).DecodeBatch(
-        _files(items),
-        windows=checked_windows(windows, len(items)),
+        files,
+        windows=checked_windows(windows, len(files)),
         colors=mode,
         dtype=_name_of(dtype),
         channels_first=layout == "CHW",
@@ -133,20 +135,22 @@ def decode(
 
 
 def _files(items: Sequence[Buffer | torch.Tensor]) -> list[Buffer]:
-    if isinstance(items, (str, bytes, bytearray, memoryview, torch.Tensor)):
-        raise TypeError(f"items is a sequence of files, not {type(items).__name__}")
-    files: list[Buffer] = []
-    for i, item in enumerate(items):
-        if not isinstance(item, torch.Tensor):
-            files.append(contiguous(item))
-        elif item.device.type != "cpu" or item.dtype != torch.uint8 or item.dim() != 1:
-            raise TypeError(
-                f"items[{i}] is a {item.dim()}-D tensor of {item.dtype} on {item.device}; encoded "
-                f"files are 1-D tensors of torch.uint8 on the CPU"
-            )
-        else:
-            files.append(item.contiguous().numpy())
-    return files
+    if isinstance(items, torch.Tensor):
+        raise TypeError("items is a sequence of files, not Tensor: put one file in a list")
+    return checked_files(items, _bytes_of)
+
+
+def _bytes_of(item: Buffer | torch.Tensor) -> Buffer:
+    """The bytes of a tensor, as they are; of what is none, itself."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    if item.device.type != "cpu" or item.dtype != torch.uint8 or item.dim() != 1:
+        raise TypeError(
+            f"a {item.dim()}-D tensor of {item.dtype} on {item.device}; encoded files are 1-D "
+            f"tensors of torch.uint8 on the CPU"
+        )
+    array: Buffer = item.contiguous().numpy()
+    return array
 
 
 def _name_of(dtype: torch.dtype | None) -> str | None:

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cpu/parallel.h"
+#include "cpu/store_neon.h"
 #include "cpu/store_x86.h"
 #include "cpu/tile_neon.h"
 #include "cpu/tile_x86.h"
@@ -57,6 +58,9 @@ decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
 decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
 #if defined(__x86_64__)
   if (decode_tiles != DecodeTilesByCore) return StoreRectAvx2;
+#endif
+#if defined(__aarch64__)
+  if (decode_tiles != DecodeTilesByCore) return StoreRectNeon;
 #endif
   return StoreRect;
 }

@@ -21,7 +21,7 @@ enum class CpuEngine {
   kScalar,  // the core itself
   kAvx2,    // with F16C
   kAvx512,  // with VBMI and VBMI2
-  kNeon,    // all 64-bit ARM processors have it; the store stage is the core's
+  kNeon,    // all 64-bit ARM processors have it
 };
 
 // Whether this build and this machine can run `engine`.

@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/packed.h"
+#include "cpu/neon_planes.h"
 #include "cpu/rans_neon.h"
 
 namespace l3 {
@@ -182,20 +183,6 @@ constexpr Reconstruct kReconstruct[kNumPredictors] = {
     ReconstructRow<0>, ReconstructRow<1>, ReconstructRow<2>, ReconstructRow<3>,
     ReconstructRow<4>, ReconstructRow<5>, ReconstructRow<6>, ReconstructRow<7>};
 
-// Values of a row, pixel by pixel; `out` has room for a whole vector behind the row.
-void JoinBytes(const uint16_t* const* values, uint32_t channels, uint32_t width, uint8_t* out) {
-  for (uint32_t x = 0; x < width; x += kLanes, out += kLanes * channels) {
-    uint8x8_t v[kMaxChannels];
-    for (uint32_t c = 0; c < channels; ++c) v[c] = vmovn_u16(vld1q_u16(values[c] + x));
-    switch (channels) {
-      case 1: vst1_u8(out, v[0]); break;
-      case 2: vst2_u8(out, {{v[0], v[1]}}); break;
-      case 3: vst3_u8(out, {{v[0], v[1], v[2]}}); break;
-      default: vst4_u8(out, {{v[0], v[1], v[2], v[3]}});
-    }
-  }
-}
-
 // AddGreen of core/color.h over a row.
 void AddGreenRow(const uint16_t* green, uint32_t width, uint32_t used_bits, const uint16_t* plane,
                  uint16_t* values) {
@@ -207,23 +194,28 @@ void AddGreenRow(const uint16_t* green, uint32_t width, uint32_t used_bits, cons
   }
 }
 
-// Stores a row of values as samples. False if a value has no sample.
-bool StoreValues(const ImageInfo& info, const SampleMap& map, const uint16_t* const* values,
-                 uint32_t width, uint8_t* out) {
-  if (info.sample_bits == 8 && map.table == nullptr && map.shift == 0) {
-    uint8_t row[(kMaxPackedTileSide + kLanes) * kMaxChannels];
-    JoinBytes(values, info.channels, width, row);
-    std::memcpy(out, row, size_t{width} * info.channels);
-    return true;
+// SampleMap over a row. Values and samples may be the same row. False if a value is not below
+// map.value_count.
+bool MapRow(const SampleMap& map, const uint16_t* values, uint32_t width, uint16_t* samples) {
+  const uint16x8_t max = vdupq_n_u16(static_cast<uint16_t>(map.value_count - 1));
+  const int16x8_t shift = vdupq_n_s16(static_cast<int16_t>(map.shift));
+  uint16x8_t excess = vdupq_n_u16(0);
+  for (uint32_t x = 0; x < width; x += kLanes) {
+    const uint16x8_t v = vld1q_u16(values + x);
+    excess = vorrq_u16(excess, vqsubq_u16(v, max));
+    vst1q_u16(samples + x, vshlq_u16(v, shift));
   }
-  for (uint32_t x = 0; x < width; ++x) {
-    for (uint32_t c = 0; c < info.channels; ++c) {
-      const uint32_t value = values[c][x];
-      if (value >= map.value_count) return false;
-      StoreSample(out, x * info.channels + c, map(value), info.sample_bits);
-    }
+  if (vmaxvq_u16(excess) != 0) return false;
+  if (map.table != nullptr) {
+    for (uint32_t x = 0; x < width; ++x) samples[x] = map.table[samples[x]];
   }
   return true;
+}
+
+// Samples that fit a byte.
+void NarrowRow(const uint16_t* samples, uint32_t width, uint8_t* bytes) {
+  for (uint32_t x = 0; x < width; x += kLanes)
+    vst1_u8(bytes + x, vmovn_u16(vld1q_u16(samples + x)));
 }
 
 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
@@ -235,8 +227,10 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
 
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
   const uint32_t mask = (1u << info.used_bits) - 1;
+  const bool maps_values = map.table != nullptr || map.shift != 0;
   Row rows[2][kMaxChannels];
-  Row with_green[kMaxChannels];
+  Row samples[kMaxChannels];
+  uint8_t bytes[kMaxChannels][kMaxPackedTileSide + kLanes];
   uint16_t folded[kMaxPackedTileSide];
   uint8_t widths[kMaxChannels][kMaxGroupsPerRow];
   for (uint32_t c = 0; c < info.channels; ++c) {
@@ -272,16 +266,27 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
       kReconstruct[predictor](above[c], folded, rect.width_px, mask, &current[c]);
     }
 
-    const uint16_t* values[kMaxChannels];
+    const uint16_t* planes[kMaxChannels];
+    const uint8_t* byte_planes[kMaxChannels];
     for (uint32_t c = 0; c < info.channels; ++c) {
-      values[c] = current[c].values();
+      planes[c] = current[c].values();
+      uint16_t* values = samples[c].values();
       if (tile.transform == ColorTransform::kSubtractGreen && (c == 0 || c == 2)) {
-        AddGreenRow(current[1].values(), rect.width_px, info.used_bits, values[c],
-                    with_green[c].values());
-        values[c] = with_green[c].values();
+        AddGreenRow(current[1].values(), rect.width_px, info.used_bits, planes[c], values);
+        planes[c] = values;
       }
+      if (maps_values) {
+        if (!MapRow(map, planes[c], rect.width_px, values)) return Status::kCorruptTile;
+        planes[c] = values;
+      }
+      if (info.sample_bits == 8) NarrowRow(planes[c], rect.width_px, bytes[c]);
+      byte_planes[c] = bytes[c];
     }
-    if (!StoreValues(info, map, values, rect.width_px, output.Row(y))) return Status::kCorruptTile;
+    if (info.sample_bits == 8) {
+      Interleave(byte_planes, info.channels, rect.width_px, output.Row(y));
+    } else {
+      Interleave(planes, info.channels, rect.width_px, output.Row(y));
+    }
   }
   return CheckBodyEnd(tile, pos);
 }

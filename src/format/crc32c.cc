@@ -1,11 +1,13 @@
 #include "format/crc32c.h"
 
 #include <array>
+#include <cstring>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-
-#include <cstring>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
 #endif
 
 namespace l3 {
@@ -27,28 +29,39 @@ uint32_t UpdatePortable(uint32_t crc, const uint8_t* data, size_t size) {
   return crc;
 }
 
+// The processor's own instruction, and whether it has it.
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t UpdateSse42(uint32_t crc, const uint8_t* data,
-                                                       size_t size) {
-  uint64_t crc64 = crc;
+#define L3_CRC32C __attribute__((target("sse4.2")))
+L3_CRC32C inline uint32_t AddWord(uint32_t crc, uint64_t word) {
+  return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
+}
+bool HasCrc32c() { return __builtin_cpu_supports("sse4.2") != 0; }
+#elif defined(__aarch64__)
+#define L3_CRC32C __attribute__((target("+crc")))
+L3_CRC32C inline uint32_t AddWord(uint32_t crc, uint64_t word) { return __crc32cd(crc, word); }
+bool HasCrc32c() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#endif
+
+#if defined(L3_CRC32C)
+L3_CRC32C uint32_t UpdateByWords(uint32_t crc, const uint8_t* data, size_t size) {
   for (; size >= 8; data += 8, size -= 8) {
     uint64_t word;
     std::memcpy(&word, data, 8);
-    crc64 = _mm_crc32_u64(crc64, word);
+    crc = AddWord(crc, word);
   }
-  return UpdatePortable(static_cast<uint32_t>(crc64), data, size);
+  return UpdatePortable(crc, data, size);
 }
 #endif
 
 }  // namespace
 
 uint32_t Crc32c(const uint8_t* data, size_t size) {
-  uint32_t crc = 0xFFFFFFFFu;
-#if defined(__x86_64__)
-  static const bool has_sse42 = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_sse42) return ~UpdateSse42(crc, data, size);
+  constexpr uint32_t kStart = 0xFFFFFFFFu;
+#if defined(L3_CRC32C)
+  static const bool has_crc32c = HasCrc32c();
+  if (has_crc32c) return ~UpdateByWords(kStart, data, size);
 #endif
-  return ~UpdatePortable(crc, data, size);
+  return ~UpdatePortable(kStart, data, size);
 }
 
 }  // namespace l3

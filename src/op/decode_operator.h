@@ -118,6 +118,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     return {region.x.size_px, region.y.size_px};
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
+  // Which `dtype` fits images of 8 and of 16 bits, where not any does.
+  virtual const char* TypeAdvice() const { return ""; }
   // May change the channels of a sample that does not fit to what would.
   virtual void PlanSamplePixels(const dali::Workspace&, int, bool, ImageInfo* info,
                                 OutputPlan* plan, std::string*) {
@@ -292,8 +294,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       failures_.Report(dali::make_string(
           "The output of a batch has one type, but ", failures_.Name(input, like), " holds ",
           int{samples_[like].info.sample_bits}, "-bit samples and ", failures_.Name(input, i), " ",
-          int{sample.info.sample_bits},
-          "-bit ones. Ask for a `dtype`, or read 8-bit and 16-bit files in separate readers."));
+          int{sample.info.sample_bits}, "-bit ones. Ask for a `dtype`", TypeAdvice(),
+          ", or read 8-bit and 16-bit files in separate readers."));
       sample.status = Status::kInvalidArgument;
       sample.info.sample_bits = samples_[like].info.sample_bits;
     }

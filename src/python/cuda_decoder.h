@@ -66,7 +66,10 @@ class CudaDecoder {
       const py::gil_scoped_release release;
       const std::lock_guard<std::mutex> lock(mutex_);
       std::vector<CudaSample> samples;
-      for (size_t i = 0; i < batch.size(); ++i) samples.push_back({batch.view(i), batch.plan(i)});
+      for (size_t i = 0; i < batch.size(); ++i) {
+        samples.push_back({batch.view(i), batch.plan(i)});
+        samples.back().shares_file = batch.shares_file(i);
+      }
       decoder_->Launch(samples, stream,
                        [threads](size_t count, const std::function<void(size_t)>& task) {
                          ParallelFor(count, threads, task);

@@ -59,21 +59,31 @@ class DecodeBatch {
   // Top, left, height, width; none: the whole image.
   using MaybeWindow = std::optional<std::array<int64_t, 4>>;
 
-  // Reads and judges all headers; raises L3Error for the first item that has something wrong.
+  // Reads and judges all headers; raises L3Error for the first item that has something wrong. Items
+  // that are the same bytes as the one before are windows of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
               const DecodeOptions& options)
       : names_items_(options.names_items) {
     if (items.size() != windows.size()) throw py::value_error("a window for each item");
     for (size_t i = 0; i < items.size(); ++i) {
       const BufferBytes& bytes = bytes_.emplace_back(items[i]);
-      ImageView& view = views_.emplace_back();
-      RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
+      const BufferBytes* const before = i == 0 ? nullptr : &bytes_[i - 1];
+      shares_file_.push_back(before != nullptr && before->data() == bytes.data() &&
+                             before->size() == bytes.size());
+      if (shares_file_[i]) {
+        views_.push_back(views_[i - 1]);
+      } else {
+        ImageView& view = views_.emplace_back();
+        RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
+      }
       PlanItem(i, windows[i], options);
     }
   }
 
   size_t size() const { return views_.size(); }
   const ImageView& view(size_t i) const { return views_[i]; }
+  // Whether an item is another window of the file of the item before.
+  bool shares_file(size_t i) const { return shares_file_[i]; }
   const OutputPlan& plan(size_t i) const { return outputs_[i]; }
 
   // The shape of each output.
@@ -167,6 +177,7 @@ class DecodeBatch {
   const bool names_items_;
   std::deque<BufferBytes> bytes_;
   std::vector<ImageView> views_;
+  std::vector<bool> shares_file_;
   std::vector<TensorPlan> plans_;
   std::vector<OutputPlan> outputs_;  // placed
 };

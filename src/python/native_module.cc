@@ -100,21 +100,49 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   return encoded;
 }
 
+// Decodes jobs on `threads` threads. Returns the result of each.
+std::vector<DecodeResult> RunJobs(const std::vector<CpuJob>& jobs, unsigned threads) {
+  constexpr uint64_t kTaskPixels = 1 << 16;
+  CpuBatch work(jobs, kTaskPixels);
+  ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
+  return work.Results();
+}
+
+// The results of the windows of a job that failed, up to the first that has a bad tile: each is
+// decoded alone.
+std::vector<DecodeResult> RunWindows(const CpuJob& job, unsigned threads) {
+  std::vector<DecodeResult> results;
+  do {
+    results.push_back(RunJobs({{job.view, job.plans + results.size(), 1}}, threads)[0]);
+  } while (results.back().status == Status::kOk && results.size() < job.plan_count);
+  return results;
+}
+
 // Decodes a batch to memory of the host: `addresses` of its outputs, and how far apart their rows
 // are, where they are not packed. Images and tiles are shared among `threads` threads (0: all the
-// machine has).
+// machine has). Windows of one file share its tiles.
 void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
                  const std::optional<std::vector<int64_t>>& row_strides, unsigned threads) {
-  constexpr uint64_t kTaskPixels = 1 << 16;
   batch.PlaceOutputs(addresses, row_strides);
-  std::vector<DecodeResult> results;
+  std::vector<DecodeResult> results;  // of items, up to the first that failed
   {
     py::gil_scoped_release release;
     std::vector<CpuJob> jobs;
-    for (size_t i = 0; i < batch.size(); ++i) jobs.push_back({&batch.view(i), &batch.plan(i), 1});
-    CpuBatch work(jobs, kTaskPixels);
-    ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
-    results = work.Results();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (!batch.shares_file(i)) jobs.push_back({&batch.view(i), &batch.plan(i), 0});
+      ++jobs.back().plan_count;
+    }
+    const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
+    for (size_t k = 0; k < jobs.size(); ++k) {
+      if (of_jobs[k].status != Status::kOk) {
+        const std::vector<DecodeResult> windows = RunWindows(jobs[k], threads);
+        results.insert(results.end(), windows.begin(), windows.end());
+        // Should somebody have mended the file meanwhile, its windows are damaged even so.
+        if (windows.back().status == Status::kOk) results.back() = of_jobs[k];
+        break;
+      }
+      results.resize(results.size() + jobs[k].plan_count, DecodeResult{Status::kOk, 0});
+    }
   }
   batch.RequireDecoded(results);
 }

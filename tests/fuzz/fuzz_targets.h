@@ -176,28 +176,69 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
   return plan;
 }
 
-// Decodes by a random plan with every engine.
+// Random plans for one file; their outputs follow one another.
+struct Plans {
+  std::vector<L3TestPlan> plans;
+  size_t output_bytes = 0;
+};
+
+inline Plans RandomPlans(const L3TestInfo& info, uint64_t seed) {
+  std::mt19937_64 random(~seed);
+  Plans made;
+  // One half of the time; sometimes more than one warp stores a tile for.
+  const uint64_t kind = random() % 64;
+  const uint64_t count = kind < 32 ? 1 : kind < 63 ? 2 + random() % 6 : 70;
+  size_t end = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    // Some windows twice.
+    const uint64_t number = i != 0 && random() % 4 == 0 ? i - 1 : i;
+    size_t bytes = 0;
+    L3TestPlan plan = RandomPlan(info, seed + number, &bytes);
+    const size_t begin = (end + 3) / 4 * 4;
+    if (begin + bytes > limits.image_bytes) break;
+    plan.data_offset += begin;
+    end = begin + bytes;
+    made.plans.push_back(plan);
+  }
+  made.output_bytes = end;
+  return made;
+}
+
+// Decodes by random plans with every engine, all at once. The truth is each plan alone.
 inline std::string CheckPlan(const uint8_t* data, size_t size, uint64_t seed) {
   L3TestInfo info;
   if (l3_test_parse(data, size, &info) != kOk || info.image_bytes > limits.image_bytes) return "";
-  size_t output_bytes = 0;
-  const L3TestPlan plan = RandomPlan(info, seed, &output_bytes);
-  const auto decode = [&](uint32_t engine) {
+  const Plans windows = RandomPlans(info, seed);
+  if (windows.plans.empty()) return "";
+  // Leaves what others decoded before.
+  const auto decode = [&](uint32_t engine, const L3TestPlan* plans, size_t count, Decoded* all) {
     Decoded decoded;
-    decoded.pixels.resize(output_bytes);
-    decoded.status = l3_test_decode_plan(engine, data, size, &plan, decoded.pixels.data(),
-                                         output_bytes, 1, &decoded.bad_tile);
-    if (decoded.status == kOk) {
-      decoded.bad_tile = kNoTile;
-    } else {
-      decoded.pixels.clear();
-    }
-    return decoded;
+    uint64_t decoded_tiles = 0;
+    decoded.status = l3_test_decode_plans(engine, data, size, plans, count, all->pixels.data(),
+                                          all->pixels.size(), 1, &decoded.bad_tile, &decoded_tiles);
+    if (decoded.status == kOk || decoded.bad_tile > all->bad_tile) return;
+    all->status = decoded.status;
+    all->bad_tile = decoded.bad_tile;
   };
-  const Decoded expected = decode(kL3TestScalar);
-  for (const uint32_t engine : OtherEngines(data, size)) {
-    const std::string error = Compare(engine, decode(engine), expected);
-    if (!error.empty()) return "plan " + std::to_string(seed) + ": " + error;
+  const auto finish = [](Decoded* all) {
+    if (all->status != kOk) all->pixels.clear();
+  };
+  Decoded expected;
+  expected.pixels.resize(windows.output_bytes);
+  for (const L3TestPlan& plan : windows.plans) decode(kL3TestScalar, &plan, 1, &expected);
+  finish(&expected);
+  std::vector<uint32_t> engines = OtherEngines(data, size);
+  if (windows.plans.size() > 1) engines.push_back(kL3TestScalar);
+  for (const uint32_t engine : engines) {
+    Decoded decoded;
+    decoded.pixels.resize(windows.output_bytes);
+    decode(engine, windows.plans.data(), windows.plans.size(), &decoded);
+    finish(&decoded);
+    const std::string error = Compare(engine, decoded, expected);
+    if (!error.empty()) {
+      return std::to_string(windows.plans.size()) + " plans from " + std::to_string(seed) + ": " +
+             error;
+    }
   }
   return "";
 }

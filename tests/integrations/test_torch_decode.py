@@ -85,6 +85,39 @@ def test_one_tensor_of_windows(
         np.testing.assert_allclose(tensor.numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
 
 
+def test_windows_of_one_file(device: str) -> None:
+    """One object several times in a row: its tiles are decoded once, on the emulated GPU."""
+    image: Image = np.random.default_rng(3).integers(0, 9, (128, 160, 3), np.uint8)
+    data = l3dali.encode(image, tile=(64, 32))
+    tiles = l3dali.info(data).tile_count
+    assert tiles == 12
+    corners = [(top, left) for top in range(0, 97, 16) for left in range(0, 97, 16)]
+    windows = [(top, left, 32, 64) for top, left in corners]
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    for item in (data, tensor):
+        items: list[Any] = [item] * len(windows)
+        module = None if device == "cpu" else l3dali.torch._gpu_of(torch.device(device)).module
+        before = 0 if module is None else module.decoded_tiles()
+        batch = l3dali.torch.decode(
+            items, device=device, windows=windows, layout="HWC", batched=True
+        )
+        if module is not None:
+            assert module.decoded_tiles() - before == tiles
+        for one, (top, left) in zip(batch, corners, strict=True):
+            np.testing.assert_array_equal(one, image[top : top + 32, left : left + 64])
+
+
+def test_damage_in_one_file_names_the_first_window(device: str) -> None:
+    image: Image = np.random.default_rng(3).integers(0, 256, (96, 64, 3), np.uint8)
+    data = bytearray(l3dali.encode(image, mode="packed", tile=(64, 32)))
+    data[-9] ^= 1  # in the last of three tiles
+    first, second, third = (0, 0, 9, 9), (40, 5, 9, 9), (70, 9, 9, 9)
+    l3dali.torch.decode([data] * 2, device=device, windows=[first, second])
+    with pytest.raises(l3dali.L3Error, match=r"^item 1: tile 2 of 3") as caught:
+        l3dali.torch.decode([data] * 3, device=device, windows=[first, third, None])
+    assert caught.value.index == 1
+
+
 def test_16_bits(device: str) -> None:
     deep: Image = np.random.default_rng(2).integers(0, 65536, (9, 31, 2), np.uint16)
     (tensor,) = l3dali.torch.decode([l3dali.encode(deep)], device=device, layout="HWC")
@@ -121,8 +154,10 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         (files[0], {}, TypeError, "items is a sequence of files, not bytes"),
         (tensor, {}, TypeError, "items is a sequence of files, not Tensor"),
         (["a.l3"], {}, TypeError, "not a path"),
-        ([tensor.to(torch.int8)], {}, TypeError, r"items\[0\] is a 1-D tensor of torch.int8"),
+        ([tensor.to(torch.int8)], {}, TypeError, r"items\[0\]: a 1-D tensor of torch.int8"),
         ([tensor[None]], {}, TypeError, "2-D tensor"),
+        (iter(files), {}, TypeError, "not list_iterator: make a list of it"),
+        ([files[0], None], {}, TypeError, r"items\[1\]: the bytes .* not NoneType"),
         ([tensor.to("meta")], {}, TypeError, "on meta"),
         (files, {"mode": "CMYK"}, ValueError, "mode 'CMYK' is not supported"),
         (files, {"layout": "NCHW"}, ValueError, "layout is CHW or HWC"),

@@ -49,6 +49,7 @@ struct Way {
   // Not kNone: where there are rans tiles they use these tables, by several warps a block.
   RansLookupKind lookup;
   Source source;
+  uint32_t windows = 1;  // of each file
 };
 constexpr RansLookupKind kAsPlanned = RansLookupKind::kNone;
 constexpr RansLookupKind kCompact = RansLookupKind::kCompact;
@@ -68,6 +69,13 @@ constexpr Way kWays[] = {
     {"all, whole, to the cache", false, Store::kWhole, kAsPlanned, Source::kHostToCache},
     {"all, whole, from the cache", false, Store::kWhole, kAsPlanned, Source::kCache},
     {"all, any plan, from the cache", false, Store::kAny, kAsPlanned, Source::kCache},
+    {"no rans, several windows", true, Store::kWindow, kAsPlanned, Source::kHost, 3},
+    {"no rans, several for training", true, Store::kTraining, kAsPlanned, Source::kHost, 3},
+    {"all, several windows", false, Store::kWindow, kCompact, Source::kHost, 3},
+    {"all, several for training", false, Store::kTraining, kCompact, Source::kHost, 3},
+    {"all, several plans", false, Store::kAny, kCompact, Source::kHost, 4},
+    {"all, several plans, in parts", false, Store::kAny, kAsPlanned, Source::kHostInParts, 4},
+    {"all, several plans, from the cache", false, Store::kAny, kAsPlanned, Source::kCache, 4},
 };
 
 bool HasRoomForWideTables(const GpuLimits& limits) {
@@ -78,20 +86,21 @@ bool HasRoomForWideTables(const GpuLimits& limits) {
 using LaunchCounts = std::map<std::string, int>;  // by kernel
 
 LaunchCounts NoLaunches(const GpuLimits& limits) {
-  LaunchCounts counts = {
-      {"packed", 0}, {"packed, plans", 0}, {"compact", 0}, {"compact, plans", 0}};
+  LaunchCounts counts;
+  for (const char* tables : {"packed", "compact"}) {
+    for (const char* store : {"", ", plans", ", several plans"}) {
+      counts[std::string(tables) + store] = 0;
+    }
+  }
   if (HasRoomForWideTables(limits)) counts["wide"] = 0;
   return counts;
 }
 
-const char* KernelName(const TileBatch& batch) {
-  const bool has_plans = batch.plans != nullptr;
-  switch (batch.lookup) {
-    case RansLookupKind::kNone: return has_plans ? "packed, plans" : "packed";
-    case RansLookupKind::kCompact: return has_plans ? "compact, plans" : "compact";
-    case RansLookupKind::kWide: break;
-  }
-  return has_plans ? "wide, plans" : "wide";
+std::string KernelName(const TileBatch& batch) {
+  constexpr const char* kTables[] = {"packed", "compact", "wide"};
+  constexpr const char* kStores[] = {"", ", plans", ", several plans"};
+  return std::string(kTables[static_cast<int>(batch.lookup)]) +
+         kStores[static_cast<int>(batch.store())];
 }
 
 // A GPU that counts launches and says of itself what makes the engine use some tables.
@@ -251,10 +260,12 @@ std::string Describe(const DecodeResult& result) {
   return std::string(StatusName(result.status)) + " in tile " + std::to_string(result.tile);
 }
 
-// Decodes files in one of the ways, and returns how many of them the engines differ on.
-size_t CountDifferences(const Way& way, const std::vector<const File*>& files, GpuDevice* memory,
+// Decodes files in one of the ways, and returns how many of their windows the engines differ on.
+size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, GpuDevice* memory,
                         BatchDecoder* decoder, EncodedCache* cache) {
   std::mt19937 random(1);
+  std::vector<const File*> files;  // of each window
+  for (const File* file : chosen) files.insert(files.end(), way.windows, file);
   std::vector<Output> outputs;
   size_t bytes = kGapBytes;
   for (const File* file : files) {
@@ -284,7 +295,14 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& files, G
   std::vector<CudaSample> samples;
   for (size_t i = 0; i < files.size(); ++i) {
     const File& file = *files[i];
-    samples.push_back({file.view, outputs[i].PlanIn(static_cast<uint8_t*>(outputs_dev.get()))});
+    const OutputPlan plan = outputs[i].PlanIn(static_cast<uint8_t*>(outputs_dev.get()));
+    if (i % way.windows != 0) {
+      const CudaSample& before = samples.back();
+      samples.push_back({before.view, plan, before.cached});
+      samples.back().shares_file = true;
+      continue;
+    }
+    samples.push_back({file.view, plan});
     if (way.source == Source::kPinnedInParts) {
       std::memcpy(pinned_file, file.bytes.data(), file.bytes.size());
       ParseImage(pinned_file, file.bytes.size(), &samples.back().view);

@@ -52,4 +52,5 @@ PYBIND11_MODULE(_emulated, m) {
       m, [](int) { return Gpu().MakeDevice(l3::EmulatedPace::kLazy); },
       [](int) { return size_t{1} << 30; });
   m.def("launches", [] { return Gpu().launches(); });
+  m.def("decoded_tiles", [] { return Gpu().decoded_tiles(); });
 }

@@ -1,5 +1,8 @@
 #include "testing.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -30,18 +33,54 @@ namespace {
 using l3::DecodeResult;
 using l3::Status;
 
-// An array without spare capacity behind it.
+#if defined(__SANITIZE_ADDRESS__)
+#define L3_HAVE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define L3_HAVE_ASAN 1
+#endif
+#endif
+
+// An array that nothing may touch the bytes behind. AddressSanitizer sees to that, or else a page
+// that is not there: that stops all instructions, those of a vector too that no sanitizer knows.
 class ExactBytes {
  public:
-  ExactBytes(const uint8_t* data, size_t size) : bytes_(new uint8_t[size]), size_(size) {
-    if (size != 0) std::memcpy(bytes_.get(), data, size);
+  ExactBytes(const uint8_t* data, size_t size) : size_(size) {
+#if defined(L3_HAVE_ASAN)
+    data_ = new uint8_t[size];
+#else
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t whole = (size + page - 1) / page * page;
+    mapped_ = whole + page;
+    void* pages =
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    pages_ = static_cast<uint8_t*>(pages);
+    if (mprotect(pages_ + whole, page, PROT_NONE) != 0) std::abort();
+    data_ = pages_ + (whole - size);
+#endif
+    if (size != 0) std::memcpy(data_, data, size);
   }
-  uint8_t* data() { return bytes_.get(); }
+  ~ExactBytes() {
+#if defined(L3_HAVE_ASAN)
+    delete[] data_;
+#else
+    munmap(pages_, mapped_);
+#endif
+  }
+  ExactBytes(const ExactBytes&) = delete;
+  ExactBytes& operator=(const ExactBytes&) = delete;
+
+  uint8_t* data() { return data_; }
   size_t size() const { return size_; }
 
  private:
-  std::unique_ptr<uint8_t[]> bytes_;
+  uint8_t* data_;
   size_t size_;
+#if !defined(L3_HAVE_ASAN)
+  uint8_t* pages_;
+  size_t mapped_;
+#endif
 };
 
 template <typename Call>
@@ -82,27 +121,42 @@ DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageO
   return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
 }
 
+// The first bad tile of two.
+DecodeResult FirstBad(const DecodeResult& a, const DecodeResult& b) {
+  if (b.status == Status::kOk) return a;
+  return a.status == Status::kOk || b.tile < a.tile ? b : a;
+}
+
 // A task for some tiles, as operators do it.
-DecodeResult DecodePlan(uint32_t engine, const l3::ImageView& view, const l3::OutputPlan& plan,
-                        unsigned threads, const l3::ForEach& for_each = nullptr) {
+DecodeResult DecodePlans(uint32_t engine, const l3::ImageView& view,
+                         const std::vector<l3::OutputPlan>& plans, unsigned threads,
+                         const l3::ForEach& for_each = nullptr, uint64_t* decoded_tiles = nullptr) {
+  DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
-    return l3::DecodeImageEmulated(view, plan, *gpu, for_each);
+    std::vector<l3::CudaSample> samples;
+    for (const l3::OutputPlan& plan : plans) {
+      samples.push_back({view, plan});
+      samples.back().shares_file = samples.size() > 1;
+    }
+    for (const DecodeResult& result :
+         l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
+      first = FirstBad(first, result);
+    }
+    return first;
   }
   const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
-  const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
-  DecodeResult first{Status::kOk, 0};
+  const l3::TileSpan span = l3::TilesOfWindows(view.info, plans.data(), plans.size());
   std::mutex mutex;
   constexpr uint32_t kTilesPerTask = 3;
   const uint32_t tiles = span.tile_count();
   l3::ParallelFor(l3::CeilDiv(tiles, kTilesPerTask), threads, [&](uint64_t i) {
     const uint32_t begin = static_cast<uint32_t>(i) * kTilesPerTask;
     const uint32_t end = std::min(begin + kTilesPerTask, tiles);
-    const DecodeResult result = decoder.DecodeWindows(&plan, 1, span, begin, end);
+    const DecodeResult result = decoder.DecodeWindows(plans.data(), plans.size(), span, begin, end);
     const std::lock_guard<std::mutex> lock(mutex);
-    if (result.status == Status::kOk) return;
-    if (first.status == Status::kOk || result.tile < first.tile) first = result;
+    first = FirstBad(first, result);
   });
-  l3::FillBorder(plan);
+  std::for_each(plans.begin(), plans.end(), l3::FillBorder);
   return first;
 }
 
@@ -296,17 +350,20 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
   });
 }
 
-uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
-                             const L3TestPlan* plan, uint8_t* output, size_t output_bytes,
-                             uint32_t threads, uint32_t* bad_tile) {
+uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
+                              const L3TestPlan* plans, size_t plan_count, uint8_t* output,
+                              size_t output_bytes, uint32_t threads, uint32_t* bad_tile,
+                              uint64_t* decoded_tiles) {
   return StatusOf([&] {
     ExactBytes input(data, size);
     l3::ImageView view;
     const Status status = l3::ParseImage(input.data(), input.size(), &view);
     if (status != Status::kOk) return status;
     ExactBytes pixels(output, output_bytes);
-    const DecodeResult result =
-        DecodePlan(engine, view, ToOutputPlan(*plan, pixels.data()), threads);
+    std::vector<l3::OutputPlan> placed;
+    for (size_t i = 0; i < plan_count; ++i) placed.push_back(ToOutputPlan(plans[i], pixels.data()));
+    *decoded_tiles = 0;
+    const DecodeResult result = DecodePlans(engine, view, placed, threads, nullptr, decoded_tiles);
     *bad_tile = result.tile;
     if (output_bytes != 0) std::memcpy(output, pixels.data(), output_bytes);
     return result.status;
@@ -335,7 +392,7 @@ uint32_t l3_test_decode_changing(uint32_t engine, const uint8_t* data, const uin
     if (engine == kL3TestEncodedCache) {
       result = DecodeByCache(view, make_plan, seed, &file, pixels.data(), output_bytes);
     } else if (plan != nullptr) {
-      result = DecodePlan(engine, view, make_plan(view, pixels.data()), 1, file.for_each());
+      result = DecodePlans(engine, view, {make_plan(view, pixels.data())}, 1, file.for_each());
     } else {
       result = Decode(engine, view, {pixels.data(), view.info.row_bytes()}, 1, file.for_each());
     }

@@ -1,7 +1,7 @@
 // A C interface to every engine and to the encoder, for the tests: ctypes, the
 // fuzz targets and the replay tool sit on it. It copies what it reads and
-// writes through heap buffers of the exact size, so that a sanitizer sees
-// every byte too far. Nothing throws out of it.
+// writes through buffers that end before a page that is not there, or under
+// AddressSanitizer before bytes it watches. Nothing throws out of it.
 #pragma once
 
 #include <stddef.h>
@@ -89,11 +89,13 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
                         size_t output_bytes, uint64_t row_stride_bytes, uint32_t threads,
                         uint32_t* bad_tile);
 
-// Decodes as `plan` says, and fills the border. The plan must be one that core/output.h
-// allows, and stay inside the output.
-uint32_t l3_test_decode_plan(uint32_t engine, const uint8_t* data, size_t size,
-                             const struct L3TestPlan* plan, uint8_t* output, size_t output_bytes,
-                             uint32_t threads, uint32_t* bad_tile);
+// Decodes as each plan says, and fills the borders. The plans must be such that core/output.h
+// allows, stay inside the output and not overlap there. The Status and `bad_tile` are those of the
+// first bad tile. `decoded_tiles` gets how many times the CUDA engine decodes a tile; 0 on the CPU.
+uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
+                              const struct L3TestPlan* plans, size_t plan_count, uint8_t* output,
+                              size_t output_bytes, uint32_t threads, uint32_t* bad_tile,
+                              uint64_t* decoded_tiles);
 
 // For l3_test_decode_changing: a second thread changes parts of the file back and forth.
 #define L3_TEST_ALL_THE_TIME 0xFFFFFFFFu

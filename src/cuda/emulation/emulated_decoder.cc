@@ -15,9 +15,9 @@ namespace {
 
 constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
 
-// `output_of` gives the output of a sample by its number: for DecodeTileWarp().
-template <class Lookup, class OutputOf>
-void DecodeTilesWith(const TileBatch& batch, const OutputOf& output_of) {
+// Returns how many times a tile was decoded.
+template <class Lookup, StoreKind kStore>
+uint64_t DecodeTilesWith(const TileBatch& batch) {
   static thread_local WarpEmulator emulator;  // its stacks cost more than a small image
   constexpr bool kRans = !std::is_void_v<Lookup>;
   // Shared memory begins with anything.
@@ -25,6 +25,7 @@ void DecodeTilesWith(const TileBatch& batch, const OutputOf& output_of) {
   std::memset(static_cast<void*>(shared.get()), kFresh, sizeof(*shared));
   Lookup* lookup = nullptr;
   if constexpr (kRans) lookup = shared.get();
+  uint64_t decoded_tiles = 0;
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
     const DecodeSample& sample = batch.samples[task.sample];
@@ -43,37 +44,50 @@ void DecodeTilesWith(const TileBatch& batch, const OutputOf& output_of) {
       continue;
     }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
+    ++decoded_tiles;
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status =
-          DecodeTileWarp<Lookup>(warp, sample, output_of(task.sample), task, lookup, scratch.get());
+      const Status status = DecodeTileWarp<Lookup>(
+          warp, sample, OutputOfTask<kStore>(batch, sample, i), task, lookup, scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
-      uint64_t& result = batch.results[task.sample];
-      result = std::min(result, BadTile(task.tile, status));
+      const auto note = [&](uint32_t number) {
+        uint64_t& result = batch.results[number];
+        result = std::min(result, BadTile(task.tile, status));
+      };
+      if constexpr (kStore == StoreKind::kPlans) {
+        const TilePlans plans = PlansOfTask(batch, i);
+        std::for_each(plans.takers, plans.takers + plans.count, note);
+      } else {
+        note(task.sample);
+      }
     });
   }
+  return decoded_tiles;
+}
+
+template <class Lookup>
+uint64_t DecodeTilesWith(const TileBatch& batch) {
+  switch (batch.store()) {
+    case StoreKind::kPlan: return DecodeTilesWith<Lookup, StoreKind::kPlan>(batch);
+    case StoreKind::kPlans: return DecodeTilesWith<Lookup, StoreKind::kPlans>(batch);
+    case StoreKind::kStored: break;
+  }
+  return DecodeTilesWith<Lookup, StoreKind::kStored>(batch);
 }
 
 }  // namespace
 
-void DecodeTilesEmulated(const TileBatch& batch) {
-  const auto image = [&](uint32_t sample) -> const ImageOutput& {
-    return batch.samples[sample].output;
-  };
-  const auto plan = [&](uint32_t sample) -> const OutputPlan& { return batch.plans[sample]; };
-  const bool has_plans = batch.plans != nullptr;
+uint64_t DecodeTilesEmulated(const TileBatch& batch) {
   switch (batch.lookup) {
-    case RansLookupKind::kNone:
-      return has_plans ? DecodeTilesWith<void>(batch, plan) : DecodeTilesWith<void>(batch, image);
-    case RansLookupKind::kCompact:
-      return has_plans ? DecodeTilesWith<CompactRansLookup>(batch, plan)
-                       : DecodeTilesWith<CompactRansLookup>(batch, image);
+    case RansLookupKind::kNone: return DecodeTilesWith<void>(batch);
+    case RansLookupKind::kCompact: return DecodeTilesWith<CompactRansLookup>(batch);
     case RansLookupKind::kWide: break;
   }
-  DecodeTilesWith<WideRansLookup>(batch, image);
+  return DecodeTilesWith<WideRansLookup, StoreKind::kStored>(batch);
 }
 
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
-                                              const GpuLimits& gpu, const ForEach& for_each) {
+                                              const GpuLimits& gpu, const ForEach& for_each,
+                                              uint64_t* decoded_tiles) {
   BatchLayout layout;
   layout.Plan(samples, gpu, for_each);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
@@ -83,7 +97,8 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
              [&](size_t piece) { layout.WritePiece(piece, buffer.get(), buffer.get()); });
 
   const TileBatch batch = layout.Batch(buffer.get());
-  DecodeTilesEmulated(batch);
+  const uint64_t tiles = DecodeTilesEmulated(batch);
+  if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < samples.size(); ++i) results.push_back(UnpackResult(batch.results[i]));
   return results;

@@ -12,17 +12,20 @@
 namespace l3 {
 
 // GPUs to lay a batch out for: they differ in how rans tokens are looked up.
-constexpr GpuLimits kLargeGpu = {132, 228 << 10, 227 << 10, 1 << 10, {20, 20}, {20, 20}, {16, 16}};
-constexpr GpuLimits kSmallGpu = {80, 100 << 10, 99 << 10, 1 << 10, {16, 16}, {16, 16}, {12, 12}};
+constexpr GpuLimits kLargeGpu = {132,      228 << 10, 227 << 10, 1 << 10,
+                                 {20, 20}, {20, 20},  {16, 16},  {12, 12}};
+constexpr GpuLimits kSmallGpu = {80,       100 << 10, 99 << 10, 1 << 10,
+                                 {16, 16}, {16, 16},  {12, 12}, {12, 12}};
 
-// Runs the kernels of a batch that lies in host memory.
-void DecodeTilesEmulated(const TileBatch& batch);
+// Runs the kernels of a batch that lies in host memory. Returns how many times a tile was decoded.
+uint64_t DecodeTilesEmulated(const TileBatch& batch);
 
 // Lays the batch out and decodes it as the GPU would. The outputs of the
-// samples are in host memory.
+// samples are in host memory. `decoded_tiles`, if not null, gets how many times a tile was decoded.
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
                                               const GpuLimits& gpu,
-                                              const ForEach& for_each = nullptr);
+                                              const ForEach& for_each = nullptr,
+                                              uint64_t* decoded_tiles = nullptr);
 
 // Bytes that a batch of one takes to upload.
 uint64_t UploadedBytesEmulated(const CudaSample& sample);

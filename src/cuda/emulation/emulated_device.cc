@@ -105,7 +105,8 @@ class EmulatedDevice : public GpuDevice {
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     const Lock lock(gpu_->mutex_);
     ++gpu_->launches_;
-    gpu_->Find(stream)->Queue([batch] { DecodeTilesEmulated(batch); });
+    gpu_->Find(stream)->Queue(
+        [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeTilesEmulated(batch); });
   }
 
  private:
@@ -218,6 +219,11 @@ uint64_t EmulatedGpu::uploaded_bytes() {
 uint64_t EmulatedGpu::launches() {
   const Lock lock(mutex_);
   return launches_;
+}
+
+uint64_t EmulatedGpu::decoded_tiles() {
+  const Lock lock(mutex_);
+  return decoded_tiles_;
 }
 
 }  // namespace l3

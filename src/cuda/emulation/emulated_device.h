@@ -43,6 +43,7 @@ class EmulatedGpu {
   uint64_t allocations();        // so far
   uint64_t uploaded_bytes();     // so far
   uint64_t launches();           // so far
+  uint64_t decoded_tiles();      // so far: how many times a tile was decoded
 
  private:
   friend class EmulatedDevice;
@@ -64,6 +65,7 @@ class EmulatedGpu {
   uint64_t failures_left_ = 0;
   uint64_t uploaded_bytes_ = 0;
   uint64_t launches_ = 0;
+  uint64_t decoded_tiles_ = 0;
   std::shared_ptr<CUstream_st> null_stream_;
 };
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "cuda/engine/encoded_cache.h"
 #include "cuda/kernels/border_fill.cuh"
 #include "cuda/kernels/rans_lookup.cuh"
+#include "cuda/kernels/store_path.h"
 #include "cuda/kernels/warp_scratch.cuh"
 
 namespace l3 {
@@ -29,13 +32,26 @@ uint64_t TileCost(const ImageInfo& info, bool has_rans) {
   return uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes() * (has_rans ? 3 : 1);
 }
 
-// The tiles whose payloads go up.
-TileSpan NeededTiles(const CudaSample& sample) {
-  return sample.cache_key != nullptr ? AllTiles(sample.view.info)
-                                     : TilesOfWindow(sample.view.info, sample.plan.window);
+// The smallest span that has both.
+TileSpan Join(const TileSpan& a, const TileSpan& b) {
+  if (a.tile_count() == 0) return b;
+  if (b.tile_count() == 0) return a;
+  return {std::min(a.column_begin, b.column_begin), std::max(a.column_end, b.column_end),
+          std::min(a.row_begin, b.row_begin), std::max(a.row_end, b.row_end)};
 }
 
-// Blocks for the tasks of a sample.
+// Calls function(i) for each tile of a span, by its number in another one around it.
+template <class Function>
+void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function& function) {
+  for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
+    const size_t begin = size_t{row - around.row_begin} * around.columns() - around.column_begin;
+    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
+      function(begin + column);
+    }
+  }
+}
+
+// Blocks for the tasks of a file.
 uint64_t BlockCount(uint64_t task_count, uint32_t warps_per_block) {
   return CeilDiv(task_count, warps_per_block);
 }
@@ -79,15 +95,16 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
 }
 
 RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
-                  uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits) {
+                  uint32_t scratch_bytes, StoreKind store, const GpuLimits& limits) {
   RansPlan best = {};
   double best_time = 0;
   for (RansLookupKind kind : {RansLookupKind::kCompact, RansLookupKind::kWide}) {
     const bool wide = kind == RansLookupKind::kWide;
-    if (wide && has_plans) break;
-    const WarpLimits most = has_plans ? limits.rans_plans
-                            : wide    ? limits.wide_rans
-                                      : limits.compact_rans;
+    if (wide && store != StoreKind::kStored) break;
+    const WarpLimits most = store == StoreKind::kPlans  ? limits.rans_plans
+                            : store == StoreKind::kPlan ? limits.rans_plan
+                            : wide                      ? limits.wide_rans
+                                                        : limits.compact_rans;
     for (uint32_t warps = 1; warps <= most.per_block; ++warps) {
       const uint32_t bytes = LookupBytes(kind) + warps * scratch_bytes;
       const bool fits = bytes <= limits.shared_bytes_per_block;
@@ -115,51 +132,42 @@ RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<Ba
 void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
                        const ForEach& for_each, const UploadPolicy& policy) {
   samples_ = &samples;
-  places_.resize(samples.size());
   runs_.clear();
   pieces_.clear();
   copies_.clear();
-  // Reads payloads, which may have to come from a disk.
-  RunForEach(for_each, samples.size(), [this](size_t i) {
-    const CudaSample& sample = (*samples_)[i];
-    places_[i].has_rans = sample.cached != nullptr ? sample.cached->has_rans
-                                                   : HasRansTile(sample.view, NeededTiles(sample));
-  });
+  PlanFiles(for_each);
 
   scratch_bytes_ = sizeof(WarpScratch);
   bool has_rans = false;
-  has_plans_ = false;
-  task_counts_.clear();
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const ImageInfo& info = samples[i].view.info;
-    const OutputPlan& plan = samples[i].plan;
-    Place& place = places_[i];
-    has_plans_ = has_plans_ || !IsWholeImageAsStored(info, plan);
-    place.span = TilesOfWindow(info, plan.window);
-    place.border_tasks = BorderTasks(plan);
-    task_counts_.push_back(place.span.tile_count() + place.border_tasks);
-    if (!place.has_rans) continue;
+  for (size_t first : files_) {
+    PlanRuns(first);
+    if (!places_[first].has_rans) continue;
     has_rans = true;
+    const ImageInfo& info = samples[first].view.info;
     const uint32_t bytes =
         RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
     scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
-  for (size_t i = 0; i < samples.size(); i = FileEnd(i)) PlanRuns(i, FileEnd(i));
   PlanParts(policy.part_bytes);
-  rans_ = has_rans ? PlanRans(task_counts_, parts_, scratch_bytes_, has_plans_, limits)
+  rans_ = has_rans ? PlanRans(task_counts_, parts_, scratch_bytes_, store_, limits)
                    : RansPlan{RansLookupKind::kNone, 1, 0};
   PlanOrder();
 
+  const bool has_plans = store_ != StoreKind::kStored;
+  const bool has_lists = store_ == StoreKind::kPlans;
   samples_offset_ = Align16(results_bytes());
   plans_offset_ = Align16(samples_offset_ + samples.size() * sizeof(DecodeSample));
-  tasks_offset_ = plans_offset_ + (has_plans_ ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
-  uint64_t offset = tasks_offset_ + task_count_ * sizeof(TileTask);
-  for (size_t first = 0; first < samples.size(); first = FileEnd(first)) {
-    for (size_t i = first; i < FileEnd(first); ++i) places_[i].table_offset = offset;
+  tasks_offset_ = plans_offset_ + (has_plans ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
+  lists_offset_ = tasks_offset_ + task_count_ * sizeof(TileTask);
+  takers_offset_ = lists_offset_ + (has_lists ? task_count_ * sizeof(TakerList) : 0);
+  uint64_t offset = takers_offset_;
+  if (has_lists) offset = Align16(offset + takers_.size() * sizeof(takers_[0]));
+  for (size_t first : files_) {
+    for (size_t i = first; i < places_[first].file_end; ++i) places_[i].table_offset = offset;
     offset = Align16(offset + 2 * uint64_t{samples[first].view.value_count});
   }
-  for (size_t first = 0; first < samples.size(); first = FileEnd(first)) {
-    for (size_t i = first; i < FileEnd(first); ++i) places_[i].rans_offset = offset;
+  for (size_t first : files_) {
+    for (size_t i = first; i < places_[first].file_end; ++i) places_[i].rans_offset = offset;
     if (places_[first].has_rans) offset = Align16(offset + sizeof(RansModel));
   }
   size_t begin = 0;
@@ -178,6 +186,127 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   }
 }
 
+// Finds the tiles of each file, and which samples take them.
+void BatchLayout::PlanFiles(const ForEach& for_each) {
+  const std::vector<CudaSample>& samples = *samples_;
+  places_.resize(samples.size());
+  files_.clear();
+  bool has_plans = false;
+  uint64_t tiles = 0;
+  uint64_t takers = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const ImageInfo& info = samples[i].view.info;
+    if (i == 0 || !samples[i].shares_file) {
+      files_.push_back(i);
+      places_[i].file_span = {0, 0, 0, 0};
+      places_[i].taker_count = 0;
+    }
+    Place& file = places_[files_.back()];
+    file.file_end = i + 1;
+    places_[i].span = TilesOfWindow(info, samples[i].plan.window);
+    places_[i].border_tasks = BorderTasks(samples[i].plan);
+    file.file_span = Join(file.file_span, places_[i].span);
+    file.taker_count += places_[i].span.tile_count();
+    has_plans = has_plans || !IsWholeImageAsStored(info, samples[i].plan);
+  }
+  for (size_t first : files_) {
+    Place& file = places_[first];
+    const bool is_alone = file.file_end == first + 1;
+    if (is_alone) file.taker_count = 1;
+    file.first_tile = tiles;
+    file.first_taker = takers;
+    if (!is_alone) tiles += file.file_span.tile_count();
+    takers += file.taker_count;
+  }
+  if (takers > std::numeric_limits<uint32_t>::max()) {
+    throw std::length_error("The windows of a batch touch more than 2^32 - 1 tiles. Use fewer.");
+  }
+  taker_ends_.assign(tiles, 0);
+  takers_.resize(takers);
+  task_counts_.assign(samples.size(), 0);
+  // Reads payloads, which may have to come from a disk.
+  RunForEach(for_each, files_.size(), [this](size_t i) {
+    PlanTakers(files_[i]);
+    FindRans(files_[i]);
+  });
+  const bool shares_tiles = std::any_of(
+      files_.begin(), files_.end(), [this](size_t first) { return places_[first].shares_tiles; });
+  store_ = shares_tiles ? StoreKind::kPlans : has_plans ? StoreKind::kPlan : StoreKind::kStored;
+}
+
+// Lists which samples of a file take each of its tiles, and counts its tasks.
+void BatchLayout::PlanTakers(size_t first) {
+  Place& file = places_[first];
+  file.shares_tiles = false;
+  uint64_t& tasks = task_counts_[first];
+  for (size_t i = first; i < file.file_end; ++i) tasks += places_[i].border_tasks;
+  uint32_t* const takers = takers_.data() + file.first_taker;
+  if (file.file_end == first + 1) {
+    takers[0] = static_cast<uint32_t>(first);
+    tasks += file.span.tile_count();
+    return;
+  }
+  // Counts, then where each list begins, then, as it is filled, where it ends.
+  uint32_t* const ends = taker_ends_.data() + file.first_tile;
+  for (size_t i = first; i < file.file_end; ++i) {
+    ForEachTileIn(file.file_span, places_[i].span, [&](size_t tile) { ++ends[tile]; });
+  }
+  uint32_t begin = 0;
+  for (uint32_t tile = 0; tile < file.file_span.tile_count(); ++tile) {
+    const uint32_t count = ends[tile];
+    file.shares_tiles = file.shares_tiles || count > 1;
+    tasks += CeilDiv(count, kMaxTileTakers);
+    ends[tile] = begin;
+    begin += count;
+  }
+  for (size_t i = first; i < file.file_end; ++i) {
+    ForEachTileIn(file.file_span, places_[i].span,
+                  [&](size_t tile) { takers[ends[tile]++] = static_cast<uint32_t>(i); });
+  }
+}
+
+// Calls function(row, column, takers) for each tile that samples of a file take, in their order,
+// until it returns false.
+template <class Function>
+void BatchLayout::ForEachTile(size_t first, const Function& function) const {
+  const Place& file = places_[first];
+  const TileSpan& span = file.file_span;
+  const bool is_alone = file.file_end == first + 1;
+  const uint32_t* end = taker_ends_.data() + file.first_tile;
+  const uint32_t first_taker = static_cast<uint32_t>(file.first_taker);
+  TakerList takers = {first_taker, 1};
+  for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
+    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
+      if (!is_alone) {
+        takers.count = first_taker + *end++ - takers.begin;
+        if (takers.count == 0) continue;
+      }
+      if (!function(row, column, takers)) return;
+      if (!is_alone) takers.begin += takers.count;
+    }
+  }
+}
+
+// Finds whether one of the tiles that samples of a file take, or that the cache keeps, is a rans
+// tile.
+void BatchLayout::FindRans(size_t first) {
+  const CudaSample& s = (*samples_)[first];
+  bool has_rans = false;
+  if (s.cached != nullptr) {
+    has_rans = s.cached->has_rans;
+  } else if (s.cache_key != nullptr) {
+    has_rans = HasRansTile(s.view, AllTiles(s.view.info));
+  } else if (places_[first].file_end == first + 1) {
+    has_rans = HasRansTile(s.view, places_[first].span);
+  } else {
+    ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList&) {
+      has_rans = HasRansTile(s.view, {column, column + 1, row, row + 1});
+      return !has_rans;
+    });
+  }
+  for (size_t i = first; i < places_[first].file_end; ++i) places_[i].has_rans = has_rans;
+}
+
 // Cuts the batch where a part is large enough for a launch, and so is the rest.
 void BatchLayout::PlanParts(uint64_t part_bytes) {
   uint64_t left = 0;
@@ -187,8 +316,9 @@ void BatchLayout::PlanParts(uint64_t part_bytes) {
   for (size_t i = 0; i < places_.size(); ++i) {
     bytes += places_[i].payloads_bytes;
     left -= places_[i].payloads_bytes;
+    const bool is_last = i + 1 == places_.size();
     const bool is_part = bytes >= part_bytes && left >= part_bytes;
-    if (!is_part && i + 1 < places_.size()) continue;
+    if (!is_last && (!is_part || (*samples_)[i + 1].shares_file)) continue;
     parts_.push_back({i + 1, 0, 0});
     bytes = 0;
   }
@@ -292,49 +422,34 @@ uint64_t BatchLayout::PlaceCopies(uint64_t offset) {
   return offset;
 }
 
-// The end of the samples that share the file of this one and come behind it.
-size_t BatchLayout::FileEnd(size_t sample) const {
-  do ++sample;
-  while (sample < samples_->size() && (*samples_)[sample].shares_file);
-  return sample;
-}
-
-// Finds the payloads that the samples [first, end), which share a file, need: of each row of tiles
-// those from the first that one of them touches to the last.
-void BatchLayout::PlanRuns(size_t first, size_t end) {
+// Finds the payloads that the samples of a file need: of each row of tiles those from the first
+// that one of them touches to the last.
+void BatchLayout::PlanRuns(size_t first) {
   const CudaSample& s = (*samples_)[first];
   const ImageView& view = s.view;
+  Place& file = places_[first];
   const bool has_all = s.cached != nullptr || s.cache_key != nullptr;
-  TileSpan all = {0, 0, 0, 0};
-  bool has_rans = false;
-  for (size_t i = first; i < end; ++i) {
+  const TileSpan& all = file.file_span;
+  row_spans_.assign(all.rows(), {0, 0, 0, 0});
+  for (size_t i = first; i < file.file_end; ++i) {
     const TileSpan& span = places_[i].span;
-    has_rans = has_rans || places_[i].has_rans;
-    if (span.tile_count() == 0) continue;
-    if (all.tile_count() == 0) all = span;
-    all.row_begin = std::min(all.row_begin, span.row_begin);
-    all.row_end = std::max(all.row_end, span.row_end);
+    for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
+      TileSpan& touched = row_spans_[row - all.row_begin];
+      touched = Join(touched, {span.column_begin, span.column_end, row, row + 1});
+    }
+    places_[i].payloads_bytes = 0;
   }
-  const size_t first_run = runs_.size();
+  file.first_run = runs_.size();
   uint64_t bytes = 0;
   uint64_t last_end = 0;
-  for (uint32_t row = all.row_begin; row < all.row_end; ++row) {
-    uint32_t column_begin = 0;
-    uint32_t column_end = 0;  // the row has none yet
-    for (size_t i = first; i < end; ++i) {
-      const TileSpan& span = places_[i].span;
-      if (row < span.row_begin || row >= span.row_end) continue;
-      const bool is_first = column_end == 0;
-      column_begin = is_first ? span.column_begin : std::min(column_begin, span.column_begin);
-      column_end = std::max(column_end, span.column_end);
-    }
-    if (column_end == 0) {
+  for (const TileSpan& touched : row_spans_) {
+    if (touched.tile_count() == 0) {
       runs_.push_back({0, 0, bytes});
       continue;
     }
-    const uint32_t tiles = row * view.info.tile_columns();
-    const uint64_t run_begin = view.PayloadBegin(tiles + column_begin);
-    const uint64_t run_end = view.PayloadEnd(tiles + column_end - 1);
+    const uint32_t tiles = touched.row_begin * view.info.tile_columns();
+    const uint64_t run_begin = view.PayloadBegin(tiles + touched.column_begin);
+    const uint64_t run_end = view.PayloadEnd(tiles + touched.column_end - 1);
     // False only if somebody changed the index since ParseImage() judged it. Runs that do not
     // overlap never add up to more than the file has.
     const bool sound =
@@ -343,16 +458,7 @@ void BatchLayout::PlanRuns(size_t first, size_t end) {
     runs_.push_back({run_begin, sound ? run_end - run_begin : 0, has_all ? run_begin : bytes});
     bytes += runs_.back().bytes;
   }
-  for (size_t i = first; i < end; ++i) {
-    Place& place = places_[i];
-    place.has_rans = has_rans;
-    const bool is_empty = place.span.tile_count() == 0;
-    place.first_run = first_run + (is_empty ? 0 : place.span.row_begin - all.row_begin);
-    place.first_upload = first_run;
-    place.upload_end = runs_.size();
-    place.payloads_bytes = 0;
-  }
-  if (s.cached == nullptr) places_[first].payloads_bytes = has_all ? view.payloads_bytes : bytes;
+  if (s.cached == nullptr) file.payloads_bytes = has_all ? view.payloads_bytes : bytes;
 }
 
 void BatchLayout::PlanPieces(size_t sample) {
@@ -362,8 +468,8 @@ void BatchLayout::PlanPieces(size_t sample) {
   if ((*samples_)[sample].cache_key != nullptr) {
     return AppendPieces(sample, {0, place.payloads_bytes, 0}, first_piece);
   }
-  for (size_t i = place.first_upload; i < place.upload_end; ++i) {
-    AppendPieces(sample, runs_[i], first_piece);
+  for (size_t i = 0; i < place.file_span.rows(); ++i) {
+    AppendPieces(sample, runs_[place.first_run + i], first_piece);
   }
 }
 
@@ -416,10 +522,8 @@ void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) con
     is_sound = GetRansModel(view, &model) && is_sound;
     std::memcpy(staging + place.rans_offset, &model, sizeof(model));
   }
-  for (size_t i = first; i < FileEnd(first); ++i) {
-    WriteDescriptor(i, staging, device);
-    WriteTasks(i, is_sound, staging);
-  }
+  for (size_t i = first; i < place.file_end; ++i) WriteDescriptor(i, staging, device);
+  WriteTasks(first, is_sound, staging);
 }
 
 void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {
@@ -438,7 +542,9 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   }
   const CachedImage* cached = (*samples_)[sample].cached;
   descriptor.payloads = cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;
-  if (has_plans_) {
+  if (store_ != StoreKind::kStored) {
+    descriptor.path = GetStorePath(view.info, plan);
+    descriptor.row_order = GetRowOrder(plan);
     std::memcpy(staging + plans_offset_ + sample * sizeof(plan), &plan, sizeof(plan));
   } else {
     descriptor.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
@@ -449,38 +555,63 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
 
 // And what the kernels' results start from. Tiles without a sound payload, all of them if somebody
 // changed the tables since ParseImage() judged them, are no task of a kernel.
-void BatchLayout::WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const {
-  const ImageView& view = (*samples_)[sample].view;
-  const Place& place = places_[sample];
-  const uint32_t number = static_cast<uint32_t>(sample);
-  uint8_t* out = staging + tasks_offset_ + place.first_task * sizeof(TileTask);
-  uint8_t* const end = out + task_counts_[sample] * sizeof(TileTask);
-  const auto write = [&out](const TileTask& task) {
+void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) const {
+  const ImageView& view = (*samples_)[first].view;
+  const Place& file = places_[first];
+  const bool has_lists = store_ == StoreKind::kPlans;
+  uint8_t* out = staging + tasks_offset_ + file.first_task * sizeof(TileTask);
+  uint8_t* const end = out + task_counts_[first] * sizeof(TileTask);
+  uint8_t* list_out = staging + lists_offset_ + file.first_task * sizeof(TakerList);
+  const auto write = [&](const TileTask& task, const TakerList& takers = {0, 0}) {
     std::memcpy(out, &task, sizeof(task));
     out += sizeof(task);
+    if (!has_lists) return;
+    std::memcpy(list_out, &takers, sizeof(takers));
+    list_out += sizeof(takers);
   };
-  uint64_t first_bad = kNoBadTile;
-  const Run* run = runs_.data() + place.first_run;
-  for (uint32_t row = place.span.row_begin; row < place.span.row_end; ++row, ++run) {
-    for (uint32_t column = place.span.column_begin; column < place.span.column_end; ++column) {
-      const uint32_t tile = row * view.info.tile_columns() + column;
-      uint64_t payload;
-      uint32_t bytes;
-      const bool is_in_run = view.FindPayload(tile, &payload, &bytes) && run->begin <= payload &&
-                             payload + bytes <= run->begin + run->bytes;
-      if (!is_sound || !is_in_run) {
-        first_bad = std::min(first_bad, BadTile(tile, Status::kCorruptHeader));
-        write({number, 0, 0, 0});
-        continue;
-      }
-      const uint64_t offset = run->offset + (payload - run->begin);
-      write({number, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
-             bytes / kPayloadAlignment});
-    }
+  const auto write_result = [staging](size_t sample, uint64_t result) {
+    std::memcpy(staging + sample * sizeof(result), &result, sizeof(result));
+  };
+  const auto note = [&](size_t sample, uint64_t bad_tile) {
+    uint64_t result;
+    std::memcpy(&result, staging + sample * sizeof(result), sizeof(result));
+    write_result(sample, std::min(result, bad_tile));
+  };
+  if (has_lists) {
+    std::memcpy(staging + takers_offset_ + file.first_taker * sizeof(takers_[0]),
+                takers_.data() + file.first_taker, file.taker_count * sizeof(takers_[0]));
   }
-  for (uint32_t i = 0; i < place.border_tasks; ++i) write({number, i + 1, 0, 0});
-  while (out != end) write({number, 0, 0, 0});
-  std::memcpy(staging + 8 * sample, &first_bad, sizeof(first_bad));
+  for (size_t i = first; i < file.file_end; ++i) write_result(i, kNoBadTile);
+  ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList& takers) {
+    const Run& run = runs_[file.first_run + (row - file.file_span.row_begin)];
+    const uint32_t tile = row * view.info.tile_columns() + column;
+    uint64_t payload;
+    uint32_t bytes;
+    const bool is_in_run = view.FindPayload(tile, &payload, &bytes) && run.begin <= payload &&
+                           payload + bytes <= run.begin + run.bytes;
+    for (TakerList left = takers; left.count != 0;) {
+      const TakerList some = {left.begin, std::min(left.count, kMaxTileTakers)};
+      const uint32_t sample = takers_[some.begin];
+      if (is_sound && is_in_run) {
+        const uint64_t offset = run.offset + (payload - run.begin);
+        write({sample, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
+               bytes / kPayloadAlignment},
+              some);
+      } else {
+        for (uint32_t i = 0; i < some.count; ++i) {
+          note(takers_[some.begin + i], BadTile(tile, Status::kCorruptHeader));
+        }
+        write({sample, 0, 0, 0});
+      }
+      left = {left.begin + some.count, left.count - some.count};
+    }
+    return true;
+  });
+  for (size_t i = first; i < file.file_end; ++i) {
+    const uint32_t sample = static_cast<uint32_t>(i);
+    for (uint32_t k = 0; k < places_[i].border_tasks; ++k) write({sample, k + 1, 0, 0});
+  }
+  while (out != end) write({static_cast<uint32_t>(first), 0, 0, 0});
 }
 
 TileBatch BatchLayout::Batch(uint8_t* device, size_t part) const {
@@ -490,6 +621,7 @@ TileBatch BatchLayout::Batch(uint8_t* device, size_t part) const {
   const uint64_t begin = first_task(part == 0 ? 0 : parts_[part - 1].sample_end);
   TileBatch batch = Batch(device);
   batch.tasks += begin;
+  if (batch.taker_lists != nullptr) batch.taker_lists += begin;
   batch.task_count = first_task(parts_[part].sample_end) - begin;
   return batch;
 }
@@ -503,7 +635,13 @@ TileBatch BatchLayout::Batch(uint8_t* device) const {
           LookupBytes(rans_.lookup) + rans_.warps_per_block * scratch_bytes_,
           scratch_bytes_,
           rans_.lookup,
-          has_plans_ ? reinterpret_cast<const OutputPlan*>(device + plans_offset_) : nullptr};
+          store_ == StoreKind::kStored
+              ? nullptr
+              : reinterpret_cast<const OutputPlan*>(device + plans_offset_),
+          store_ == StoreKind::kPlans ? reinterpret_cast<const TakerList*>(device + lists_offset_)
+                                      : nullptr,
+          store_ == StoreKind::kPlans ? reinterpret_cast<const uint32_t*>(device + takers_offset_)
+                                      : nullptr};
 }
 
 }  // namespace l3

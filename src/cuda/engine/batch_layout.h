@@ -1,7 +1,7 @@
 // Plans the one buffer that a batch is uploaded to, and writes what is staged in pieces.
 // Layer: cuda; plain C++, knows nothing of streams or allocators.
 //
-//   results | descriptors | plans | tile tasks | value tables, rans models |
+//   results | descriptors | plans | tile tasks | taker lists | value tables, rans models |
 //     staged part | staged part | ... | copied part | copied part | ...
 //
 // A part is the payloads of some samples, those of the tiles that windows touch, and padding:
@@ -36,7 +36,8 @@ struct CudaSample {
   // The file is in pinned memory, and stays there until the batch is done.
   bool is_pinned = false;
   // The file of the sample before, as another window of it: payloads and tables go up once, with
-  // the first of such samples. That one has what is said of the file above, and all have `cached`.
+  // the first of such samples, and a tile that several of them take is decoded once. The first has
+  // what is said of the file above, and all have its `view` and `cached`.
   bool shares_file = false;
 };
 
@@ -85,7 +86,8 @@ struct GpuLimits {
   uint32_t reserved_bytes;          // of it that a block takes besides its own
   WarpLimits compact_rans;          // of the kernels with these tables
   WarpLimits wide_rans;
-  WarpLimits rans_plans;            // of the one where samples follow plans
+  WarpLimits rans_plan;             // of the one where samples follow plans
+  WarpLimits rans_plans;            // of the one where several samples take a tile
 };
 
 // How the rans tiles of a batch are decoded.
@@ -98,12 +100,13 @@ struct RansPlan {
 // The plan of the least predicted time for images of so many tasks, launched in parts, when a
 // warp needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
 RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
-                  uint32_t scratch_bytes, bool has_plans, const GpuLimits& limits);
+                  uint32_t scratch_bytes, StoreKind store, const GpuLimits& limits);
 
 class BatchLayout {
  public:
   // Plans a batch. `samples` and the encoded bytes must outlive the calls of WritePiece.
-  // Storage of the plan before is reused.
+  // Storage of the plan before is reused. Throws std::length_error for windows that take more than
+  // 2^32 - 1 tiles.
   void Plan(const std::vector<CudaSample>& samples, const GpuLimits& limits,
             const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
 
@@ -143,18 +146,25 @@ class BatchLayout {
 
  private:
   struct Place {
-    TileSpan span;  // the tiles to decode
+    TileSpan span;  // the tiles of the window
     uint64_t border_tasks;
-    uint64_t first_task;
     uint64_t table_offset;
     bool has_rans;
     uint64_t rans_offset;
     uint64_t payloads_offset;
     uint64_t payloads_bytes;  // to upload
-    bool is_direct;            // they are not staged
-    size_t first_run;  // a run for each row of the span
-    size_t first_upload;  // the runs of all samples that share the file
-    size_t upload_end;
+    bool is_direct;           // they are not staged
+    // Of the first sample of a file alone, for all its samples:
+    size_t file_end;
+    TileSpan file_span;  // all tiles of the windows, and what is between
+    uint64_t first_task;
+    size_t first_run;  // a run for each row of file_span
+    // In taker_ends_, if the file has several samples, and in takers_. A file with one sample has
+    // one taker, for all of its tiles.
+    size_t first_tile;
+    size_t first_taker;
+    uint64_t taker_count;
+    bool shares_tiles;  // several samples take one of its tiles
   };
   // The payloads of a row of tiles, in the file and behind payloads_offset.
   struct Run {
@@ -165,14 +175,18 @@ class BatchLayout {
   // Some of a sample's payload bytes.
   struct Piece {
     size_t sample;
-    uint64_t begin;   // in the file's payloads
+    uint64_t begin;  // in the file's payloads
     uint64_t offset;  // in the buffer
     uint64_t bytes;
     uint64_t padding_bytes;  // zeros behind, at the end of a part
   };
 
-  size_t FileEnd(size_t sample) const;
-  void PlanRuns(size_t first, size_t end);
+  void PlanFiles(const ForEach& for_each);
+  void PlanTakers(size_t first);
+  void FindRans(size_t first);
+  template <class Function>
+  void ForEachTile(size_t first, const Function& function) const;
+  void PlanRuns(size_t first);
   void PlanParts(uint64_t part_bytes);
   void PlanOrder();
   bool CanBeDirect(size_t sample) const;
@@ -183,21 +197,30 @@ class BatchLayout {
   void AppendPieces(size_t sample, const Run& run, size_t first_piece);
 
   void WriteFile(size_t first, uint8_t* staging, uint8_t* device) const;
-  void WriteTasks(size_t sample, bool is_sound, uint8_t* staging) const;
+  void WriteTasks(size_t first, bool is_sound, uint8_t* staging) const;
   void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
 
   const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
+  std::vector<size_t> files_;  // the first sample of each
+  // The samples that take each tile of a file's span, tile after tile, and where those of each end,
+  // counted from the file's first.
+  std::vector<uint32_t> takers_;
+  std::vector<uint32_t> taker_ends_;
+  std::vector<TileSpan> row_spans_;  // of a file: what is touched of each row
   std::vector<Run> runs_;
-  std::vector<Piece> pieces_;          // behind a piece for each sample
-  std::vector<uint64_t> task_counts_;  // of each sample, in whole blocks
+  std::vector<Piece> pieces_;  // behind a piece for each sample
+  // Of each sample, in whole blocks: those of a file are its first sample's.
+  std::vector<uint64_t> task_counts_;
   std::vector<BatchPart> parts_;
   std::vector<DirectCopy> copies_;
-  std::vector<size_t> order_;          // of the samples' tasks
+  std::vector<size_t> order_;  // of the samples' tasks
   uint64_t samples_offset_ = 0;
-  bool has_plans_ = false;
+  StoreKind store_ = StoreKind::kStored;
   uint64_t plans_offset_ = 0;
   uint64_t tasks_offset_ = 0;
+  uint64_t lists_offset_ = 0;
+  uint64_t takers_offset_ = 0;
   uint64_t task_count_ = 0;
   RansPlan rans_ = {};
   uint32_t scratch_bytes_ = 0;

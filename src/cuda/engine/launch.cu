@@ -40,18 +40,19 @@ constexpr int kPlanWarpsPerSm = 16;
 #endif
 // On sm_90 16 spilled 154 bytes (ptxas of CUDA 13.0).
 constexpr int kRansPlanWarpsPerSm = 12;
-template <bool kRans, bool kPlans>
-constexpr int kWarpsAtOnce = kPlans ? (kRans ? kRansPlanWarpsPerSm : kPlanWarpsPerSm)
-                                    : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
+template <bool kRans, StoreKind kStore>
+constexpr int kWarpsAtOnce =
+    kStore != StoreKind::kStored ? (kRans ? kRansPlanWarpsPerSm : kPlanWarpsPerSm)
+                                 : (kRans ? kRansWarpsPerSm : kWarpsPerSm);
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
 // for which Lookup is not void, block -> some tiles of an image, a row of threads ->
 // tile; the shared memory has the image's tables, then each warp's scratch.
-// kPlans says that samples follow plans; then some tasks fill borders.
-template <class Lookup, bool kPlans, bool kRans = !std::is_void_v<Lookup>>
-__global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans> : 1),
-                                  kRans ? 1 : kWarpsAtOnce<kRans, kPlans>)
+// Where samples follow plans, some tasks fill borders.
+template <class Lookup, StoreKind kStore, bool kRans = !std::is_void_v<Lookup>>
+__global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kStore> : 1),
+                                  kRans ? 1 : kWarpsAtOnce<kRans, kStore>)
     DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
@@ -71,38 +72,48 @@ __global__ void __launch_bounds__(kWarpLanes*(kRans ? kWarpsAtOnce<kRans, kPlans
     __syncthreads();
   }
   const TileTask task = batch.tasks[task_number];
-  if constexpr (kPlans) {
+  if constexpr (kStore != StoreKind::kStored) {
     if (task.payload_units == 0 && task.tile != 0) {
       FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
     }
   }
   if (task.payload_units == 0) return;
   const DecodeSample sample = batch.samples[task.sample];
-  Status status;
-  if constexpr (kPlans) {
-    status = DecodeTileWarp<Lookup>(warp, sample, batch.plans[task.sample], task, lookup, scratch);
-  } else {
-    status = DecodeTileWarp<Lookup>(warp, sample, sample.output, task, lookup, scratch);
-  }
-  if (status != Status::kOk && warp.lane() == 0) {
+  const Status status = DecodeTileWarp<Lookup>(
+      warp, sample, OutputOfTask<kStore>(batch, sample, task_number), task, lookup, scratch);
+  if (status == Status::kOk) return;
+  const auto note = [&](uint32_t number) {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[task.sample]),
+    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[number]),
               BadTile(task.tile, status));
+  };
+  if constexpr (kStore == StoreKind::kPlans) {
+    const TilePlans plans = PlansOfTask(batch, task_number);
+    for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) note(plans.takers[i]);
+  } else if (warp.lane() == 0) {
+    note(task.sample);
   }
 }
 
+template <class Lookup>
+const void* FindKernel(StoreKind store) {
+  switch (store) {
+    case StoreKind::kPlan:
+      return reinterpret_cast<const void*>(&DecodeTiles<Lookup, StoreKind::kPlan>);
+    case StoreKind::kPlans:
+      return reinterpret_cast<const void*>(&DecodeTiles<Lookup, StoreKind::kPlans>);
+    case StoreKind::kStored: break;
+  }
+  return reinterpret_cast<const void*>(&DecodeTiles<Lookup, StoreKind::kStored>);
+}
 // There are no plans with wide tables (docs/benchmarks.md, "The rans kernel").
-const void* FindKernel(RansLookupKind lookup, bool has_plans) {
+const void* FindKernel(RansLookupKind lookup, StoreKind store) {
   switch (lookup) {
-    case RansLookupKind::kNone:
-      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<void, true>)
-                       : reinterpret_cast<const void*>(&DecodeTiles<void, false>);
-    case RansLookupKind::kCompact:
-      return has_plans ? reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, true>)
-                       : reinterpret_cast<const void*>(&DecodeTiles<CompactRansLookup, false>);
+    case RansLookupKind::kNone: return FindKernel<void>(store);
+    case RansLookupKind::kCompact: return FindKernel<CompactRansLookup>(store);
     case RansLookupKind::kWide: break;
   }
-  return reinterpret_cast<const void*>(&DecodeTiles<WideRansLookup, false>);
+  return reinterpret_cast<const void*>(&DecodeTiles<WideRansLookup, StoreKind::kStored>);
 }
 
 int DeviceAttribute(cudaDeviceAttr attribute) {
@@ -133,9 +144,10 @@ GpuLimits GetGpuLimits() {
           number(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
           number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
           number(cudaDevAttrReservedSharedMemoryPerBlock),
-          GetWarpLimits(FindKernel(RansLookupKind::kCompact, false)),
-          GetWarpLimits(FindKernel(RansLookupKind::kWide, false)),
-          GetWarpLimits(FindKernel(RansLookupKind::kCompact, true))};
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, StoreKind::kStored)),
+          GetWarpLimits(FindKernel(RansLookupKind::kWide, StoreKind::kStored)),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, StoreKind::kPlan)),
+          GetWarpLimits(FindKernel(RansLookupKind::kCompact, StoreKind::kPlans))};
 }
 
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
@@ -145,7 +157,7 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   }
   TileBatch argument = batch;
   void* arguments[] = {&argument};
-  const void* kernel = FindKernel(batch.lookup, batch.plans != nullptr);
+  const void* kernel = FindKernel(batch.lookup, batch.store());
   if (batch.lookup != RansLookupKind::kNone) {
     L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));

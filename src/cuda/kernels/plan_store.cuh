@@ -15,6 +15,8 @@
 #include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/sample_group.cuh"
+#include "cuda/kernels/store_path.h"
+#include "cuda/kernels/tile_batch.h"
 #include "cuda/kernels/warp.h"
 
 namespace l3 {
@@ -223,17 +225,14 @@ template <uint32_t kChannels, uint32_t kSampleBytes>
 class PlanStore {
  public:
   // `rect` is the tile's place in the image.
-  L3_DEVICE PlanStore(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect)
+  L3_DEVICE PlanStore(const OutputPlan& plan, StorePath path, RowOrder row, const TileRect& rect)
       : plan_(*GlobalPointer(&plan)),
         x_(rect.x_px - plan.window.x_px),
         y_(rect.y_px - plan.window.y_px),
         origin_(plan.Place(static_cast<int32_t>(x_), static_cast<int32_t>(y_), 0)),
         channels_(plan.channels),
-        path_(HasStoredRows(info, plan) ? Path::kStored
-              : !TakesEight(plan)       ? Path::kOne
-              : IsScaled(plan)          ? ScaledPath(plan)
-                                        : Path::kEight),
-        row_(RowOf(plan)) {}
+        path_(path),
+        row_(row) {}
 
   // Those of the pixels that are in the window.
   template <class Warp>
@@ -254,18 +253,18 @@ class PlanStore {
     if (y >= plan_.window.height_px) return;
     const uint32_t width = plan_.window.width_px;
     const bool is_whole = x < width && kGroupSize <= width - x;
-    if (path_ == Path::kStored && is_whole) {
+    if (path_ == StorePath::kStored && is_whole) {
       HwcStore<kPixelBytes>(plan_.Place(x, y, 0), 0).StorePixels(words, 0, 0);
       return;
     }
     // Large pixels would take more registers than a rans kernel has to give.
-    if (kPixelBytes > 4 || path_ == Path::kOne) return StoreRarePixels(words, x - x_, y - y_);
+    if (kPixelBytes > 4 || path_ == StorePath::kOne) return StoreRarePixels(words, x - x_, y - y_);
     const Pixels pixels(words);
     uint8_t* out = plan_.Place(0, y, 0);
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
       StoreGroup(GetChannelPlan(plan_, c), pixels, [&](const auto& values) {
-        if (row_ != Row::kScattered && is_whole) {
+        if (row_ != RowOrder::kScattered && is_whole) {
           StoreRun<false>(values, out, x);
         } else {
           StoreEach<1>(values, out, x, width);
@@ -301,62 +300,10 @@ class PlanStore {
   using Pixels = PixelsInWords<kChannels, kSampleBytes>;
   static constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
 
-  static constexpr uint32_t kScaledChannels = 3;
-
-  // How samples leave: rows as they are stored; or eight values at a time, by code for scaled
-  // samples or by code for nearly all; or one.
-  enum class Path : uint32_t { kHalves, kHalvesBack, kFloats, kFloatsBack, kStored, kEight, kOne };
-  // How the values of a channel lie in a row of the output.
-  enum class Row : uint32_t { kForwards, kBackwards, kScattered };
-
   static L3_DEVICE float FloatOf(uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof(value));
     return value;
-  }
-
-  static L3_DEVICE Row RowOf(const OutputPlan& plan) {
-    const int64_t bytes = OutputBytes(plan.type);
-    return plan.x_stride_bytes == bytes    ? Row::kForwards
-           : plan.x_stride_bytes == -bytes ? Row::kBackwards
-                                           : Row::kScattered;
-  }
-
-  // The usual types, and no value can be NaN, since nothing can overflow.
-  static L3_DEVICE bool TakesEight(const OutputPlan& plan) {
-    constexpr float kBound = 1u << 30;
-    const auto bounded = [](float v) { return v <= kBound && v >= -kBound; };
-    bool takes = plan.type == OutputType::kU8 || plan.type == OutputType::kU16 ||
-                 plan.type == OutputType::kF16 || plan.type == OutputType::kF32;
-    takes = takes && bounded(plan.range);
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < kMaxChannels; ++c) {
-      takes =
-          takes && bounded(plan.subtract[c]) && bounded(plan.multiply[c]) && bounded(plan.fill[c]);
-    }
-    L3_NO_UNROLL
-    for (uint32_t c = 0; plan.op == PixelOp::kMix && c < 3; ++c) {
-      takes = takes && bounded(plan.weights[c][0]) && bounded(plan.weights[c][1]) &&
-              bounded(plan.weights[c][2]) && bounded(plan.bias[c]);
-    }
-    return takes;
-  }
-
-  static L3_DEVICE Path ScaledPath(const OutputPlan& plan) {
-    const bool forwards = RowOf(plan) == Row::kForwards;
-    return plan.type == OutputType::kF16 ? (forwards ? Path::kHalves : Path::kHalvesBack)
-                                         : (forwards ? Path::kFloats : Path::kFloatsBack);
-  }
-  // Whether StoreScaledRow() will do.
-  static L3_DEVICE bool IsScaled(const OutputPlan& plan) {
-    const int64_t group_bytes = kGroupSize * OutputBytes(plan.type);
-    bool scaled = plan.op == PixelOp::kScale && plan.range == 1 &&
-                  plan.channels <= kScaledChannels && RowOf(plan) != Row::kScattered &&
-                  plan.channel_stride_bytes % group_bytes == 0 &&
-                  (plan.type == OutputType::kF16 || plan.type == OutputType::kF32);
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < plan.channels; ++c) scaled = scaled && plan.source[c] < kChannels;
-    return scaled;
   }
 
   // What is in the window of pixels [x, x + width) of row y of the tile. kRare asks for little
@@ -374,21 +321,21 @@ class PlanStore {
     uint8_t* out = origin_ + (y * plan_.y_stride_bytes + (x + skip) * plan_.x_stride_bytes);
     const uint8_t* first = row + skip * kPixelBytes;
     if (!kRare) {
-      if (path_ == Path::kHalves) {
+      if (path_ == StorePath::kHalves) {
         return StoreScaledRow<OutputType::kF16, true>(warp, first, count, out);
       }
-      if (path_ == Path::kHalvesBack) {
+      if (path_ == StorePath::kHalvesBack) {
         return StoreScaledRow<OutputType::kF16, false>(warp, first, count, out);
       }
-      if (path_ == Path::kFloats) {
+      if (path_ == StorePath::kFloats) {
         return StoreScaledRow<OutputType::kF32, true>(warp, first, count, out);
       }
-      if (path_ == Path::kFloatsBack) {
+      if (path_ == StorePath::kFloatsBack) {
         return StoreScaledRow<OutputType::kF32, false>(warp, first, count, out);
       }
-      if (path_ == Path::kEight) return StoreGroups(warp, row, skip, count, out);
+      if (path_ == StorePath::kEight) return StoreGroups(warp, row, skip, count, out);
     }
-    if (path_ == Path::kStored) {
+    if (path_ == StorePath::kStored) {
       CopyBytes(warp, row, skip * kPixelBytes, count * kPixelBytes, out);
     } else {
       StoreOthers(warp, first, count, 0, count, out);
@@ -435,7 +382,7 @@ class PlanStore {
   L3_DEVICE void StoreGroups(const Warp& warp, const uint8_t* row, uint32_t skip, uint32_t count,
                              uint8_t* out) const {
     const uint32_t lane = warp.lane();
-    const bool is_scattered = row_ == Row::kScattered;
+    const bool is_scattered = row_ == RowOrder::kScattered;
     const uint32_t step = is_scattered ? kWarpLanes * kPixelBytes : kPixelBytes;
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
@@ -443,7 +390,7 @@ class PlanStore {
       // Where values are scattered, lanes side by side have pixels side by side.
       const uint32_t head = is_scattered ? 0
                                          : BeforeGroups(out, count, OutputBytes(plan_.type) / 2,
-                                                        row_ == Row::kForwards);
+                                                        row_ == RowOrder::kForwards);
       const uint32_t groups = is_scattered ? kWarpLanes : (count - head) / kGroupSize;
       if (lane < groups) {
         const uint32_t first = is_scattered ? lane - skip : head + lane * kGroupSize;
@@ -509,7 +456,7 @@ class PlanStore {
   // Values of pixels x, x + 1, ... of a row, whose first is at `out`, in one run.
   template <bool kAligned, uint32_t kBytes>
   L3_DEVICE void StoreRun(const OutputGroup<kBytes>& values, uint8_t* out, uint32_t x) const {
-    if (row_ == Row::kForwards) {
+    if (row_ == RowOrder::kForwards) {
       StoreWords<kAligned>(values, out + uint64_t{x} * kBytes);
     } else {
       StoreWords<kAligned>(values.Reversed(),
@@ -589,8 +536,52 @@ class PlanStore {
   uint32_t y_;
   uint8_t* origin_;  // where that pixel goes, if it is in the window
   uint32_t channels_;
-  Path path_;
-  Row row_;
+  StorePath path_;
+  RowOrder row_;
+};
+
+// Stores a tile for each of the plans that take it, one after the other.
+template <uint32_t kChannels, uint32_t kSampleBytes>
+class PlansStore {
+ public:
+  L3_DEVICE PlansStore(const TilePlans& plans, const TileRect& rect) : plans_(plans), rect_(rect) {}
+
+  template <class Warp>
+  L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                          uint32_t width) const {
+    ForEach([&](const auto& store) { store.StoreRow(warp, row, x, y, width); });
+  }
+  template <class Warp>
+  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                              uint32_t width) const {
+    ForEach([&](const auto& store) { store.StoreRareRow(warp, row, x, y, width); });
+  }
+  template <uint32_t kWords>
+  L3_DEVICE void StorePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
+    ForEach([&](const auto& store) { store.StorePixels(words, x, y); });
+  }
+  template <uint32_t kWords>
+  L3_DEVICE void StoreRarePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
+    ForEach([&](const auto& store) { store.StoreRarePixels(words, x, y); });
+  }
+  L3_DEVICE void StorePixel(const uint32_t (&samples)[kChannels], uint32_t x, uint32_t y) const {
+    ForEach([&](const auto& store) { store.StorePixel(samples, x, y); });
+  }
+
+ private:
+  template <class Function>
+  L3_DEVICE void ForEach(const Function& function) const {
+    L3_NO_UNROLL
+    for (uint32_t i = 0; i < plans_.count; ++i) {
+      const uint32_t taker = GlobalPointer(plans_.takers)[i];
+      const DecodeSample& sample = GlobalPointer(plans_.samples)[taker];
+      function(PlanStore<kChannels, kSampleBytes>(plans_.plans[taker], sample.path,
+                                                  sample.row_order, rect_));
+    }
+  }
+
+  TilePlans plans_;
+  TileRect rect_;
 };
 
 }  // namespace l3

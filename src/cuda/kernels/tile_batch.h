@@ -8,6 +8,7 @@
 #include "core/color.h"
 #include "core/output.h"
 #include "core/tile.h"
+#include "cuda/kernels/store_path.h"
 #include "format/image_view.h"
 #include "format/rans_model.h"
 #include "format/status.h"
@@ -17,7 +18,9 @@ namespace l3 {
 // One image. Pointers are the kernel's.
 struct DecodeSample {
   ImageInfo info;
-  uint32_t padding;
+  StorePath path;      // of its plan, as is the next
+  RowOrder row_order;
+  uint16_t padding;
   SampleMap map;
   ImageOutput output;       // unless there are plans
   const RansModel* rans;    // null if no tile needed it when the batch was planned
@@ -36,22 +39,71 @@ struct TileTask {
 };
 static_assert(sizeof(TileTask) == 16 && std::is_trivially_copyable_v<TileTask>);
 
+// The samples that take a tile: windows of one file.
+struct TakerList {
+  uint32_t begin;  // among the batch's takers
+  uint32_t count;  // at most kMaxTileTakers; 0 for a task without a tile
+};
+
+// A tile that more samples take is the work of several warps, which all decode it, so that no warp
+// is left behind with thousands of windows. Then storing costs far more than decoding.
+constexpr uint32_t kMaxTileTakers = 64;
+
 // How kernels look the tokens of rans tiles up (rans_lookup.cuh).
 enum class RansLookupKind : uint32_t { kNone, kCompact, kWide };
 
+// What becomes of a batch's samples: all images leave whole and as stored; a tile is stored by its
+// sample's plan; or by the plans of all samples that take it.
+enum class StoreKind : uint32_t { kStored, kPlan, kPlans };
+
 struct TileBatch {
   const DecodeSample* samples;
-  // The tasks of a block follow one another, and are of one sample.
+  // The tasks of a block follow one another, and are of one file.
   const TileTask* tasks;
   uint64_t* results;  // one for each sample, kNoBadTile before the launch
   uint64_t task_count;
   uint32_t warps_per_block;  // 1 without rans tiles
   uint32_t shared_bytes;     // of shared memory that a block needs
   uint32_t scratch_bytes;    // of it each warp's, a multiple of 16
-  RansLookupKind lookup;     // kNone without rans tiles; never kWide with plans
+  RansLookupKind lookup;     // kNone without rans tiles; kWide for kStored alone
   // One for each sample, 16-byte aligned; null if all leave whole and as stored.
   const OutputPlan* plans;
+  // One for each task, and what they list; null unless several samples take the same tile. Then a
+  // task's sample is the first of them.
+  const TakerList* taker_lists;
+  const uint32_t* takers;
+
+  L3_HOST_DEVICE StoreKind store() const {
+    return plans == nullptr         ? StoreKind::kStored
+           : taker_lists == nullptr ? StoreKind::kPlan
+                                    : StoreKind::kPlans;
+  }
 };
+
+// What a kernel stores a tile by where several samples take it.
+struct TilePlans {
+  const OutputPlan* plans;
+  const DecodeSample* samples;
+  const uint32_t* takers;  // their numbers
+  uint32_t count;
+};
+L3_HOST_DEVICE inline TilePlans PlansOfTask(const TileBatch& batch, uint64_t task) {
+  const TakerList& list = batch.taker_lists[task];
+  return {batch.plans, batch.samples, batch.takers + list.begin, list.count};
+}
+
+// Where the tile of a task goes, for DecodeTileWarp().
+template <StoreKind kStore>
+L3_HOST_DEVICE inline decltype(auto) OutputOfTask(const TileBatch& batch,
+                                                  const DecodeSample& sample, uint64_t task) {
+  if constexpr (kStore == StoreKind::kPlans) {
+    return PlansOfTask(batch, task);
+  } else if constexpr (kStore == StoreKind::kPlan) {
+    return (batch.plans[batch.tasks[task].sample]);
+  } else {
+    return (sample.output);
+  }
+}
 
 // Kernels read up to this many bytes past a payload: whole words, and the words
 // of a rans tile for some steps before they look where those end.

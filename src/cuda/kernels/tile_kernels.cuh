@@ -255,19 +255,25 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
                                                                       store, check, scratch);
 }
 
-// The store policy of a tile, for an image that leaves whole and as stored, or by a plan.
+// The store policy of a tile: for an image that leaves whole and as stored, by the plan of its
+// sample, or by several.
 template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const ImageInfo& info,
+L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const DecodeSample& sample,
                                                        const ImageOutput& image,
                                                        const TileRect& rect) {
-  const ImageOutput output = OutputOfTile(info, image, rect);
+  const ImageOutput output = OutputOfTile(sample.info, image, rect);
   return {GlobalPointer(output.data), output.row_stride_bytes};
 }
 template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const ImageInfo& info,
+L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const DecodeSample& sample,
                                                        const OutputPlan& plan,
                                                        const TileRect& rect) {
-  return {info, plan, rect};
+  return {plan, sample.path, sample.row_order, rect};
+}
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE PlansStore<kChannels, kSampleBytes> MakeStore(const DecodeSample&, const TilePlans& plans,
+                                                        const TileRect& rect) {
+  return {plans, rect};
 }
 
 template <class Lookup, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
@@ -276,7 +282,7 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
                               RunningCheck<Warp>* check, [[maybe_unused]] const Lookup* lookup,
                               uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
-  const auto store = MakeStore<kChannels, kSampleBytes>(sample.info, output, rect);
+  const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
   switch (tile.coding) {
     case TileCoding::kConstant:
       return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
@@ -332,8 +338,8 @@ L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const
 // Decodes one tile, which is a rans tile only if Lookup is not void: they need more
 // registers, and the image's `lookup`. The Status is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
-// outside. `output` is the ImageOutput of an image that leaves whole and as stored, or an
-// OutputPlan. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+// outside. `output` is the ImageOutput of an image that leaves whole and as stored, an
+// OutputPlan, or TilePlans. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
 template <class Lookup, class Warp, class Output>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
                                 const TileTask& task, const Lookup* lookup, uint8_t* memory) {

@@ -1,0 +1,103 @@
+// The vector operations of NEON for store_stage.inc, which is the store stage; store_x86.cc says
+// what each does. Layer: cpu.
+#include "cpu/store_neon.h"
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#include "cpu/neon_planes.h"
+#include "cpu/store_stage.h"
+
+namespace l3 {
+namespace {
+
+#define L3_STORE
+struct Floats {
+  float32x4_t low, high;
+};
+
+template <uint32_t kChannels, typename Stored>
+inline uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stored>* planes) {
+  return neon::SplitVectors<kChannels>(samples, width, planes->channel);
+}
+
+inline Floats LoadFloats(uint16x8_t words) {
+  return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words))};
+}
+inline Floats LoadFloats(const uint16_t* samples) { return LoadFloats(vld1q_u16(samples)); }
+inline Floats LoadFloats(const uint8_t* samples) { return LoadFloats(vmovl_u8(vld1_u8(samples))); }
+inline Floats FillFloats(float v) { return {vdupq_n_f32(v), vdupq_n_f32(v)}; }
+inline Floats Plus(const Floats& a, const Floats& b) {
+  return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)};
+}
+inline Floats Minus(const Floats& a, const Floats& b) {
+  return {vsubq_f32(a.low, b.low), vsubq_f32(a.high, b.high)};
+}
+inline Floats Times(const Floats& a, const Floats& b) {
+  return {vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
+}
+
+// Conversions to integers round halves away from zero, saturate, and make 0 of NaN, as
+// RoundToRange does; narrowing saturates.
+template <OutputType kType>
+inline void ConvertFloats(const Floats& v, OutputValueType<kType>* out) {
+  if constexpr (kType == OutputType::kF32) {
+    vst1q_f32(out, v.low);
+    vst1q_f32(out + 4, v.high);
+  } else if constexpr (kType == OutputType::kF16) {
+    const float16x8_t halves = vcvt_high_f16_f32(vcvt_f16_f32(v.low), v.high);
+    vst1q_u16(out, vreinterpretq_u16_f16(halves));
+  } else if constexpr (kType == OutputType::kU32) {
+    vst1q_u32(out, vcvtaq_u32_f32(v.low));
+    vst1q_u32(out + 4, vcvtaq_u32_f32(v.high));
+  } else {
+    const int32x4_t low = vcvtaq_s32_f32(v.low);
+    const int32x4_t high = vcvtaq_s32_f32(v.high);
+    if constexpr (kType == OutputType::kI32) {
+      vst1q_s32(out, low);
+      vst1q_s32(out + 4, high);
+    } else if constexpr (kType == OutputType::kU16) {
+      vst1q_u16(out, vqmovun_high_s32(vqmovun_s32(low), high));
+    } else if constexpr (kType == OutputType::kU8) {
+      vst1_u8(out, vqmovn_u16(vqmovun_high_s32(vqmovun_s32(low), high)));
+    } else {
+      const int16x8_t words = vqmovn_high_s32(vqmovn_s32(low), high);
+      if constexpr (kType == OutputType::kI16) {
+        vst1q_s16(out, words);
+      } else {
+        vst1_s8(out, vqmovn_s16(words));
+      }
+    }
+  }
+}
+
+template <typename Value>
+inline void StoreReversed(const Value* values, Value* out) {
+  // Of each half, then the halves.
+  uint8x16_t v = vld1q_u8(reinterpret_cast<const uint8_t*>(values));
+  if constexpr (sizeof(Value) == 1) {
+    v = vrev64q_u8(v);
+  } else {
+    v = vreinterpretq_u8_u16(vrev64q_u16(vreinterpretq_u16_u8(v)));
+  }
+  vst1q_u8(reinterpret_cast<uint8_t*>(out), vextq_u8(v, v, 8));
+}
+
+constexpr int64_t kMaxInterleavedBytes = 4;
+using neon::Interleave;
+
+#include "cpu/store_stage.inc"
+
+#undef L3_STORE
+
+}  // namespace
+
+void StoreRectNeon(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
+                   const ImageOutput& pixels) {
+  StoreRectInRuns(info, plan, rect, pixels);
+}
+
+}  // namespace l3
+
+#endif  // defined(__aarch64__)
