@@ -78,7 +78,7 @@ def measure_scaling(data: Path, rounds: int) -> dict[str, dict[str, float]]:
     scaling: dict[str, dict[str, float]] = {}
     for mode in L3_MODES:
         encoded = l3dali.encode(image, mode=mode)
-        calls = {
+        calls: dict[str, Callable[..., object]] = {
             "decode": functools.partial(l3dali.decode, encoded),
             "encode": functools.partial(l3dali.encode, image, mode=mode),
         }
