@@ -1,8 +1,18 @@
 #include "encoder/rans_kernels.h"
 
 #include "encoder/kernel_targets.h"
+
 #if defined(__x86_64__)
-#include "cpu/x86_lanes.h"
+// GCC 12 warns of operands that its own AVX-512 intrinsics leave unset.
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 namespace l3 {
