@@ -51,7 +51,7 @@ def samples(arrays: list[Array]) -> list[Array]:
 def filled(image: Array, dtype: str) -> Array:
     """What another type makes of the image: its range filled, as for colours."""
 
-    def most(kind: np.dtype[Any]) -> np.float32:
+    def most(kind: np.dtype[Any]) -> Any:
         return np.float32(1 if kind.kind == "f" else np.iinfo(kind).max)
 
     factor = most(np.dtype(dtype)) / most(image.dtype)
@@ -173,7 +173,8 @@ def test_many_windows_keep_the_numbers(device: str, dtype: str, target: str | No
 
 
 def kind_of(dtype: str) -> str:
-    return np.dtype(dtype).str[1:]
+    kind: str = np.dtype(dtype).str[1:]
+    return kind
 
 
 def test_signed_and_unsigned_files_need_a_dtype(device: str) -> None:
