@@ -81,7 +81,7 @@ def test_torchvision_image_folder(tmp_path: Path, context: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(30, 40), (30, 40, 2), (30, 40, 3), (30, 40, 4)])
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 def test_imageio(tmp_path: Path, shape: tuple[int, ...], kind: Any) -> None:
     array = pixels(1, *shape, kind=kind)
     iio.imwrite(tmp_path / "a.l3", array, mode="packed")
