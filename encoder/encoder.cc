@@ -22,6 +22,9 @@ constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
+// From which effort on the width of rans tiles is chosen by image, and by which.
+constexpr uint32_t kTileSearchEffort = 7;
+constexpr uint32_t kJudgingEffort = 3;
 // Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which
 // several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
 // grows.
@@ -318,6 +321,21 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
   return AssembleFile(info, chunks, payload_sizes, std::move(payload_runs));
 }
 
+// Twice as wide as usual, where that takes fewer bytes: states and coefficients cost half as much,
+// and fit less closely. Judged by a low effort.
+uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+                        EncodeOptions options) {
+  const uint8_t usual = info.tile_width_log2;
+  if (usual >= kMaxPackedTileLog2 || pixels.width_px <= 1u << usual) return usual;
+  options.effort = kJudgingEffort;
+  const uint64_t usual_bytes =
+      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false).bytes;
+  ++info.tile_width_log2;
+  const uint64_t wide_bytes =
+      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false).bytes;
+  return wide_bytes < usual_bytes ? info.tile_width_log2 : usual;
+}
+
 // Log2 of the smallest power of two that is not below `v`.
 uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
 
@@ -410,6 +428,10 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
       static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
 
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
+  if (!packed && options.effort >= kTileSearchEffort && options.tile_width_log2 == 0 &&
+      options.tile_height_log2 == 0) {
+    info.tile_width_log2 = ChooseTileWidth(pixels, info, shifted, options);
+  }
   EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
   if (ranked) {

@@ -40,8 +40,8 @@ enum class EncodeMode {
 
 struct EncodeOptions {
   EncodeMode mode = EncodeMode::kRans;
-  // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5, and
-  // 7 to 9; in the other modes all do.
+  // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5; in the
+  // other modes all do.
   uint32_t effort = 5;
   unsigned threads = 1;             // 0: all the machine has
   uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8

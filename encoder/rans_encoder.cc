@@ -54,7 +54,7 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   blind.AddBlind(*samples);
   RansPlan plan = blind.Solve(channels, 1);
   const uint32_t sets = pixels >= 4096 ? kMaxRansSets : 1;
-  const uint32_t rounds = settings.effort >= 7 ? 3 : settings.effort >= 6 ? 2 : 1;
+  const uint32_t rounds = settings.effort == 6 ? 2 : 1;
   for (uint32_t round = 0; round < rounds; ++round) {
     samples->Model(settings, plan);
     RansFitter fitter(settings);

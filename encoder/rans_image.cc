@@ -8,6 +8,7 @@
 #include "cpu/parallel.h"
 #include "encoder/fixed_log.h"
 #include "encoder/rans_fit.h"
+#include "encoder/rans_refine.h"
 
 namespace l3 {
 namespace {
@@ -68,6 +69,10 @@ RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, c
     Plan(info, threads, load, &counts);
   }
   ChooseModel(info, counts);
+  for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
+    Refine(info, threads, load, &counts);
+    ChooseModel(info, counts);
+  }
 }
 
 void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
@@ -131,6 +136,31 @@ void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& lo
       });
 }
 
+void RansImage::Refine(const ImageInfo& info, unsigned threads, const LoadTile& load,
+                       RansCounts* counts) {
+  struct State {
+    Workspace work;
+    RansDescent descent;
+    RansCounts counts;  // of a tile
+  };
+  const auto costs = std::make_unique<const RansCosts>(model_, *counts, info.channels);
+  *counts = RansCounts{};
+  std::mutex mutex;
+  ParallelForWithState(
+      info.tile_count(), threads, [] { return std::make_unique<State>(); },
+      [&](const std::unique_ptr<State>& state, uint64_t i) {
+        const uint32_t tile = static_cast<uint32_t>(i);
+        load(tile, &state->work.planes);
+        if (IsConstant(state->work.planes)) return;
+        RansSamples* samples = &state->work.samples;
+        samples->Load(state->work.planes);
+        RefineRansTile(settings_, *costs, &state->descent, samples, &plans_[tile], &state->counts);
+        if (!tiles_.empty()) tiles_[tile].emplace(plans_[tile], *samples);
+        const std::lock_guard<std::mutex> lock(mutex);
+        counts->Add(state->counts);
+      });
+}
+
 void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
   // Tokens of tiles that were not counted need a frequency too.
   const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
@@ -148,6 +178,7 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
     model = BuiltInRansModel(info.channels, info.used_bits);
     chunk_.clear();
   }
+  model_ = model;
   symbols_.emplace(model);
 }
 

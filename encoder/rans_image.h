@@ -35,6 +35,8 @@ class RansImage {
   void Probe(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
   // Plans all tiles and counts their tokens.
   void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  // Improves the plans by what tokens cost in the model, and counts their tokens.
+  void Refine(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
   void ChooseModel(const ImageInfo& info, const RansCounts& counts);
 
   RansSettings settings_;
@@ -42,6 +44,7 @@ class RansImage {
   std::vector<RansPlan> plans_;  // of each tile; empty at effort 1
   // As modelled, but for constant ones; empty at effort 1 and for large images.
   std::vector<std::optional<RansTile>> tiles_;
+  RansModel model_;
   std::optional<RansSymbols> symbols_;
   std::vector<uint8_t> chunk_;
 };

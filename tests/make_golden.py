@@ -135,8 +135,17 @@ FLAT = ChannelChoice(LAYOUT_CONSTANT)
 CODED = {"absolute": ABSOLUTE, "delta": DELTA, "sparse": SPARSE}
 
 
+def encoded_sample() -> Samples:
+    """What the encoder wrote encoder_effort_9.l3 from: large enough for a model of its own."""
+    return texture((150, 310, 3), 256, noise=4)
+
+
 def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     """Yields names, files and the samples they must decode to."""
+    # Written once, by `l3dali.encode(..., effort=9)`.
+    encoded = TESTS / "golden/v1/encoder_effort_9.l3"
+    yield encoded.stem, (encoded.read_bytes(), encoded_sample())
+
     small = Stream(45, 19)  # 2 by 3 tiles, those at the edges cut short
     gray = texture((19, 45, 1), 256)
     speckled = texture((19, 45, 1), 256, noise=200, flat=30)

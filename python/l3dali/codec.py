@@ -117,8 +117,9 @@ def encode(
             not decode, and nothing says so.
         mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
-        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
-            and 7 to 9; in the other modes all do.
+        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5;
+            in the other modes all do. 7 to 9 search for coefficients that cost fewer bits, and take
+            five to ten times as long as 5; images decode as fast.
         threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
             on it.
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
