@@ -34,7 +34,7 @@ STATUS_NAMES = (
 
 SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 HEADER_BYTES = 32
-KNOWN_CHUNKS = (b"VTAB", b"RANS", b"icc ", b"exif", b"plte")
+KNOWN_CHUNKS = (b"VTAB", b"RANS", b"icc ", b"exif", b"plte", b"xmp ", b"keyv")
 CONSTANT, STORED, PACKED, RANS = range(4)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
