@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -778,3 +779,18 @@ def _add_green(planes: Values, header: Header) -> Values:
     for colour in (0, 2):
         values[..., colour] = (planes[..., colour] + planes[..., 1] - half) % (2 * half)
     return values
+
+
+def main() -> int:
+    """Decodes a file to raw samples; returns the number of the Status, as `l3 conformance` asks."""
+    source, target = map(Path, sys.argv[1:])
+    try:
+        samples, _ = decode(source.read_bytes())
+    except FormatError as error:
+        return STATUS_NAMES.index(error.status)
+    target.write_bytes(samples.astype(samples.dtype.newbyteorder("<")).tobytes())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
