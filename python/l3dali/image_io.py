@@ -460,7 +460,9 @@ def _write_tiff(picture: Picture) -> bytes:
         metadata=None,
         byteorder="<",
         extratags=[
-            (code, *_extratag(tag)) for code, tag in tags.items() if code not in _NO_RESOLUTION
+            (code, *_extratag(tag), True)
+            for code, tag in tags.items()
+            if code not in _NO_RESOLUTION
         ],
     )
     return _with_resolution(file.getvalue(), tags)

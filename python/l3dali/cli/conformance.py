@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali import conformance
 
     cases = conformance.read_manifest(arguments.folder)
-    decoder = conformance.own_decoder
+    decoder: conformance.Decoder = conformance.own_decoder
     if arguments.decoder is not None:
         decoder = conformance.command_decoder(arguments.decoder, timeout=arguments.timeout)
     found = conformance.run(cases, decoder, any_status=arguments.any_status, jobs=arguments.jobs)
