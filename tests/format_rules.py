@@ -124,11 +124,12 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "| signature |": "stored kBadMagic__*",
         "`version` | 1 |": "stored kUnsupportedVersion__*",
         "`channels` |": "stored channels_* kCorruptHeader__channels_*",
-        "`sample_bits` | 8 or 16 |": "bits_* kCorruptHeader__sample_bits_*",
+        "`sample_type` | 0 u8": (
+            "bits_* int8_* int16_* kCorruptHeader__sample_type_* kCorruptHeader__of_a_file_*"
+        ),
         "`used_bits` |": "bits_* rans_bits_* kCorruptHeader__used_bits_*",
         "`shift` | 0 to": "bits_3_of_8_* bits_1_of_16_* kCorruptHeader__shift_too_large",
-        "`tile_width_log2` |": "tile_* kCorruptHeader__tile_width_log2_*",
-        "`tile_height_log2` |": "tile_* kCorruptHeader__tile_height_log2_*",
+        "| `tile_log2` |": "tile_* kCorruptHeader__tile_width_* kCorruptHeader__tile_height_*",
         "`meaning` | 0 colour": "stored labels_palette kCorruptHeader__meaning_2",
         "| 16 | u32 | `width` |": "size_* kCorruptHeader__width_0",
         "| 20 | u32 | `height` |": (
@@ -136,6 +137,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         ),
         "`chunks_bytes` |": "chunks kCorruptHeader__chunks_bytes_*",
         "`header_crc` | CRC-32C": "stored kChecksumMismatch__header_crc",
+        "`sample_bits` is 8 where": "bits_* int8_* int16_*",
         "CRC-32C is the Castagnoli": "stored kChecksumMismatch__header_crc",
         "Channels mean": "channels_* labels_palette",
         "The stages, in order": LEADS,
@@ -147,7 +149,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
             "kChecksumMismatch__header_crc kChecksumMismatch__before_header_fields"
         ),
         "a field outside its valid values": (
-            "kCorruptHeader__channels_* kCorruptHeader__sample_bits_* kCorruptHeader__used_bits_* "
+            "kCorruptHeader__channels_* kCorruptHeader__sample_type_* kCorruptHeader__used_bits_* "
             "kCorruptHeader__shift_* kCorruptHeader__tile_* kCorruptHeader__meaning_2 "
             "kCorruptHeader__width_0 kCorruptHeader__height_0 kCorruptHeader__pixels_* "
             "kCorruptHeader__chunks_bytes_*"
@@ -195,11 +197,12 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`shift` is not 0": "kCorruptHeader__value_table_with_shift",
         "the gaps do not end exactly": ("kCorruptHeader__value_table_gaps_* value_table_long_gaps"),
         "a gap has more than 3 bytes": "kCorruptHeader__value_table_gap_of_4_bytes",
-        "a value reaches `2^sample_bits`": (
+        "a number reaches `2^sample_bits`": (
             "kCorruptHeader__value_table_value_* "
             "kCorruptHeader__value_table_gap_of_2_to_the_21_minus_1"
         ),
         "From values `v` in": LEADS,
+        "So without a table `used_bits` is": "int8_* int16_*",
         "sample = table[v]": "value_table_* bits_*",
         "`v >= count`": "kCorruptTile__*_outside_value_table",
         "The **model** of rans tiles": "rans_32_tables",
@@ -265,7 +268,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
     },
     "5.1": {
         "The body is 4 u16": "constant all_features kCorruptTile__constant_body_ends_early",
-        "a value that reaches": "kCorruptTile__constant_above_used_bits",
+        "a value that reaches": "kCorruptTile__constant_above_used_bits*",
         "one for a missing channel": "kCorruptTile__constant_missing_channel",
     },
     "5.2": {

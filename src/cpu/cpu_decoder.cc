@@ -122,12 +122,12 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
       decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
       store_rect_(FindStore(decode_tiles_)),
       rans_(std::make_unique<LazyRansTables>()) {
-  map_ = SampleMap{nullptr, 1u << view.info.used_bits, view.info.shift};
-  if (view.value_count != 0) {
+  if (view.value_count == 0) {
+    map_ = MakeSampleMap(view.info);
+  } else {
     value_table_ = std::make_unique<uint16_t[]>(view.value_count);
     is_sound_ = ReadValueTable(view, value_table_.get());
-    map_.table = value_table_.get();
-    map_.value_count = view.value_count;
+    map_ = MakeSampleMap(value_table_.get(), view.value_count);
   }
 }
 

@@ -284,10 +284,7 @@ class RansLane {
       }
       uint32_t words[kRunPixels * kChannels * Samples::kBytes / 4];
       InterleaveRun<kChannels, Samples::kBytes>(pixel, words);
-      if (map.shift != 0) {
-        L3_UNROLL
-        for (uint32_t& word : words) word <<= map.shift;
-      }
+      MapWords<kSampleBytes>(map, words);
       if constexpr (kFitted) {
         store.StorePixels(words, x, y);
       } else {
