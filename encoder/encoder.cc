@@ -290,6 +290,10 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
   if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
   if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
   if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
+  if (options.xmp.size != 0) AppendChunk(kChunkXmp, options.xmp, &chunks);
+  if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
+  chunks.insert(chunks.end(), options.other_chunks.data,
+                options.other_chunks.data + options.other_chunks.size);
 
   // A task is a run of tiles, so that threads share work finely and their
   // buffers stay few.
@@ -361,24 +365,43 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true);
 }
 
+// Of all that is kept beside the pixels, headers of chunks not counted.
+uint64_t MetadataBytes(const EncodeOptions& options) {
+  uint64_t bytes = 0;
+  for (const Bytes& part : {options.icc, options.exif, options.palette, options.xmp,
+                            options.key_values, options.other_chunks}) {
+    bytes += part.size;
+  }
+  return bytes;
+}
+
+// Whether all of `chunks` are optional chunks of unknown types.
+bool AreOtherChunks(Bytes chunks) {
+  uint64_t pos = 0;
+  for (uint64_t end = 0; end < chunks.size; end = pos) {
+    ChunkView whole;
+    if (!NextOtherChunk(chunks.data, chunks.size, &pos, &whole)) return false;
+    if (whole.data != chunks.data + end) return false;  // it passed over a known one
+  }
+  return true;
+}
+
 bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
-  const uint64_t metadata = uint64_t{options.icc.size} + options.exif.size + options.palette.size;
   const bool tile_width_ok =
       options.tile_width_log2 == 0 || (options.tile_width_log2 >= kMinTileWidthLog2 &&
                                        options.tile_width_log2 <= kMaxPackedTileLog2);
   const bool tile_height_ok =
       options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
                                         options.tile_height_log2 <= kMaxPackedTileLog2);
-  // Room for the largest value table beside the metadata.
   return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
          pixels.channels <= kMaxChannels &&
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
-         metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
-         options.palette.size <= 1024 && tile_width_ok && tile_height_ok && options.effort >= 1 &&
-         options.effort <= 9;
+         MetadataBytes(options) <= kMaxMetadataBytes && options.palette.size % 4 == 0 &&
+         options.palette.size <= 1024 && AreOtherChunks(options.other_chunks) && tile_width_ok &&
+         tile_height_ok && options.effort >= 1 && options.effort <= 9;
 }
 
 }  // namespace
@@ -440,8 +463,7 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   }
 
   const uint64_t raw_bytes = info.image_bytes();
-  const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
-  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
+  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + MetadataBytes(options)) {
     info.tile_width_log2 = info.tile_height_log2 = 0;
     EncodedFile other = EncodeStored(pixels, info, kMaxTileLog2, options);
     if (other.bytes < file.bytes) file = std::move(other);

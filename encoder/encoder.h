@@ -48,7 +48,14 @@ struct EncodeOptions {
   uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8
   Meaning meaning = Meaning::kColor;
   Bytes icc, exif, palette;         // chunks; none when empty
+  Bytes xmp, key_values;            // likewise
+  // Optional chunks of types that this version does not know, back to back as in a file.
+  Bytes other_chunks;
 };
+
+// Of all that EncodeOptions keeps beside the pixels: leaves room for the largest value table, a
+// model and the headers of chunks.
+constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 18);
 
 // Called once, with the size of the file; returns memory for it.
 using AllocateFile = std::function<uint8_t*(size_t bytes)>;

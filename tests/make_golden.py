@@ -1,4 +1,4 @@
-"""Writes tests/golden/v1 and tests/invalid; with --check, fails if a file there differs.
+"""Writes tests/golden/v1, tests/invalid and their manifest; --check fails if a file differs.
 
 Golden files are frozen with the format: a change here that changes their bytes is a change
 of the format. Their digests are of the pixels they were built from, so no decoder is its own
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from format_rules import shown_by
 from numpy.typing import NDArray
 from reference_decoder import (
     CONSTANT,
@@ -58,6 +59,7 @@ from stream_builder import (
 )
 
 TESTS = Path(__file__).resolve().parent
+MANIFEST = TESTS / "conformance.json"
 Samples = NDArray[Any]
 
 
@@ -238,6 +240,13 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         chunk(b"zzz1", b"twice"), chunk(b" 2Zz", b"x"),
     ])  # fmt: skip
     yield "chunks", packed(stream, gray, [DELTA])
+    pairs = '{"spacing":[0.7,0.7],"unit":"µm","tiff":{"42113":{"type":"ASCII","value":"0"}}}'
+    stream = Stream(45, 19, chunks=[
+        chunk(b"keyv", pairs.encode()), chunk(b"xmp ", b"<x:xmpmeta xmlns:x='adobe:ns:meta/'/>"),
+    ])  # fmt: skip
+    yield "chunks_metadata", packed(stream, gray, [DELTA])
+    stream = Stream(45, 19, chunks=[chunk(b"keyv", b'{"a":\xff'), chunk(b"xmp ", b"")])
+    yield "chunks_metadata_damaged", packed(stream, gray, [DELTA])
     yield from _golden_rans_files()
     yield from _golden_signed_files()
     yield "all_features", _all_features()
@@ -512,6 +521,8 @@ def _bad_chunks() -> Iterator[tuple[str, bytes]]:
         "chunk_icc_twice": [icc, icc],
         "chunk_exif_twice": [chunk(b"exif", b"")] * 2,
         "chunk_plte_twice": [chunk(b"plte", bytes(4))] * 2,
+        "chunk_xmp_twice": [chunk(b"xmp ", b"<x/>")] * 2,
+        "chunk_keyv_twice": [chunk(b"keyv", b"{}")] * 2,
         "chunk_vtab_twice": [value_table_chunk(range(256))] * 2,
         "chunk_rans_twice": [rans_model_chunk(ONE_TOKEN)] * 2,
         "first_bad_chunk_decides": [icc, icc, chunk(b"NEED", b"")],
@@ -820,18 +831,27 @@ def _bad_rans_bodies() -> Iterator[tuple[str, bytes]]:
 def all_files() -> dict[Path, bytes]:
     """Every file, by its path."""
     files: dict[Path, bytes] = {}
-    digests = {}
+    entries: list[dict[str, Any]] = []
+
+    def add(folder: str, name: str, data: bytes, status: str, **decoded: Any) -> None:
+        files[TESTS / folder / f"{name}.l3"] = data
+        entry = {"file": f"{folder}/{name}.l3", "status": status, **decoded}
+        entries.append(entry | {"rules": shown_by(name)})
+
     for name, (data, samples) in golden_files():
         dtype = Header.from_bytes(data).dtype
-        files[TESTS / "golden/v1" / f"{name}.l3"] = data
-        digests[name] = {
-            "shape": samples.shape,
-            "dtype": dtype.name,
-            "sha256": hashlib.sha256(samples.astype(dtype).tobytes()).hexdigest(),
-        }
-    files[TESTS / "golden/v1/golden.json"] = (json.dumps(digests, indent=1) + "\n").encode()
+        add(
+            "golden/v1",
+            name,
+            data,
+            "kOk",
+            shape=samples.shape,
+            dtype=dtype.name,
+            sha256=hashlib.sha256(samples.astype(dtype).tobytes()).hexdigest(),
+        )
     for name, data in invalid_files():
-        files[TESTS / "invalid" / f"{name}.l3"] = data
+        add("invalid", name, data, name.split("__")[0])
+    files[MANIFEST] = (json.dumps({"version": 1, "files": entries}, indent=1) + "\n").encode()
     return files
 
 
@@ -842,6 +862,7 @@ def main() -> int:
     check = parser.parse_args().check
     files = all_files()
     present = {p for folder in ("golden/v1", "invalid") for p in (TESTS / folder).glob("*.*")}
+    present |= {MANIFEST} & {*TESTS.glob("*.json")}
     stale = present - files.keys()
     differing = {p for p, data in files.items() if p not in present or p.read_bytes() != data}
     if check:

@@ -84,7 +84,8 @@ def streams(draw: st.DrawFn) -> bytes:
     rng = np.random.default_rng(draw(SEEDS))
     stream, value_limit = draw(_empty_streams(rng, SIDES, [5, 6, 7, 8, 9, 15], [3, 4, 5, 6, 8, 10]))
     sample_bits, used_bits = stream.sample_bits, stream.used_bits
-    for kind in draw(st.permutations([b"icc ", b"exif", b"plte", b"zzZ9", b"0 aA"])):
+    kinds = [b"icc ", b"exif", b"plte", b"xmp ", b"keyv", b"zzZ9", b"0 aA"]
+    for kind in draw(st.permutations(kinds)):
         if draw(st.booleans()):
             stream.chunks.insert(0, build.chunk(kind, rng.bytes(draw(st.integers(0, 9)))))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import re
 import secrets
 from collections.abc import Sized
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from l3dali import _native
+from l3dali.errors import L3Error
+from l3dali.metadata import dump_metadata, load_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -49,6 +52,7 @@ MAX_PIXELS = 2**31
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
+MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the encoder's own
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
@@ -70,6 +74,9 @@ class EncodeOptions(TypedDict, total=False):
     icc: Buffer | None
     exif: Buffer | None
     palette: Buffer | None
+    xmp: Buffer | None
+    metadata: Mapping[str, Any] | None
+    other_chunks: Buffer | None
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,18 @@ class Info:
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  # R, G, B, A of each label
+    xmp: bytes | None
+    metadata_json: bytes | None  # as it stands in the file, sound or not
+    other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The key-value pairs of the file, as `encode` has taken them; None without any.
+
+        Raises:
+            ValueError: they are damaged (no JSON object), or of more than 16 MiB.
+        """
+        return None if self.metadata_json is None else load_metadata(self.metadata_json)
 
 
 def encode(
@@ -107,6 +126,9 @@ def encode(
     icc: Buffer | None = None,
     exif: Buffer | None = None,
     palette: Buffer | None = None,
+    xmp: Buffer | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    other_chunks: Buffer | None = None,
 ) -> bytes:
     """Encodes an image without loss.
 
@@ -127,8 +149,15 @@ def encode(
         icc: an ICC profile to keep.
         exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
         palette: R, G, B, A of each label, up to 256; needs `labels`.
+        xmp: an XMP packet to keep, in UTF-8.
+        metadata: key-value pairs to keep, as {"spacing": [0.7, 0.7], "band_names": ["red", "nir"]}:
+            anything that JSON has, NumPy's numbers and arrays too. docs/format.md lists names that
+            have a meaning.
+        other_chunks: chunks to keep of types that this version does not know: `other_chunks` of the
+            `Info` of the file that is encoded anew.
 
     Raises:
+        L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes.
         TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
@@ -139,6 +168,21 @@ def encode(
     entries = _checked_bytes("palette", palette)
     if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
+    kept: dict[str, bytes | None] = {
+        "icc": _checked_bytes("icc", icc),
+        "exif": strip_exif_prefix(_checked_bytes("exif", exif)),
+        "palette": entries,
+        "xmp": _checked_bytes("xmp", xmp),
+        "key_values": None if metadata is None else dump_metadata(metadata),
+        "other_chunks": _checked_chunks(_checked_bytes("other_chunks", other_chunks)),
+    }
+    kept_bytes = sum(len(part) for part in kept.values() if part is not None)
+    if kept_bytes > MAX_KEPT_BYTES:
+        raise L3Error(
+            f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
+            f"{MAX_KEPT_BYTES} (kInvalidArgument)",
+            "kInvalidArgument",
+        )
     return _native.encode(
         _as_hwc(image),
         mode=mode,
@@ -146,9 +190,7 @@ def encode(
         threads=checked_threads(threads),
         tile=_checked_tile(tile),
         labels=bool(labels),
-        icc=_checked_bytes("icc", icc),
-        exif=strip_exif_prefix(_checked_bytes("exif", exif)),
-        palette=entries,
+        **kept,
     )
 
 
@@ -282,6 +324,9 @@ def info(data: Buffer) -> Info:
         icc=chunks.get("icc "),
         exif=chunks.get("exif"),
         palette=chunks.get("plte"),
+        xmp=chunks.get("xmp "),
+        metadata_json=chunks.get("keyv"),
+        other_chunks=fields["other_chunks"],
     )
 
 
@@ -544,6 +589,34 @@ def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
             f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
         )
     return width, height
+
+
+_KNOWN_CHUNKS = frozenset({b"icc ", b"exif", b"plte", b"xmp ", b"keyv"})
+_CHUNK_TYPE = re.compile(rb"[a-z0-9 ][A-Za-z0-9 ]{3}")  # of optional chunks
+
+
+def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Types and data of chunks that stand back to back (docs/format.md 4).
+
+    Raises:
+        ValueError: the bytes are no run of optional chunks.
+    """
+    at = 0
+    while at < len(area):
+        kind, size = area[at : at + 4], int.from_bytes(area[at + 4 : at + 8], "little")
+        end = at + 8 + -(-size // 4) * 4
+        data, padding = area[at + 8 : at + 8 + size], area[at + 8 + size : end]
+        if end > len(area) or not _CHUNK_TYPE.fullmatch(kind) or any(padding):
+            raise ValueError(f"other_chunks: no optional chunk at byte {at}")
+        yield kind, data
+        at = end
+
+
+def _checked_chunks(area: bytes | None) -> bytes | None:
+    for kind, _ in chunks_of(area or b""):
+        if kind in _KNOWN_CHUNKS:
+            raise ValueError(f"other_chunks: {kind.decode()!r} has an option of its own")
+    return area
 
 
 def _checked_bytes(name: str, value: Buffer | None) -> bytes | None:

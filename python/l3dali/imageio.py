@@ -112,10 +112,14 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
     def metadata(
         self, index: int | EllipsisType | None = None, exclude_applied: bool = True
     ) -> dict[str, Any]:
-        """`icc`, `exif`, `palette` and `labels` of `l3dali.Info`, those that the file has."""
+        """`icc`, `exif`, `palette`, `labels`, `xmp` and `metadata` of `l3dali.Info`, if there.
+
+        Raises:
+            ValueError: the key-value pairs of `metadata` are damaged.
+        """
         _is_batch(index)
         info = self._info()
-        names = ("icc", "exif", "palette", "labels")
+        names = ("icc", "exif", "palette", "labels", "xmp", "metadata")
         return {name: getattr(info, name) for name in names if getattr(info, name)}
 
     def _bytes(self) -> bytes:

@@ -32,6 +32,8 @@ constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
 constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
 constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
 constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
+constexpr uint32_t kChunkXmp = FourCc('x', 'm', 'p', ' ');
+constexpr uint32_t kChunkKeyValues = FourCc('k', 'e', 'y', 'v');
 
 // format.md 5
 constexpr uint32_t kPayloadAlignment = 16;

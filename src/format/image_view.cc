@@ -41,9 +41,9 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
-constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkIcc, kChunkExif,
-                               kChunkPalette};
-constexpr int kKnownChunks = 5;
+constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkIcc,      kChunkExif,
+                               kChunkPalette,    kChunkXmp,       kChunkKeyValues};
+constexpr int kKnownChunks = 7;
 
 // Index of a chunk type this decoder knows, or -1.
 int KnownChunk(uint32_t type) {
@@ -257,6 +257,17 @@ ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type)
     pos += chunk.total_bytes;
   }
   return ChunkView{};
+}
+
+bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos, ChunkView* whole) {
+  Chunk chunk;
+  while (*pos < chunks_bytes &&
+         ReadChunk(chunks + *pos, chunks_bytes - *pos, &chunk) == Status::kOk) {
+    *whole = {chunks + *pos, static_cast<uint32_t>(chunk.total_bytes)};
+    *pos += chunk.total_bytes;
+    if (KnownChunk(chunk.type) < 0 && !IsRequired(chunk.type)) return true;
+  }
+  return false;
 }
 
 }  // namespace l3

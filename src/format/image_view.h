@@ -153,5 +153,9 @@ ChunkView FindChunk(const ImageView& view, uint32_t type);
 // The same in `chunks_bytes` bytes that nobody has validated, up to the first chunk that is
 // none.
 ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type);
+// Finds the next optional chunk that this decoder does not know, from `*pos` on, and moves `*pos`
+// behind it. `whole` gets its header, data and padding. Returns false if there is none before the
+// end, or before a chunk that is none.
+bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos, ChunkView* whole);
 
 }  // namespace l3

@@ -71,6 +71,10 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   if (size != 0) std::memcpy(copy.get(), data, size);
   const uint8_t* const file = copy.get();
   FindChunk(file, static_cast<uint32_t>(std::min<size_t>(size, kMaxChunksBytes)), kChunkExif);
+  ChunkView other;
+  for (uint64_t pos = 0; NextOtherChunk(file, size, &pos, &other);) {
+    if (other.data + other.size != file + pos) return "a chunk ends elsewhere";
+  }
 
   ImageView view;
   const Status status = ParseImage(file, size, &view);
@@ -110,6 +114,11 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
     }
   }
   HasRansTile(view, AllTiles(view.info));
+  uint64_t others = 0;
+  for (uint64_t pos = 0; NextOtherChunk(view.chunks, view.info.chunks_bytes, &pos, &other);) {
+    others += other.size;
+  }
+  if (others > view.info.chunks_bytes) return "more chunks than there are";
   const ChunkView exif = FindChunk(view, kChunkExif);
   if (exif.data != nullptr) l3_test_read_orientation(exif.data, exif.size);
   return "";

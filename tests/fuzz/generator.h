@@ -749,8 +749,9 @@ inline Bytes AnyBytes(uint32_t size, Dice* dice) {
 }
 
 inline Bytes OptionalChunk(Dice* dice) {
-  constexpr uint32_t kTypes[] = {kChunkIcc, kChunkExif, kChunkPalette, FourCc('o', '1', ' ', 'Z')};
-  const uint32_t type = kTypes[dice->Below(4)];
+  constexpr uint32_t kTypes[] = {kChunkIcc, kChunkExif,      kChunkPalette,
+                                 kChunkXmp, kChunkKeyValues, FourCc('o', '1', ' ', 'Z')};
+  const uint32_t type = kTypes[dice->Below(6)];
   return MakeChunk(type, AnyBytes(dice->Below(40), dice));
 }
 

@@ -10,7 +10,7 @@ from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_output_options, new_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.report import Done, finish
+from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
     find_inputs,
@@ -18,7 +18,9 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
-from l3dali.image_io import WRITERS, Picture, write_picture
+from l3dali.console import printable
+from l3dali.image_io import WRITERS, write_picture
+from l3dali.transcoding import decoded_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +56,7 @@ def _decode(options: argparse.Namespace) -> int:
     suffix = _output_suffix(options)
     targets = plan_outputs(found, options, suffix)
     threads = threads_per_file(options.jobs, len(targets))
+    damaged: list[Path] = []  # with metadata that cannot be read
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -61,15 +64,25 @@ def _decode(options: argparse.Namespace) -> int:
         data = read_file(path, found.pipes)
         info = codec.info(data)
         pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
-        picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
+        picture = decoded_picture(pixels, info)
+        if picture.is_damaged:
+            damaged.append(path)
         written = write_picture(picture, suffix)
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], written, like)
         return Done(pixels.nbytes, len(data), len(written))
 
-    report = run(list(targets), work, options)
+    def remark(_report: Report) -> list[str]:
+        if not damaged:
+            return []
+        return [
+            f"files whose metadata is damaged, and was left out: {len(damaged)}; "
+            f"the first is {printable(min(damaged))}"
+        ]
+
+    report = run(list(targets), work, options, remark)
     columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}
-    return finish(report, found, options, columns)
+    return finish(report, found, options, columns, remark)
 
 
 def _output_suffix(options: argparse.Namespace) -> str:
