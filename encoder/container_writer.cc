@@ -50,12 +50,11 @@ EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
   uint8_t* p = file.head.data();
   std::memcpy(p, kSignature, sizeof(kSignature));
   p[8] = kVersion;
-  p[9] = info.channels;
-  p[10] = info.sample_bits;
-  p[11] = info.used_bits;
-  p[12] = info.shift;
-  p[13] = info.tile_width_log2;
-  p[14] = info.tile_height_log2;
+  p[9] = static_cast<uint8_t>(info.sample_type);
+  StoreU16(p + 10, info.channels);
+  p[12] = info.used_bits;
+  p[13] = info.shift;
+  p[14] = static_cast<uint8_t>(info.tile_width_log2 | info.tile_height_log2 << 4);
   p[15] = static_cast<uint8_t>(info.meaning);
   StoreU32(p + 16, info.width_px);
   StoreU32(p + 20, info.height_px);

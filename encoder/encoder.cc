@@ -57,7 +57,7 @@ void LoadChannels(const PixelView& pixels, const ValueCoding& coding, const Tile
         plane_row(c)[x] = static_cast<uint16_t>(SampleAt<Sample>(row, uint64_t{x} * kChannels + c));
       }
     }
-    if (coding.shift == 0 && coding.table.empty()) continue;
+    if (coding.keeps_samples()) continue;
     for (uint32_t c = 0; c < kChannels; ++c) {
       uint16_t* values = plane_row(c);
       for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(values[x]);
@@ -84,8 +84,9 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
 template <typename Sample, typename Value>
 void MapSamples(const ValueCoding& coding, const Sample* samples, uint32_t count, Value* values) {
   if (coding.table.empty()) {
-    const uint32_t shift = coding.shift;
-    for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(samples[x] >> shift);
+    for (uint32_t x = 0; x < count; ++x) {
+      values[x] = static_cast<Value>(coding.ShiftedValue(samples[x]));
+    }
   } else {
     const uint16_t* rank = coding.rank.data();
     for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(rank[samples[x]]);
@@ -101,7 +102,7 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   planes->channels = pixels.channels;
   planes->used_bits = coding.used_bits;
   const auto split_pixels = GetPackedKernels<Sample>().split_pixels;
-  const bool as_is = coding.shift == 0 && coding.table.empty();
+  const bool as_is = coding.keeps_samples();
   Sample samples[kMaxChannels][kMaxPackedTileSide];
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* row =
@@ -137,7 +138,7 @@ void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, con
   const uint64_t row_bytes = uint64_t{rect.width_px} * pixels.channels * sizeof(Sample);
   size_t pos = out->size();
   out->resize(pos + row_bytes * rect.height_px);
-  const bool as_is = coding.shift == 0 && coding.table.empty();
+  const bool as_is = coding.keeps_samples();
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* row =
         RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
@@ -176,7 +177,7 @@ struct TileWorkspace {
 
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
               TilePlanes* planes) {
-  if (pixels.sample_bits == 8) {
+  if (pixels.sample_bits() == 8) {
     LoadTile<uint8_t>(pixels, coding, rect, planes);
   } else {
     LoadTile<uint16_t>(pixels, coding, rect, planes);
@@ -185,7 +186,7 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
 
 void AppendStoredPayload(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
                          std::vector<uint8_t>* out) {
-  if (pixels.sample_bits == 8) {
+  if (pixels.sample_bits() == 8) {
     AppendStoredPayload<uint8_t>(pixels, coding, rect, out);
   } else {
     AppendStoredPayload<uint16_t>(pixels, coding, rect, out);
@@ -198,7 +199,7 @@ void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const 
                       std::unique_ptr<PackedTile<Value>>* work, std::vector<uint8_t>* out) {
   if (*work == nullptr) work->reset(new PackedTile<Value>);
   PackedPlanes<Value>& planes = (*work)->planes;
-  if (pixels.sample_bits == 8) {
+  if (pixels.sample_bits() == 8) {
     LoadTile<uint8_t>(pixels, coding, rect, &planes);
   } else {
     LoadTile<uint16_t>(pixels, coding, rect, &planes);
@@ -399,7 +400,8 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
         static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
   }
   ValueCoding as_is;
-  as_is.used_bits = info.sample_bits;
+  as_is.used_bits = info.sample_bits();
+  as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
   return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true, nullptr);
 }
 
@@ -414,9 +416,10 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
   // Room for the largest value table beside the metadata.
   return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
-         pixels.channels <= kMaxChannels && (pixels.sample_bits == 8 || pixels.sample_bits == 16) &&
+         pixels.channels <= kMaxChannels &&
+         static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
          pixels.row_stride_bytes >=
-             uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits / 8 &&
+             uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
          metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
          options.palette.size <= 1024 && tile_width_ok && tile_height_ok && options.effort >= 1 &&
          options.effort <= 9;
@@ -443,8 +446,8 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   ImageInfo info{};
   info.width_px = pixels.width_px;
   info.height_px = pixels.height_px;
-  info.channels = static_cast<uint8_t>(pixels.channels);
-  info.sample_bits = static_cast<uint8_t>(pixels.sample_bits);
+  info.channels = static_cast<uint16_t>(pixels.channels);
+  info.sample_type = pixels.sample_type;
   info.meaning = options.meaning;
   if (options.mode == EncodeMode::kStored) {
     info.tile_width_log2 = static_cast<uint8_t>(options.tile_width_log2);

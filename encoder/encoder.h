@@ -9,18 +9,22 @@
 #include <vector>
 
 #include "format/constants.h"
+#include "format/image_view.h"
 #include "format/status.h"
 
 namespace l3 {
 
-// Pixels to encode: HWC, channels interleaved, u8 or u16 in native order.
+// Pixels to encode: HWC, channels interleaved, samples in native order.
 struct PixelView {
   const uint8_t* data;
   uint32_t width_px;
   uint32_t height_px;
   uint32_t channels;       // 1 to 4
-  uint32_t sample_bits;    // 8 or 16
+  SampleType sample_type;
   uint64_t row_stride_bytes;
+
+  uint32_t sample_bits() const { return SampleBits(sample_type); }
+  bool is_signed() const { return IsSigned(sample_type); }
 };
 
 struct Bytes {

@@ -32,7 +32,46 @@ void ScanTask(const PixelView& pixels, uint64_t task, const Scan& scan) {
 }
 
 uint64_t RowBytes(const PixelView& pixels) {
-  return uint64_t{pixels.width_px} * pixels.channels * (pixels.sample_bits / 8);
+  return uint64_t{pixels.width_px} * pixels.channels * (pixels.sample_bits() / 8);
+}
+
+// The bits that are set in any of some samples.
+struct SampleBitsSeen {
+  uint32_t any;
+  uint32_t magnitude;  // of signed samples those that differ from the sign, else the same
+};
+
+SampleBitsSeen ScanRow(const uint8_t* row, uint64_t row_bytes, SampleType type) {
+  const uint32_t bits = SampleBits(type);
+  const uint64_t ones = bits == 8 ? 0x0101010101010101 : 0x0001000100010001;
+  uint64_t any = 0;
+  uint64_t magnitude = 0;
+  uint64_t i = 0;
+  const auto add_signed = [&](uint64_t word) {
+    const uint64_t negative = (word >> (bits - 1)) & ones;  // 1 for each sample that is
+    any |= word;
+    magnitude |= word ^ ((negative << bits) - negative);
+  };
+  for (; i + sizeof(any) <= row_bytes; i += sizeof(any)) {
+    uint64_t word;
+    std::memcpy(&word, row + i, sizeof(word));
+    if (IsSigned(type)) {
+      add_signed(word);
+    } else {
+      any |= word;
+    }
+  }
+  uint64_t rest = 0;
+  std::memcpy(&rest, row + i, row_bytes - i);
+  add_signed(rest);
+  if (!IsSigned(type)) magnitude = any;
+  const auto fold = [bits](uint64_t word) {
+    word |= word >> 32;
+    word |= word >> 16;
+    if (bits == 8) word |= word >> 8;
+    return static_cast<uint32_t>(word) & ((1u << bits) - 1);
+  };
+  return {fold(any), fold(magnitude)};
 }
 
 // Marks samples that occur by 1, without a branch for each.
@@ -96,31 +135,25 @@ std::vector<uint8_t> FindUsedSamples(const PixelView& pixels, uint32_t most, uns
 
 ValueCoding FindShiftedValues(const PixelView& pixels, unsigned threads) {
   const uint64_t row_bytes = RowBytes(pixels);
-  const uint32_t both_ends = 1u | 1u << (pixels.sample_bits - 1);
+  const uint32_t top_bit = 1u << (pixels.sample_bits() - 1);
+  // The most that can be found.
+  const SampleBitsSeen all = {1, pixels.is_signed() ? top_bit >> 1 : top_bit};
   std::atomic<uint32_t> any{0};
+  std::atomic<uint32_t> magnitude{0};
   ParallelFor(TaskCount(pixels), threads, [&](uint64_t task) {
     ScanTask(pixels, task, [&](const uint8_t* row) {
-      uint64_t bits = 0;
-      uint64_t i = 0;
-      for (; i + sizeof(bits) <= row_bytes; i += sizeof(bits)) {
-        uint64_t word;
-        std::memcpy(&word, row + i, sizeof(word));
-        bits |= word;
-      }
-      uint64_t rest = 0;
-      std::memcpy(&rest, row + i, row_bytes - i);
-      bits |= rest;
-      bits |= bits >> 32;
-      bits |= bits >> 16;
-      if (pixels.sample_bits == 8) bits |= bits >> 8;
-      const uint32_t row_any = static_cast<uint32_t>(bits) & ((1u << pixels.sample_bits) - 1);
-      if ((row_any & ~any) != 0) any |= row_any;
-      return (any & both_ends) != both_ends;  // the other bits say nothing new
+      const SampleBitsSeen seen = ScanRow(row, row_bytes, pixels.sample_type);
+      if ((seen.any & ~any) != 0) any |= seen.any;
+      if ((seen.magnitude & ~magnitude) != 0) magnitude |= seen.magnitude;
+      // The other bits say nothing new.
+      return (any & all.any) == 0 || (magnitude & all.magnitude) == 0;
     });
   });
   ValueCoding coding;
   coding.shift = any == 0 ? 0 : static_cast<uint32_t>(__builtin_ctz(any));
-  coding.used_bits = std::max(1u, BitLength(any >> coding.shift));
+  const uint32_t magnitude_bits = BitLength(magnitude >> coding.shift);
+  coding.used_bits = std::max(1u, magnitude_bits + (pixels.is_signed() ? 1 : 0));
+  coding.offset = pixels.is_signed() ? 1u << (coding.used_bits - 1) : 0;
   return coding;
 }
 
@@ -128,15 +161,17 @@ std::optional<ValueCoding> FindRankedValues(const PixelView& pixels, const Value
                                             unsigned threads) {
   const uint32_t most = 1u << (shifted.used_bits - 1);  // ranks of one bit less
   if (shifted.used_bits == 1) return std::nullopt;
-  const std::vector<uint8_t> used = pixels.sample_bits == 8
+  const std::vector<uint8_t> used = pixels.sample_bits() == 8
                                         ? FindUsedSamples<uint8_t>(pixels, most, threads)
                                         : FindUsedSamples<uint16_t>(pixels, most, threads);
   if (used.empty()) return std::nullopt;
   ValueCoding coding;
   coding.rank.resize(used.size());
-  for (uint32_t sample = 0; sample < used.size(); ++sample) {
+  const uint32_t top_bit = pixels.is_signed() ? 1u << (pixels.sample_bits() - 1) : 0;
+  for (uint32_t number = 0; number < used.size(); ++number) {
+    const uint32_t sample = number ^ top_bit;
     coding.rank[sample] = static_cast<uint16_t>(coding.table.size());
-    if (used[sample] != 0) coding.table.push_back(static_cast<uint16_t>(sample));
+    if (used[sample] != 0) coding.table.push_back(static_cast<uint16_t>(number));
   }
   coding.used_bits = std::max(1u, BitLength(static_cast<uint32_t>(coding.table.size()) - 1));
   return coding;

@@ -12,15 +12,23 @@ namespace l3 {
 struct ValueCoding {
   uint32_t used_bits = 1;
   uint32_t shift = 0;
-  std::vector<uint16_t> table;  // distinct samples; empty without a table
-  std::vector<uint16_t> rank;   // of each possible sample; empty without a table
+  uint32_t offset = 0;          // 2^(used_bits - 1) for signed samples without a table
+  std::vector<uint16_t> table;  // the VTAB chunk's numbers; empty without a table
+  std::vector<uint16_t> rank;   // of each sample's bits; empty without a table
 
+  // Whether values are the bits of the samples as they are.
+  bool keeps_samples() const { return shift == 0 && offset == 0 && table.empty(); }
+  // Of a sample's bits.
   uint16_t Value(uint32_t sample) const {
-    return table.empty() ? static_cast<uint16_t>(sample >> shift) : rank[sample];
+    return table.empty() ? ShiftedValue(sample) : rank[sample];
+  }
+  // The same, without a table.
+  uint16_t ShiftedValue(uint32_t sample) const {
+    return static_cast<uint16_t>(((sample >> shift) + offset) & ((1u << used_bits) - 1));
   }
 };
 
-// Unused low bits dropped, no table.
+// Unused bits dropped, no table.
 ValueCoding FindShiftedValues(const PixelView& pixels, unsigned threads);
 
 // A table, if with it values take fewer bits than those of `shifted`.

@@ -38,6 +38,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
+SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")  # as headers have them
 MODES = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
@@ -199,7 +200,7 @@ def encode(
     answer = _call(
         _Call.ENCODE,
         [
-            *(width, height, channels, 8 * item, stride),
+            *(width, height, channels, SAMPLE_TYPES.index(samples.dtype.name), stride),
             *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
         ],
         [pixels, icc, exif, palette],
@@ -223,7 +224,7 @@ class _Info(Structure):
         ("width_px", c_uint32),
         ("height_px", c_uint32),
         ("channels", c_uint32),
-        ("sample_bits", c_uint32),
+        ("sample_type", c_uint32),
         ("used_bits", c_uint32),
         ("shift", c_uint32),
         ("tile_width_log2", c_uint32),
@@ -323,7 +324,7 @@ def _decode(
 
 
 def _samples(info: _Info, rows: Samples) -> Samples:
-    samples = np.ascontiguousarray(rows).view(f"<u{info.sample_bits // 8}")
+    samples = np.ascontiguousarray(rows).view(SAMPLE_TYPES[info.sample_type])
     return samples.reshape(info.height_px, info.width_px, info.channels)
 
 
@@ -376,7 +377,12 @@ def _process() -> subprocess.Popen[bytes]:
 @functools.cache
 def _library() -> ctypes.CDLL:
     named = os.environ.get("L3_TESTING_LIBRARY")
-    built = sorted(ROOT.glob("build/*/libl3_testing.so"), key=lambda path: path.stat().st_mtime)
+    # A sanitized library crashes a Python that was started without the sanitizers' runtime.
+    found = ROOT.glob("build/*/libl3_testing.so")
+    built = sorted(
+        (path for path in found if "sanitize" not in path.parent.name),
+        key=lambda path: path.stat().st_mtime,
+    )
     if not named and not built:
         raise RuntimeError(
             "libl3_testing.so is not built: run `make build`, or configure CMake with "

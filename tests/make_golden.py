@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_decoder import (
     CONSTANT,
+    HEADER_OFFSETS,
     LAYOUT_ABSOLUTE,
     LAYOUT_CONSTANT,
     LAYOUT_DELTA,
@@ -31,6 +32,7 @@ from reference_decoder import (
     RANS,
     STORED,
     TAP_COUNTS,
+    Header,
     MatchModel,
     RansModel,
     built_in_rans_model,
@@ -55,6 +57,7 @@ from stream_builder import (
     rans_model,
     rans_model_chunk,
     rans_table,
+    repair,
     sorted_colors,
     stored_tile,
     value_table_chunk,
@@ -83,7 +86,7 @@ def packed(
     stream.payloads = [
         packed_tile(tile, stream.used_bits, channels, transform) for tile in stream.tiles_of(values)
     ]
-    return stream.to_bytes(), values << stream.shift
+    return stream.to_bytes(), stream.samples_of(values)
 
 
 def rans(
@@ -108,7 +111,7 @@ def rans(
         rans_body(tile, stream.used_bits, model, coefficients, bases).to_payload()
         for tile in stream.tiles_of(values)
     ]
-    return stream.to_bytes(), values << stream.shift
+    return stream.to_bytes(), stream.samples_of(values)
 
 
 def smooth(sets: Sequence[int]) -> list[Samples]:
@@ -164,7 +167,7 @@ def match(
         match_body(numbers_of(tile, model), model, base).to_payload()
         for tile in stream.tiles_of(values)
     ]
-    return stream.to_bytes(), values << stream.shift
+    return stream.to_bytes(), stream.samples_of(values)
 
 
 def numbers_of(values: Samples, model: MatchModel) -> Samples:
@@ -225,7 +228,10 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         for name, choice in CODED.items():
             yield f"bits_{used_bits}_of_{sample_bits}_{name}", packed(stream, values, [choice])
         stream.payloads = [stored_tile(tile, sample_bits) for tile in stream.tiles_of(values)]
-        yield f"bits_{used_bits}_of_{sample_bits}_stored", (stream.to_bytes(), values << shift)
+        yield (
+            f"bits_{used_bits}_of_{sample_bits}_stored",
+            (stream.to_bytes(), stream.samples_of(values)),
+        )
 
     for channels in (2, 3, 4):
         colour = texture((19, 45, channels), 256)
@@ -280,6 +286,7 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     yield "chunks", packed(stream, gray, [DELTA])
     yield from _golden_rans_files()
     yield from _golden_match_files()
+    yield from _golden_signed_files()
     yield "all_features", _all_features()
 
 
@@ -401,8 +408,13 @@ def _golden_match_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     one = stream(70, 45)
     one.chunks = [rans_model_chunk(ONE_TOKEN)]
     yield "match_31_tables_beside_one", match(one, gray, tables)
+    for channels, bits, used in [(1, 8, 8), (3, 8, 6), (1, 16, 12), (3, 16, 16)]:
+        one = Stream(45, 19, channels, bits, used, bits - used, 6, 6, is_signed=True)
+        values = drawing((19, 45, channels), 1 << used)
+        file = match(one, values, has_colors=channels > 1)
+        yield f"match_signed_{channels}_channels_{used}_of_{bits}_bits", file
     one = Stream(45, 19, 1, 8, 5, 3, 6, 6)
-    yield "match_shift", match(one, drawing((19, 45, 1), 32))[0:2]
+    yield "match_shift", match(one, drawing((19, 45, 1), 32))
     for sample_bits, count, channels in [(8, 5, 3), (16, 300, 2), (16, 300, 1)]:
         table = _table(sample_bits, count)
         ranks = drawing((19, 45, channels), count)
@@ -410,6 +422,50 @@ def _golden_match_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         one.chunks = [value_table_chunk(table)]
         data, _ = match(one, ranks, has_colors=channels > 1)
         yield f"match_value_table_{count}_of_{channels}_channels", (data, np.array(table)[ranks])
+
+
+def _golden_signed_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
+    for bits, used_bits, shift in [
+        (8, 8, 0), (8, 3, 2), (8, 1, 7), (16, 16, 0), (16, 13, 0), (16, 12, 4), (16, 8, 0),
+        (16, 7, 3), (16, 1, 0),
+    ]:  # fmt: skip
+        values = texture((19, 45, 3), 1 << used_bits, noise=1 << used_bits, flat=2)
+        one = Stream(45, 19, 3, bits, used_bits, shift, is_signed=True)
+        name = f"int{bits}_{used_bits}_bits_shift_{shift}"
+        yield f"{name}_packed", packed(one, values, [DELTA, ABSOLUTE, SPARSE], used_bits % 2)
+        one.payloads = [stored_tile(tile, bits) for tile in one.tiles_of(values)]
+        yield f"{name}_stored", (one.to_bytes(), one.samples_of(values))
+        one = replace(one, tile_width_log2=6, tile_height_log2=6)
+        yield f"{name}_rans", rans(one, values, spread_model(used_bits, 3), smooth([1] * 3))
+    for bits, channels in [(8, 1), (8, 4), (16, 1), (16, 2)]:
+        values = texture((66, 70, channels), 1 << bits, noise=bits)
+        one = Stream(70, 66, channels, bits, bits, is_signed=True)
+        yield f"int{bits}_{channels}_channels_packed", packed(one, values, [DELTA])
+        one = replace(one, tile_width_log2=6, tile_height_log2=6)
+        yield f"int{bits}_{channels}_channels_rans", rans(one, values, None)
+        steps = np.zeros_like(values)
+        one = replace(one, payloads=[])
+        for i, tile in enumerate(one.tiles_of(steps)):
+            tile[:] = np.array([60, 128, 250, 0])[:channels] + i
+            one.payloads.append(constant_tile(tile[0, 0].tolist()))
+        yield f"int{bits}_{channels}_channels_constant", (one.to_bytes(), one.samples_of(steps))
+    values = texture((19, 45, 2), 1 << 11, noise=200)
+    one = Stream(45, 19, 2, 16, 11, 1, 15, 15, is_signed=True)
+    one.payloads = [stored_tile(values, 16)]
+    yield "int16_tile_32768x32768_stored", (one.to_bytes(), one.samples_of(values))
+    for bits, count in [(8, 1), (8, 5), (8, 256), (16, 300)]:
+        step = 1 if count == 256 else 3
+        table = [(1 << bits) // 2 - count // 2 * step + step * i for i in range(count)]
+        ranks = texture((19, 45, 3), count)
+        used_bits = max(1, (count - 1).bit_length())
+        samples = np.array(table)[ranks] - (1 << (bits - 1))
+        one = Stream(45, 19, 3, bits, used_bits, is_signed=True)
+        one.chunks = [value_table_chunk(table)]
+        data, _ = packed(one, ranks, [SPARSE])
+        yield f"int{bits}_value_table_{count}_packed", (data, samples)
+        one = replace(one, tile_width_log2=6, tile_height_log2=6)
+        data, _ = rans(one, ranks, spread_model(used_bits, 3), smooth([1] * 3))
+        yield f"int{bits}_value_table_{count}_rans", (data, samples)
 
 
 def _table(sample_bits: int, count: int) -> list[int]:
@@ -505,9 +561,12 @@ def _bad_files() -> Iterator[tuple[str, bytes]]:
     yield "kBadMagic__top_bit_stripped", _patched(data, 0, b"\x0b")
     yield "kBadMagic__short_and_different", b"\x89PNG"
     yield "kUnsupportedVersion__2", _gray(version=2).to_bytes()
-    yield "kUnsupportedVersion__before_header_crc", _patched(data, 8, b"\2")
-    yield "kChecksumMismatch__header_crc", _patched(data, 28, bytes(4))
-    yield "kChecksumMismatch__before_header_fields", _patched(data, 9, b"\0")
+    yield "kUnsupportedVersion__before_header_crc", _patched(data, HEADER_OFFSETS["version"], b"\2")
+    yield "kChecksumMismatch__header_crc", _patched(data, HEADER_OFFSETS["header_crc"], bytes(4))
+    yield (
+        "kChecksumMismatch__before_header_fields",
+        _patched(data, HEADER_OFFSETS["channels"], b"\0"),
+    )
     yield "kChecksumMismatch__index_crc", _patched(data, 60, bytes(4))
     yield "kChecksumMismatch__before_chunks", _patched(data, 32, b"\0")
     yield "kChecksumMismatch__tile", _patched(data, 64, bytes(4))
@@ -518,15 +577,17 @@ def _bad_headers() -> Iterator[tuple[str, bytes]]:
     for reason, fields in {
         "channels_0": {"channels": 0},
         "channels_5": {"channels": 5},
-        "sample_bits_12": {"sample_bits": 12},
-        "sample_bits_0": {"sample_bits": 0, "used_bits": 0},
+        "channels_257": {"channels": 257},
+        "sample_type_4": {"sample_type": 4},
+        "sample_type_255": {"sample_type": 255},
         "used_bits_0": {"used_bits": 0},
+        "used_bits_0_signed": {"is_signed": True, "used_bits": 0},
         "used_bits_above_sample_bits": {"used_bits": 9},
+        "used_bits_above_sample_bits_signed": {"is_signed": True, "used_bits": 9},
         "shift_too_large": {"used_bits": 6, "shift": 3},
+        "shift_too_large_signed": {"is_signed": True, "used_bits": 6, "shift": 3},
         "tile_width_log2_4": {"tile_width_log2": 4},
-        "tile_width_log2_16": {"tile_width_log2": 16},
         "tile_height_log2_2": {"tile_height_log2": 2},
-        "tile_height_log2_16": {"tile_height_log2": 16},
         "meaning_2": {"meaning": 2},
         "width_0": {"width": 0},
         "height_0": {"height": 0},
@@ -535,6 +596,13 @@ def _bad_headers() -> Iterator[tuple[str, bytes]]:
         "chunks_bytes_above_2_to_the_28": {"chunks_bytes": (1 << 28) + 4},
     }.items():
         yield f"kCorruptHeader__{reason}", _gray(**fields).to_bytes()
+    # Fields of a byte each: channels, bits, used bits, shift, tile sides, meaning.
+    for reason, fields_before in {
+        "gray": [1, 8, 8, 0, 5, 3, 0],
+        "16_bits_shifted": [3, 16, 12, 4, 8, 6, 0],
+    }.items():
+        before = _patched(_gray().to_bytes(), HEADER_OFFSETS["sample_type"], bytes(fields_before))
+        yield f"kCorruptHeader__of_a_file_written_before_{reason}", repair(before)
 
 
 def _bad_chunks() -> Iterator[tuple[str, bytes]]:
@@ -584,6 +652,9 @@ def _bad_value_tables() -> Iterator[tuple[str, bytes]]:
         yield f"kCorruptHeader__value_table_{reason}", stream.to_bytes()
     shifted = _gray(used_bits=2, shift=1, chunks=[value_table_chunk([1, 2, 3])])
     yield "kCorruptHeader__value_table_with_shift", shifted.to_bytes()
+    signed = _gray(used_bits=2, is_signed=True)
+    signed.chunks = [chunk(b"VTAB", count(4) + base128(253) + bytes(3))]
+    yield "kCorruptHeader__value_table_value_256_signed", signed.to_bytes()
     for reason, used_bits, data in [
         ("length_3", 16, count(1 << 16)[:3]),
         ("gaps_missing", 16, count(1 << 16)),
@@ -655,6 +726,14 @@ def _bad_payloads() -> Iterator[tuple[str, bytes]]:
     yield "kCorruptTile__stored_above_used_bits", _one_tile(stored_tile(values, 8), used_bits=5)
     deep: Fields = {"sample_bits": 16, "used_bits": 5}
     yield "kCorruptTile__stored_above_used_bits_16", _one_tile(stored_tile(values, 16), **deep)
+    for bits, name in [(8, "signed"), (16, "signed_16")]:
+        few: Fields = {"sample_bits": bits, "used_bits": 5, "is_signed": True}
+        yield (
+            f"kCorruptTile__stored_above_used_bits_{name}",
+            _one_tile(stored_tile(values, bits), **few),
+        )
+    few = {"used_bits": 5, "is_signed": True}
+    yield "kCorruptTile__constant_above_used_bits_signed", _one_tile(constant_tile([32]), **few)
     table: Fields = {"used_bits": 6, "chunks": [value_table_chunk(range(5, 38))]}
     values[7, 19] = 33
     yield "kCorruptTile__constant_outside_value_table", _one_tile(constant_tile([33]), **table)
@@ -973,12 +1052,12 @@ def all_files() -> dict[Path, bytes]:
     files: dict[Path, bytes] = {}
     digests = {}
     for name, (data, samples) in golden_files():
-        sample_bytes = data[10] // 8
+        dtype = Header.from_bytes(data).dtype
         files[TESTS / "golden/v1" / f"{name}.l3"] = data
         digests[name] = {
             "shape": samples.shape,
-            "dtype": f"uint{8 * sample_bytes}",
-            "sha256": hashlib.sha256(samples.astype(f"<u{sample_bytes}").tobytes()).hexdigest(),
+            "dtype": dtype.name,
+            "sha256": hashlib.sha256(samples.astype(dtype).tobytes()).hexdigest(),
         }
     files[TESTS / "golden/v1/golden.json"] = (json.dumps(digests, indent=1) + "\n").encode()
     for name, data in invalid_files():

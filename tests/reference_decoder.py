@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,20 @@ STATUS_NAMES = (
 
 SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 HEADER_BYTES = 32
+# Of the fields of the header behind its signature.
+HEADER_OFFSETS = {
+    "version": 8,
+    "sample_type": 9,
+    "channels": 10,
+    "used_bits": 12,
+    "shift": 13,
+    "tile_log2": 14,
+    "meaning": 15,
+    "width": 16,
+    "height": 20,
+    "chunks_bytes": 24,
+    "header_crc": 28,
+}
 KNOWN_CHUNKS = (b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte")
 CONSTANT, STORED, PACKED, RANS, MATCH = range(5)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
@@ -67,8 +82,8 @@ def _require(rule: bool, status: str, reason: str) -> None:
 class Header:
     """The fixed header (format.md 3)."""
 
+    sample_type: int
     channels: int
-    sample_bits: int
     used_bits: int
     shift: int
     tile_width_log2: int
@@ -77,6 +92,29 @@ class Header:
     width: int
     height: int
     chunks_bytes: int
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Header:
+        """The fields of a header, whatever they are."""
+        fields = struct.unpack_from("<BHBBBBIII", data, HEADER_OFFSETS["sample_type"])
+        sample_type, channels, used_bits, shift, tile_log2, meaning, *sizes = fields
+        tile = (tile_log2 & 15, tile_log2 >> 4)
+        return cls(sample_type, channels, used_bits, shift, *tile, meaning, *sizes)
+
+    @property
+    def sample_bits(self) -> int:
+        """How many bits a sample has."""
+        return 8 if self.sample_type in (0, 2) else 16
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether samples may be negative."""
+        return self.sample_type >= 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the samples."""
+        return np.dtype(f"{'i' if self.is_signed else 'u'}{self.sample_bits // 8}")
 
     @property
     def tile_columns(self) -> int:
@@ -137,10 +175,7 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
     """Decodes a file to an array of shape (height, width, channels), or raises FormatError."""
     image = parse(data)
     header = image.header
-    samples = np.empty(
-        (header.height, header.width, header.channels),
-        np.uint8 if header.sample_bits == 8 else np.uint16,
-    )
+    samples = np.empty((header.height, header.width, header.channels), header.dtype)
     for tile, payload in enumerate(image.payloads):
         y, x, h, w = header.tile_area(tile)
         try:
@@ -208,13 +243,15 @@ def parse_header(data: bytes) -> Header:
         raise FormatError("kTruncated", "the file ends within the signature")
     _require(data.startswith(SIGNATURE), "kBadMagic", "the signature differs")
     _require(len(data) >= HEADER_BYTES, "kTruncated", "the file ends within the header")
-    version, *fields, header_crc = struct.unpack_from("<8B4I", data, 8)
+    version = data[HEADER_OFFSETS["version"]]
     _require(version == 1, "kUnsupportedVersion", f"version {version}")
-    _require(crc32c(data[:28]) == header_crc, "kChecksumMismatch", "header CRC differs")
-    header = Header(*fields)
+    crc_begin = HEADER_OFFSETS["header_crc"]
+    (header_crc,) = struct.unpack_from("<I", data, crc_begin)
+    _require(crc32c(data[:crc_begin]) == header_crc, "kChecksumMismatch", "header CRC differs")
+    header = Header.from_bytes(data)
     valid = (
-        1 <= header.channels <= 4
-        and header.sample_bits in (8, 16)
+        header.sample_type <= 3
+        and 1 <= header.channels <= 4
         and 1 <= header.used_bits <= header.sample_bits
         and header.shift <= header.sample_bits - header.used_bits
         and 5 <= header.tile_width_log2 <= 15
@@ -327,11 +364,12 @@ def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
 
 
 def _samples_of_values(values: Values, image: ParsedImage) -> Values:
-    table = image.value_table
+    header, table = image.header, image.value_table
     if table is None:
-        return values << image.header.shift
+        offset = 1 << (header.used_bits - 1 + header.shift) if header.is_signed else 0
+        return (values << header.shift) - offset
     _require(int(values.max()) < len(table), "kCorruptTile", "a value outside the value table")
-    return table[values]
+    return table[values] - (1 << (header.sample_bits - 1) if header.is_signed else 0)
 
 
 # format.md 5

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import stream_builder as build
+from engines import SAMPLE_TYPES
 from hypothesis import strategies as st
 from numpy.random import Generator
 from numpy.typing import NDArray
 from reference_decoder import (
     CONSTANT,
+    HEADER_BYTES,
+    HEADER_OFFSETS,
     LAYOUT_ABSOLUTE,
     LAYOUT_CONSTANT,
     LAYOUT_DELTA,
@@ -58,6 +61,7 @@ def _empty_streams(
         tile_width_log2=draw(st.sampled_from(tile_width_log2)),
         tile_height_log2=draw(st.sampled_from(tile_height_log2)),
         meaning=draw(st.integers(0, 1)),
+        is_signed=draw(st.booleans()),
     )
     value_limit = 1 << used_bits
     if draw(st.booleans()):
@@ -220,13 +224,16 @@ def _rans_model(
 def images(draw: st.DrawFn) -> Samples:
     """An image of shape (height, width, channels) and of one of the kinds that occur."""
     rng = np.random.default_rng(draw(SEEDS))
-    sample_bits = draw(st.sampled_from([8, 16]))
+    dtype = np.dtype(draw(st.sampled_from(SAMPLE_TYPES)))
+    sample_bits = 8 * dtype.itemsize
     h, w = draw(SIDES), draw(SIDES)
     c = draw(st.integers(1, 4))
     limit = 1 << sample_bits
     y, x, channel = np.ogrid[:h, :w, :c]
     content = draw(
-        st.sampled_from(["noise", "constant", "ramp", "texture", "labels", "few values", "shifted"])
+        st.sampled_from(
+            ["noise", "constant", "ramp", "texture", "labels", "few values", "shifted", "small"]
+        )
     )
     if content == "noise":
         image = rng.integers(0, limit, (h, w, c))
@@ -240,9 +247,12 @@ def images(draw: st.DrawFn) -> Samples:
         image = (x // 11 + y // 7 * 3) % 19 + 0 * channel
     elif content == "few values":
         image = rng.choice(rng.integers(0, limit, draw(st.integers(1, 40))), (h, w, c))
+    elif content == "small":  # on both sides of zero
+        least = -1 << draw(st.integers(0, sample_bits - 2))
+        image = rng.integers(least, -least, (h, w, c)) * (1 << draw(st.integers(0, 1)))
     else:
         image = rng.integers(0, limit, (h, w, c)) >> (s := draw(st.integers(1, 7))) << s
-    return np.ascontiguousarray(image % limit).astype(f"u{sample_bits // 8}")
+    return np.ascontiguousarray(image % limit).astype(f"u{dtype.itemsize}").view(dtype)
 
 
 @st.composite
@@ -250,9 +260,11 @@ def damaged(draw: st.DrawFn, originals: st.SearchStrategy[bytes]) -> bytes:
     """A stream with some bytes changed or cut off behind the version, checksums made right."""
     rng = np.random.default_rng(draw(SEEDS))
     data = np.frombuffer(draw(originals), np.uint8).copy()
-    begin = rng.choice([9, 32, len(data) // 2])  # header, the rest, payloads
-    places = rng.integers(begin, 32 if begin == 9 else len(data), draw(st.integers(1, 4)))
+    fields = HEADER_OFFSETS["sample_type"]
+    begin = rng.choice([fields, HEADER_BYTES, len(data) // 2])  # header, the rest, payloads
+    end = HEADER_BYTES if begin == fields else len(data)
+    places = rng.integers(begin, end, draw(st.integers(1, 4)))
     data[places] = rng.integers(0, 256, len(places))
     if rng.random() < 0.1:
-        data = data[: rng.integers(9, len(data))]
+        data = data[: rng.integers(fields, len(data))]
     return build.repair(data.tobytes())

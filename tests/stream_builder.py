@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from reference_decoder import (
     CONSTANT,
     HEADER_BYTES,
+    HEADER_OFFSETS,
     LAYOUT_ABSOLUTE,
     LAYOUT_CONSTANT,
     LAYOUT_DELTA,
@@ -63,23 +64,25 @@ class Stream:
     tile_height_log2: int = 3
     meaning: int = 0
     version: int = 1
+    is_signed: bool = False
     chunks: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
+    sample_type: int | None = None  # else what bits and sign say
     chunks_bytes: int | None = None
     index: list[int] | None = None
 
     def to_bytes(self) -> bytes:
         """Returns the file. Its CRCs are right for whatever the fields say."""
         chunks = b"".join(self.chunks)
+        known_type = (self.sample_bits == 16) + 2 * self.is_signed
         header = SIGNATURE + struct.pack(
-            "<8B3I",
+            "<BBHBBBBIII",
             self.version,
+            known_type if self.sample_type is None else self.sample_type,
             self.channels,
-            self.sample_bits,
             self.used_bits,
             self.shift,
-            self.tile_width_log2,
-            self.tile_height_log2,
+            self.tile_width_log2 | self.tile_height_log2 << 4,
             self.meaning,
             self.width,
             self.height,
@@ -89,6 +92,11 @@ class Stream:
         index = np.asarray(ends if self.index is None else self.index, "<u4").tobytes()
         data = header + _u32(crc32c(header)) + chunks + index + _u32(crc32c(chunks + index))
         return data + bytes(-len(data) % 16) + b"".join(self.payloads)
+
+    def samples_of(self, values: Integers) -> Integers:
+        """The samples that values stand for, without a value table (format.md 4)."""
+        offset = 1 << (self.used_bits - 1 + self.shift) if self.is_signed else 0
+        return (values.astype(np.int64) << self.shift) - offset
 
     def tiles_of(self, image: Integers) -> list[Integers]:
         """Cuts an image of shape (height, width, channels) into views of its tiles."""
@@ -113,7 +121,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def value_table_chunk(samples: Sequence[int]) -> bytes:
-    """The `VTAB` chunk of distinct samples in rising order."""
+    """The `VTAB` chunk of distinct samples in rising order, as the numbers it holds."""
     gaps = np.diff(samples, prepend=-1) - 1
     return chunk(b"VTAB", _u32(len(samples)) + b"".join(map(base128, gaps.tolist())))
 
@@ -683,8 +691,9 @@ def repair(data: bytes) -> bytes:
     if len(data) < HEADER_BYTES:
         return data
     out = bytearray(data)
-    out[28:32] = _u32(crc32c(data[:28]))
-    header = Header(*struct.unpack_from("<7B3I", out, 9))
+    crc_begin = HEADER_OFFSETS["header_crc"]
+    out[crc_begin:HEADER_BYTES] = _u32(crc32c(data[:crc_begin]))
+    header = Header.from_bytes(data)
     index_begin = HEADER_BYTES + header.chunks_bytes
     index_end = index_begin + 4 * header.tile_count
     if len(out) < index_end + 4:

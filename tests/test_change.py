@@ -15,6 +15,7 @@ import engines
 import pytest
 import reference_decoder
 from engines import ENGINES
+from reference_decoder import HEADER_BYTES, HEADER_OFFSETS, Header
 from stream_builder import repair
 
 GOLDEN = Path(__file__).parent / "golden/v1"
@@ -44,7 +45,7 @@ def chunk_begin(data: bytes, kind: bytes) -> int:
 
 
 def index_begin(data: bytes) -> int:
-    return 32 + int.from_bytes(data[24:28], "little")
+    return HEADER_BYTES + Header.from_bytes(data).chunks_bytes
 
 
 @functools.cache
@@ -168,7 +169,7 @@ image = np.random.default_rng(1).integers(0, 200, (2048, 2048), np.uint8)
 data = l3dali.encode(image, mode="packed", tile=(32, 8))
 memory = mmap.mmap(-1, len(data))
 memory[:] = data
-index = 32 + int.from_bytes(data[24:28], "little")
+index = HEADER_BYTES + int.from_bytes(data[CHUNKS_BYTES:][:4], "little")
 tiles = l3dali.info(data).tile_count
 child = os.fork()
 if child == 0:
@@ -191,8 +192,10 @@ finally:
 
 def test_memory_that_another_process_writes() -> None:
     """Info and decode see the index change: an error with a Status, or what the file was."""
+    script = SHARED.replace("HEADER_BYTES", str(HEADER_BYTES))
+    script = script.replace("CHUNKS_BYTES", str(HEADER_OFFSETS["chunks_bytes"]))
     result = subprocess.run(
-        [sys.executable, "-c", SHARED], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=600
     )
     assert result.returncode == 0, result.stderr
     statuses = {"kChecksumMismatch", "kCorruptHeader", "kUnsupportedFeature", "kTruncated"}

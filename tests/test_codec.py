@@ -27,10 +27,10 @@ PHOTO: Image = np.cumsum(
 ENCODED = l3dali.encode(PHOTO)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", codec.SAMPLE_TYPES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("mode", codec.MODES)
-def test_round_trip(dtype: type, channels: int, mode: codec.Mode) -> None:
+def test_round_trip(dtype: str, channels: int, mode: codec.Mode) -> None:
     image: Image = np.random.default_rng(1).integers(0, 200, (33, 65, channels)).astype(dtype)
     decoded = l3dali.decode(l3dali.encode(image, mode=mode))
     assert decoded.dtype == dtype
@@ -52,11 +52,18 @@ def test_gray_with_and_without_channel_axis_is_the_same() -> None:
         PHOTO[:, :, 1:2],
         np.broadcast_to(np.uint8(7), (5, 6, 3)),
         (PHOTO.astype(np.uint16) * 257).astype(">u2"),
+        (PHOTO.astype(np.int16) * -3).astype(">i2"),
+        (PHOTO.astype(np.int16) - 90)[::2, ::-3],
     ],
-    ids=["steps", "reversed", "transposed", "fortran", "one_of_three", "broadcast", "big_endian"],
+    ids=[
+        *("steps", "reversed", "transposed", "fortran", "one_of_three", "broadcast"),
+        *("big_endian", "big_endian_signed", "signed_steps"),
+    ],
 )
 def test_any_strides_and_byte_order(image: Image) -> None:
-    assert np.array_equal(l3dali.decode(l3dali.encode(image)), image.squeeze())
+    decoded = l3dali.decode(l3dali.encode(image))
+    assert decoded.dtype == image.dtype.newbyteorder("=")
+    assert np.array_equal(decoded, image.squeeze())
 
 
 @pytest.mark.parametrize(
@@ -64,16 +71,16 @@ def test_any_strides_and_byte_order(image: Image) -> None:
     [
         np.zeros((4, 4), np.float32),
         np.zeros((4, 4), bool),
-        np.zeros((4, 4), np.int16),
+        np.zeros((4, 4), np.int32),
         np.zeros((4, 4), np.uint32),
         np.full((4, 4), None),
         [[1, 2], [3, 4]],
         "pixels",
     ],
-    ids=["float", "bool", "signed", "uint32", "object", "list", "text"],
+    ids=["float", "bool", "int32", "uint32", "object", "list", "text"],
 )
 def test_refused_samples(image: Any) -> None:
-    with pytest.raises(TypeError, match="uint8 and uint16"):
+    with pytest.raises(TypeError, match="L3 holds uint8, uint16, int8, int16"):
         l3dali.encode(image)
 
 
@@ -81,8 +88,6 @@ def test_refused_samples(image: Any) -> None:
     ("dtype", "to_stored", "back"),
     [
         ("bool", lambda a: a.astype(np.uint8), lambda a: a.astype(bool)),
-        ("int8", lambda a: a.view(np.uint8) ^ 0x80, lambda a: (a ^ 0x80).view(np.int8)),
-        ("int16", lambda a: a.view(np.uint16) ^ 0x8000, lambda a: (a ^ 0x8000).view(np.int16)),
         ("float16", lambda a: a.view(np.uint16), lambda a: a.view(np.float16)),
     ],
 )
@@ -253,6 +258,32 @@ def test_info() -> None:
     assert info.used_bits == 4
     assert (info.icc, info.exif, info.palette) == (b"profile", b"II*\0", None)
     assert not info.labels
+    assert info.dtype == "uint16"
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("int8", 8), ("int16", 16)])
+def test_info_of_signed_samples(dtype: str, bits: int) -> None:
+    info = l3dali.info(l3dali.encode(np.arange(-60, 60).reshape(10, 12).astype(dtype)))
+    assert (info.dtype, info.bit_depth, info.used_bits) == (dtype, bits, 7)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_window_and_out_of_signed_samples(dtype: str) -> None:
+    image = np.random.default_rng(3).integers(-128, 128, (70, 90, 3)).astype(dtype)
+    data = l3dali.encode(image, tile=(32, 8))
+    expected = image[5:45, 20:71]
+    assert np.array_equal(l3dali.decode(data, window=(5, 20, 40, 51)), expected)
+    out = np.empty((40, 60, 3), dtype)[:, 3:54]
+    assert l3dali.decode(data, window=(5, 20, 40, 51), out=out) is out
+    assert np.array_equal(out, expected)
+    with pytest.raises(TypeError, match=f"out is of u{dtype}, and the image of {dtype}"):
+        l3dali.decode(data, out=np.empty(image.shape, f"u{dtype}"))
+    batch = l3dali.decode_batch(
+        [data, data, l3dali.encode(PHOTO)], windows=[(0, 0, 9, 9), None, None]
+    )
+    assert [array.dtype.name for array in batch] == [dtype, dtype, "uint8"]
+    assert np.array_equal(batch[0], image[:9, :9])
+    assert np.array_equal(batch[1], image)
 
 
 def test_equal_infos_have_one_hash() -> None:

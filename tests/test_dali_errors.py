@@ -376,7 +376,7 @@ def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
             assert image.shape == other.image.shape
             assert not image.any()
             assert STATUS_NAMES[status] == "kInvalidArgument"
-    with pytest.raises(RuntimeError, match=r"8-bit samples.*`dtype`|16-bit samples.*`dtype`"):
+    with pytest.raises(RuntimeError, match=r"uint8 samples.*`dtype`|uint16 samples.*`dtype`"):
         run(lambda l3: define(l3, "raise"), device, {"l3": samples})
 
 

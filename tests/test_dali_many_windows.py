@@ -111,7 +111,7 @@ def test_files_of_8_and_16_bits(device: str, dtype: Any, wide: list[int]) -> Non
         return fn.l3.decode_windows(l3, device=device, window=(1, 4), stride=1, **arguments)
 
     with pytest.raises(
-        RuntimeError, match="Ask for a `dtype` that holds the values of both, as uint16"
+        RuntimeError, match="Ask for a `dtype` that holds the values of both, as int32"
     ):
         run(define, device, columns)
     ((narrow, cut),) = run(lambda l3: define(l3, dtype=dtype), device, columns)

@@ -12,6 +12,7 @@ from engines import ROOT
 from nvidia.dali import fn
 
 import l3dali
+from l3dali import codec
 
 pytestmark = pytest.mark.dali
 
@@ -78,8 +79,8 @@ def test_golden_files(device: str) -> None:
     paths = sorted((ROOT / "tests" / "golden").rglob("*.l3"))
     assert paths
     files = [path.read_bytes() for path in paths]
-    for bits in (8, 16):
-        chosen = [data for data in files if l3dali.info(data).bit_depth == bits]
+    for dtype in codec.SAMPLE_TYPES:
+        chosen = [data for data in files if l3dali.info(data).dtype == dtype]
         images = [l3dali.decode(data) for data in chosen]
         want = [image.reshape(*image.shape[:2], -1) for image in images]
         assert_same(decode([as_sample(data) for data in chosen], device), want)

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from l3dali import image_io
+from l3dali.codec import SAMPLE_TYPES
 from l3dali.image_headers import read_header, read_jpegxl_header
 from l3dali.image_io import WRITERS, ImageError, Picture, read_picture, write_picture
 
@@ -34,7 +35,9 @@ PNG_FILES = sorted([*EDGE.glob("pngsuite/*.png"), *EDGE.glob("image-rs/*.png")])
 def noise(channels: int, dtype: type = np.uint8, height: int = 9, width: int = 13) -> Image:
     """Random pixels that use all bits; fully transparent ones keep their colours."""
     shape = (height, width) if channels == 1 else (height, width, channels)
-    image = np.random.default_rng(channels).integers(0, np.iinfo(dtype).max + 1, shape)
+    image = np.random.default_rng(channels).integers(
+        np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape
+    )
     if channels in (2, 4):
         image[:4, :, -1] = 0
     return image.astype(dtype)
@@ -503,18 +506,21 @@ def test_too_many_channels_are_refused_by_the_header(channels: int) -> None:
 # What all formats share.
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type) -> None:
     picture = Picture(noise(channels, dtype))
     writer = WRITERS[suffix]
-    if channels in writer.channels and 8 * np.dtype(dtype).itemsize in writer.bits:
+    is_signed = np.dtype(dtype).kind == "i"
+    holds_bits = 8 * np.dtype(dtype).itemsize in writer.bits and (writer.signed or not is_signed)
+    if channels in writer.channels and holds_bits:
         again = read_picture(write_picture(picture, suffix))
         assert again.pixels.dtype == dtype
         assert np.array_equal(again.pixels, picture.pixels)
     else:
-        with pytest.raises(ImageError, match="cannot hold"):
+        held = f"{suffix} cannot hold " + ("signed samples; .tif can" if is_signed else "")
+        with pytest.raises(ImageError, match=held):
             write_picture(picture, suffix)
 
 
@@ -629,7 +635,11 @@ REFUSED = {
     ),
     "tiff_pages": (tiff(np.stack([noise(1)] * 2), photometric="minisblack"), "several images"),
     "tiff_float": (tiff(noise(1).astype(np.float32)), "float32"),
-    "tiff_signed": (tiff(noise(1).astype(np.int16)), "int16"),
+    "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "signed samples of 32 bits"),
+    "tiff_signed_least_is_white": (
+        tiff(noise(1).astype(np.int16), photometric="miniswhite"),
+        "least is white",
+    ),
     "tiff_cmyk": (saved(_PHOTO.convert("CMYK"), "TIFF"), "SEPARATED"),
     "tiff_premultiplied": (
         tiff(noise(4), photometric="rgb", extrasamples=["assocalpha"]),
@@ -671,4 +681,4 @@ def test_damage_raises_nothing_else(suffix: str) -> None:
         for at in rng.integers(len(data), size=3):
             damaged[at] = rng.integers(256)
         with contextlib.suppress(ImageError):
-            assert read_picture(bytes(damaged), orient=True).pixels.dtype in (np.uint8, np.uint16)
+            assert read_picture(bytes(damaged), orient=True).pixels.dtype in SAMPLE_TYPES

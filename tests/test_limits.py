@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import ROOT
+from reference_decoder import HEADER_BYTES, Header
 from stream_builder import Stream, constant_tile
 
 import l3dali
@@ -133,7 +134,7 @@ WHOLE = l3dali.encode(PHOTO, tile=(32, 32), icc=b"profile", exif=b"II*\0")
 
 def head_bytes(data: bytes) -> int:
     info = l3dali.info(data)
-    return 32 + int.from_bytes(data[24:28], "little") + 4 * info.tile_count + 4
+    return HEADER_BYTES + Header.from_bytes(data).chunks_bytes + 4 * info.tile_count + 4
 
 
 def test_info_of_a_beginning() -> None:

@@ -119,7 +119,7 @@ def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: 
         return
     shape = (header.height, header.width, header.channels)
     rng = np.random.default_rng(seed)
-    blank = np.broadcast_to(np.zeros(1, f"u{header.sample_bits // 8}"), shape)
+    blank = np.broadcast_to(np.zeros(1, header.dtype), shape)
     plans = draw_plans(rng, blank, count, "any")
     alone = [engines.decode_plan("scalar", data, plan) for plan in plans]
     bad = [(one.tile, one.status) for one in alone if one.status != "kOk"]

@@ -41,6 +41,7 @@ from nvimgcodec_tools import (
     load_into,
     nvimgcodec,
 )
+from reference_decoder import HEADER_OFFSETS
 
 import l3dali
 
@@ -472,7 +473,7 @@ except RuntimeError as error:
 def test_dali_says_why_a_header_is_refused(tmp_path: Path) -> None:
     """It does not say which file: nobody tells a parser, so that says its size."""
     data = bytearray(l3dali.encode(np.zeros((40, 50, 3), np.uint8)))
-    data[12] ^= 1
+    data[HEADER_OFFSETS["used_bits"]] ^= 1
     (tmp_path / "a.l3").write_bytes(data)
     printed = script(DAMAGED_HEADER, tmp_path / "a.l3")
     assert "RuntimeError" in printed

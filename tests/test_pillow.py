@@ -126,8 +126,20 @@ def test_modes_that_cannot_be_kept(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [2, 3, 4])
 def test_16_bits_that_pillow_lacks(channels: int) -> None:
     data = l3dali.encode(np.zeros((4, 5, channels), np.uint16))
-    with pytest.raises(OSError, match=f"no mode for {channels} channels of 16 bits; l3dali.imread"):
+    with pytest.raises(OSError, match=f"no mode for {channels} channels of uint16; l3dali.imread"):
         opened(data)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_signed_samples_have_mode_i(dtype: str, tmp_path: Path) -> None:
+    samples = np.linspace(np.iinfo(dtype).min, np.iinfo(dtype).max, 20).astype(dtype).reshape(4, 5)
+    image = opened(l3dali.encode(samples))
+    assert image.mode == "I"
+    assert np.array_equal(np.asarray(image), samples)
+    with pytest.raises(OSError, match="cannot write mode I as L3"):
+        image.save(tmp_path / "a.l3")
+    with pytest.raises(OSError, match=f"no mode for 3 channels of {dtype}; l3dali.imread"):
+        opened(l3dali.encode(np.zeros((4, 5, 3), dtype)))
 
 
 def test_bad_options() -> None:

@@ -31,7 +31,8 @@ mode_matrix = pytest.mark.parametrize("mode", MODES)
 
 def noise(h: int, w: int, c: int, dtype: type) -> Samples:
     rng = np.random.default_rng([h, w, c])
-    return rng.integers(0, np.iinfo(dtype).max, (h, w, c), dtype, endpoint=True)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, (h, w, c), dtype, endpoint=True)
 
 
 def check_round_trip(image: Samples, data: bytes) -> None:
@@ -67,7 +68,7 @@ def test_fit_without_a_solution(effort: int) -> None:
 
 
 @mode_matrix
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("height", "width"),
@@ -94,10 +95,10 @@ def test_noise_grows_by_no_more_than_promised(
 
 
 @mode_matrix
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
 def test_half_noise_grows_by_no_more_than_promised(dtype: type, mode: str) -> None:
     image = noise(261, 1031, 3, dtype)
-    image[:, :500] = 7
+    image[:, :500] = np.array(-7).astype(dtype)
     check_round_trip(image, engines.encode(image, mode=mode))
 
 
@@ -108,6 +109,7 @@ def test_photographs_of_scikit_image(path: Path, mode: str) -> None:
     check_round_trip(image, engines.encode(image, mode=mode, threads=2))
 
 
+@pytest.mark.slow  # the shapes and values above have what sanitizers could see here
 @mode_matrix
 @pytest.mark.parametrize(
     "folder",
@@ -130,6 +132,68 @@ def test_shared_data(folder: str, mode: str) -> None:
 def as_samples(image: Samples) -> Samples:
     """Gives grey images the channel axis that others have."""
     return image.reshape(*image.shape[:2], -1)
+
+
+def heights(h: int, w: int, least: int, most: int) -> Samples:
+    """Hills with some noise, as elevations or the slices of a CT scan."""
+    rng = np.random.default_rng([h, w])
+    y, x = np.mgrid[:h, :w]
+    hills = np.sin(x / 31) * np.cos(y / 17) + 0.3 * np.sin((x + 2 * y) / 7)
+    scaled = (hills - hills.min()) / np.ptp(hills) * (most - least) + least
+    rounded = np.rint(scaled + rng.normal(0, 3, (h, w)))
+    numbers: Samples = np.clip(rounded, least, most).astype(np.int64)[..., None]
+    return numbers
+
+
+@mode_matrix
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"),
+    [
+        (np.int16, -1024, 3071),
+        (np.int16, -430, 8848),
+        (np.int16, -32768, 32767),
+        (np.int16, -100, 100),
+        (np.int8, -128, 127),
+        (np.int8, -20, 20),
+    ],
+)
+def test_signed_samples_take_no_more_bytes_than_shifted_ones(
+    dtype: type, least: int, most: int, mode: str
+) -> None:
+    image = heights(300, 400, least, most)
+    signed = engines.encode(image.astype(dtype), mode=mode)
+    check_round_trip(image.astype(dtype), signed)
+    unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    for offset in {-least, -int(np.iinfo(dtype).min)}:
+        shifted = engines.encode((image + offset).astype(unsigned), mode=mode)
+        assert len(signed) <= 1.001 * len(shifted)
+
+
+@mode_matrix
+@pytest.mark.parametrize(
+    ("samples", "used_bits", "shift"),
+    [
+        ([0], 1, 0),
+        ([-1, 0], 1, 0),
+        ([1, 0], 2, 0),
+        ([-128], 1, 7),
+        ([-32768, 0, 32767], 16, 0),
+        ([-1024, 3071], 13, 0),
+        ([-4096, 4080], 9, 4),
+        ([-20000, -19999], 16, 0),
+    ],
+)
+def test_unused_bits_of_signed_samples(
+    samples: list[int], used_bits: int, shift: int, mode: str
+) -> None:
+    """Values have the bits that the samples need as signed numbers."""
+    dtype = np.int8 if min(samples) == -128 else np.int16
+    image = np.resize(np.array(samples, dtype), (5, 9, 1))
+    data = engines.encode(image, mode=mode)
+    check_round_trip(image, data)
+    parsed = reference_decoder.parse(data)
+    if mode != "stored" and parsed.value_table is None:
+        assert (parsed.header.used_bits, parsed.header.shift) == (used_bits, shift)
 
 
 @mode_matrix

@@ -18,8 +18,9 @@ int main(int argc, char** argv) {
   const uint32_t width = number(4), height = number(5), channels = number(6), bits = number(7);
   const uint64_t row_bytes = uint64_t{width} * channels * bits / 8;
   if (data.size() != row_bytes * height) return 2;
+  const l3::SampleType type = bits == 8 ? l3::SampleType::kUint8 : l3::SampleType::kUint16;
   const l3::PixelView pixels{
-      reinterpret_cast<const uint8_t*>(data.data()), width, height, channels, bits, row_bytes};
+      reinterpret_cast<const uint8_t*>(data.data()), width, height, channels, type, row_bytes};
   l3::EncodeOptions options;
   options.mode =
       std::strcmp(argv[1], "packed") == 0 ? l3::EncodeMode::kPacked : l3::EncodeMode::kRans;

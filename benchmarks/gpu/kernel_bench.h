@@ -220,7 +220,8 @@ inline void PrintHeading(const std::string& gpu) {
 inline void PrintRow(const BenchRow& row) {
   const std::string image =
       std::to_string(row.info.width_px) + "x" + std::to_string(row.info.height_px) + "x" +
-      std::to_string(row.info.channels) + " u" + std::to_string(row.info.sample_bits);
+      std::to_string(row.info.channels) + (row.info.is_signed() ? " i" : " u") +
+      std::to_string(row.info.sample_bits());
   std::printf("%-24s %-28.28s %16s %6zu %7.2f %11.1f %11.1f\n", row.codec.c_str(), row.file.c_str(),
               image.c_str(), row.batch,
               static_cast<double>(row.pixel_bytes()) / static_cast<double>(row.encoded_bytes),
@@ -304,8 +305,8 @@ class BenchReport {
            << ", \"file\": " << JsonQuoted(row.file) << ", \"width\": " << row.info.width_px
            << ", \"height\": " << row.info.height_px
            << ", \"channels\": " << unsigned{row.info.channels}
-           << ", \"sample_bits\": " << unsigned{row.info.sample_bits}
-           << ", \"batch\": " << row.batch << ", \"encoded_bytes\": " << row.encoded_bytes
+           << ", \"sample_bits\": " << row.info.sample_bits() << ", \"batch\": " << row.batch
+           << ", \"encoded_bytes\": " << row.encoded_bytes
            << ", \"pixel_bytes\": " << row.pixel_bytes() << ", \"median_us\": " << row.median_us
            << ", \"min_us\": " << row.min_us
            << ", \"pixel_gb_s\": " << row.pixel_gigabytes_per_second() << "}";

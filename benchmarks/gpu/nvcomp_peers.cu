@@ -143,7 +143,7 @@ void WritePlanes(const Sample* pixels, const ImageInfo& info, Sample* planes) {
 std::vector<uint8_t> Planes(const BenchImage& image) {
   std::vector<uint8_t> planes(image.pixels.size());
   const ImageInfo& info = image.view.info;
-  if (info.sample_bits == 8) {
+  if (info.sample_bits() == 8) {
     WritePlanes(image.pixels.data(), info, planes.data());
   } else {
     WritePlanes(reinterpret_cast<const uint16_t*>(image.pixels.data()), info,
@@ -267,7 +267,7 @@ void Run(const BenchOptions& options) {
   PrintHeading(report.gpu());
   GpuTimer timer;
   for (size_t i = 0; i < images.size(); ++i) {
-    for (const Codec& codec : Codecs(images[i].view.info.sample_bits)) {
+    for (const Codec& codec : Codecs(images[i].view.info.sample_bits())) {
       for (size_t batch : options.batches) {
         const auto time = [&](const char* form, const std::vector<uint8_t>& samples) {
           const std::string what = codec.name + ", " + form + ", " + images[i].name;

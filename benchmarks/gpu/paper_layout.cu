@@ -110,7 +110,9 @@ class Batch {
 void Run(const BenchOptions& options) {
   std::vector<BenchImage> images = ReadBenchImages(options.files);
   images.erase(std::remove_if(images.begin(), images.end(),
-                              [](const BenchImage& i) { return i.view.info.sample_bits != 8; }),
+                              [](const BenchImage& i) {
+                                return i.view.info.sample_type != l3::SampleType::kUint8;
+                              }),
                images.end());
   std::vector<PaperFile> files;
   for (const BenchImage& image : images) {

@@ -8,6 +8,7 @@ class InfoDict(TypedDict):
     width: int
     height: int
     channels: int
+    dtype: str
     bit_depth: int
     used_bits: int
     shift: int

@@ -44,6 +44,7 @@ MODES: tuple[Mode, ...] = ("packed", "rans", "stored")
 DEFAULT_MODE: Mode = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
+SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
 MAX_PIXELS = 2**31
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
@@ -51,7 +52,7 @@ THREADS = range(1025)  # 0: all of the machine
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
-Image = npt.NDArray[Any]  # uint8 or uint16
+Image = npt.NDArray[Any]  # of one of SAMPLE_TYPES
 Window = tuple[int, int, int, int]  # top, left, height, width
 _PLACES = range(MAX_PIXELS + 1)
 _SIDES = range(1, MAX_PIXELS + 1)
@@ -78,6 +79,7 @@ class Info:
     width: int
     height: int
     channels: int
+    dtype: str  # of the decoded samples: "uint8", "uint16", "int8" or "int16"
     bit_depth: int  # of the decoded samples: 8 or 16
     used_bits: int  # of the coded values
     shift: int  # low bits that are zero in every sample
@@ -109,10 +111,10 @@ def encode(
     """Encodes an image without loss.
 
     Args:
-        image: uint8 or uint16 of shape (H, W) or (H, W, C) with 1 to 4 channels: gray; gray, alpha;
-            red, green, blue; red, green, blue, alpha. Any strides and byte order, but no mask. It
-            must not change during the call: the file of one that does may not decode, and nothing
-            says so.
+        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4 channels:
+            gray; gray, alpha; red, green, blue; red, green, blue, alpha. Any strides and byte
+            order, but no mask. It must not change during the call: the file of one that does may
+            not decode, and nothing says so.
         mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
         effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
@@ -126,7 +128,7 @@ def encode(
         palette: R, G, B, A of each label, up to 256; needs `labels`.
 
     Raises:
-        TypeError: the samples are neither uint8 nor uint16, or an option is of a wrong type.
+        TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
     if mode not in MODES:
@@ -157,7 +159,7 @@ def decode(
     threads: int = 1,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> Image:
-    """Decodes an L3 image: (H, W) for one channel, else (H, W, C); uint8 or uint16.
+    """Decodes an L3 image: (H, W) for one channel, else (H, W, C), of the stored type.
 
     Args:
         data: the bytes of an L3 file; they must not change during the call.
@@ -264,6 +266,7 @@ def info(data: Buffer) -> Info:
         width=fields["width"],
         height=fields["height"],
         channels=fields["channels"],
+        dtype=fields["dtype"],
         bit_depth=fields["bit_depth"],
         used_bits=fields["used_bits"],
         shift=fields["shift"],
@@ -320,11 +323,9 @@ def strip_exif_prefix(exif: bytes | None) -> bytes | None:
     return None if exif is None else exif.removeprefix(b"Exif\0\0")
 
 
-# What to do with samples that L3 does not hold; the guide's "Signed integers and floats" has more.
+# What to do with samples that L3 does not hold; the guide's "Floats" has more.
 _ADVICE = {
     "bool": "astype(numpy.uint8) makes them 0 and 1",
-    "int8": "view(numpy.uint8) ^ 0x80 moves them there, in their order",
-    "int16": "view(numpy.uint16) ^ 0x8000 moves them there, in their order",
     "float16": "view(numpy.uint16) stores their bits",
     "float32": "integers of a unit, as millimetres, take less than half",
     "float64": "integers of a unit, as millimetres, take less than half",
@@ -333,7 +334,7 @@ _ADVICE = {
 
 def unsupported_samples(dtype: np.dtype[Any]) -> str:
     """Says that L3 has no samples of this type, and what can be done."""
-    text = f"samples of type {dtype} are not supported; L3 holds uint8 and uint16"
+    text = f"samples of type {dtype} are not supported; L3 holds {', '.join(SAMPLE_TYPES)}"
     advice = _ADVICE.get(dtype.name)
     return f"{text} ({advice})" if advice else text
 
@@ -343,7 +344,7 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
-    if array.dtype.kind != "u" or array.dtype.itemsize > 2:
+    if array.dtype.name not in SAMPLE_TYPES:
         raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]

@@ -60,7 +60,7 @@ def imread(
     orient: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image:
-    """Decodes an L3 file: (H, W) for one channel, else (H, W, C); uint8 or uint16.
+    """Decodes an L3 file: (H, W) for one channel, else (H, W, C), of the stored type.
 
     Args:
         file: a path; a file opened for reading bytes, from its position on; a path with methods of

@@ -85,8 +85,8 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
     are taken from the nearest pixel.
 
     Args:
-        pixels: uint8 or uint16, (H, W) or (H, W, C) with up to 4 channels; with 2 and 4 the last
-            is alpha.
+        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C) with up to 4 channels; with 2 and
+            4 the last is alpha, of which negative samples count as 0.
         max_side: of the result, in pixels.
         labels: the samples are numbers of classes, not to be blended.
     """
@@ -114,12 +114,13 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
 
 
 def _shrink_wide(pixels: Image, size: tuple[int, int]) -> Image:
-    """16-bit samples, a channel at a time in floating point: Pillow has no other 16-bit filter."""
+    """A channel at a time in floating point: Pillow has no other filter for such samples."""
     channels = np.atleast_3d(pixels)
-    maximum = np.iinfo(pixels.dtype).max
+    limits = np.iinfo(pixels.dtype)
+    maximum = limits.max
     result = np.empty((size[1], size[0], channels.shape[2]), pixels.dtype)
     has_alpha = channels.shape[2] in (2, 4)
-    weights = channels[:, :, -1].astype(np.float32) / maximum if has_alpha else None
+    weights = channels[:, :, -1].clip(0).astype(np.float32) / maximum if has_alpha else None
     shrunk_weights = None if weights is None else _resized(weights, size)
     for channel in range(channels.shape[2]):
         plane: Image = channels[:, :, channel].astype(np.float32)
@@ -128,7 +129,7 @@ def _shrink_wide(pixels: Image, size: tuple[int, int]) -> Image:
         else:
             assert shrunk_weights is not None
             plane = _resized(plane * weights, size) / np.maximum(shrunk_weights, 0.5 / maximum)
-        result[:, :, channel] = np.clip(np.rint(plane), 0, maximum)
+        result[:, :, channel] = np.clip(np.rint(plane), limits.min, maximum)
     return result.reshape(result.shape[: pixels.ndim])
 
 

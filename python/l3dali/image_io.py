@@ -19,6 +19,7 @@ import numpy as np
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
     MAX_PIXELS,
+    SAMPLE_TYPES,
     strip_exif_prefix,
     unsupported_samples,
 )
@@ -65,7 +66,7 @@ class Picture:
     """Pixels as stored, and what goes with them.
 
     Attributes:
-        pixels: uint8 or uint16, (H, W) for one channel, else (H, W, C).
+        pixels: uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C).
         icc: an ICC profile.
         exif: an EXIF block, from its TIFF header on.
         palette: R, G, B, A of each entry; then the pixels are entry numbers.
@@ -135,7 +136,7 @@ def read_picture(
     except Exception as error:  # Libraries raise anything on damaged data.
         raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
     pixels = picture.pixels
-    if pixels.dtype not in (np.uint8, np.uint16):
+    if pixels.dtype.name not in SAMPLE_TYPES:
         raise ImageError(unsupported_samples(pixels.dtype))
     if pixels.ndim not in (2, 3) or pixels.size == 0:
         raise ImageError(f"cannot be read: an array of shape {pixels.shape}")
@@ -155,7 +156,8 @@ def _check_metadata(picture: Picture) -> None:
 def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
-    PNG and WebP keep ICC and EXIF, TIFF keeps ICC, PNG keeps palettes.
+    PNG and WebP keep ICC and EXIF, TIFF keeps ICC, PNG keeps palettes. Only TIFF holds signed
+    samples.
 
     Raises:
         ImageError: the format cannot hold the picture.
@@ -163,6 +165,8 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
     bits = 8 * picture.pixels.dtype.itemsize
     writer = WRITERS[suffix]
+    if picture.pixels.dtype.kind == "i" and not writer.signed:
+        raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
     if channels not in writer.channels or bits not in writer.bits:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; .png can")
@@ -248,6 +252,10 @@ def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, byte
         PHOTOMETRIC.YCBCR,
     ):
         raise ImageError(f"{PHOTOMETRIC(page.photometric).name} images are not supported")
+    if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16):
+        raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
+    if pixels.dtype.kind == "i" and page.photometric == PHOTOMETRIC.MINISWHITE:
+        raise ImageError("signed samples of which the least is white are not supported")
     if page.bitspersample in (1, 2, 4):
         pixels = pixels.astype(np.uint8) * np.uint8(255 // (2**page.bitspersample - 1))
     if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
@@ -315,6 +323,7 @@ class Writer:
     channels: tuple[int, ...]
     bits: tuple[int, ...]
     write: Callable[[Picture], bytes]
+    signed: bool = False
 
 
 def _write_png(picture: Picture) -> bytes:
@@ -401,8 +410,8 @@ _ALL_CHANNELS = (1, 2, 3, 4)
 
 WRITERS = {
     ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
-    ".tif": Writer(_ALL_CHANNELS, (8, 16), _write_tiff),
-    ".tiff": Writer(_ALL_CHANNELS, (8, 16), _write_tiff),
+    ".tif": Writer(_ALL_CHANNELS, (8, 16), _write_tiff, signed=True),
+    ".tiff": Writer(_ALL_CHANNELS, (8, 16), _write_tiff, signed=True),
     ".webp": Writer((3, 4), (8,), _write_webp),
     ".bmp": Writer((1, 3), (8,), _write_bmp),
     ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),

@@ -104,7 +104,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         is_batch = _is_batch(index)
         info = self._info()
         shape = (info.height, info.width) + ((info.channels,) if info.channels > 1 else ())
-        dtype = np.dtype(np.uint8 if info.bit_depth == 8 else np.uint16)
+        dtype = np.dtype(info.dtype)
         if is_batch:
             return ImageProperties(shape=(1, *shape), dtype=dtype, n_images=1, is_batch=True)
         return ImageProperties(shape=shape, dtype=dtype)

@@ -58,7 +58,7 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         return (
             isinstance(data, np.ndarray)
             and not isinstance(data, np.ma.MaskedArray)
-            and data.dtype in (np.uint8, np.uint16)
+            and data.dtype in codec.SAMPLE_TYPES
             and data.size > 0
             and (data.ndim == 2 or (data.ndim == 3 and data.shape[2] in (2, 3, 4)))
         )

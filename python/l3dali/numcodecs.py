@@ -21,7 +21,8 @@ class L3(Codec):  # type: ignore[misc]
     """Chunks as L3 files.
 
     A chunk is (H, W) or (H, W, C) with 1 to 4 channels; of one with more axes, or more channels,
-    the leading axes are stacked to one image. It is uint8 or uint16 of this machine's byte order.
+    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16 of
+    this machine's byte order.
     """
 
     codec_id = "l3"
@@ -42,7 +43,7 @@ class L3(Codec):  # type: ignore[misc]
         """The L3 file of a chunk.
 
         Raises:
-            TypeError: the samples are not uint8 or uint16, or of another byte order.
+            TypeError: the samples are of another type or byte order.
             ValueError: the chunk has one axis, or more than 2^28 pixels.
         """
         chunk = np.asarray(buf)

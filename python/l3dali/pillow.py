@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["L3ImageFile", "encode_image", "register"]
 
 _FORMAT = "L3"
-_MODES = {(1, 8): "L", (2, 8): "LA", (3, 8): "RGB", (4, 8): "RGBA", (1, 16): "I;16"}
-_SAVED_MODES = frozenset({*_MODES.values(), "I;16B", "P"})
+_MODES = {
+    (1, "uint8"): "L",
+    (2, "uint8"): "LA",
+    (3, "uint8"): "RGB",
+    (4, "uint8"): "RGBA",
+    (1, "uint16"): "I;16",
+    (1, "int8"): "I",
+    (1, "int16"): "I",
+}
+_SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "P"})
 _OPTIONS = ("mode", "effort", "threads", "tile")
 
 
@@ -32,9 +40,10 @@ def register() -> None:
     """Adds L3 to the formats that Pillow opens and saves in this process; a repeat does nothing.
 
     Opening reads header and index alone. Images of 8 bits have the modes L, LA, RGB and RGBA, those
-    of 16 bits and one channel I;16; labels with a palette have P. Pillow has no mode for more
-    channels of 16 bits: opening such a file raises `OSError`. `Image.MAX_IMAGE_PIXELS` is the
-    limit, as for other formats.
+    of 16 bits and one channel I;16; labels with a palette have P. Signed samples of one channel
+    have I, as those of TIFF files have: integers of 32 bits, which L3 cannot save. Pillow has no
+    mode for more channels that are signed or of 16 bits: opening such a file raises `OSError`.
+    `Image.MAX_IMAGE_PIXELS` is the limit, as for other formats.
 
     `info` has "icc_profile" and "exif" where the file has them, "transparency" of palettes, and
     "labels" where samples of L or I;16 are numbers of classes.
@@ -64,10 +73,10 @@ class L3ImageFile(ImageFile.ImageFile):
             raise UnidentifiedImageError(
                 f"cannot identify L3 file {self.filename!r}: {error}"
             ) from error
-        mode = _MODES.get((info.channels, info.bit_depth))
+        mode = _MODES.get((info.channels, info.dtype))
         if mode is None:
             raise OSError(
-                f"Pillow has no mode for {info.channels} channels of {info.bit_depth} bits; "
+                f"Pillow has no mode for {info.channels} channels of {info.dtype}; "
                 "l3dali.imread reads them"
             )
         self._size = (info.width, info.height)
@@ -82,7 +91,7 @@ class L3ImageFile(ImageFile.ImageFile):
             self.info["labels"] = True
         self._mode = mode
         self._file_bytes = info.encoded_bytes
-        arguments = (info.encoded_bytes, info.channels, info.bit_depth)
+        arguments = (info.encoded_bytes, info.channels, info.dtype)
         self.tile = [ImageFile._Tile("l3", (0, 0, *self._size), 0, arguments)]
 
     def _set_palette(self, palette: bytes) -> None:
@@ -119,16 +128,18 @@ class _Decoder(ImageFile.PyDecoder):
     def decode(self, buffer: Any) -> tuple[int, int]:
         """Sets the image from the file; Pillow's interface."""
         assert self.fd is not None
-        file_bytes, channels, bit_depth = self.args
+        file_bytes, channels, dtype = self.args
         width, height = self.state.xsize, self.state.ysize
         try:
             # One byte more, so that a file that has grown is an error.
             pixels = codec.decode(self.fd.read(file_bytes + 1), max_pixels=width * height)
         except L3Error as error:
             raise OSError(str(error)) from error
-        found = (*pixels.shape, 1)[:3], 8 * pixels.itemsize
-        if found != ((height, width, channels), bit_depth):
+        found = (*pixels.shape, 1)[:3], pixels.dtype.name
+        if found != ((height, width, channels), dtype):
             raise OSError("the file has changed since it was opened")
+        if self.mode == "I":
+            pixels = pixels.astype(np.int32)
         self.set_as_raw(pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes())
         return -1, 0
 

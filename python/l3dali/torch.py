@@ -89,8 +89,8 @@ def decode(
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
         dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. Where
-            it is not the stored one, values fill its range, floats that of 0 to 1. None: uint8 or
-            uint16, as stored.
+            it is not the stored one, values fill its range, floats that of 0 to 1, and negative
+            samples -1 to 0. None: uint8, uint16, int8 or int16, as stored.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         batched: give one tensor (N, C, H, W) or (N, H, W, C); all outputs must be alike.

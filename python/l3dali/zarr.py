@@ -73,8 +73,8 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
     """Chunks as L3 files.
 
     A chunk is (H, W) or (H, W, C) with 1 to 4 channels; of one with more axes, or more channels,
-    the leading axes are stacked to one image. It is uint8 or uint16. Of a chunk that is read in
-    part, only the tiles of that part are decoded.
+    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16. Of a chunk
+    that is read in part, only the tiles of that part are decoded.
     """
 
     mode: codec.Mode = codec.DEFAULT_MODE
@@ -105,12 +105,12 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         """Refuses arrays whose chunks L3 cannot hold; Zarr's interface.
 
         Raises:
-            TypeError: the samples are not uint8 or uint16.
+            TypeError: the samples are of another type.
             ValueError: chunks have one axis, or more than 2^28 pixels.
         """
         samples = dtype.to_native_dtype()
-        if samples.kind != "u" or samples.itemsize > 2:
-            raise TypeError(f"L3 holds uint8 and uint16, not {samples}")
+        if samples.name not in codec.SAMPLE_TYPES:
+            raise TypeError(codec.unsupported_samples(samples))
         image_shape(getattr(chunk_grid, "chunk_shape", shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
@@ -131,7 +131,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         content = data.as_buffer_like()
         whole = image_shape(shape)
         info = codec.info(content)
-        samples = np.dtype(np.uint8 if info.bit_depth == 8 else np.uint16)
+        samples = np.dtype(info.dtype)
         found = (info.height, info.width, *([info.channels] if info.channels > 1 else []))
         if prod(found) != prod(whole) or found[:2] != whole[:2]:
             raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {found}")

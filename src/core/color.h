@@ -3,6 +3,7 @@
 #pragma once
 
 #include "format/constants.h"
+#include "format/image_view.h"
 #include "format/portable.h"
 
 namespace l3 {
@@ -21,12 +22,26 @@ L3_HOST_DEVICE inline uint32_t AddGreen(uint32_t plane, uint32_t green, uint32_t
 struct SampleMap {
   const uint16_t* table;  // value_count samples, or null
   uint32_t value_count;   // values below this are valid; 2^used_bits without a table
-  uint32_t shift;
+  uint16_t shift;         // as is the next, 0 with a table
+  uint16_t offset;        // is subtracted last; 0 for unsigned samples
 
-  // `value` must be below value_count.
+  // Whether values are samples as they are.
+  L3_HOST_DEVICE bool keeps_values() const { return table == nullptr && shift == 0 && offset == 0; }
+  // `value` must be below value_count. The lowest bits of the result are the sample's, those above
+  // may be anything.
   L3_HOST_DEVICE uint32_t operator()(uint32_t value) const {
-    return table != nullptr ? table[value] : value << shift;
+    return table != nullptr ? table[value] : (value << shift) - offset;
   }
 };
+
+// The map of an image without a value table.
+inline SampleMap MakeSampleMap(const ImageInfo& info) {
+  const uint32_t offset = info.is_signed() ? 1u << (info.used_bits - 1 + info.shift) : 0;
+  return {nullptr, 1u << info.used_bits, info.shift, static_cast<uint16_t>(offset)};
+}
+// The map of one with the table that ReadValueTable() gives.
+inline SampleMap MakeSampleMap(const uint16_t* table, uint32_t value_count) {
+  return {table, value_count, 0, 0};
+}
 
 }  // namespace l3

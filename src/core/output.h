@@ -29,6 +29,16 @@ L3_HOST_DEVICE constexpr uint32_t OutputBytes(OutputType type) {
   }
 }
 
+// The type of the samples of the file.
+L3_HOST_DEVICE constexpr OutputType StoredType(const ImageInfo& info) {
+  switch (info.sample_type) {
+    case SampleType::kUint8: return OutputType::kU8;
+    case SampleType::kUint16: return OutputType::kU16;
+    case SampleType::kInt8: return OutputType::kI8;
+    default: return OutputType::kI16;
+  }
+}
+
 // A part of the stored image, inside it. May be empty.
 struct Window {
   uint32_t x_px, y_px, width_px, height_px;
@@ -65,12 +75,14 @@ enum class PixelOp : uint8_t {
 };
 
 // Sources that no file has. kFillChannel is fill[c]. kLumaChannel is a sample made of the
-// first three, in integers: their weighted sum and luma_rounding, divided by kLumaScale.
+// first three, in integers: their weighted sum and luma_rounding, divided by kLumaScale and
+// rounded down.
 constexpr uint8_t kFillChannel = 0xFF;
 constexpr uint8_t kLumaChannel = 0xFE;
 constexpr uint32_t kLumaRed = 9797, kLumaGreen = 19234, kLumaBlue = 3737;
 constexpr uint32_t kLumaScale = kLumaRed + kLumaGreen + kLumaBlue;
-static_assert(kLumaScale == 1u << 15);
+constexpr uint32_t kLumaScaleLog2 = 15;
+static_assert(kLumaScale == 1u << kLumaScaleLog2);
 
 // Pixels around the window that the output has besides, as the stored image lies. With
 // them the window is at most 2^32 - 1 pixels wide and high.
@@ -118,9 +130,9 @@ inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
   plan.y_stride_bytes = static_cast<int64_t>(info.row_bytes());
   plan.channel_stride_bytes = info.sample_bytes();
   plan.window = {0, 0, info.width_px, info.height_px};
-  plan.type = info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16;
+  plan.type = StoredType(info);
   plan.op = PixelOp::kSelect;
-  plan.channels = info.channels;
+  plan.channels = static_cast<uint8_t>(info.channels);
   for (uint8_t c = 0; c < info.channels; ++c) plan.source[c] = c;
   return plan;
 }
@@ -128,8 +140,7 @@ inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
 // Whether rows of the window leave as they are stored: all channels, HWC.
 L3_HOST_DEVICE inline bool HasStoredRows(const ImageInfo& info, const OutputPlan& plan) {
   bool stored = plan.op == PixelOp::kSelect && plan.channels == info.channels &&
-                plan.type == (info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16) &&
-                plan.x_stride_bytes == info.pixel_bytes() &&
+                plan.type == StoredType(info) && plan.x_stride_bytes == info.pixel_bytes() &&
                 plan.channel_stride_bytes == info.sample_bytes();
   for (uint32_t c = 0; stored && c < plan.channels; ++c) stored = plan.source[c] == c;
   return stored;
@@ -183,14 +194,17 @@ L3_HOST_DEVICE inline ChannelPlan GetChannelPlan(const OutputPlan& plan, uint32_
           {plan.subtract[c], plan.multiply[c], plan.range, static_cast<float>(plan.luma_rounding)}};
 }
 
+// Samples are uint32_t or, of signed types, int32_t: the sums of both fit them.
 template <typename Samples>
-L3_HOST_DEVICE inline uint32_t Luma(const Samples& samples, uint32_t rounding) {
-  return (kLumaRed * samples[0] + kLumaGreen * samples[1] + kLumaBlue * samples[2] + rounding) /
-         kLumaScale;
+L3_HOST_DEVICE inline auto Luma(const Samples& samples, uint32_t rounding) {
+  using Sample = std::decay_t<decltype(samples[0])>;
+  const Sample sum = Sample{kLumaRed} * samples[0] + Sample{kLumaGreen} * samples[1] +
+                     Sample{kLumaBlue} * samples[2] + static_cast<Sample>(rounding);
+  return sum >> kLumaScaleLog2;
 }
 
 // The sample of an output channel, before it takes the output's type. `samples` are the
-// pixel's, as an array or as what is indexed like one.
+// pixel's, uint32_t or, of signed types, int32_t: as an array or as what is indexed like one.
 template <typename Samples>
 L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Samples& samples) {
   const float* factor = channel.factor;
@@ -323,27 +337,43 @@ L3_HOST_DEVICE inline void StoreValue(OutputType type, float value, uint8_t* pla
 }
 
 // Pixel (x, y) of the window, from its stored samples.
-L3_HOST_DEVICE inline void StorePixel(const OutputPlan& plan, const uint32_t* samples, uint32_t x,
+template <typename Sample>
+L3_HOST_DEVICE inline void StorePixel(const OutputPlan& plan, const Sample* samples, uint32_t x,
                                       uint32_t y) {
   for (uint32_t c = 0; c < plan.channels; ++c) {
     StoreValue(plan.type, OutputValue(GetChannelPlan(plan, c), samples), plan.Place(x, y, c));
   }
 }
 
-// Stores the part of `rect` that is in the window, from the samples of `rect`.
-inline void StoreRect(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
-                      const ImageOutput& pixels) {
+// Stores the part of `rect` that is in the window, from the samples of `rect`, which have the type
+// Stored.
+template <typename Stored>
+inline void StoreRectAs(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
+                        const ImageOutput& pixels) {
+  using Sample = std::conditional_t<std::is_signed_v<Stored>, int32_t, uint32_t>;
   const TileRect part = ClipToWindow(plan.window, rect);
   for (uint32_t y = part.y_px; y < part.y_px + part.height_px; ++y) {
     const uint8_t* row = pixels.Row(y - rect.y_px);
     for (uint32_t x = part.x_px; x < part.x_px + part.width_px; ++x) {
-      uint32_t samples[kMaxChannels];
+      Sample samples[kMaxChannels];
       for (uint32_t c = 0; c < info.channels; ++c) {
-        const uint32_t i = (x - rect.x_px) * info.channels + c;
-        samples[c] = info.sample_bits == 8 ? row[i] : LoadU16(row + 2 * uint64_t{i});
+        Stored sample;
+        memcpy(&sample, row + (uint64_t{x - rect.x_px} * info.channels + c) * sizeof(Stored),
+               sizeof(Stored));
+        samples[c] = sample;
       }
       StorePixel(plan, samples, x - plan.window.x_px, y - plan.window.y_px);
     }
+  }
+}
+
+inline void StoreRect(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
+                      const ImageOutput& pixels) {
+  switch (info.sample_type) {
+    case SampleType::kUint8: return StoreRectAs<uint8_t>(info, plan, rect, pixels);
+    case SampleType::kUint16: return StoreRectAs<uint16_t>(info, plan, rect, pixels);
+    case SampleType::kInt8: return StoreRectAs<int8_t>(info, plan, rect, pixels);
+    case SampleType::kInt16: return StoreRectAs<int16_t>(info, plan, rect, pixels);
   }
 }
 

@@ -98,7 +98,7 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
     uint8_t* out = output.Row(y);
     for (uint32_t x = 0; x < rect.width_px; ++x) {
       for (uint32_t c = 0; c < info.channels; ++c) {
-        StoreSample(out, x * info.channels + c, samples[c], info.sample_bits);
+        StoreSample(out, x * info.channels + c, samples[c], info.sample_bits());
       }
     }
   }
@@ -109,9 +109,9 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
 L3_HOST_DEVICE inline bool DecodeStoredSamples(const ImageInfo& info, const SampleMap& map,
                                                const uint8_t* in, uint32_t count, uint8_t* out) {
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t value = Once(info.sample_bits == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i}));
+    const uint32_t value = Once(info.sample_bits() == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i}));
     if (value >= map.value_count) return false;
-    StoreSample(out, i, map(value), info.sample_bits);
+    StoreSample(out, i, map(value), info.sample_bits());
   }
   return true;
 }
@@ -188,7 +188,7 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
           value = AddGreen(value, current[1][x], half, mask);
         }
         if (value >= map.value_count) return Status::kCorruptTile;
-        StoreSample(out, x * info.channels + c, map(value), info.sample_bits);
+        StoreSample(out, x * info.channels + c, map(value), info.sample_bits());
       }
     }
   }
@@ -205,7 +205,7 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
       const uint32_t value = static_cast<uint32_t>(values[p]);
       if (value >= map.value_count) return false;
       StoreSample(row, x * info.channels + RansChannel(info.channels, p), map(value),
-                  info.sample_bits);
+                  info.sample_bits());
     }
     return true;
   };
@@ -223,7 +223,7 @@ inline Status DecodeMatchTile(const ImageInfo& info, const SampleMap& map, const
     for (uint32_t c = 0; c < info.channels; ++c) {
       const uint32_t value = tables.colors.Value(number, c);
       if (value >= map.value_count) return false;
-      StoreSample(row, x * info.channels + c, map(value), info.sample_bits);
+      StoreSample(row, x * info.channels + c, map(value), info.sample_bits());
     }
     return true;
   };

@@ -135,7 +135,8 @@ struct CpuDecoder::LazyRansTables {
       for (uint32_t c = 0; c < info.channels; ++c) {
         const uint32_t value = all.Value(number, c);
         if (value >= map.value_count) return;  // found where a tile has it
-        pixels[number] |= uint64_t{map(value)} << (info.sample_bits * c);
+        const uint32_t sample = map(value) & ((1u << info.sample_bits()) - 1);
+        pixels[number] |= uint64_t{sample} << (info.sample_bits() * c);
       }
     }
     tables->pixel_of_number = pixels.get();
@@ -147,12 +148,12 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
       decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
       store_rect_(FindStore(decode_tiles_)),
       rans_(std::make_unique<LazyRansTables>()) {
-  map_ = SampleMap{nullptr, 1u << view.info.used_bits, view.info.shift};
-  if (view.value_count != 0) {
+  if (view.value_count == 0) {
+    map_ = MakeSampleMap(view.info);
+  } else {
     value_table_ = std::make_unique<uint16_t[]>(view.value_count);
     is_sound_ = ReadValueTable(view, value_table_.get());
-    map_.table = value_table_.get();
-    map_.value_count = view.value_count;
+    map_ = MakeSampleMap(value_table_.get(), view.value_count);
   }
 }
 

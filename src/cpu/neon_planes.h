@@ -113,20 +113,23 @@ void Interleave(const Value* const* planes, uint32_t channels, uint32_t width, u
 template <uint32_t kChannels, typename Value, size_t kPlaneValues>
 uint32_t SplitVectors(const Value* values, uint32_t width, Value (*planes)[kPlaneValues]) {
   using V = Vectors<sizeof(Value)>;
+  using Unsigned = typename V::Value;
   constexpr uint32_t kCount = 16 / sizeof(Value);
+  const Unsigned* from = reinterpret_cast<const Unsigned*>(values);
   uint32_t x = 0;
-  for (; x + kCount <= width; x += kCount, values += kCount * kChannels) {
+  for (; x + kCount <= width; x += kCount, from += kCount * kChannels) {
+    const auto place = [&](uint32_t c) { return reinterpret_cast<Unsigned*>(planes[c] + x); };
     const auto store = [&](const auto& vectors) {
-      for (uint32_t c = 0; c < kChannels; ++c) V::Store(planes[c] + x, vectors.val[c]);
+      for (uint32_t c = 0; c < kChannels; ++c) V::Store(place(c), vectors.val[c]);
     };
     if constexpr (kChannels == 1) {
-      V::Store(planes[0] + x, V::Load(values));
+      V::Store(place(0), V::Load(from));
     } else if constexpr (kChannels == 2) {
-      store(V::LoadTwo(values));
+      store(V::LoadTwo(from));
     } else if constexpr (kChannels == 3) {
-      store(V::LoadThree(values));
+      store(V::LoadThree(from));
     } else {
-      store(V::LoadFour(values));
+      store(V::LoadFour(from));
     }
   }
   return x;

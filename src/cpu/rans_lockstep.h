@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "core/match.h"
 #include "cpu/rans_jobs.h"
@@ -71,8 +72,8 @@ inline bool StoreColors(const uint8_t* numbers, uint32_t count, const RansImage&
     for (; x < count; ++x) std::memcpy(out + x * pixel_bytes, &pixel_of[number(x)], pixel_bytes);
     return true;
   }
-  if (colors.color == nullptr && image.map.table == nullptr && image.map.shift == 0) {
-    if (info.sample_bits == 16) {
+  if (colors.color == nullptr && image.map.keeps_values()) {
+    if (info.sample_bits() == 16) {
       std::memcpy(out, numbers, 2 * count);
     } else {
       for (uint32_t x = 0; x < count; ++x) out[x] = numbers[2 * x];
@@ -83,7 +84,7 @@ inline bool StoreColors(const uint8_t* numbers, uint32_t count, const RansImage&
     for (uint32_t c = 0; c < info.channels; ++c) {
       const uint32_t value = colors.Value(number(x), c);
       if (value >= image.map.value_count) return false;
-      StoreSample(out, x * info.channels + c, image.map(value), info.sample_bits);
+      StoreSample(out, x * info.channels + c, image.map(value), info.sample_bits());
     }
   }
   return true;

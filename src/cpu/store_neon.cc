@@ -25,8 +25,13 @@ inline uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stored
 inline Floats LoadFloats(uint16x8_t words) {
   return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words))};
 }
+inline Floats LoadFloats(int16x8_t words) {
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))};
+}
 inline Floats LoadFloats(const uint16_t* samples) { return LoadFloats(vld1q_u16(samples)); }
 inline Floats LoadFloats(const uint8_t* samples) { return LoadFloats(vmovl_u8(vld1_u8(samples))); }
+inline Floats LoadFloats(const int16_t* samples) { return LoadFloats(vld1q_s16(samples)); }
+inline Floats LoadFloats(const int8_t* samples) { return LoadFloats(vmovl_s8(vld1_s8(samples))); }
 inline Floats FillFloats(float v) { return {vdupq_n_f32(v), vdupq_n_f32(v)}; }
 inline Floats Plus(const Floats& a, const Floats& b) {
   return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)};

@@ -37,13 +37,9 @@ constexpr SplitTable MakeSplitTable() {
 constexpr SplitTable kSplitTable = MakeSplitTable();
 
 // Shares the samples of whole blocks of pixels out to planes. Returns how many pixels they have.
-template <uint32_t kChannels>
-L3_STORE uint32_t SplitBlocks(const uint16_t*, uint32_t, Planes<uint16_t>*) {
-  return 0;
-}
-template <uint32_t kChannels>
-L3_STORE uint32_t SplitBlocks(const uint8_t* samples, uint32_t width, Planes<uint8_t>* planes) {
-  if constexpr (kChannels != 3) return 0;
+template <uint32_t kChannels, typename Stored>
+L3_STORE uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stored>* planes) {
+  if constexpr (kChannels != 3 || sizeof(Stored) != 1) return 0;
   uint32_t x = 0;
   for (; x + 16 <= width; x += 16) {
     const __m128i block[3] = {LoadHalf(samples + 3 * x), LoadHalf(samples + 3 * x + 16),
@@ -64,8 +60,15 @@ L3_STORE inline Floats LoadFloats(const uint8_t* samples) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(samples));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
+L3_STORE inline Floats LoadFloats(const int8_t* samples) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(samples));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
 L3_STORE inline Floats LoadFloats(const uint16_t* samples) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(LoadHalf(samples)));
+}
+L3_STORE inline Floats LoadFloats(const int16_t* samples) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(LoadHalf(samples)));
 }
 
 L3_STORE inline Floats FillFloats(float v) { return _mm256_set1_ps(v); }

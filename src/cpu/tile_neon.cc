@@ -199,11 +199,12 @@ void AddGreenRow(const uint16_t* green, uint32_t width, uint32_t used_bits, cons
 bool MapRow(const SampleMap& map, const uint16_t* values, uint32_t width, uint16_t* samples) {
   const uint16x8_t max = vdupq_n_u16(static_cast<uint16_t>(map.value_count - 1));
   const int16x8_t shift = vdupq_n_s16(static_cast<int16_t>(map.shift));
+  const uint16x8_t offset = vdupq_n_u16(map.offset);
   uint16x8_t excess = vdupq_n_u16(0);
   for (uint32_t x = 0; x < width; x += kLanes) {
     const uint16x8_t v = vld1q_u16(values + x);
     excess = vorrq_u16(excess, vqsubq_u16(v, max));
-    vst1q_u16(samples + x, vshlq_u16(v, shift));
+    vst1q_u16(samples + x, vsubq_u16(vshlq_u16(v, shift), offset));
   }
   if (vmaxvq_u16(excess) != 0) return false;
   if (map.table != nullptr) {
@@ -212,7 +213,7 @@ bool MapRow(const SampleMap& map, const uint16_t* values, uint32_t width, uint16
   return true;
 }
 
-// Samples that fit a byte.
+// The low bytes of samples.
 void NarrowRow(const uint16_t* samples, uint32_t width, uint8_t* bytes) {
   for (uint32_t x = 0; x < width; x += kLanes)
     vst1_u8(bytes + x, vmovn_u16(vld1q_u16(samples + x)));
@@ -227,7 +228,7 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
 
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
   const uint32_t mask = (1u << info.used_bits) - 1;
-  const bool maps_values = map.table != nullptr || map.shift != 0;
+  const bool maps_values = !map.keeps_values();
   Row rows[2][kMaxChannels];
   Row samples[kMaxChannels];
   uint8_t bytes[kMaxChannels][kMaxPackedTileSide + kLanes];
@@ -279,10 +280,10 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
         if (!MapRow(map, planes[c], rect.width_px, values)) return Status::kCorruptTile;
         planes[c] = values;
       }
-      if (info.sample_bits == 8) NarrowRow(planes[c], rect.width_px, bytes[c]);
+      if (info.sample_bits() == 8) NarrowRow(planes[c], rect.width_px, bytes[c]);
       byte_planes[c] = bytes[c];
     }
-    if (info.sample_bits == 8) {
+    if (info.sample_bits() == 8) {
       Interleave(byte_planes, info.channels, rect.width_px, output.Row(y));
     } else {
       Interleave(planes, info.channels, rect.width_px, output.Row(y));

@@ -240,12 +240,13 @@ L3_AVX2 bool MapRow(const SampleMap& map, const typename Lanes::Value* values, u
                     typename Lanes::Value* samples) {
   const __m256i max = Lanes::Broadcast(map.value_count - 1);
   const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(map.shift));
+  const __m256i offset = Lanes::Broadcast(map.offset);
   __m256i excess = _mm256_setzero_si256();
   for (uint32_t x = 0; x < width; x += Lanes::kCount) {
     const __m256i v = Load(values + x);
     excess = _mm256_or_si256(excess, Lanes::Excess(v, max));
     // Two bytes shift as one word: a valid value does not leave its byte.
-    Store(samples + x, _mm256_sll_epi16(v, shift));
+    Store(samples + x, Lanes::Sub(_mm256_sll_epi16(v, shift), offset));
   }
   if (!IsZero(excess)) return false;
   if (map.table != nullptr) {
@@ -277,7 +278,8 @@ L3_AVX2 Status DecodeStored(const ImageInfo& info, const SampleMap& map, const T
   const uint64_t row_bytes = uint64_t{rect.width_px} * info.pixel_bytes();
   const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
   if (status != Status::kOk) return status;
-  if (map.table == nullptr && info.used_bits == info.sample_bits) {  // every number is a sample
+  // Every number is a sample.
+  if (map.keeps_values() && info.used_bits == info.sample_bits()) {
     for (uint32_t y = 0; y < rect.height_px; ++y) {
       std::memcpy(output.Row(y), tile.data + kTileHeaderBytes + row_bytes * y, row_bytes);
     }
@@ -312,7 +314,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
 
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
   const uint32_t mask = (1u << info.used_bits) - 1;
-  const bool maps_values = map.table != nullptr || map.shift != 0;
+  const bool maps_values = !map.keeps_values();
   alignas(kVectorBytes) uint8_t row_widths[kMaxGroupsPerRow] = {};
   std::fill_n(row_widths, groups, info.used_bits);
   const __m256i max_width = Load(row_widths);
@@ -386,7 +388,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
 template <UnpackRow<uint8_t>* kUnpackBytes>
 L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
                            const TilePayload& tile, const ImageOutput& output) {
-  const bool bytes = info.sample_bits == 8;
+  const bool bytes = info.sample_bits() == 8;
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstant(info, map, rect, tile, output);
     case TileCoding::kStored:

@@ -16,6 +16,10 @@ constexpr uint32_t kMaxTileLog2 = 15;
 constexpr uint64_t kMaxPixels = uint64_t{1} << 31;
 constexpr uint32_t kMaxChunksBytes = 1u << 28;
 
+enum class SampleType : uint8_t { kUint8 = 0, kUint16 = 1, kInt8 = 2, kInt16 = 3 };
+constexpr uint32_t kSampleTypes = 4;
+enum class Meaning : uint8_t { kColor = 0, kLabels = 1 };
+
 // format.md 4
 constexpr uint32_t FourCc(char a, char b, char c, char d) {
   return static_cast<uint32_t>(static_cast<uint8_t>(a)) |
@@ -42,7 +46,6 @@ constexpr bool HasModel(uint8_t coding) {
          coding == static_cast<uint8_t>(TileCoding::kMatch);
 }
 enum class ColorTransform : uint8_t { kNone = 0, kSubtractGreen = 1 };
-enum class Meaning : uint8_t { kColor = 0, kLabels = 1 };
 
 // format.md 5.3
 constexpr uint32_t kMaxPackedTileLog2 = 8;

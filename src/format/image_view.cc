@@ -71,11 +71,11 @@ bool WalkValueTable(ChunkView gaps, uint32_t count, uint32_t sample_bits, Visit 
 Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* view) {
   if (chunk.size < 4) return Status::kCorruptHeader;
   const uint32_t count = Once(LoadU32(chunk.data));
-  if (count < 1 || count > (1u << info.sample_bits)) return Status::kCorruptHeader;
+  if (count < 1 || count > (1u << info.sample_bits())) return Status::kCorruptHeader;
   const uint32_t bits = count == 1 ? 1 : BitLength(count - 1);
   if (info.used_bits != bits || info.shift != 0) return Status::kCorruptHeader;
   const ChunkView gaps{chunk.data + 4, chunk.size - 4};
-  if (!WalkValueTable(gaps, count, info.sample_bits, [](uint32_t) {})) {
+  if (!WalkValueTable(gaps, count, info.sample_bits(), [](uint32_t) {})) {
     return Status::kCorruptHeader;
   }
   view->value_count = count;
@@ -143,27 +143,29 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   if (data[8] != kVersion) return Status::kUnsupportedVersion;
   if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
 
+  const uint8_t sample_type = Once(data[9]);
+  const uint8_t tile_log2 = Once(data[14]);
   const uint8_t meaning = Once(data[15]);
-  info->channels = Once(data[9]);
-  info->sample_bits = Once(data[10]);
-  info->used_bits = Once(data[11]);
-  info->shift = Once(data[12]);
-  info->tile_width_log2 = Once(data[13]);
-  info->tile_height_log2 = Once(data[14]);
+  info->sample_type = static_cast<SampleType>(sample_type);
+  info->channels = static_cast<uint16_t>(Once(LoadU16(data + 10)));
+  info->used_bits = Once(data[12]);
+  info->shift = Once(data[13]);
+  info->tile_width_log2 = tile_log2 & 15;
+  info->tile_height_log2 = tile_log2 >> 4;
   info->meaning = static_cast<Meaning>(meaning);
   info->width_px = Once(LoadU32(data + 16));
   info->height_px = Once(LoadU32(data + 20));
   info->chunks_bytes = Once(LoadU32(data + 24));
 
   const bool valid =
-      info->channels >= 1 && info->channels <= kMaxChannels &&
-      (info->sample_bits == 8 || info->sample_bits == 16) && info->used_bits >= 1 &&
-      info->used_bits <= info->sample_bits && info->shift <= info->sample_bits - info->used_bits &&
+      sample_type < kSampleTypes && info->channels >= 1 && info->channels <= kMaxChannels &&
+      info->used_bits >= 1 && info->used_bits <= info->sample_bits() &&
+      info->shift <= info->sample_bits() - info->used_bits &&
       info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
       info->tile_height_log2 >= kMinTileHeightLog2 && info->tile_height_log2 <= kMaxTileLog2 &&
-      meaning <= 1 && info->width_px >= 1 && info->height_px >= 1 &&
-      uint64_t{info->width_px} * info->height_px <= kMaxPixels && info->chunks_bytes % 4 == 0 &&
-      info->chunks_bytes <= kMaxChunksBytes;
+      meaning <= static_cast<uint8_t>(Meaning::kLabels) && info->width_px >= 1 &&
+      info->height_px >= 1 && uint64_t{info->width_px} * info->height_px <= kMaxPixels &&
+      info->chunks_bytes % 4 == 0 && info->chunks_bytes <= kMaxChunksBytes;
   return valid ? Status::kOk : Status::kCorruptHeader;
 }
 
@@ -219,9 +221,11 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
 
 bool ReadValueTable(const ImageView& view, uint16_t* table) {
   uint16_t* const end = table + view.value_count;
-  const bool sound =
-      WalkValueTable(view.value_table, view.value_count, view.info.sample_bits,
-                     [&table](uint32_t value) { *table++ = static_cast<uint16_t>(value); });
+  const uint32_t bits = view.info.sample_bits();
+  const uint32_t top_bit = view.info.is_signed() ? 1u << (bits - 1) : 0;
+  const bool sound = WalkValueTable(view.value_table, view.value_count, bits, [&](uint32_t sample) {
+    *table++ = static_cast<uint16_t>(sample ^ top_bit);
+  });
   std::fill(table, end, uint16_t{0});
   return sound;
 }

@@ -14,20 +14,28 @@
 
 namespace l3 {
 
+// 8 or 16.
+L3_HOST_DEVICE constexpr uint32_t SampleBits(SampleType type) {
+  return 8u << (static_cast<uint32_t>(type) & 1u);
+}
+L3_HOST_DEVICE constexpr bool IsSigned(SampleType type) { return type >= SampleType::kInt8; }
+
 // The fixed header (format.md 3). Shared by host and device code.
 struct ImageInfo {
   uint32_t width_px;
   uint32_t height_px;
   uint32_t chunks_bytes;
-  uint8_t channels;
-  uint8_t sample_bits;  // 8 or 16
+  uint16_t channels;
+  SampleType sample_type;
   uint8_t used_bits;
   uint8_t shift;
   uint8_t tile_width_log2;
   uint8_t tile_height_log2;
   Meaning meaning;
 
-  L3_HOST_DEVICE uint32_t sample_bytes() const { return sample_bits / 8u; }
+  L3_HOST_DEVICE bool is_signed() const { return IsSigned(sample_type); }
+  L3_HOST_DEVICE uint32_t sample_bits() const { return SampleBits(sample_type); }
+  L3_HOST_DEVICE uint32_t sample_bytes() const { return sample_bits() / 8; }
   L3_HOST_DEVICE uint32_t pixel_bytes() const { return channels * sample_bytes(); }
   L3_HOST_DEVICE uint64_t row_bytes() const { return uint64_t{width_px} * pixel_bytes(); }
   // Of the decoded image, rows packed.
@@ -129,8 +137,9 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 
 // Chunks are read again when they are needed, and judged again: somebody may have changed them.
 
-// Writes the value_count samples of the value table of a view from ParseImage to `table`. Returns
-// false, with zeros for samples that are missing, if the chunk breaks a rule now.
+// Writes the value_count samples of the value table of a view from ParseImage to `table`: those of
+// a signed type as the bits they have in memory. Returns false, with zeros for samples that are
+// missing, if the chunk breaks a rule now.
 bool ReadValueTable(const ImageView& view, uint16_t* table);
 
 // The model of rans and match tiles of a view from ParseImage: the file's own, or the built-in one.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -135,6 +136,16 @@ bool ReadFormat(nvimgcodecSampleFormat_t format, uint32_t* channels, bool* is_pl
   }
 }
 
+std::optional<SampleType> ToSampleType(nvimgcodecSampleDataType_t type) {
+  switch (type) {
+    case NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8: return SampleType::kUint8;
+    case NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16: return SampleType::kUint16;
+    case NVIMGCODEC_SAMPLE_DATA_TYPE_INT8: return SampleType::kInt8;
+    case NVIMGCODEC_SAMPLE_DATA_TYPE_INT16: return SampleType::kInt16;
+    default: return std::nullopt;
+  }
+}
+
 nvimgcodecProcessingStatus_t PlanSource(const nvimgcodecImageInfo_t& image, Source* source) {
   if (image.color_spec != NVIMGCODEC_COLORSPEC_UNKNOWN &&
       image.color_spec != NVIMGCODEC_COLORSPEC_SRGB &&
@@ -162,16 +173,14 @@ nvimgcodecProcessingStatus_t PlanSource(const nvimgcodecImageInfo_t& image, Sour
   if (stored > 1 && source->is_planar != (image.num_planes > 1)) {
     return NVIMGCODEC_PROCESSING_STATUS_NUM_PLANES_UNSUPPORTED;
   }
-  const bool is_u8 = plane.sample_type == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8;
-  if (!is_u8 && plane.sample_type != NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16) {
-    return NVIMGCODEC_PROCESSING_STATUS_SAMPLE_TYPE_UNSUPPORTED;
-  }
+  const std::optional<SampleType> type = ToSampleType(plane.sample_type);
+  if (!type) return NVIMGCODEC_PROCESSING_STATUS_SAMPLE_TYPE_UNSUPPORTED;
   const uint64_t pixels = uint64_t{plane.width} * plane.height;
-  const uint64_t row_bytes = uint64_t{plane.width} * plane.num_channels * (is_u8 ? 1 : 2);
+  const uint64_t row_bytes = uint64_t{plane.width} * plane.num_channels * SampleBits(*type) / 8;
   if (pixels == 0 || pixels > kMaxPixels || plane.row_stride < row_bytes) {
     return NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
   }
-  source->pixels = {nullptr, plane.width, plane.height, stored, is_u8 ? 8u : 16u, 0};
+  source->pixels = {nullptr, plane.width, plane.height, stored, *type, 0};
   source->row_stride = plane.row_stride;
   source->order = {0, 1, 2, 3};
   if (is_bgr) std::swap(source->order[0], source->order[2]);
@@ -213,7 +222,7 @@ void Interleave(const Source& source, const uint8_t* from, Sample* to) {
 // Pixels as the encoder takes them; in `copy` if they are not there so.
 PixelView Arrange(const Source& source, const uint8_t* data, std::vector<uint16_t>* copy) {
   PixelView pixels = source.pixels;
-  const size_t sample_bytes = pixels.sample_bits / 8;
+  const size_t sample_bytes = pixels.sample_bits() / 8;
   const bool is_in_order = source.order[0] == 0 && (!source.is_planar || pixels.channels == 1);
   const bool is_aligned =
       (reinterpret_cast<uintptr_t>(data) | source.row_stride) % sample_bytes == 0;

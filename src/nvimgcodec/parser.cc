@@ -59,9 +59,12 @@ void Describe(const PeekedImage& image, nvimgcodecImageInfo_t* described) {
   plane.height = info.height_px;
   plane.row_stride = info.row_bytes();
   plane.num_channels = info.channels;
-  plane.sample_type = info.sample_bits == 8 ? NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8
-                                            : NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
-  plane.precision = info.sample_bits;  // values count as they are, however many bits are used
+  constexpr nvimgcodecSampleDataType_t kTypes[kSampleTypes] = {
+      NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8, NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16,
+      NVIMGCODEC_SAMPLE_DATA_TYPE_INT8, NVIMGCODEC_SAMPLE_DATA_TYPE_INT16};
+  plane.sample_type = kTypes[static_cast<uint8_t>(info.sample_type)];
+  plane.precision = static_cast<uint8_t>(
+      info.sample_bits());  // values count as they are, however many bits are used
   described->plane_info[0] = plane;
 }
 

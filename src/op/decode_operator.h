@@ -265,23 +265,27 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // The first sample that can be read; where samples that do not fit become zeros, the first of
   // the type that most have. -1 without any.
   int FindUsualSample() const {
-    int first[2] = {-1, -1};  // of 8 bits, of 16
-    int counts[2] = {0, 0};
+    int counts[kSampleTypes] = {};
+    const auto count_of = [&counts](const Sample& sample) -> int& {
+      return counts[static_cast<uint8_t>(sample.info.sample_type)];
+    };
+    int usual = -1;
+    for (const Sample& sample : samples_) {
+      if (sample.status == Status::kOk) ++count_of(sample);
+    }
     for (size_t n = 0; n < samples_.size(); ++n) {
       if (samples_[n].status != Status::kOk) continue;
-      const bool is_wide = samples_[n].info.sample_bits == 16;
-      if (counts[is_wide]++ == 0) first[is_wide] = static_cast<int>(n);
+      const bool is_more = usual >= 0 && count_of(samples_[n]) > count_of(samples_[usual]);
+      if (usual < 0 || (failures_.goes_on() && is_more)) usual = static_cast<int>(n);
     }
-    if (counts[0] == 0 || counts[1] == 0) return counts[0] == 0 ? first[1] : first[0];
-    if (failures_.goes_on() && counts[0] != counts[1]) return first[counts[1] > counts[0]];
-    return std::min(first[0], first[1]);
+    return usual;
   }
 
   // A pixel such as the sample `like` has, if there is one.
   void StandIn(int like, ImageInfo* info) const {
     info->width_px = info->height_px = 1;
-    info->channels = like < 0 ? uint8_t{1} : samples_[like].info.channels;
-    info->sample_bits = like < 0 ? uint8_t{8} : samples_[like].info.sample_bits;
+    info->channels = like < 0 ? uint16_t{1} : samples_[like].info.channels;
+    info->sample_type = like < 0 ? SampleType::kUint8 : samples_[like].info.sample_type;
   }
 
   // The type of the batch: the one asked for, or that of the sample `like`.
@@ -293,11 +297,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       if (sample.status != Status::kOk || StoredType(sample.info) == type_) continue;
       failures_.Report(dali::make_string(
           "The output of a batch has one type, but ", failures_.Name(input, like), " holds ",
-          int{samples_[like].info.sample_bits}, "-bit samples and ", failures_.Name(input, i), " ",
-          int{sample.info.sample_bits}, "-bit ones. Ask for a `dtype`", TypeAdvice(),
-          ", or read 8-bit and 16-bit files in separate readers."));
+          DaliType(type_), " samples and ", failures_.Name(input, i), " ",
+          DaliType(StoredType(sample.info)), " ones. Ask for a `dtype`", TypeAdvice(),
+          ", or read files of different types in separate readers."));
       sample.status = Status::kInvalidArgument;
-      sample.info.sample_bits = samples_[like].info.sample_bits;
+      sample.info.sample_type = samples_[like].info.sample_type;
     }
   }
 

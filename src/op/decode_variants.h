@@ -100,7 +100,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
   const char* TypeAdvice() const override {
-    return " that holds the values of both, as uint16 or float do";
+    return " that holds the values of both, as int32 or float do";
   }
   void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
                         OutputPlan* plan, std::string* misfit) override {

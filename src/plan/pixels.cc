@@ -44,7 +44,7 @@ void PlanSources(const ImageInfo& info, Colors colors, OutputPlan* plan) {
         stored ? static_cast<uint8_t>(info.channels - 1) : kFillChannel;
   }
   // DALI's PNG decoder cuts what is behind the point with 8 bits, and rounds with 16.
-  plan->luma_rounding = info.sample_bits == 8 ? 0 : kLumaScale / 2;
+  plan->luma_rounding = info.sample_bits() == 8 ? 0 : kLumaScale / 2;
 }
 
 // ITU-R BT.601 with head and foot room, as DALI has it.
@@ -84,10 +84,6 @@ uint32_t OutputChannels(const ImageInfo& info, Colors colors) {
     case Colors::kRgbAlpha: return 4;
     default: return 3;
   }
-}
-
-OutputType StoredType(const ImageInfo& info) {
-  return info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16;
 }
 
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan) {

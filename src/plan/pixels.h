@@ -17,9 +17,6 @@ enum class Colors { kStored, kRgb, kBgr, kGray, kYcbcr, kRgbAlpha, kGrayAlpha };
 
 uint32_t OutputChannels(const ImageInfo& info, Colors colors);
 
-// The type of the samples of the file.
-OutputType StoredType(const ImageInfo& info);
-
 // Sets what `plan` does with samples, as decoders.image does: where `type` is not the
 // stored one, values fill its range (floats that of 0 to 1).
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan);

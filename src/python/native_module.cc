@@ -46,14 +46,22 @@ std::optional<EncodeMode> FindMode(const std::string& name) {
   return std::nullopt;
 }
 
+std::optional<SampleType> FindSampleType(const py::array& image) {
+  if (py::isinstance<py::array_t<uint8_t>>(image)) return SampleType::kUint8;
+  if (py::isinstance<py::array_t<uint16_t>>(image)) return SampleType::kUint16;
+  if (py::isinstance<py::array_t<int8_t>>(image)) return SampleType::kInt8;
+  if (py::isinstance<py::array_t<int16_t>>(image)) return SampleType::kInt16;
+  return std::nullopt;
+}
+
 py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
                  const std::optional<py::bytes>& palette) {
-  const bool is_u8 = py::isinstance<py::array_t<uint8_t>>(image);
-  const bool is_u16 = py::isinstance<py::array_t<uint16_t>>(image);
-  if (image.ndim() != 3 || !(is_u8 || is_u16) || !(image.flags() & py::array::c_style)) {
-    throw py::type_error("expected a C-contiguous uint8 or uint16 array of shape (H, W, C)");
+  const std::optional<SampleType> sample_type = FindSampleType(image);
+  if (image.ndim() != 3 || !sample_type || !(image.flags() & py::array::c_style)) {
+    throw py::type_error(
+        "expected a C-contiguous uint8, uint16, int8 or int16 array of shape (H, W, C)");
   }
   for (py::ssize_t i = 0; i < 3; ++i) {
     if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
@@ -68,7 +76,7 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   pixels.height_px = static_cast<uint32_t>(image.shape(0));
   pixels.width_px = static_cast<uint32_t>(image.shape(1));
   pixels.channels = static_cast<uint32_t>(image.shape(2));
-  pixels.sample_bits = is_u8 ? 8 : 16;
+  pixels.sample_type = *sample_type;
   pixels.row_stride_bytes =
       static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
   EncodeOptions options;
@@ -188,7 +196,8 @@ py::dict Info(const py::buffer& data) {
   result["width"] = info.width_px;
   result["height"] = info.height_px;
   result["channels"] = info.channels;
-  result["bit_depth"] = info.sample_bits;
+  result["bit_depth"] = info.sample_bits();
+  result["dtype"] = NameOf(StoredType(info));
   result["used_bits"] = info.used_bits;
   result["shift"] = info.shift;
   result["tile_width"] = 1u << info.tile_width_log2;

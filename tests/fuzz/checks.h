@@ -89,9 +89,13 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   if (HeadBytes(view) + view.payloads_bytes != size) return "the file ends elsewhere";
   std::vector<uint16_t> table(view.value_count);
   if (!ReadValueTable(view, table.data())) return "the value table is not sound any more";
+  const uint32_t top_bit = view.info.is_signed() ? 1u << (view.info.sample_bits() - 1) : 0;
   for (size_t i = 0; i < table.size(); ++i) {
-    if (i > 0 && table[i] <= table[i - 1]) return "the value table does not rise";
-    if (uint32_t{table[i]} >> view.info.sample_bits != 0) return "the value table is too high";
+    // In numbers that rise with the samples.
+    if (i > 0 && (table[i] ^ top_bit) <= (table[i - 1] ^ top_bit)) {
+      return "the value table does not rise";
+    }
+    if (uint32_t{table[i]} >> view.info.sample_bits() != 0) return "the value table is too high";
   }
   RansModel model;
   MatchColors colors;

@@ -130,7 +130,9 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
   }
   plan.luma_rounding = below(kLumaScale);
   if (below(4) == 0) {  // as stored, but for its place
-    plan.type = static_cast<uint32_t>(info.sample_bits == 8 ? OutputType::kU8 : OutputType::kU16);
+    ImageInfo stored = {};
+    stored.sample_type = static_cast<SampleType>(info.sample_type);
+    plan.type = static_cast<uint32_t>(StoredType(stored));
     plan.op = static_cast<uint32_t>(PixelOp::kSelect);
     plan.channels = info.channels;
     for (uint32_t c = 0; c < kMaxChannels; ++c) plan.source[c] = c;
@@ -275,7 +277,7 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   const uint32_t width = 1 + choices.Below(is_large ? 600 : 100);
   const uint32_t height = 1 + choices.Below(is_large ? 300 : 24);
   const uint32_t channels = 1 + choices.Below(4);
-  const uint32_t sample_bits = choices.Below(2) == 0 ? 8 : 16;
+  const uint32_t sample_type = choices.Below(kSampleTypes);
   L3TestEncodeOptions options{};
   options.mode = choices.Below(3);
   options.effort = 1 + choices.Below(9);
@@ -288,7 +290,8 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   const uint8_t mask[2] = {choices.NextByte(), choices.NextByte()};
   const uint32_t repeats = 1 + choices.Below(40);
 
-  const uint64_t row_bytes = uint64_t{width} * channels * sample_bits / 8;
+  const uint64_t row_bytes =
+      uint64_t{width} * channels * SampleBits(static_cast<SampleType>(sample_type)) / 8;
   if (row_bytes * height > limits.image_bytes) return "";
   std::vector<uint8_t> pixels(row_bytes * height);
   choices.Fill(&pixels);
@@ -299,13 +302,13 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   uint8_t* encoded = nullptr;
   size_t encoded_bytes = 0;
   const uint32_t status =
-      l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_bits, row_bytes,
+      l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_type, row_bytes,
                      &options, &encoded, &encoded_bytes);
   if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
   const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
   l3_test_free(encoded);
   options.kernels = 1 + static_cast<uint32_t>(size % 3);
-  l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_bits, row_bytes,
+  l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_type, row_bytes,
                  &options, &encoded, &encoded_bytes);
   const bool same = std::equal(file.begin(), file.end(), encoded, encoded + encoded_bytes);
   l3_test_free(encoded);

@@ -34,8 +34,11 @@ struct Coded {
   uint32_t valid_values() const {
     return table.empty() ? values() : static_cast<uint32_t>(table.size());
   }
+  // The sample of a value, of a signed type modulo 2^32.
   uint32_t Sample(uint32_t value) const {
-    return table.empty() ? value << info.shift : table[value];
+    const uint32_t offset_bits = table.empty() ? info.used_bits + info.shift : info.sample_bits();
+    const uint32_t offset = info.is_signed() ? 1u << (offset_bits - 1) : 0;
+    return (table.empty() ? value << info.shift : table[value]) - offset;
   }
 };
 
@@ -343,7 +346,7 @@ inline Tile MakeStoredTile(const Coded& coded, uint32_t width, uint32_t height, 
       for (uint32_t c = 0; c < coded.info.channels; ++c) {
         const uint32_t value = any ? bulk.Below(coded.values()) : picture.At(x, y, c);
         tile.values.push_back(static_cast<uint16_t>(value));
-        if (coded.info.sample_bits == 8) {
+        if (coded.info.sample_bits() == 8) {
           body.push_back(static_cast<uint8_t>(value));
         } else {
           AppendU16(&body, value);
@@ -903,18 +906,18 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   Coded coded;
   coded.info = shape;
   ImageInfo& info = coded.info;
-  info.sample_bits = dice->OneIn(2) ? 16 : 8;
+  info.sample_type = static_cast<SampleType>(dice->Below(kSampleTypes));
   info.meaning = dice->OneIn(8) ? Meaning::kLabels : Meaning::kColor;
   if (dice->OneIn(4)) {
-    coded.table = MakeValueTable(info.sample_bits, dice);
+    coded.table = MakeValueTable(info.sample_bits(), dice);
     const uint32_t count = static_cast<uint32_t>(coded.table.size());
     info.used_bits = static_cast<uint8_t>(std::max(1u, BitLength(count - 1)));
     info.shift = 0;
     chunks->push_back(ValueTableChunk(coded.table, dice));
   } else {
-    info.used_bits =
-        dice->OneIn(2) ? info.sample_bits : static_cast<uint8_t>(dice->Range(1, info.sample_bits));
-    info.shift = static_cast<uint8_t>(dice->Below(info.sample_bits - info.used_bits + 1u));
+    const uint32_t bits = info.sample_bits();
+    info.used_bits = static_cast<uint8_t>(dice->OneIn(2) ? bits : dice->Range(1, bits));
+    info.shift = static_cast<uint8_t>(dice->Below(bits - info.used_bits + 1));
   }
   if (dice->OneIn(2)) {
     coded.model = MakeModel(info.used_bits, dice);
@@ -950,7 +953,7 @@ inline Image MakeImage(Dice* dice) {
         }
         const uint32_t sample = coded.Sample(tile.values[i]);
         out[x * info.sample_bytes()] = static_cast<uint8_t>(sample);
-        if (info.sample_bits == 16) out[2 * x + 1] = static_cast<uint8_t>(sample >> 8);
+        if (info.sample_bits() == 16) out[2 * x + 1] = static_cast<uint8_t>(sample >> 8);
       }
     }
     image.parts.payloads.push_back(std::move(tile.payload));

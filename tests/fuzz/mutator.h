@@ -117,8 +117,8 @@ inline bool MutateHeader(Parts* parts, Dice* dice) {
   };
   switch (dice->Below(9)) {
     case 0: info.channels = any(1, 4); break;
-    case 1: info.sample_bits = info.sample_bits == 8 ? 16 : 8; break;
-    case 2: info.used_bits = any(1, info.sample_bits); break;
+    case 1: info.sample_type = static_cast<SampleType>(any(0, kSampleTypes - 1)); break;
+    case 2: info.used_bits = any(1, info.sample_bits()); break;
     case 3: info.shift = any(0, 16); break;
     case 4: info.tile_width_log2 = any(kMinTileWidthLog2, dice->OneIn(8) ? 15 : 8); break;
     case 5: info.tile_height_log2 = any(kMinTileHeightLog2, dice->OneIn(8) ? 15 : 8); break;
@@ -126,7 +126,7 @@ inline bool MutateHeader(Parts* parts, Dice* dice) {
     case 7: info.width_px = std::max(1u, info.width_px + dice->Below(5) - 2); break;
     default: info.height_px = std::max(1u, info.height_px + dice->Below(5) - 2);
   }
-  info.used_bits = std::min(info.used_bits, info.sample_bits);
+  info.used_bits = std::min(info.used_bits, static_cast<uint8_t>(info.sample_bits()));
   return FitPayloads(parts, dice);
 }
 
@@ -187,7 +187,7 @@ inline void MutateChunks(Parts* parts, Dice* dice) {
       PutChunk(&chunks, MakeMatchModel(&coded, dice));
     }
   } else if (choice == 1) {
-    const std::vector<uint16_t> table = MakeValueTable(parts->info.sample_bits, dice);
+    const std::vector<uint16_t> table = MakeValueTable(parts->info.sample_bits(), dice);
     const uint32_t count = static_cast<uint32_t>(table.size());
     PutChunk(&chunks, ValueTableChunk(table, dice));
     if (!dice->OneIn(8)) {

@@ -112,9 +112,12 @@ inline Bytes ToFile(const Parts& parts) {
 
   const ImageInfo& info = parts.info;
   Bytes file(kSignature, kSignature + sizeof(kSignature));
+  file.push_back(static_cast<uint8_t>(kVersion));
+  file.push_back(static_cast<uint8_t>(info.sample_type));
+  AppendU16(&file, info.channels);
   for (const uint32_t field :
-       {kVersion, uint32_t{info.channels}, uint32_t{info.sample_bits}, uint32_t{info.used_bits},
-        uint32_t{info.shift}, uint32_t{info.tile_width_log2}, uint32_t{info.tile_height_log2},
+       {uint32_t{info.used_bits}, uint32_t{info.shift},
+        uint32_t{info.tile_width_log2} | uint32_t{info.tile_height_log2} << 4,
         static_cast<uint32_t>(info.meaning)}) {
     file.push_back(static_cast<uint8_t>(field));
   }

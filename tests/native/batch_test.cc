@@ -78,6 +78,12 @@ struct Kind {
   uint32_t width_px, height_px, channels, sample_bits;
   EncodeMode mode;
   uint32_t noise_bits;  // of each sample, on a gradient; 0: all samples are the same
+  bool is_signed = false;
+
+  SampleType type() const {
+    return sample_bits == 8 ? (is_signed ? SampleType::kInt8 : SampleType::kUint8)
+                            : (is_signed ? SampleType::kInt16 : SampleType::kUint16);
+  }
 };
 
 std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
@@ -95,10 +101,12 @@ std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
       reinterpret_cast<uint16_t*>(picture->samples.data())[i] = static_cast<uint16_t>(sample);
     }
   }
-  const PixelView pixels = {
-      picture->samples.data(), kind.width_px,
-      kind.height_px,          kind.channels,
-      kind.sample_bits,        uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
+  const PixelView pixels = {picture->samples.data(),
+                            kind.width_px,
+                            kind.height_px,
+                            kind.channels,
+                            kind.type(),
+                            uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
   EncodeOptions options;
   options.mode = kind.mode;
   options.effort = 1;
@@ -964,7 +972,7 @@ void ValueTableChangesWhileStaged() {
 void RansTileWithoutTables() {
   const auto picture = MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 1);
   const ImageView& view = picture->view;
-  const SampleMap map = {nullptr, 256, 0};
+  const SampleMap map = MakeSampleMap(view.info);
   uint64_t begin;
   uint32_t bytes;
   CHECK(view.FindPayload(0, &begin, &bytes));

@@ -418,13 +418,20 @@ struct Kind {
   uint32_t width_px, height_px, channels, sample_bits;
   EncodeMode mode;
   uint8_t orientation;
+  bool is_signed = false;
+
+  SampleType type() const {
+    return sample_bits == 8 ? (is_signed ? SampleType::kInt8 : SampleType::kUint8)
+                            : (is_signed ? SampleType::kInt16 : SampleType::kUint16);
+  }
 };
 
 constexpr Kind kKinds[] = {
-    {40, 30, 3, 8, EncodeMode::kRans, 1},   {37, 21, 3, 8, EncodeMode::kPacked, 6},
-    {1, 1, 1, 8, EncodeMode::kPacked, 0},   {33, 17, 1, 16, EncodeMode::kPacked, 3},
-    {64, 9, 4, 8, EncodeMode::kPacked, 8},  {19, 40, 4, 16, EncodeMode::kRans, 5},
-    {70, 40, 2, 8, EncodeMode::kStored, 2}, {50, 34, 3, 16, EncodeMode::kPacked, 7},
+    {40, 30, 3, 8, EncodeMode::kRans, 1},        {37, 21, 3, 8, EncodeMode::kPacked, 6},
+    {1, 1, 1, 8, EncodeMode::kPacked, 0},        {33, 17, 1, 16, EncodeMode::kPacked, 3},
+    {64, 9, 4, 8, EncodeMode::kPacked, 8},       {19, 40, 4, 16, EncodeMode::kRans, 5},
+    {70, 40, 2, 8, EncodeMode::kStored, 2},      {50, 34, 3, 16, EncodeMode::kPacked, 7},
+    {31, 20, 1, 16, EncodeMode::kRans, 1, true}, {34, 11, 3, 8, EncodeMode::kPacked, 1, true},
 };
 
 Data Samples(const Kind& kind, uint32_t seed) {
@@ -445,8 +452,8 @@ Data Encoded(const Kind& kind, uint32_t seed) {
   options.tile_width_log2 = 5;
   options.tile_height_log2 = 3;
   if (kind.orientation != 0) options.exif = {exif.data(), exif.size()};
-  const PixelView pixels = {samples.data(), kind.width_px,    kind.height_px,
-                            kind.channels,  kind.sample_bits, samples.size() / kind.height_px};
+  const PixelView pixels = {samples.data(), kind.width_px, kind.height_px,
+                            kind.channels,  kind.type(),   samples.size() / kind.height_px};
   Data file;
   CHECK(EncodeImage(pixels, options, &file) == Status::kOk);
   return file;
@@ -1101,8 +1108,10 @@ void Fill(const Kind& kind, const Ask& ask, Image* image, Data* buffer) {
   info.plane_info[0].width = kind.width_px;
   info.plane_info[0].height = kind.height_px;
   info.plane_info[0].num_channels = kind.channels;
-  info.plane_info[0].sample_type = kind.sample_bits == 8 ? NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8
-                                                         : NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
+  constexpr nvimgcodecSampleDataType_t kStoredTypes[] = {
+      NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8, NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16,
+      NVIMGCODEC_SAMPLE_DATA_TYPE_INT8, NVIMGCODEC_SAMPLE_DATA_TYPE_INT16};
+  info.plane_info[0].sample_type = kStoredTypes[static_cast<uint32_t>(kind.type())];
   CodeStream none(Data{});
   Describe(info, ask, image, &none);
   buffer->assign(image->bytes() + 1, kUntouched);

@@ -281,7 +281,7 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
   const l3::ImageInfo& info = cached->view.info;
   const bool is_alike =
       info.width_px == view.info.width_px && info.height_px == view.info.height_px &&
-      info.channels == view.info.channels && info.sample_bits == view.info.sample_bits;
+      info.channels == view.info.channels && info.sample_type == view.info.sample_type;
   constexpr uint64_t kMostBytes = uint64_t{1} << 24;
   if (!is_alike && info.image_bytes() > kMostBytes) return first;
   return decode({cached->view, {}, cached}, is_alike ? output_bytes : info.image_bytes(), is_alike);
@@ -314,7 +314,7 @@ uint32_t l3_test_parse(const uint8_t* data, size_t size, L3TestInfo* info) {
       *info = L3TestInfo{view.info.width_px,
                          view.info.height_px,
                          view.info.channels,
-                         view.info.sample_bits,
+                         static_cast<uint32_t>(view.info.sample_type),
                          view.info.used_bits,
                          view.info.shift,
                          view.info.tile_width_log2,
@@ -423,13 +423,14 @@ uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size) {
 }
 
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
-                        uint32_t height_px, uint32_t channels, uint32_t sample_bits,
+                        uint32_t height_px, uint32_t channels, uint32_t sample_type,
                         uint64_t row_stride_bytes, const L3TestEncodeOptions* options,
                         uint8_t** encoded, size_t* encoded_bytes) {
   return StatusOf([&] {
     ExactBytes input(pixels, pixels_bytes);
-    const l3::PixelView view{input.data(), width_px,    height_px,
-                             channels,     sample_bits, row_stride_bytes};
+    const l3::PixelView view{
+        input.data(),    width_px, height_px, channels, static_cast<l3::SampleType>(sample_type),
+        row_stride_bytes};
     l3::EncodeOptions encode_options;
     encode_options.mode = static_cast<l3::EncodeMode>(options->mode);
     encode_options.effort = options->effort;

@@ -30,7 +30,7 @@ struct L3TestInfo {
   uint32_t width_px;
   uint32_t height_px;
   uint32_t channels;
-  uint32_t sample_bits;
+  uint32_t sample_type;  // as the header has it
   uint32_t used_bits;
   uint32_t shift;
   uint32_t tile_width_log2;
@@ -120,7 +120,7 @@ uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size);
 // Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
 // l3_test_free.
 uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
-                        uint32_t height_px, uint32_t channels, uint32_t sample_bits,
+                        uint32_t height_px, uint32_t channels, uint32_t sample_type,
                         uint64_t row_stride_bytes, const struct L3TestEncodeOptions* options,
                         uint8_t** encoded, size_t* encoded_bytes);
 void l3_test_free(uint8_t* encoded);

@@ -74,7 +74,8 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
 
 
 def _info_text(path: Path, info: codec.Info) -> str:
-    bits = f"{info.bit_depth} bits, {info.used_bits} used"
+    signed = " signed" if info.dtype.startswith("int") else ""
+    bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
     chunks = {"ICC": info.icc, "EXIF": info.exif, "palette": info.palette}

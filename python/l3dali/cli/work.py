@@ -180,4 +180,5 @@ def compare(decoded: codec.Image, source: codec.Image) -> None:
 
 def _kind(image: codec.Image) -> str:
     height, width, channels = (*image.shape, 1)[:3]
-    return f"{width} x {height}, channels: {channels}, {8 * image.dtype.itemsize} bits"
+    signed = " signed" if image.dtype.kind == "i" else ""
+    return f"{width} x {height}, channels: {channels}, {8 * image.dtype.itemsize} bits{signed}"

@@ -538,11 +538,9 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   const Place& place = places_[sample];
   DecodeSample descriptor = {};
   descriptor.info = view.info;
-  descriptor.map = {nullptr, 1u << view.info.used_bits, view.info.shift};
-  if (view.value_count != 0) {
-    descriptor.map.table = reinterpret_cast<const uint16_t*>(device + place.table_offset);
-    descriptor.map.value_count = view.value_count;
-  }
+  const auto* table = reinterpret_cast<const uint16_t*>(device + place.table_offset);
+  descriptor.map =
+      view.value_count == 0 ? MakeSampleMap(view.info) : MakeSampleMap(table, view.value_count);
   if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
     descriptor.colors = {nullptr, 1u << view.info.used_bits};

@@ -45,10 +45,27 @@ struct PixelInRegisters {
 };
 
 // A pixel of which one sample is known: it has no other.
+template <typename Sample>
 struct OneSample {
-  uint32_t sample;
+  Sample sample;
 
-  L3_DEVICE uint32_t operator[](uint32_t) const { return sample; }
+  L3_DEVICE Sample operator[](uint32_t) const { return sample; }
+};
+
+// A sample from its bits. The top bit is the type's, 0 for unsigned ones.
+L3_DEVICE int32_t SampleOfBits(uint32_t bits, uint32_t top_bit) {
+  return static_cast<int32_t>((bits ^ top_bit) - top_bit);
+}
+
+// A pixel of samples that may be signed.
+template <class Pixel>
+struct AnyPixel {
+  const Pixel& pixel;
+  uint32_t top_bit;
+
+  L3_DEVICE int32_t operator[](uint32_t channel) const {
+    return SampleOfBits(pixel[channel], top_bit);
+  }
 };
 
 // Eight pixels in memory, interleaved, `step` bytes from one to the next.
@@ -117,9 +134,10 @@ struct PixelsInWords {
   }
 };
 
-// OutputValue() of eight pixels. What `channel` is, is found out once.
+// OutputValue() of eight pixels. What `channel` is, is found out once. Where `top_bit` is not 0
+// samples are signed, and `channel` takes one of them or none.
 template <class Pixels>
-L3_DEVICE void OutputValues(const ChannelPlan& channel, const Pixels& pixels,
+L3_DEVICE void OutputValues(const ChannelPlan& channel, const Pixels& pixels, uint32_t top_bit,
                             float (&values)[kGroupSize]) {
   ChannelPlan known = channel;
   if (channel.op == PixelOp::kMix) {
@@ -142,24 +160,33 @@ L3_DEVICE void OutputValues(const ChannelPlan& channel, const Pixels& pixels,
     pixels.Channel(channel.source[0], samples);
   }
   known.source[0] = 0;
-  if (channel.op == PixelOp::kSelect) {
+  if (top_bit != 0) {
+    // Little code for all: to scale by 1 changes nothing.
+    if (channel.op == PixelOp::kSelect) known = {PixelOp::kScale, {0}, {0, 1, 1, 0}};
+    known.op = PixelOp::kScale;
+    L3_UNROLL
+    for (uint32_t i = 0; i < kGroupSize; ++i) {
+      const int32_t sample = SampleOfBits(samples[i], top_bit);
+      values[i] = OutputValue(known, OneSample<int32_t>{sample});
+    }
+  } else if (channel.op == PixelOp::kSelect) {
     known.op = PixelOp::kSelect;
     L3_UNROLL
     for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample{samples[i]});
+      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
     }
   } else if (channel.factor[2] == 1) {
     known.op = PixelOp::kScale;
     known.factor[2] = 1;
     L3_UNROLL
     for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample{samples[i]});
+      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
     }
   } else {
     known.op = PixelOp::kScale;
     L3_UNROLL
     for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample{samples[i]});
+      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
     }
   }
 }
@@ -253,12 +280,15 @@ class PlanStore {
     if (y >= plan_.window.height_px) return;
     const uint32_t width = plan_.window.width_px;
     const bool is_whole = x < width && kGroupSize <= width - x;
-    if (path_ == StorePath::kStored && is_whole) {
+    if (IsStored(path_) && is_whole) {
       HwcStore<kPixelBytes>(plan_.Place(x, y, 0), 0).StorePixels(words, 0, 0);
       return;
     }
     // Large pixels would take more registers than a rans kernel has to give.
-    if (kPixelBytes > 4 || path_ == StorePath::kOne) return StoreRarePixels(words, x - x_, y - y_);
+    if (kPixelBytes > 4 || path_ == StorePath::kOne || path_ == StorePath::kSignedOne ||
+        path_ == StorePath::kSignedStored) {
+      return StoreRarePixels(words, x - x_, y - y_);
+    }
     const Pixels pixels(words);
     uint8_t* out = plan_.Place(0, y, 0);
     L3_NO_UNROLL
@@ -289,7 +319,7 @@ class PlanStore {
     if (x >= plan_.window.width_px || y >= plan_.window.height_px) return;
     PixelInRegisters<kChannels> pixel;
     L3_UNROLL
-    for (uint32_t c = 0; c < kChannels; ++c) pixel.sample[c] = samples[c];
+    for (uint32_t c = 0; c < kChannels; ++c) pixel.sample[c] = samples[c] & kSampleMask;
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
       StoreOne(GetChannelPlan(plan_, c), pixel, plan_.Place(0, y, c), x);
@@ -299,6 +329,10 @@ class PlanStore {
  private:
   using Pixels = PixelsInWords<kChannels, kSampleBytes>;
   static constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
+  static constexpr uint32_t kSampleMask = (1u << 8 * kSampleBytes) - 1;
+
+  // Of a sample, if the type is signed, else 0.
+  L3_DEVICE uint32_t TopBit() const { return IsSigned(path_) ? kSampleMask / 2 + 1 : 0; }
 
   static L3_DEVICE float FloatOf(uint32_t bits) {
     float value;
@@ -333,9 +367,11 @@ class PlanStore {
       if (path_ == StorePath::kFloatsBack) {
         return StoreScaledRow<OutputType::kF32, false>(warp, first, count, out);
       }
-      if (path_ == StorePath::kEight) return StoreGroups(warp, row, skip, count, out);
+      if (path_ == StorePath::kEight || path_ == StorePath::kSignedEight) {
+        return StoreGroups(warp, row, skip, count, out);
+      }
     }
-    if (path_ == StorePath::kStored) {
+    if (IsStored(path_)) {
       CopyBytes(warp, row, skip * kPixelBytes, count * kPixelBytes, out);
     } else {
       StoreOthers(warp, first, count, 0, count, out);
@@ -444,7 +480,7 @@ class PlanStore {
   L3_DEVICE void StoreGroup(const ChannelPlan& channel, const Pixels& pixels,
                             const Store& store) const {
     float values[kGroupSize];
-    OutputValues(channel, pixels, values);
+    OutputValues(channel, pixels, TopBit(), values);
     switch (plan_.type) {
       case OutputType::kF16: return store(ConvertValues<OutputType::kF16>(values));
       case OutputType::kF32: return store(ConvertValues<OutputType::kF32>(values));
@@ -500,7 +536,8 @@ class PlanStore {
   template <class Samples>
   L3_DEVICE void StoreOne(const ChannelPlan& channel, const Samples& samples, uint8_t* out,
                           uint32_t x) const {
-    StoreValue(plan_.type, OutputValue(channel, samples), out + x * plan_.x_stride_bytes);
+    const AnyPixel<Samples> pixel{samples, TopBit()};
+    StoreValue(plan_.type, OutputValue(channel, pixel), out + x * plan_.x_stride_bytes);
   }
 
   // Copies `bytes` from `begin` of a row in shared memory, 16 at a time where `out` is aligned.

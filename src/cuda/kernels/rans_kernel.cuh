@@ -182,10 +182,7 @@ L3_DEVICE bool StoreLaneRun(const LanePlace& place, const uint8_t* pixels, uint3
     }
     uint32_t words[kRunPixels * kChannels * kBytes / 4];
     InterleaveRun<kChannels, kBytes>(pixel, words);
-    if (map.shift != 0) {
-      L3_UNROLL
-      for (uint32_t& word : words) word <<= map.shift;
-    }
+    MapWords<kSampleBytes>(map, words);
     if constexpr (kOften) {
       store.StorePixels(words, x, y);
     } else {

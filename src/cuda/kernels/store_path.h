@@ -10,7 +10,7 @@
 namespace l3 {
 
 // How samples leave: rows as they are stored; or eight values at a time, by code for scaled
-// samples or by code for nearly all; or one.
+// samples or by code for nearly all; or one. Signed samples have paths of their own, the last.
 enum class StorePath : uint8_t {
   kHalves,
   kHalvesBack,
@@ -18,8 +18,15 @@ enum class StorePath : uint8_t {
   kFloatsBack,
   kStored,
   kEight,
-  kOne
+  kOne,
+  kSignedStored,
+  kSignedEight,
+  kSignedOne
 };
+L3_HOST_DEVICE constexpr bool IsSigned(StorePath path) { return path >= StorePath::kSignedStored; }
+L3_HOST_DEVICE constexpr bool IsStored(StorePath path) {
+  return path == StorePath::kStored || path == StorePath::kSignedStored;
+}
 
 // How the values of a channel lie in a row of the output.
 enum class RowOrder : uint8_t { kForwards, kBackwards, kScattered };
@@ -34,13 +41,17 @@ inline RowOrder GetRowOrder(const OutputPlan& plan) {
                                          : RowOrder::kScattered;
 }
 
-// The usual types, and no value can be NaN, since nothing can overflow.
-inline bool TakesEight(const OutputPlan& plan) {
+// The usual types, and no value can be NaN, since nothing can overflow. Of signed samples each
+// value comes from one.
+inline bool TakesEight(const ImageInfo& info, const OutputPlan& plan) {
   constexpr float kBound = 1u << 30;
   const auto bounded = [](float v) { return v <= kBound && v >= -kBound; };
   bool takes = plan.type == OutputType::kU8 || plan.type == OutputType::kU16 ||
                plan.type == OutputType::kF16 || plan.type == OutputType::kF32;
   takes = takes && bounded(plan.range);
+  for (uint32_t c = 0; info.is_signed() && c < plan.channels; ++c) {
+    takes = takes && plan.op != PixelOp::kMix && plan.source[c] != kLumaChannel;
+  }
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
     takes =
         takes && bounded(plan.subtract[c]) && bounded(plan.multiply[c]) && bounded(plan.fill[c]);
@@ -64,8 +75,12 @@ inline bool IsScaled(const ImageInfo& info, const OutputPlan& plan) {
 }
 
 inline StorePath GetStorePath(const ImageInfo& info, const OutputPlan& plan) {
-  if (HasStoredRows(info, plan)) return StorePath::kStored;
-  if (!TakesEight(plan)) return StorePath::kOne;
+  if (HasStoredRows(info, plan)) {
+    return info.is_signed() ? StorePath::kSignedStored : StorePath::kStored;
+  }
+  const bool takes_eight = TakesEight(info, plan);
+  if (info.is_signed()) return takes_eight ? StorePath::kSignedEight : StorePath::kSignedOne;
+  if (!takes_eight) return StorePath::kOne;
   if (!IsScaled(info, plan)) return StorePath::kEight;
   const bool forwards = GetRowOrder(plan) == RowOrder::kForwards;
   return plan.type == OutputType::kF16 ? (forwards ? StorePath::kHalves : StorePath::kHalvesBack)

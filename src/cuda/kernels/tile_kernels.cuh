@@ -51,10 +51,7 @@ template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, uint32_t kWords
 L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& map, uint32_t count,
                         WarpScratch* scratch, bool* valid) {
   uint8_t* place = scratch->row + warp.lane() * 4 * kWords;
-  if (map.shift != 0) {
-    L3_UNROLL
-    for (uint32_t& word : words) word <<= map.shift;
-  }
+  MapWords<kSampleBytes>(map, words);
   warp.Sync();  // the row before has been stored
   L3_UNROLL
   for (uint32_t i = 0; i < kWords; ++i) StoreWord(place + 4 * i, words[i]);
@@ -370,7 +367,7 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     status =
-        sample.info.sample_bits == 8
+        sample.info.sample_bytes() == 1
             ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup, memory)
             : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
                                            memory);

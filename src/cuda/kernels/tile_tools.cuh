@@ -16,6 +16,24 @@ L3_DEVICE bool OnAllLanes(Warp& warp, bool condition) {
   return warp.Ballot(condition) == 0xFFFFFFFF;
 }
 
+// Turns valid values, as they lie in memory, into samples, where there is no value table.
+template <uint32_t kSampleBytes, uint32_t kWords>
+L3_DEVICE void MapWords(const SampleMap& map, uint32_t (&words)[kWords]) {
+  if (map.shift != 0) {
+    L3_UNROLL
+    for (uint32_t& word : words) word <<= map.shift;
+  }
+  if (map.offset != 0) {
+    // Subtracts without a borrow from the next sample: what is added first lifts the sum to
+    // the top bit or above it wherever the difference is not negative.
+    constexpr uint32_t kOnes = kSampleBytes == 1 ? 0x01010101 : 0x00010001;
+    constexpr uint32_t kTopBit = 1u << (8 * kSampleBytes - 1);
+    const uint32_t lift = (kTopBit - map.offset) * kOnes;
+    L3_UNROLL
+    for (uint32_t& word : words) word = (word + lift) ^ (kTopBit * kOnes);
+  }
+}
+
 // Turns `count` of a lane's values, as they lie in memory, into samples by the
 // value table. Returns false if one of them is no rank of it.
 template <uint32_t kSampleBytes>
