@@ -9,6 +9,7 @@
 
 #include "cpu/parallel.h"
 #include "encoder/container_writer.h"
+#include "encoder/match_image.h"
 #include "encoder/packed_encoder.h"
 #include "encoder/rans_image.h"
 #include "encoder/tile_planes.h"
@@ -268,36 +269,58 @@ void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCodin
   FinishPayload(begin, out);
 }
 
-// Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
+// Tables of rans tiles beside match tiles.
+constexpr uint32_t kFewRansTables = 16;
+// Images of more pixels are coded without match tiles, which would take too much memory.
+constexpr uint64_t kMaxMatchPixels = 1u << 26;
+
+// A task is a run of tiles, so that threads share work finely and their
+// buffers stay few.
+constexpr uint32_t kTilesPerTask = 4;
+
+// Puts match tiles in the place of larger ones. Returns whether a tile that needs the model of
+// rans tiles is left.
+bool ReplaceTiles(const MatchImage& match, unsigned threads, std::vector<uint32_t>* sizes,
+                  std::vector<std::vector<uint8_t>>* runs) {
+  std::vector<uint8_t> any_rans(runs->size());
+  ParallelFor(runs->size(), threads, [&](uint64_t task) {
+    std::vector<uint8_t> replaced;
+    std::vector<uint8_t> payload;
+    size_t pos = 0;
+    const size_t begin = task * kTilesPerTask;
+    for (size_t tile = begin; tile < std::min(begin + kTilesPerTask, sizes->size()); ++tile) {
+      const uint8_t* old = (*runs)[task].data() + pos;
+      const uint32_t old_size = (*sizes)[tile];
+      pos += old_size;
+      payload.clear();
+      match.AppendPayload(static_cast<uint32_t>(tile), &payload);
+      if (!payload.empty()) FinishPayload(0, &payload);
+      if (payload.empty() || payload.size() >= old_size) {
+        payload.assign(old, old + old_size);
+        if (old[4] == static_cast<uint8_t>(TileCoding::kRans)) any_rans[task] = 1;
+      }
+      (*sizes)[tile] = static_cast<uint32_t>(payload.size());
+      replaced.insert(replaced.end(), payload.begin(), payload.end());
+    }
+    (*runs)[task] = std::move(replaced);
+  });
+  return std::any_of(any_rans.begin(), any_rans.end(), [](uint8_t any) { return any != 0; });
+}
+
+// Encodes all tiles. With `only_stored` tiles may be larger than packed ones. `match` may be null;
+// if it has no tile that is smaller, the file has no bytes.
 EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
-                        const EncodeOptions& options, bool only_stored) {
+                        const EncodeOptions& options, bool only_stored, MatchImage* match) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
   std::optional<RansImage> rans;
   if (options.mode == EncodeMode::kRans && !only_stored) {
-    rans.emplace(info, options.effort, options.threads, [&](uint32_t tile, TilePlanes* planes) {
-      LoadTile(pixels, coding, GetTileRect(info, tile), planes);
-    });
+    const uint32_t max_tables = match != nullptr ? kFewRansTables : kMaxRansTables;
+    rans.emplace(info, options.effort, max_tables, options.threads,
+                 [&](uint32_t tile, TilePlanes* planes) {
+                   LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+                 });
   }
-  std::vector<uint8_t> chunks;
-  if (!coding.table.empty()) {
-    const std::vector<uint8_t> table = SerializeValueTable(coding.table);
-    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
-  }
-  if (rans && !rans->chunk().empty()) {
-    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
-  }
-  if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
-  if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
-  if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
-  if (options.xmp.size != 0) AppendChunk(kChunkXmp, options.xmp, &chunks);
-  if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
-  chunks.insert(chunks.end(), options.other_chunks.data,
-                options.other_chunks.data + options.other_chunks.size);
-
-  // A task is a run of tiles, so that threads share work finely and their
-  // buffers stay few.
-  constexpr uint32_t kTilesPerTask = 4;
   const uint32_t tiles = info.tile_count();
   const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
   std::vector<uint32_t> payload_sizes(tiles);
@@ -322,6 +345,30 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
     payload_runs[task].assign(run.begin(), run.end());
   };
   ParallelForWithState(tasks, options.threads, make_workspace, encode);
+  bool any_rans = rans.has_value();
+  if (match != nullptr) {
+    if (!match->Choose(payload_sizes)) return {};
+    any_rans = ReplaceTiles(*match, options.threads, &payload_sizes, &payload_runs);
+  }
+
+  std::vector<uint8_t> chunks;
+  if (!coding.table.empty()) {
+    const std::vector<uint8_t> table = SerializeValueTable(coding.table);
+    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
+  }
+  if (any_rans && !rans->chunk().empty()) {
+    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
+  }
+  if (match != nullptr) {
+    AppendChunk(kChunkMatchModel, {match->chunk().data(), match->chunk().size()}, &chunks);
+  }
+  if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
+  if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
+  if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
+  if (options.xmp.size != 0) AppendChunk(kChunkXmp, options.xmp, &chunks);
+  if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
+  chunks.insert(chunks.end(), options.other_chunks.data,
+                options.other_chunks.data + options.other_chunks.size);
   return AssembleFile(info, chunks, payload_sizes, std::move(payload_runs));
 }
 
@@ -333,11 +380,26 @@ uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info, const ValueCodi
   if (usual >= kMaxPackedTileLog2 || pixels.width_px <= 1u << usual) return usual;
   options.effort = kJudgingEffort;
   const uint64_t usual_bytes =
-      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false).bytes;
+      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, nullptr).bytes;
   ++info.tile_width_log2;
   const uint64_t wide_bytes =
-      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false).bytes;
+      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, nullptr).bytes;
   return wide_bytes < usual_bytes ? info.tile_width_log2 : usual;
+}
+
+// The image with match tiles, in tiles of their usual size; empty if they would not pay.
+EncodedFile EncodeMatched(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+                          const EncodeOptions& options) {
+  if (uint64_t{pixels.width_px} * pixels.height_px > kMaxMatchPixels) return {};
+  info.used_bits = static_cast<uint8_t>(coding.used_bits);
+  if (options.tile_width_log2 == 0) info.tile_width_log2 = kRansGrayTileLog2;
+  if (options.tile_height_log2 == 0) info.tile_height_log2 = kRansGrayTileLog2;
+  const auto load = [&](uint32_t tile, TilePlanes* planes) {
+    LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+  };
+  if (!MatchImage::IsLikely(info, options.threads, load)) return {};
+  MatchImage match(info, options.threads, load);
+  return EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, &match);
 }
 
 // Log2 of the smallest power of two that is not below `v`.
@@ -362,7 +424,7 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
-  return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true);
+  return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true, nullptr);
 }
 
 // Of all that is kept beside the pixels, headers of chunks not counted.
@@ -455,11 +517,17 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
       options.tile_height_log2 == 0) {
     info.tile_width_log2 = ChooseTileWidth(pixels, info, shifted, options);
   }
-  EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
+  EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false, nullptr);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
+  bool use_ranks = false;
   if (ranked) {
-    EncodedFile other = EncodeTiles(pixels, info, *ranked, options, /*only_stored=*/false);
-    if (other.bytes < file.bytes) file = std::move(other);
+    EncodedFile other = EncodeTiles(pixels, info, *ranked, options, /*only_stored=*/false, nullptr);
+    use_ranks = other.bytes < file.bytes;
+    if (use_ranks) file = std::move(other);
+  }
+  if (!packed) {
+    EncodedFile other = EncodeMatched(pixels, info, use_ranks ? *ranked : shifted, options);
+    if (!other.head.empty() && other.bytes < file.bytes) file = std::move(other);
   }
 
   const uint64_t raw_bytes = info.image_bytes();

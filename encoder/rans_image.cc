@@ -60,7 +60,8 @@ void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& loa
 
 }  // namespace
 
-RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load)
+RansImage::RansImage(const ImageInfo& info, uint32_t effort, uint32_t max_tables, unsigned threads,
+                     const LoadTile& load)
     : settings_{effort, kGradientWeights[0], {}}, start_{} {
   RansCounts counts;
   Probe(info, threads, load, &counts);
@@ -68,10 +69,10 @@ RansImage::RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, c
     counts = RansCounts{};
     Plan(info, threads, load, &counts);
   }
-  ChooseModel(info, counts);
+  ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
     Refine(info, threads, load, &counts);
-    ChooseModel(info, counts);
+    ChooseModel(info, counts, max_tables);
   }
 }
 
@@ -161,11 +162,12 @@ void RansImage::Refine(const ImageInfo& info, unsigned threads, const LoadTile& 
       });
 }
 
-void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
+void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables) {
   // Tokens of tiles that were not counted need a frequency too.
   const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
   const uint32_t spare_tokens = settings_.effort == 1 ? all_tokens : 0;
-  RansModel model = BuildRansModel(counts, info.channels, settings_, spare_tokens);
+  RansModel model = BuildRansModel(counts, info.channels, settings_, spare_tokens, max_tables,
+                                   settings_.effort == 1 ? 4 : 8);
   bool own = model.table_count > 0;
   if (own) chunk_ = SerializeRansModel(model, info.channels);
   if (own && IsSmall(info)) {

@@ -19,8 +19,10 @@ class RansImage {
   // Fills in the values of a tile. Called from several threads at once.
   using LoadTile = std::function<void(uint32_t tile, TilePlanes* planes)>;
 
-  // The first pass. `info` has the image's used bits; effort is 1 to 9.
-  RansImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load);
+  // The first pass. `info` has the image's used bits; effort is 1 to 9. The model has up to
+  // `max_tables` tables.
+  RansImage(const ImageInfo& info, uint32_t effort, uint32_t max_tables, unsigned threads,
+            const LoadTile& load);
 
   // The data of the RANS chunk; empty where the built-in model serves.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
@@ -37,7 +39,7 @@ class RansImage {
   void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
   void Refine(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
-  void ChooseModel(const ImageInfo& info, const RansCounts& counts);
+  void ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables);
 
   RansSettings settings_;
   RansPlan start_;               // one set, for the whole image

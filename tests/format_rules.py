@@ -163,6 +163,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "whose first letter is upper case": "chunks kUnsupportedFeature__required_chunk",
         "| `VTAB` |": "value_table_*",
         "| `RANS` |": "rans_32_tables",
+        "| `MTCH` |": "match_1_colours match_20_tables_beside_built_in",
         "| `icc ` |": "chunks",
         "| `exif` |": "chunks",
         "| `plte` |": "labels_palette",
@@ -188,8 +189,13 @@ FILES: dict[str, dict[str, str | NoFile]] = {
             "kCorruptHeader__chunk_*_twice kCorruptHeader__first_bad_chunk_decides"
         ),
         "an unknown required chunk": "kUnsupportedFeature__required_chunk",
-        "`VTAB` or `RANS` that breaks": "kCorruptHeader__value_table_* kCorruptHeader__rans_*",
-        "4. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
+        "a `VTAB`, `RANS` or `MTCH` that breaks": (
+            "kCorruptHeader__value_table_* kCorruptHeader__rans_* kCorruptHeader__match_*"
+        ),
+        "the models of rans and match tiles have more": (
+            "kCorruptHeader__match_33_tables_* match_31_tables_beside_one"
+        ),
+        "5. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
         "The **value table** lists": "value_table_* rans_value_table_*",
         "`length` under 4": "kCorruptHeader__value_table_length_3",
         "`count` under 1 or over": "kCorruptHeader__value_table_count_*",
@@ -205,7 +211,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "So without a table `used_bits` is": "int8_* int16_*",
         "sample = table[v]": "value_table_* bits_*",
         "`v >= count`": "kCorruptTile__*_outside_value_table",
-        "The **model** of rans tiles": "rans_32_tables",
+        "The **model** of rans tiles": "rans_32_tables encoder_effort_9",
         "1. u8 `table_count`": "rans_32_tables rans_gradient_weight_*",
         "2. For each channel: u8 `set_begin[1]`": "rans_set_begin_0_and_64 all_features",
         "3. For each table: u8 `n`": "rans_zero_frequencies rans_one_token",
@@ -237,6 +243,35 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "In `tiff` a tag's name": "chunks_metadata",
         '{"spacing":': PEOPLE,
     },
+    "4.2": {
+        "The data of `MTCH`": LEADS,
+        "1. u8 `table_count`": "match_31_tables_beside_one",
+        "2. Runs of contexts": "match_31_tables_beside_one",
+        "3. `table_count` tables": "match_31_tables_beside_one",
+        "4. u16 `color_count`": "match_*_colours",
+        "The gaps give the **keys**": (
+            "match_15_colours match_16_colours match_17_colours match_33_colours"
+        ),
+        "| 1 | gray |": "match_1_channels_*",
+        "| 2 | gray, alpha |": "match_2_channels_*",
+        "| 3 | blue": "match_3_channels_*",
+        "| 4 | blue": "match_4_channels_*",
+        "with differences modulo": "match_3_channels_* match_values_of_*",
+        "`table_count` under 1": "kCorruptHeader__match_table_count_*",
+        "over 56": "kCorruptHeader__match_colours_of_60_bits",
+        "a run that names a table": (
+            "kCorruptHeader__match_table_of_run_* kCorruptHeader__match_run_passes_context_63"
+        ),
+        "a table with `n` over 40": (
+            "kCorruptHeader__match_41_frequencies kCorruptHeader__match_frequencies_add_up_*"
+        ),
+        "`color_count` over 65532": (
+            "kCorruptHeader__match_65533_colours kCorruptHeader__match_values_of_3_channels"
+        ),
+        "a gap of more than 8 bytes": "kCorruptHeader__match_gap_of_9_bytes",
+        "a key that reaches": "kCorruptHeader__match_key_256*",
+        "does not end exactly with the last gap": "kCorruptHeader__match_ends_*",
+    },
     "5": {
         "Tiles are `2^tile_width_log2`": "tile_* size_* rans_tile_256x256",
         "Index entry `t`": "constant size_33x9",
@@ -257,7 +292,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "is the bijection": EXPLAINS,
         "exceeds 8 every tile must be stored": "tile_*_stored kCorruptTile__large*",
         "`check` differs": "kChecksumMismatch__tile kChecksumMismatch__before_coding",
-        "`coding` above 3": "kUnsupportedFeature__coding_4 kUnsupportedFeature__transform_2",
+        "`coding` above 4": "kUnsupportedFeature__coding_5 kUnsupportedFeature__transform_2",
         "the u16 at 6 is not 0": (
             "kCorruptTile__reserved_not_zero kUnsupportedFeature__before_reserved"
         ),
@@ -360,6 +395,33 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "| second |": "rans_3_channels_*",
         "| third |": "rans_3_channels_*",
         "The value is `(prediction": "rans_residuals_beyond_used_bits",
+    },
+    "5.5": {
+        "Every pixel is coded as a whole": LEADS,
+        "Lanes and steps, the words": "match_size_*",
+        "**Body.**": LEADS,
+        "1. u16 `base[0]`": "match_size_*",
+        "2. `ceil_div(S, 256)` u16": "match_size_* match_last_pixel match_tile_256x256",
+        "3. For each of the first": "match_size_*",
+        "4. Words, u16 each": "match_2000_colours",
+        "In a skipped step": "match_size_* match_last_pixel",
+        "has no `MTCH` chunk": "kCorruptTile__match_without_chunk",
+        "`base[0]` is no number": (
+            "kCorruptTile__match_base_above_used_bits kCorruptTile__match_base_without_colour"
+        ),
+        "reach past the payload": "kCorruptTile__match_*_pass_payload",
+        "a state under": "kCorruptTile__match_*state_1*",
+        "other than `2^16` at the end": "kCorruptTile__match_*end_state*",
+        "**Context.**": "match_size_*",
+        "1 if W = N": "match_size_* match_31_tables_beside_one",
+        "It has the table": LEADS,
+        "| number | W | N |": "match_size_*",
+        "`z - 4` is no number": (
+            "kCorruptTile__match_number_* kCorruptTile__match_value_64_of_6_bits"
+        ),
+        "The pixel's values are those": (
+            "match_*_colours match_shift match_signed_* match_value_table_*"
+        ),
     },
     "6": {
         "`transform` 1 (subtract green)": "subtract_green_*",

@@ -104,16 +104,42 @@ bool IsAvailable(CpuEngine engine) { return FindEngine(engine) != nullptr; }
 struct CpuDecoder::LazyRansTables {
   std::once_flag once;
   std::unique_ptr<RansTables> tables;
+  std::unique_ptr<uint64_t[]> colors;  // of match tiles
+  std::unique_ptr<uint64_t[]> pixels;  // of them, as samples
 
   // Null if somebody changed the model since ParseImage() judged it.
-  const RansTables* Get(const ImageView& view) {
+  const RansTables* Get(const ImageView& view, const SampleMap& map) {
     std::call_once(once, [&] {
       RansModel model;
-      if (!GetRansModel(view, &model)) return;
+      MatchColors found;
+      if (!GetRansModel(view, &model, &found)) return;
       tables = std::make_unique<RansTables>();
       BuildRansTables(model, view.info.used_bits, tables.get());
+      if (model.match_table_count == 0) return;
+      tables->colors.count = 1u << view.info.used_bits;
+      if (found.count != 0) {
+        colors = std::make_unique<uint64_t[]>(found.count);
+        ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
+        tables->colors = {colors.get(), found.count};
+        FindPixels(view.info, map);
+      }
     });
     return tables.get();
+  }
+
+ private:
+  void FindPixels(const ImageInfo& info, const SampleMap& map) {
+    const ColorTable& all = tables->colors;
+    pixels = std::make_unique<uint64_t[]>(all.count);
+    for (uint32_t number = 0; number < all.count; ++number) {
+      for (uint32_t c = 0; c < info.channels; ++c) {
+        const uint32_t value = all.Value(number, c);
+        if (value >= map.value_count) return;  // found where a tile has it
+        const uint32_t sample = map(value) & ((1u << info.sample_bits()) - 1);
+        pixels[number] |= uint64_t{sample} << (info.sample_bits() * c);
+      }
+    }
+    tables->pixel_of_number = pixels.get();
   }
 };
 
@@ -145,10 +171,10 @@ TileJob CpuDecoder::MakeJob(uint32_t tile, const ImageOutput& output) const {
 }
 
 void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
-  const bool any_rans = std::any_of(jobs, jobs + count, [](const TileJob& job) {
-    return job.status == Status::kOk && job.payload[4] == static_cast<uint8_t>(TileCoding::kRans);
+  const bool any_model = std::any_of(jobs, jobs + count, [](const TileJob& job) {
+    return job.status == Status::kOk && HasModel(job.payload[4]);
   });
-  decode_tiles_(view_.info, map_, any_rans ? rans_->Get(view_) : nullptr, jobs, count);
+  decode_tiles_(view_.info, map_, any_model ? rans_->Get(view_, map_) : nullptr, jobs, count);
 }
 
 // Large tiles are stored ones (format.md 5).

@@ -41,9 +41,10 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
-constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkIcc,      kChunkExif,
-                               kChunkPalette,    kChunkXmp,       kChunkKeyValues};
-constexpr int kKnownChunks = 7;
+constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkMatchModel,
+                               kChunkIcc,        kChunkExif,      kChunkPalette,
+                               kChunkXmp,        kChunkKeyValues};
+constexpr int kKnownChunks = 8;
 
 // Index of a chunk type this decoder knows, or -1.
 int KnownChunk(uint32_t type) {
@@ -109,9 +110,20 @@ Status ParseChunks(ImageView* view) {
       }
       view->rans_model = {chunk.data, chunk.size};
     }
+    if (chunk.type == kChunkMatchModel) {
+      MatchColors colors;
+      if (!ReadMatchModel(chunk.data, chunk.size, view->info.channels, view->info.used_bits,
+                          nullptr, &colors)) {
+        return Status::kCorruptHeader;
+      }
+      view->match_model = {chunk.data, chunk.size};
+      view->color_count = colors.count;
+    }
     pos += chunk.total_bytes;
   }
-  return Status::kOk;
+  if (view->match_model.data == nullptr) return Status::kOk;
+  RansModel both;
+  return GetRansModel(*view, &both, nullptr) ? Status::kOk : Status::kCorruptHeader;
 }
 
 // Bytes of the payload that stores a tile.
@@ -219,13 +231,25 @@ bool ReadValueTable(const ImageView& view, uint16_t* table) {
   return sound;
 }
 
-bool GetRansModel(const ImageView& view, RansModel* model) {
+bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) {
   const uint32_t channels = view.info.channels;
   const uint32_t used_bits = view.info.used_bits;
-  const ChunkView& chunk = view.rans_model;
-  const bool sound =
-      chunk.data == nullptr || ReadRansModel(chunk.data, chunk.size, channels, used_bits, model);
-  if (chunk.data == nullptr || !sound) *model = BuiltInRansModel(channels, used_bits);
+  const ChunkView& rans = view.rans_model;
+  const ChunkView& match = view.match_model;
+  MatchColors unused;
+  if (colors == nullptr) colors = &unused;
+  *colors = MatchColors{};
+  bool sound =
+      rans.data == nullptr || ReadRansModel(rans.data, rans.size, channels, used_bits, model);
+  if (rans.data == nullptr || !sound) *model = BuiltInRansModel(channels, used_bits);
+  if (match.data != nullptr && sound) {
+    sound = ReadMatchModel(match.data, match.size, channels, used_bits, model, colors) &&
+            colors->count == view.color_count;
+  }
+  if (!sound) {
+    *model = BuiltInRansModel(channels, used_bits);
+    *colors = MatchColors{};
+  }
   return sound;
 }
 
@@ -236,8 +260,7 @@ bool HasRansTile(const ImageView& view, const TileSpan& span) {
       const uint32_t tile = row * view.info.tile_columns() + column;
       uint64_t begin;
       uint32_t bytes;
-      if (view.FindPayload(tile, &begin, &bytes) &&
-          view.payloads[begin + 4] == static_cast<uint8_t>(TileCoding::kRans)) {
+      if (view.FindPayload(tile, &begin, &bytes) && HasModel(view.payloads[begin + 4])) {
         return true;
       }
     }

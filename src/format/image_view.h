@@ -104,6 +104,8 @@ struct ImageView {
   uint32_t value_count;        // of the value table; 0 without one
   ChunkView value_table;       // gaps only, behind the count
   ChunkView rans_model;        // null where the built-in model holds
+  ChunkView match_model;       // null without match tiles
+  uint32_t color_count;        // of match tiles; 0 where numbers are values
 
   // As the index says now: to be judged again, for somebody may have changed it.
   uint64_t PayloadBegin(uint32_t tile) const { return tile == 0 ? 0 : PayloadEnd(tile - 1); }
@@ -140,11 +142,12 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 // missing, if the chunk breaks a rule now.
 bool ReadValueTable(const ImageView& view, uint16_t* table);
 
-// The rans model of a view from ParseImage: the file's own, or the built-in one. Returns false,
-// with the built-in one, if the chunk breaks a rule now.
-bool GetRansModel(const ImageView& view, RansModel* model);
+// The model of rans and match tiles of a view from ParseImage: the file's own, or the built-in one.
+// Returns false, with the built-in one, if a chunk breaks a rule now. `colors` are those of match
+// tiles, empty without any; a null `colors` asks for none.
+bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors);
 
-// Whether `span` has a tile to decode as rans: its payload's header names the coding, and the
+// Whether `span` has a tile to decode by a model: its payload's header names rans or match, and the
 // image has no large tiles. No other payload is read.
 bool HasRansTile(const ImageView& view, const TileSpan& span);
 

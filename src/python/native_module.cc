@@ -162,7 +162,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
-  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans"};
+  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match"};
   constexpr size_t kCodings = std::size(kNames);
   size_t counts[kCodings] = {};
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
