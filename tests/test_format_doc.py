@@ -67,7 +67,7 @@ def test_every_file_shows_a_rule() -> None:
 
 def test_every_field_of_the_header_has_both_kinds_of_files() -> None:
     fields = [rule for rule in rules_of(TEXT) if rule.section == "3" and rule.text[0] == "|"]
-    assert len(fields) == 13
+    assert len(fields) == 12
     for field in fields:
         (files,) = (files for part, files in FILES["3"].items() if part in field.text)
         assert isinstance(files, str)

@@ -93,8 +93,10 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
 
         Raises:
             TypeError: `l3dali.encode` refuses the samples or the type of an option.
-            ValueError: `l3dali.encode` refuses the shape or an option.
+            ValueError: `l3dali.encode` refuses the shape or an option, or it is a list of images.
         """
+        if isinstance(ndimage, list | tuple) and any(isinstance(i, np.ndarray) for i in ndimage):
+            raise ValueError("a list of images: a file holds one; stack channels by np.dstack")
         data = codec.encode(ndimage, **options)  # before a file is opened, which empties it
         self.request.get_file().write(data)
         return data if self.request._uri_type == URI_BYTES else None

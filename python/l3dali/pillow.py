@@ -174,6 +174,8 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
             f"cannot write mode {image.mode} as L3; convert to one of "
             f"{', '.join(sorted(_SAVED_MODES))}"
         )
+    if image.mode in ("L", "RGB") and "transparency" in image.info:
+        image = image.convert("LA" if image.mode == "L" else "RGBA")  # as `l3 encode` does
     palette = _palette(image) if image.mode == "P" else None
     may_have_labels = image.mode in ("L", "I;16", "I;16B")
     labels = options.get("labels", may_have_labels and image.info.get("labels", False))
