@@ -113,7 +113,7 @@ struct CpuDecoder::LazyRansTables {
       RansModel model;
       MatchColors found;
       if (!GetRansModel(view, &model, &found)) return;
-      tables = std::make_unique<RansTables>();
+      tables.reset(new RansTables);  // not cleared: of its tables only those of the model are read
       BuildRansTables(model, view.info.used_bits, tables.get());
       if (model.match_table_count == 0) return;
       tables->colors.count = 1u << view.info.used_bits;
@@ -121,8 +121,8 @@ struct CpuDecoder::LazyRansTables {
         colors = std::make_unique<uint64_t[]>(found.count);
         ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
         tables->colors = {colors.get(), found.count};
-        FindPixels(view.info, map);
       }
+      FindPixels(view.info, map);
     });
     return tables.get();
   }
@@ -130,8 +130,11 @@ struct CpuDecoder::LazyRansTables {
  private:
   void FindPixels(const ImageInfo& info, const SampleMap& map) {
     const ColorTable& all = tables->colors;
-    pixels = std::make_unique<uint64_t[]>(all.count);
-    for (uint32_t number = 0; number < all.count; ++number) {
+    const bool are_values = all.color == nullptr;
+    if (are_values && (map.keeps_values() || info.used_bits > 8)) return;
+    const uint32_t count = are_values ? std::min(all.count, map.value_count) : all.count;
+    pixels = std::make_unique<uint64_t[]>(count);
+    for (uint32_t number = 0; number < count; ++number) {
       for (uint32_t c = 0; c < info.channels; ++c) {
         const uint32_t value = all.Value(number, c);
         if (value >= map.value_count) return;  // found where a tile has it
@@ -140,6 +143,7 @@ struct CpuDecoder::LazyRansTables {
       }
     }
     tables->pixel_of_number = pixels.get();
+    tables->pixel_count = count;
   }
 };
 
