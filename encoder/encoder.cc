@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpu/parallel.h"
+#include "encoder/channel_grouping.h"
 #include "encoder/container_writer.h"
 #include "encoder/packed_encoder.h"
 #include "encoder/rans_image.h"
@@ -21,7 +22,7 @@ constexpr uint32_t kPackedTileWidthLog2 = 8;
 constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
-constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
+constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels, or groups of them
 // Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which
 // several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
 // grows.
@@ -30,6 +31,8 @@ constexpr uint32_t kNarrowPixels = 16;
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Of images whose tiles are all stored: big enough that tile headers cost less than 0.1 %.
 constexpr uint64_t kMinStoredTileBytes = 32768;
+// The index counts 2^36 bytes of payloads; nothing makes samples twice as long.
+constexpr uint64_t kMaxRawBytes = uint64_t{1} << 35;
 // Columns of such tiles where somebody asked for them: windows read whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 
@@ -62,6 +65,59 @@ void LoadChannels(const PixelView& pixels, const ValueCoding& coding, const Tile
       for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(values[x]);
     }
   }
+}
+
+// The same for some of many channels.
+template <typename Sample>
+void LoadGroup(const PixelView& pixels, const ChannelGroup& group, const ValueCoding& coding,
+               const TileRect& rect, TilePlanes* planes) {
+  planes->width_px = rect.width_px;
+  planes->height_px = rect.height_px;
+  planes->channels = group.channels;
+  planes->used_bits = coding.used_bits;
+  const uint64_t channels = pixels.channels;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, rect.y_px + y) + rect.x_px * channels * sizeof(Sample);
+    for (uint32_t c = 0; c < group.channels; ++c) {
+      uint16_t* values = planes->plane[c] + y * kMaxPackedTileSide;
+      for (uint32_t x = 0; x < rect.width_px; ++x) {
+        values[x] = coding.Value(SampleAt<Sample>(row, x * channels + group.channel[c]));
+      }
+    }
+  }
+}
+
+// Copies the samples of a group that a tile has, one pixel after the other.
+template <typename Sample>
+void GatherGroup(const PixelView& pixels, const ChannelGroup& group, const TileRect& rect,
+                 uint8_t* out) {
+  const uint64_t channels = pixels.channels;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* pixel = RowOf(pixels, rect.y_px + y) + rect.x_px * channels * sizeof(Sample);
+    for (uint32_t x = 0; x < rect.width_px; ++x, pixel += channels * sizeof(Sample)) {
+      for (uint32_t c = 0; c < group.channels; ++c, out += sizeof(Sample)) {
+        std::memcpy(out, pixel + group.channel[c] * sizeof(Sample), sizeof(Sample));
+      }
+    }
+  }
+}
+
+// A tile as an image of a group's channels, in `memory`.
+PixelView TileOfGroup(const PixelView& pixels, const ChannelGroup& group, const TileRect& rect,
+                      std::vector<uint8_t>* memory) {
+  PixelView tile = pixels;
+  tile.width_px = rect.width_px;
+  tile.height_px = rect.height_px;
+  tile.channels = group.channels;
+  tile.row_stride_bytes = uint64_t{rect.width_px} * group.channels * (pixels.sample_bits() / 8);
+  memory->resize(tile.row_stride_bytes * rect.height_px);
+  tile.data = memory->data();
+  if (pixels.sample_bits() == 8) {
+    GatherGroup<uint8_t>(pixels, group, rect, memory->data());
+  } else {
+    GatherGroup<uint16_t>(pixels, group, rect, memory->data());
+  }
+  return tile;
 }
 
 template <typename Sample>
@@ -171,6 +227,7 @@ struct TileWorkspace {
   std::unique_ptr<TilePlanes> planes;    // of rans
   std::unique_ptr<RansSamples> samples;  // of rans
   std::vector<uint8_t> other;            // another coding of the same tile
+  std::vector<uint8_t> gathered;         // a tile of one of many channels' groups
   std::vector<uint8_t> run;              // payloads of a task
 };
 
@@ -224,7 +281,7 @@ void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const 
 
 // Constant, or the smaller of rans and packed.
 void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
-                    const RansImage& rans, uint32_t tile, uint64_t stored_bytes,
+                    const RansImage& rans, uint32_t payload, uint64_t stored_bytes,
                     TileWorkspace* work, std::vector<uint8_t>* out) {
   LoadTile(pixels, coding, rect, work->planes.get());
   if (IsConstant(*work->planes)) {
@@ -233,7 +290,7 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
     return AppendConstantPayload(first, pixels.channels, out);
   }
   const size_t begin = out->size();
-  rans.AppendPayload(tile, *work->planes, work->samples.get(), out);
+  rans.AppendPayload(payload, *work->planes, work->samples.get(), out);
   const size_t rans_bytes = out->size() - begin;
   const bool tiny = rect.width_px * rect.height_px <= kTinyTilePixels;
   // Packed wins only where there is next to nothing to code.
@@ -245,16 +302,16 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
   out->insert(out->end(), work->other.begin(), work->other.end());
 }
 
-// With `only_stored` no other coding is tried.
-void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
-                const RansImage* rans, bool only_stored, uint32_t tile, TileWorkspace* work,
+// A tile of an image with up to four channels, or of a group. With `only_stored` no other coding is
+// tried.
+void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding& coding,
+                const RansImage* rans, bool only_stored, uint32_t payload, TileWorkspace* work,
                 std::vector<uint8_t>* out) {
   const size_t begin = out->size();
-  const TileRect rect = GetTileRect(info, tile);
-  const uint64_t stored_bytes =
-      kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
+  const uint64_t samples = uint64_t{rect.width_px} * rect.height_px * pixels.channels;
+  const uint64_t stored_bytes = kTileHeaderBytes + samples * (pixels.sample_bits() / 8);
   if (rans != nullptr) {
-    AppendRansTile(pixels, coding, rect, *rans, tile, stored_bytes, work, out);
+    AppendRansTile(pixels, coding, rect, *rans, payload, stored_bytes, work, out);
   } else if (!only_stored) {
     AppendPackedTile(pixels, coding, rect, work, out);
   }
@@ -266,17 +323,28 @@ void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCodin
 }
 
 // Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
-EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info,
+                        const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
                         const EncodeOptions& options, bool only_stored) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
+  const uint32_t group_count = static_cast<uint32_t>(groups.size());
   std::optional<RansImage> rans;
   if (options.mode == EncodeMode::kRans && !only_stored) {
-    rans.emplace(info, options.effort, options.threads, [&](uint32_t tile, TilePlanes* planes) {
-      LoadTile(pixels, coding, GetTileRect(info, tile), planes);
-    });
+    const auto load = [&](uint32_t payload, TilePlanes* planes) {
+      const TileRect rect = GetTileRect(info, payload / group_count);
+      if (group_count == 1) return LoadTile(pixels, coding, rect, planes);
+      const ChannelGroup& group = groups[payload % group_count];
+      pixels.sample_bits() == 8 ? LoadGroup<uint8_t>(pixels, group, coding, rect, planes)
+                                : LoadGroup<uint16_t>(pixels, group, coding, rect, planes);
+    };
+    rans.emplace(info, groups, options.effort, options.threads, load);
   }
   std::vector<uint8_t> chunks;
+  if (group_count > 1) {
+    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
+    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
+  }
   if (!coding.table.empty()) {
     const std::vector<uint8_t> table = SerializeValueTable(coding.table);
     AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
@@ -290,10 +358,10 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
 
   // A task is a run of tiles, so that threads share work finely and their
   // buffers stay few.
-  constexpr uint32_t kTilesPerTask = 4;
-  const uint32_t tiles = info.tile_count();
-  const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
-  std::vector<uint32_t> payload_sizes(tiles);
+  constexpr uint32_t kPayloadsPerTask = 4;
+  const uint64_t payloads = uint64_t{info.tile_count()} * group_count;
+  const uint64_t tasks = CeilDiv(payloads, kPayloadsPerTask);
+  std::vector<uint32_t> payload_sizes(payloads);
   std::vector<std::vector<uint8_t>> payload_runs(tasks);
   const auto make_workspace = [&] {
     TileWorkspace work;
@@ -306,11 +374,18 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
   const auto encode = [&](TileWorkspace& work, uint64_t task) {
     std::vector<uint8_t>& run = work.run;
     run.clear();
-    const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
-    for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
+    const uint64_t begin = task * kPayloadsPerTask;
+    for (uint64_t i = begin; i < std::min(begin + kPayloadsPerTask, payloads); ++i) {
       const size_t before = run.size();
-      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, only_stored, tile, &work, &run);
-      payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
+      PixelView of_tile = pixels;
+      TileRect rect = GetTileRect(info, static_cast<uint32_t>(i / group_count));
+      if (group_count > 1) {
+        of_tile = TileOfGroup(pixels, groups[i % group_count], rect, &work.gathered);
+        rect.x_px = rect.y_px = 0;
+      }
+      AppendTile(of_tile, rect, coding, rans ? &*rans : nullptr, only_stored,
+                 static_cast<uint32_t>(i), &work, &run);
+      payload_sizes[i] = static_cast<uint32_t>(run.size() - before);
     }
     payload_runs[task].assign(run.begin(), run.end());
   };
@@ -321,9 +396,13 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
 // Log2 of the smallest power of two that is not below `v`.
 uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
 
+// Channels that most payloads have.
+uint32_t PayloadChannels(const std::vector<ChannelGroup>& groups) { return groups[0].channels; }
+
 // All samples as they are. Tiles have the sides that `info` names; a side of 0 is chosen, a width
 // of up to `max_width_log2`.
-EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_width_log2,
+EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info,
+                         const std::vector<ChannelGroup>& groups, uint32_t max_width_log2,
                          const EncodeOptions& options) {
   if (info.tile_width_log2 == 0) {
     info.tile_width_log2 = static_cast<uint8_t>(
@@ -332,7 +411,7 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   if (info.tile_height_log2 == 0) {
     const uint64_t line_bytes =
         std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
-        info.pixel_bytes();
+        PayloadChannels(groups) * info.sample_bytes();
     const uint64_t lines = CeilDiv(kMinStoredTileBytes, line_bytes);
     info.tile_height_log2 =
         static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
@@ -340,7 +419,41 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
-  return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true);
+  return EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true);
+}
+
+// Those that were asked for, or chosen for prediction, or just so.
+std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOptions& options,
+                                     bool predicts) {
+  if (!options.groups.empty()) {
+    std::vector<ChannelGroup> groups;
+    for (const std::vector<uint32_t>& chosen : options.groups) {
+      ChannelGroup& group = groups.emplace_back();
+      group.channels = static_cast<uint32_t>(chosen.size());
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        group.channel[i] = static_cast<uint16_t>(chosen[i]);
+      }
+    }
+    return groups;
+  }
+  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels);
+  return GroupsInOrder(pixels.channels);
+}
+
+// Whether they have each channel once, or there are none.
+bool AreGroups(const std::vector<std::vector<uint32_t>>& groups, uint32_t channels) {
+  if (groups.empty()) return true;
+  std::vector<bool> seen(channels);
+  uint32_t count = 0;
+  for (const std::vector<uint32_t>& group : groups) {
+    if (group.empty() || group.size() > kMaxChannels) return false;
+    for (const uint32_t channel : group) {
+      if (channel >= channels || seen[channel]) return false;
+      seen[channel] = true;
+      ++count;
+    }
+  }
+  return channels > kMaxChannels && count == channels;
 }
 
 bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
@@ -352,9 +465,12 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
       options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
                                         options.tile_height_log2 <= kMaxPackedTileLog2);
   // Room for the largest value table beside the metadata.
-  return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
+  const uint64_t pixel_bytes = uint64_t{pixels.channels} * (pixels.sample_bits() / 8);
+  return uint64_t{pixels.width_px} * pixels.height_px <=
+             kMaxRawBytes / std::max<uint64_t>(1, pixel_bytes) &&
+         pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
-         pixels.channels <= kMaxChannels &&
+         pixels.channels <= kMaxImageChannels && AreGroups(options.groups, pixels.channels) &&
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
@@ -391,14 +507,18 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     info.tile_width_log2 = static_cast<uint8_t>(options.tile_width_log2);
     info.tile_height_log2 = static_cast<uint8_t>(options.tile_height_log2);
     // Where tiles of that width would be small, as an image has few rows, they are wider.
-    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * info.pixel_bytes() <
+    const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, false);
+    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) *
+                            PayloadChannels(groups) * info.sample_bytes() <
                         kMinStoredTileBytes;
     const uint32_t max_width_log2 = is_low ? kMaxTileLog2 : kStoredTileWidthLog2;
-    WriteFile(EncodeStored(pixels, info, max_width_log2, options), options.threads, allocate);
+    WriteFile(EncodeStored(pixels, info, groups, max_width_log2, options), options.threads,
+              allocate);
     return Status::kOk;
   }
   const bool packed = options.mode == EncodeMode::kPacked;
-  const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
+  const bool is_color = pixels.channels == 3 || pixels.channels == 4;
+  const uint32_t rans_log2 = is_color ? kRansTileLog2 : kRansGrayTileLog2;
   // Where one side of tiles is short, the other is long, for as many samples a tile.
   const uint32_t tall_log2 = pixels.width_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
   const uint32_t wide_log2 = pixels.height_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
@@ -409,11 +529,12 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.tile_height_log2 =
       static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
 
+  const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, true);
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
-  EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false);
+  EncodedFile file = EncodeTiles(pixels, info, groups, shifted, options, /*only_stored=*/false);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
   if (ranked) {
-    EncodedFile other = EncodeTiles(pixels, info, *ranked, options, /*only_stored=*/false);
+    EncodedFile other = EncodeTiles(pixels, info, groups, *ranked, options, /*only_stored=*/false);
     if (other.bytes < file.bytes) file = std::move(other);
   }
 
@@ -421,7 +542,8 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
   if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
     info.tile_width_log2 = info.tile_height_log2 = 0;
-    EncodedFile other = EncodeStored(pixels, info, kMaxTileLog2, options);
+    EncodedFile other =
+        EncodeStored(pixels, info, MakeGroups(pixels, options, false), kMaxTileLog2, options);
     if (other.bytes < file.bytes) file = std::move(other);
   }
   WriteFile(std::move(file), options.threads, allocate);

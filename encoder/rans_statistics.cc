@@ -167,10 +167,13 @@ void CountChannel(const RansSamples& samples, uint32_t position, uint32_t (*coun
 
 }  // namespace
 
-void RansCounts::Add(const RansCounts& other) {
+void RansCounts::Add(const RansCounts& other, uint32_t shift) {
+  const uint32_t up = (1u << shift) - 1;
   for (uint32_t p = 0; p < kMaxChannels; ++p) {
     for (uint32_t level = 0; level < kRansLevels; ++level) {
-      for (uint32_t t = 0; t < kRansTokens; ++t) at[p][level][t] += other.at[p][level][t];
+      for (uint32_t t = 0; t < kRansTokens; ++t) {
+        at[p][level][t] += (other.at[p][level][t] + up) >> shift;
+      }
     }
   }
 }

@@ -8,6 +8,7 @@ class InfoDict(TypedDict):
     width: int
     height: int
     channels: int
+    groups: list[list[int]]
     dtype: str
     bit_depth: int
     used_bits: int
@@ -33,6 +34,7 @@ def encode(
     icc: bytes | None,
     exif: bytes | None,
     palette: bytes | None,
+    groups: Sequence[Sequence[int]],
 ) -> bytes: ...
 
 class DecodeBatch:
@@ -46,6 +48,7 @@ class DecodeBatch:
         channels_first: bool,
         max_pixels: int,
         names_items: bool,
+        channels: Sequence[int] = (),
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from l3dali.cli.arguments import Commands
 
+_SHOWN_GROUPS = 12
+
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 info`."""
@@ -89,4 +91,12 @@ def _info_text(path: Path, info: codec.Info) -> str:
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
         f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
+    if len(info.groups) > 1:
+        lines.insert(2, f"  groups {len(info.groups)} of channels: {_groups_text(info.groups)}")
     return "\n".join(lines + ([f"  kept   {', '.join(kept)}"] if kept else []))
+
+
+def _groups_text(groups: tuple[tuple[int, ...], ...]) -> str:
+    """The first groups, and dots if there are more."""
+    some = "; ".join(" ".join(map(str, group)) for group in groups[:_SHOWN_GROUPS])
+    return some if len(groups) <= _SHOWN_GROUPS else f"{some}; ..."
