@@ -67,9 +67,9 @@ build: $(VENV)/installed  ## build and install the package into .venv
 demo: build  ## encode photographs, decode them through DALI, compare, draw demo/
 	$(PY) examples/demo.py
 
-test: build sanitize  ## run all tests, the sanitizer builds included
+test: build  ## run all tests, but for the sanitizers and the tests beside other packages
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
-	$(PY) -m pytest $(IN_PARALLEL) $(if $(filter OFF,$(L3_DALI)),-m "not dali")
+	$(PY) -m pytest $(IN_PARALLEL) --durations=20 $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
 test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the tests beside PyTorch, Ray, loaders and others, in venvs of their own
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) \

@@ -377,7 +377,12 @@ def _process() -> subprocess.Popen[bytes]:
 @functools.cache
 def _library() -> ctypes.CDLL:
     named = os.environ.get("L3_TESTING_LIBRARY")
-    built = sorted(ROOT.glob("build/*/libl3_testing.so"), key=lambda path: path.stat().st_mtime)
+    # A sanitized library crashes a Python that was started without the sanitizers' runtime.
+    found = ROOT.glob("build/*/libl3_testing.so")
+    built = sorted(
+        (path for path in found if "sanitize" not in path.parent.name),
+        key=lambda path: path.stat().st_mtime,
+    )
     if not named and not built:
         raise RuntimeError(
             "libl3_testing.so is not built: run `make build`, or configure CMake with "

@@ -66,11 +66,18 @@ def test_packed_tiles(width: int, used_bits: int, kind: str) -> None:
 
 # Heights of few lanes, of some and of all, of waves that end inside a vector, and of several bands;
 # values in bytes, and more. Drawings have channels that the gradient predicts, beside others.
-@pytest.mark.parametrize("shape", [(3, 40), (9, 8), (31, 33), (100, 129), (130, 64), (150, 260)])
+# Effort 9 asks more of the kernels, not others.
+@pytest.mark.parametrize(
+    ("height", "width", "effort"),
+    [
+        (height, width, effort)
+        for height, width in [(3, 40), (9, 8), (31, 33), (100, 129), (130, 64), (150, 260)]
+        for effort in (1, 5, 9)
+        if effort < 9 or (height, width) in [(31, 33), (100, 129)]
+    ],
+)
 @pytest.mark.parametrize("used_bits", [3, 8, 9, 16])
-@pytest.mark.parametrize("effort", [1, 5, 9])
-def test_rans_tiles(shape: tuple[int, int], used_bits: int, effort: int) -> None:
-    height, width = shape
+def test_rans_tiles(height: int, width: int, used_bits: int, effort: int) -> None:
     rng = np.random.default_rng(width * 17 + used_bits)
     top = (1 << used_bits) - 1
     for channels in (1, 2, 3, 4):

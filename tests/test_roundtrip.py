@@ -109,6 +109,7 @@ def test_photographs_of_scikit_image(path: Path, mode: str) -> None:
     check_round_trip(image, engines.encode(image, mode=mode, threads=2))
 
 
+@pytest.mark.slow  # the shapes and values above have what sanitizers could see here
 @mode_matrix
 @pytest.mark.parametrize(
     "folder",
