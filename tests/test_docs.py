@@ -167,7 +167,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 12
+    assert len(EXAMPLES) == GUIDE.count("```python") == 13
 
 
 @pytest.mark.parametrize(
