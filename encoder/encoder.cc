@@ -10,6 +10,7 @@
 #include "cpu/parallel.h"
 #include "encoder/channel_grouping.h"
 #include "encoder/container_writer.h"
+#include "encoder/match_image.h"
 #include "encoder/packed_encoder.h"
 #include "encoder/rans_image.h"
 #include "encoder/tile_planes.h"
@@ -23,6 +24,9 @@ constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels, or groups of them
+// From which effort on the width of rans tiles is chosen by image, and by which.
+constexpr uint32_t kTileSearchEffort = 7;
+constexpr uint32_t kJudgingEffort = 3;
 // Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which
 // several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
 // grows.
@@ -322,10 +326,49 @@ void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding
   FinishPayload(begin, out);
 }
 
-// Encodes all tiles. With `only_stored` tiles may be larger than packed ones.
+// Tables of rans tiles beside match tiles.
+constexpr uint32_t kFewRansTables = 16;
+// Images of more pixels are coded without match tiles, which would take too much memory.
+constexpr uint64_t kMaxMatchPixels = 1u << 26;
+
+// A task is a run of payloads, so that threads share work finely and their
+// buffers stay few.
+constexpr uint32_t kPayloadsPerTask = 4;
+
+// Puts match tiles in the place of larger ones, in an image of one group. Returns whether a tile
+// that needs the model of rans tiles is left.
+bool ReplaceTiles(const MatchImage& match, unsigned threads, std::vector<uint32_t>* sizes,
+                  std::vector<std::vector<uint8_t>>* runs) {
+  std::vector<uint8_t> any_rans(runs->size());
+  ParallelFor(runs->size(), threads, [&](uint64_t task) {
+    std::vector<uint8_t> replaced;
+    std::vector<uint8_t> payload;
+    size_t pos = 0;
+    const size_t begin = task * kPayloadsPerTask;
+    for (size_t tile = begin; tile < std::min(begin + kPayloadsPerTask, sizes->size()); ++tile) {
+      const uint8_t* old = (*runs)[task].data() + pos;
+      const uint32_t old_size = (*sizes)[tile];
+      pos += old_size;
+      payload.clear();
+      match.AppendPayload(static_cast<uint32_t>(tile), &payload);
+      if (!payload.empty()) FinishPayload(0, &payload);
+      if (payload.empty() || payload.size() >= old_size) {
+        payload.assign(old, old + old_size);
+        if (old[4] == static_cast<uint8_t>(TileCoding::kRans)) any_rans[task] = 1;
+      }
+      (*sizes)[tile] = static_cast<uint32_t>(payload.size());
+      replaced.insert(replaced.end(), payload.begin(), payload.end());
+    }
+    (*runs)[task] = std::move(replaced);
+  });
+  return std::any_of(any_rans.begin(), any_rans.end(), [](uint8_t any) { return any != 0; });
+}
+
+// Encodes all tiles. With `only_stored` tiles may be larger than packed ones. `match` may be null;
+// if it has no tile that is smaller, the file has no bytes.
 EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info,
                         const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
-                        const EncodeOptions& options, bool only_stored) {
+                        const EncodeOptions& options, bool only_stored, MatchImage* match) {
   info.used_bits = static_cast<uint8_t>(coding.used_bits);
   info.shift = static_cast<uint8_t>(coding.shift);
   const uint32_t group_count = static_cast<uint32_t>(groups.size());
@@ -338,27 +381,9 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info,
       pixels.sample_bits() == 8 ? LoadGroup<uint8_t>(pixels, group, coding, rect, planes)
                                 : LoadGroup<uint16_t>(pixels, group, coding, rect, planes);
     };
-    rans.emplace(info, groups, options.effort, options.threads, load);
+    const uint32_t max_tables = match != nullptr ? kFewRansTables : kMaxRansTables;
+    rans.emplace(info, groups, options.effort, max_tables, options.threads, load);
   }
-  std::vector<uint8_t> chunks;
-  if (group_count > 1) {
-    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
-    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
-  }
-  if (!coding.table.empty()) {
-    const std::vector<uint8_t> table = SerializeValueTable(coding.table);
-    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
-  }
-  if (rans && !rans->chunk().empty()) {
-    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
-  }
-  if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
-  if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
-  if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
-
-  // A task is a run of tiles, so that threads share work finely and their
-  // buffers stay few.
-  constexpr uint32_t kPayloadsPerTask = 4;
   const uint64_t payloads = uint64_t{info.tile_count()} * group_count;
   const uint64_t tasks = CeilDiv(payloads, kPayloadsPerTask);
   std::vector<uint32_t> payload_sizes(payloads);
@@ -390,7 +415,68 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info,
     payload_runs[task].assign(run.begin(), run.end());
   };
   ParallelForWithState(tasks, options.threads, make_workspace, encode);
+  bool any_rans = rans.has_value();
+  if (match != nullptr) {
+    if (!match->Choose(payload_sizes)) return {};
+    any_rans = ReplaceTiles(*match, options.threads, &payload_sizes, &payload_runs);
+  }
+
+  std::vector<uint8_t> chunks;
+  if (group_count > 1) {
+    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
+    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
+  }
+  if (!coding.table.empty()) {
+    const std::vector<uint8_t> table = SerializeValueTable(coding.table);
+    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
+  }
+  if (any_rans && !rans->chunk().empty()) {
+    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
+  }
+  if (match != nullptr) {
+    AppendChunk(kChunkMatchModel, {match->chunk().data(), match->chunk().size()}, &chunks);
+  }
+  if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
+  if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
+  if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
+  if (options.xmp.size != 0) AppendChunk(kChunkXmp, options.xmp, &chunks);
+  if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
+  chunks.insert(chunks.end(), options.other_chunks.data,
+                options.other_chunks.data + options.other_chunks.size);
   return AssembleFile(info, chunks, payload_sizes, std::move(payload_runs));
+}
+
+// Twice as wide as usual, where that takes fewer bytes: states and coefficients cost half as much,
+// and fit less closely. Judged by a low effort.
+uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info,
+                        const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
+                        EncodeOptions options) {
+  const uint8_t usual = info.tile_width_log2;
+  if (usual >= kMaxPackedTileLog2 || pixels.width_px <= 1u << usual) return usual;
+  options.effort = kJudgingEffort;
+  const uint64_t usual_bytes =
+      EncodeTiles(pixels, info, groups, coding, options, /*only_stored=*/false, nullptr).bytes;
+  ++info.tile_width_log2;
+  const uint64_t wide_bytes =
+      EncodeTiles(pixels, info, groups, coding, options, /*only_stored=*/false, nullptr).bytes;
+  return wide_bytes < usual_bytes ? info.tile_width_log2 : usual;
+}
+
+// The image, of one group, with match tiles, in tiles of their usual size; empty if they would not
+// pay.
+EncodedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
+                          const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
+                          const EncodeOptions& options) {
+  if (uint64_t{pixels.width_px} * pixels.height_px > kMaxMatchPixels) return {};
+  info.used_bits = static_cast<uint8_t>(coding.used_bits);
+  if (options.tile_width_log2 == 0) info.tile_width_log2 = kRansGrayTileLog2;
+  if (options.tile_height_log2 == 0) info.tile_height_log2 = kRansGrayTileLog2;
+  const auto load = [&](uint32_t tile, TilePlanes* planes) {
+    LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+  };
+  if (!MatchImage::IsLikely(info, options.threads, load)) return {};
+  MatchImage match(info, options.threads, load);
+  return EncodeTiles(pixels, info, groups, coding, options, /*only_stored=*/false, &match);
 }
 
 // Log2 of the smallest power of two that is not below `v`.
@@ -419,7 +505,7 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info,
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
-  return EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true);
+  return EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true, nullptr);
 }
 
 // Those that were asked for, or chosen for prediction, or just so.
@@ -456,15 +542,34 @@ bool AreGroups(const std::vector<std::vector<uint32_t>>& groups, uint32_t channe
   return channels > kMaxChannels && count == channels;
 }
 
+// Of all that is kept beside the pixels, headers of chunks not counted.
+uint64_t MetadataBytes(const EncodeOptions& options) {
+  uint64_t bytes = 0;
+  for (const Bytes& part : {options.icc, options.exif, options.palette, options.xmp,
+                            options.key_values, options.other_chunks}) {
+    bytes += part.size;
+  }
+  return bytes;
+}
+
+// Whether all of `chunks` are optional chunks of unknown types.
+bool AreOtherChunks(Bytes chunks) {
+  uint64_t pos = 0;
+  for (uint64_t end = 0; end < chunks.size; end = pos) {
+    ChunkView whole;
+    if (!NextOtherChunk(chunks.data, chunks.size, &pos, &whole)) return false;
+    if (whole.data != chunks.data + end) return false;  // it passed over a known one
+  }
+  return true;
+}
+
 bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
-  const uint64_t metadata = uint64_t{options.icc.size} + options.exif.size + options.palette.size;
   const bool tile_width_ok =
       options.tile_width_log2 == 0 || (options.tile_width_log2 >= kMinTileWidthLog2 &&
                                        options.tile_width_log2 <= kMaxPackedTileLog2);
   const bool tile_height_ok =
       options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
                                         options.tile_height_log2 <= kMaxPackedTileLog2);
-  // Room for the largest value table beside the metadata.
   const uint64_t pixel_bytes = uint64_t{pixels.channels} * (pixels.sample_bits() / 8);
   return uint64_t{pixels.width_px} * pixels.height_px <=
              kMaxRawBytes / std::max<uint64_t>(1, pixel_bytes) &&
@@ -474,9 +579,9 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
-         metadata <= kMaxChunksBytes - (1u << 18) && options.palette.size % 4 == 0 &&
-         options.palette.size <= 1024 && tile_width_ok && tile_height_ok && options.effort >= 1 &&
-         options.effort <= 9;
+         MetadataBytes(options) <= kMaxMetadataBytes && options.palette.size % 4 == 0 &&
+         options.palette.size <= 1024 && AreOtherChunks(options.other_chunks) && tile_width_ok &&
+         tile_height_ok && options.effort >= 1 && options.effort <= 9;
 }
 
 }  // namespace
@@ -531,16 +636,27 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
 
   const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, true);
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
-  EncodedFile file = EncodeTiles(pixels, info, groups, shifted, options, /*only_stored=*/false);
+  if (!packed && options.effort >= kTileSearchEffort && options.tile_width_log2 == 0 &&
+      options.tile_height_log2 == 0) {
+    info.tile_width_log2 = ChooseTileWidth(pixels, info, groups, shifted, options);
+  }
+  EncodedFile file =
+      EncodeTiles(pixels, info, groups, shifted, options, /*only_stored=*/false, nullptr);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
+  bool use_ranks = false;
   if (ranked) {
-    EncodedFile other = EncodeTiles(pixels, info, groups, *ranked, options, /*only_stored=*/false);
-    if (other.bytes < file.bytes) file = std::move(other);
+    EncodedFile other =
+        EncodeTiles(pixels, info, groups, *ranked, options, /*only_stored=*/false, nullptr);
+    use_ranks = other.bytes < file.bytes;
+    if (use_ranks) file = std::move(other);
+  }
+  if (!packed && groups.size() == 1) {
+    EncodedFile other = EncodeMatched(pixels, info, groups, use_ranks ? *ranked : shifted, options);
+    if (!other.head.empty() && other.bytes < file.bytes) file = std::move(other);
   }
 
   const uint64_t raw_bytes = info.image_bytes();
-  const uint64_t metadata = options.icc.size + options.exif.size + options.palette.size;
-  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + metadata) {
+  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + MetadataBytes(options)) {
     info.tile_width_log2 = info.tile_height_log2 = 0;
     EncodedFile other =
         EncodeStored(pixels, info, MakeGroups(pixels, options, false), kMaxTileLog2, options);

@@ -40,8 +40,8 @@ enum class EncodeMode {
 
 struct EncodeOptions {
   EncodeMode mode = EncodeMode::kRans;
-  // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5, and
-  // 7 to 9; in the other modes all do.
+  // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5; in the
+  // other modes all do.
   uint32_t effort = 5;
   unsigned threads = 1;             // 0: all the machine has
   uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8
@@ -51,7 +51,14 @@ struct EncodeOptions {
   // Of more than four channels those that decode together, 1 to 4 in each; none: the encoder
   // chooses.
   std::vector<std::vector<uint32_t>> groups;
+  Bytes xmp, key_values;            // likewise
+  // Optional chunks of types that this version does not know, back to back as in a file.
+  Bytes other_chunks;
 };
+
+// Of all that EncodeOptions keeps beside the pixels: leaves room for the largest value table, a
+// model and the headers of chunks.
+constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 18);
 
 // Called once, with the size of the file; returns memory for it.
 using AllocateFile = std::function<uint8_t*(size_t bytes)>;

@@ -54,7 +54,7 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   blind.AddBlind(*samples);
   RansPlan plan = blind.Solve(channels, 1);
   const uint32_t sets = pixels >= 4096 ? kMaxRansSets : 1;
-  const uint32_t rounds = settings.effort >= 7 ? 3 : settings.effort >= 6 ? 2 : 1;
+  const uint32_t rounds = settings.effort == 6 ? 2 : 1;
   for (uint32_t round = 0; round < rounds; ++round) {
     samples->Model(settings, plan);
     RansFitter fitter(settings);
@@ -96,8 +96,8 @@ RansTile::RansTile(const RansPlan& plan_in, const RansSamples& samples)
     : plan(plan_in),
       width_px(samples.width_px()),
       height_px(samples.height_px()),
-      channels(samples.channels()),
       used_bits(samples.used_bits()) {
+  channels = samples.channels();
   for (uint32_t p = 0; p < kMaxChannels; ++p) base[p] = samples.base(p);
   const RansSchedule schedule = GetRansSchedule(width_px, height_px);
   lanes = std::min(schedule.lanes, height_px);
@@ -172,7 +172,7 @@ uint8_t* EncodeFewLanes(const uint32_t* entry, const uint16_t* folded, const uin
 }
 
 // RansKernels::encode where there are fewer lanes than a kernel works on.
-uint8_t* EncodeSomeLanes(const RansTile& tile, const RansSymbols& symbols, bool long_raw,
+uint8_t* EncodeSomeLanes(const RansTokens& tile, const RansSymbols& symbols, bool long_raw,
                          uint32_t* state, uint8_t* end) {
   const RansKernels& kernels = GetRansKernels();
   uint16_t folded[kRansLanes] = {};
@@ -194,24 +194,32 @@ uint8_t* EncodeSomeLanes(const RansTile& tile, const RansSymbols& symbols, bool 
 
 }  // namespace
 
-void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
-                       std::vector<uint8_t>* out) {
+void AppendRansTokens(const RansTokens& tokens, const RansSymbols& symbols, bool long_raw,
+                      std::vector<uint8_t>* out) {
   const RansKernels& kernels = GetRansKernels();
-  const bool long_raw = tile.used_bits > 8;
   // Room for every lane's words, and for what is written in vain.
-  const size_t word_bytes = tile.folded.size() * (long_raw ? 4 : 2) + kRansWordMargin;
+  const size_t word_bytes = tokens.folded.size() * (long_raw ? 4 : 2) + kRansWordMargin;
   const std::unique_ptr<uint8_t[]> words(new uint8_t[word_bytes]);
   uint8_t* const words_end = words.get() + word_bytes;
   uint8_t* begin = words_end;
   alignas(64) uint32_t state[kRansLanes];
   std::fill_n(state, kRansLanes, kRansStateBegin);
-  if (tile.lanes == kRansLanes) {
-    begin = kernels.encode(symbols.channel, tile.channels, tile.folded.data(), tile.level.data(),
-                           tile.folded.size(), long_raw, state, begin);
+  if (tokens.lanes == kRansLanes) {
+    begin = kernels.encode(symbols.channel, tokens.channels, tokens.folded.data(),
+                           tokens.level.data(), tokens.folded.size(), long_raw, state, begin);
   } else {
-    begin = EncodeSomeLanes(tile, symbols, long_raw, state, begin);
+    begin = EncodeSomeLanes(tokens, symbols, long_raw, state, begin);
   }
+  const size_t states = out->size();
+  out->resize(states + 4 * tokens.lanes);
+  for (uint32_t lane = 0; lane < tokens.lanes; ++lane) {
+    StoreU32(out->data() + states + 4 * lane, state[lane]);
+  }
+  out->insert(out->end(), begin, words_end);
+}
 
+void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
+                       std::vector<uint8_t>* out) {
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(TileCoding::kRans)};
   out->insert(out->end(), header, header + kTileHeaderBytes);
   out->insert(out->end(), tile.plan.sets, tile.plan.sets + kMaxChannels);
@@ -226,12 +234,7 @@ void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
                   coefficients + RansTapCount(GetRansRole(tile.channels, p)));
     }
   }
-  const size_t states = out->size();
-  out->resize(states + 4 * tile.lanes);
-  for (uint32_t lane = 0; lane < tile.lanes; ++lane) {
-    StoreU32(out->data() + states + 4 * lane, state[lane]);
-  }
-  out->insert(out->end(), begin, words_end);
+  AppendRansTokens(tile, symbols, tile.used_bits > 8, out);
 }
 
 }  // namespace l3

@@ -19,8 +19,18 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
 // Chooses between the gradient and `start`, a plan for the whole image.
 RansPlan PickRansPlan(const RansPlan& start, const RansSamples& samples);
 
+// The tokens of a tile as lanes code them.
+struct RansTokens {
+  uint32_t channels = 0;
+  uint32_t lanes = 0;  // that have rows
+  // `lanes` of each position of each step, in the order of coding. Idle ones have
+  // kIdleLevel.
+  std::vector<uint16_t> folded;
+  std::vector<uint8_t> level;
+};
+
 // What is left of a tile once it has been modelled.
-struct RansTile {
+struct RansTile : RansTokens {
   // `samples` are modelled by the plan.
   RansTile(const RansPlan& plan, const RansSamples& samples);
 
@@ -30,15 +40,14 @@ struct RansTile {
   RansPlan plan;
   uint32_t width_px;
   uint32_t height_px;
-  uint32_t channels;
   uint32_t used_bits;
   uint16_t base[kMaxChannels];
-  uint32_t lanes;  // that have rows
-  // `lanes` of each position of each step, in the order of coding. Idle ones have
-  // kIdleLevel.
-  std::vector<uint16_t> folded;
-  std::vector<uint8_t> level;
 };
+
+// Appends the states of the lanes and their words. `long_raw` says that states are refilled before
+// raw bits. `symbols` are those of the channels.
+void AppendRansTokens(const RansTokens& tokens, const RansSymbols& symbols, bool long_raw,
+                      std::vector<uint8_t>* out);
 
 // Appends a payload to `out`, but for its check and its alignment. The model has
 // a frequency for each of the tile's tokens.

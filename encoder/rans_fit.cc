@@ -7,55 +7,11 @@
 namespace l3 {
 namespace {
 
-// The unknowns of a role. A coefficient scales the difference between its tap
-// and a reference tap: N for the channel's own taps, the sample at the same place for
-// another channel's. So predictions follow a change of brightness exactly.
-struct Unknowns {
-  uint32_t count = 0;
-  uint32_t tap[kMaxRansTaps];
-  uint32_t reference[kMaxRansTaps];
-
-  explicit Unknowns(RansRole role) {
-    for (uint32_t i = 0; i < RansTapCount(role); ++i) {
-      uint32_t base = kNorth;
-      if (role == RansRole::kSecond && i >= 7) base = 7;
-      if (role == RansRole::kThird && i >= 6) base = i == 7 || i >= 12 ? 7 : 6;
-      if (i == base) continue;
-      tap[count] = i;
-      reference[count] = base;
-      ++count;
-    }
-  }
-
-  static constexpr uint32_t kNorth = 1;
-};
-
-// Solves for `n` unknowns by Cholesky's method, with a small ridge. Column n of the
-// products is the target's.
-void SolveProducts(const int64_t (*product)[kMaxRansColumns], uint32_t n, double* solution) {
-  double ridge = 0;
-  for (uint32_t i = 0; i < n; ++i) ridge += static_cast<double>(product[i][i]);
-  ridge = ridge * 1e-4 / n + 1.0;
-  double lower[kMaxRansColumns][kMaxRansColumns];
-  for (uint32_t i = 0; i <= n; ++i) {
-    for (uint32_t j = 0; j <= std::min(i, n - 1); ++j) {
-      double sum = static_cast<double>(product[i][j]) + (i == j ? ridge : 0.0);
-      for (uint32_t k = 0; k < j; ++k) sum -= lower[i][k] * lower[j][k];
-      lower[i][j] = i == j ? std::sqrt(std::max(sum, 1e-3)) : sum / lower[j][j];
-    }
-  }
-  for (uint32_t i = n; i-- > 0;) {
-    double sum = lower[n][i];
-    for (uint32_t k = i + 1; k < n; ++k) sum -= lower[k][i] * solution[k];
-    solution[i] = sum / lower[i][i];
-  }
-}
-
 // Coefficients in 1/64, each group of which adds up to 64 or 0 as its
 // reference demands; N alone if one of them does not fit 8 bits, or there is no solution.
-void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t* coefficients) {
+void RoundCoefficients(const RansUnknowns& unknowns, const double* solution, int8_t* coefficients) {
   int32_t rounded[kMaxRansTaps] = {};
-  rounded[Unknowns::kNorth] = 64;
+  rounded[RansUnknowns::kNorth] = 64;
   bool fits = true;
   for (uint32_t i = 0; i < unknowns.count; ++i) {
     // Products that nearly depend on one another leave the range of a double.
@@ -71,7 +27,7 @@ void RoundCoefficients(const Unknowns& unknowns, const double* solution, int8_t*
   fits = fits && std::all_of(rounded, rounded + kMaxRansTaps,
                              [](int32_t k) { return k >= -128 && k <= 127; });
   for (uint32_t i = 0; i < kMaxRansTaps; ++i) {
-    const int32_t north_alone = i == Unknowns::kNorth ? 64 : 0;
+    const int32_t north_alone = i == RansUnknowns::kNorth ? 64 : 0;
     coefficients[i] = static_cast<int8_t>(fits ? rounded[i] : north_alone);
   }
 }
@@ -94,6 +50,26 @@ uint32_t DifferenceShift(const RansSamples& samples, uint32_t position) {
 }
 
 }  // namespace
+
+void SolveRansProducts(const RansProducts<double>& products, uint32_t n, double ridge_part,
+                       double least_ridge, double* solution) {
+  double ridge = 0;
+  for (uint32_t i = 0; i < n; ++i) ridge += products.sum[i][i];
+  ridge = ridge * ridge_part / n + least_ridge;
+  double lower[kMaxRansColumns][kMaxRansColumns];
+  for (uint32_t i = 0; i <= n; ++i) {
+    for (uint32_t j = 0; j <= std::min(i, n - 1); ++j) {
+      double sum = products.sum[i][j] + (i == j ? ridge : 0.0);
+      for (uint32_t k = 0; k < j; ++k) sum -= lower[i][k] * lower[j][k];
+      lower[i][j] = i == j ? std::sqrt(std::max(sum, 1e-3)) : sum / lower[j][j];
+    }
+  }
+  for (uint32_t i = n; i-- > 0;) {
+    double sum = lower[n][i];
+    for (uint32_t k = i + 1; k < n; ++k) sum -= lower[k][i] * solution[k];
+    solution[i] = sum / lower[i][i];
+  }
+}
 
 void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
   const RansKernels& kernels = GetRansKernels();
@@ -127,7 +103,7 @@ void RansFitter::Add(const RansSamples& samples, uint32_t sets, bool blind) {
 RansColumns RansFitter::ColumnsOf(const RansSamples& samples, uint32_t position,
                                   uint32_t sets) const {
   const RansRun run = samples.GetRun(position, samples.GetWave(0));
-  const Unknowns unknowns(run.role);
+  const RansUnknowns unknowns(run.role);
   RansColumns columns{};
   columns.count = unknowns.count + 1;
   columns.wide = run.used_bits > 8;
@@ -136,7 +112,7 @@ RansColumns RansFitter::ColumnsOf(const RansSamples& samples, uint32_t position,
     columns.tap[c] = run.offset[unknowns.tap[c]];
     columns.reference[c] = run.offset[unknowns.reference[c]];
   }
-  columns.reference[unknowns.count] = run.offset[Unknowns::kNorth];
+  columns.reference[unknowns.count] = run.offset[RansUnknowns::kNorth];
   columns.sets = sets;
   std::copy_n(settings_.set_begin[position], kMaxRansSets - 1, columns.set_begin);
   return columns;
@@ -162,19 +138,19 @@ RansPlan RansFitter::Solve(uint32_t channels, uint32_t sets) const {
   RansPlan plan{};
   for (uint32_t p = 0; p < channels; ++p) {
     plan.sets[p] = static_cast<uint8_t>(sets);
-    const Unknowns unknowns(GetRansRole(channels, p));
+    const RansUnknowns unknowns(GetRansRole(channels, p));
     for (uint32_t set = 0; set < sets; ++set) {
       // Sets of few samples lean on the others.
-      Products products = products_[p][set];
+      RansProducts<double> products;
       for (uint32_t i = 0; i <= unknowns.count; ++i) {
         for (uint32_t j = 0; j <= i; ++j) {
           int64_t all = 0;
           for (uint32_t other = 0; other < sets; ++other) all += products_[p][other].sum[i][j];
-          products.sum[i][j] += all / 64;
+          products.sum[i][j] = static_cast<double>(products_[p][set].sum[i][j] + all / 64);
         }
       }
       double solution[kMaxRansTaps];
-      SolveProducts(products.sum, unknowns.count, solution);
+      SolveRansProducts(products, unknowns.count, 1e-4, 1.0, solution);
       RoundCoefficients(unknowns, solution, plan.coefficients[p][set]);
     }
   }

@@ -8,6 +8,7 @@
 #include "cpu/parallel.h"
 #include "encoder/fixed_log.h"
 #include "encoder/rans_fit.h"
+#include "encoder/rans_refine.h"
 
 namespace l3 {
 namespace {
@@ -68,7 +69,7 @@ void VisitTiles(uint64_t count, unsigned threads, const RansImage::LoadTile& loa
 }  // namespace
 
 RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
-                     uint32_t effort, unsigned threads, const LoadTile& load)
+                     uint32_t effort, uint32_t max_tables, unsigned threads, const LoadTile& load)
     : group_count_(static_cast<uint32_t>(groups.size())),
       positions_(std::min<uint32_t>(info.channels, kMaxChannels)),
       has_one_role_(std::all_of(groups.begin(), groups.end(),
@@ -85,7 +86,11 @@ RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& gro
     }
     Plan(info, threads, load, &counts);
   }
-  ChooseModel(info, counts);
+  ChooseModel(info, counts, max_tables);
+  for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
+    Refine(threads, load, &counts);
+    ChooseModel(info, counts, max_tables);
+  }
 }
 
 void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
@@ -156,11 +161,37 @@ void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& lo
       });
 }
 
-void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
+void RansImage::Refine(unsigned threads, const LoadTile& load, RansCounts* counts) {
+  struct State {
+    Workspace work;
+    RansDescent descent;
+    RansCounts counts;  // of a tile
+  };
+  const auto costs = std::make_unique<const RansCosts>(model_, *counts, positions_);
+  *counts = RansCounts{};
+  std::mutex mutex;
+  ParallelForWithState(
+      plans_.size(), threads, [] { return std::make_unique<State>(); },
+      [&](const std::unique_ptr<State>& state, uint64_t i) {
+        const uint32_t payload = static_cast<uint32_t>(i);
+        load(payload, &state->work.planes);
+        if (IsConstant(state->work.planes)) return;
+        RansSamples* samples = &state->work.samples;
+        samples->Load(state->work.planes);
+        RansPlan* plan = &plans_[payload];
+        RefineRansTile(settings_, *costs, &state->descent, samples, plan, &state->counts);
+        if (!tiles_.empty()) tiles_[payload].emplace(*plan, *samples);
+        const std::lock_guard<std::mutex> lock(mutex);
+        counts->Add(state->counts, count_shift_);
+      });
+}
+
+void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables) {
   // Tokens of tiles that were not counted need a frequency too.
   const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
   const uint32_t spare_tokens = settings_.effort == 1 ? all_tokens : 0;
-  RansModel model = BuildRansModel(counts, positions_, settings_, spare_tokens);
+  RansModel model = BuildRansModel(counts, positions_, settings_, spare_tokens, max_tables,
+                                   settings_.effort == 1 ? 4 : 8);
   bool own = model.table_count > 0;
   if (own) chunk_ = SerializeRansModel(model, positions_);
   if (own && IsSmall(info)) {
@@ -173,6 +204,7 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts) {
     model = BuiltInRansModel(positions_, info.used_bits);
     chunk_.clear();
   }
+  model_ = model;
   symbols_.emplace(model);
 }
 

@@ -21,9 +21,10 @@ class RansImage {
   // group. Called from several threads at once.
   using LoadTile = std::function<void(uint32_t payload, TilePlanes* planes)>;
 
-  // The first pass. `info` has the image's used bits; effort is 1 to 9.
+  // The first pass. `info` has the image's used bits; effort is 1 to 9. The model has up to
+  // `max_tables` tables.
   RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups, uint32_t effort,
-            unsigned threads, const LoadTile& load);
+            uint32_t max_tables, unsigned threads, const LoadTile& load);
 
   // The data of the RANS chunk; empty where the built-in model serves.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
@@ -38,7 +39,9 @@ class RansImage {
   void Probe(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
   // Plans all tiles and counts their tokens.
   void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
-  void ChooseModel(const ImageInfo& info, const RansCounts& counts);
+  // Improves the plans by what tokens cost in the model, and counts their tokens.
+  void Refine(unsigned threads, const LoadTile& load, RansCounts* counts);
+  void ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables);
 
   uint32_t group_count_;
   uint32_t positions_;  // that the model has
@@ -49,6 +52,7 @@ class RansImage {
   std::vector<RansPlan> plans_;    // of each payload; empty at effort 1
   // As modelled, but for constant ones; empty at effort 1 and for large images.
   std::vector<std::optional<RansTile>> tiles_;
+  RansModel model_;
   std::optional<RansSymbols> symbols_;
   std::vector<uint8_t> chunk_;
 };

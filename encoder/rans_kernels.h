@@ -66,6 +66,32 @@ struct RansSymbols {
   RansChannelSymbols channel[kMaxChannels];
 };
 
+// What tokens cost at each level, in 1 / 2^kRansTokenCostBits bit; nothing at kIdleLevel.
+constexpr uint32_t kRansTokenCostBits = 8;
+struct RansTokenCosts {
+  uint16_t at[(kIdleLevel + 1) * kRansTokens];
+};
+// How far samples of a level lie from their predictions, in 1/16; anything at kIdleLevel.
+struct RansScales {
+  int32_t at[kIdleLevel + 1];
+};
+
+// Samples of one set, whose predictions are rounded from sums in 1/64. Up to a whole block they
+// are there, at kIdleLevel.
+struct RansStepRun {
+  uint32_t count;
+  uint32_t used_bits;
+  const int32_t* sum;
+  const uint16_t* value;
+  const uint8_t* level;
+  uint32_t unknowns;
+  const int32_t* difference[kMaxRansTaps];  // by unknown, between tap and reference
+};
+struct RansStepCosts {
+  uint64_t up;
+  uint64_t down;
+};
+
 // Bytes before the words of a payload that `encode` may overwrite.
 constexpr uint32_t kRansWordMargin = 16;
 
@@ -107,6 +133,13 @@ struct RansKernels {
   int64_t (*deviate_by_pixels)(const RansRun& run, int32_t* deviation);
   int64_t (*deviate_by_model)(const uint16_t* folded, const uint8_t* level, uint32_t count,
                               int32_t* deviation);
+  // What samples cost if an unknown goes up by `step` / 64, or down.
+  RansStepCosts (*try_steps)(const RansStepRun& run, uint32_t unknown, int32_t step,
+                             const RansTokenCosts& costs);
+  // sum[i][j] += products of columns i and j <= i: the differences by unknown, then what is left
+  // between sums and values. A sample's weight is that of Student's distribution.
+  void (*add_step_products)(const RansStepRun& run, const RansScales& scales,
+                            double (*sum)[kMaxRansColumns]);
   // weight[i] = scale / deviation[i], from 1 to kMaxRansWeight
   void (*find_weights)(const int32_t* deviation, uint32_t count, float scale, int16_t* weight);
   // Appends to the columns of each sample's set:

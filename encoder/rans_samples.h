@@ -20,6 +20,18 @@ struct RansSettings {
   uint8_t set_begin[kMaxChannels][kMaxRansSets - 1];  // as in RansModel
 };
 
+// What efforts from 7 on do more.
+struct RansRefinement {
+  uint32_t rounds;  // of models and plans in turn
+  uint32_t fits;    // of a tile in a round
+  uint32_t sweeps;  // over a set's coefficients in a round
+};
+inline RansRefinement GetRansRefinement(uint32_t effort) {
+  if (effort >= 9) return {2, 2, 1};
+  if (effort >= 8) return {1, 2, 3};
+  return effort >= 7 ? RansRefinement{1, 1, 1} : RansRefinement{0, 0, 0};
+}
+
 // How one tile is predicted.
 struct RansPlan {
   uint8_t sets[kMaxChannels];  // as in RansBody

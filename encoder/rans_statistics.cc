@@ -49,7 +49,7 @@ uint64_t MeanToken(const TokenCounts& counts) {
 // Merges clusters, the cheapest pair first, until no merge saves and at most
 // `max_clusters` are left. Clusters merge only with those up to `reach` places away
 // in the order of their means. Returns the cluster that each went into.
-constexpr uint32_t kMaxReach = 8;
+constexpr uint32_t kMaxReach = kMatchContexts;
 std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_clusters, uint32_t reach) {
   const uint32_t n = static_cast<uint32_t>(clusters->size());
   std::vector<uint32_t> into(n);
@@ -136,11 +136,6 @@ void Normalize(const TokenCounts& counts, uint32_t spare_tokens, uint16_t* frequ
   }
 }
 
-void AppendBase128(uint32_t value, std::vector<uint8_t>* out) {
-  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<uint8_t>(value | 0x80));
-  out->push_back(static_cast<uint8_t>(value));
-}
-
 void CountChannel(const RansSamples& samples, uint32_t position, uint32_t (*counts)[kRansTokens]) {
   const RansKernels& kernels = GetRansKernels();
   // Several in turn: neighbours often count alike, and would wait for one another. A channel of a
@@ -162,6 +157,27 @@ void CountChannel(const RansSamples& samples, uint32_t position, uint32_t (*coun
     uint32_t sum = 0;
     for (uint32_t k = 0; k < kTurns; ++k) sum += turn[k][i];
     counts[i / kRansTokens][i % kRansTokens] += sum;
+  }
+}
+
+// The tables of all levels, in runs.
+void AppendRuns(const uint8_t* table, std::vector<uint8_t>* out) {
+  for (uint32_t level = 0; level < kRansLevels;) {
+    uint32_t run = 1;
+    while (run < 8 && level + run < kRansLevels && table[level + run] == table[level]) ++run;
+    out->push_back(static_cast<uint8_t>((run - 1) << 5 | table[level]));
+    level += run;
+  }
+}
+
+void AppendTables(const RansModel& model, std::vector<uint8_t>* out) {
+  for (uint32_t t = 0; t < model.table_count; ++t) {
+    uint32_t tokens = kRansTokens;
+    while (tokens > 0 && model.frequency[t][tokens - 1] == 0) --tokens;
+    out->push_back(static_cast<uint8_t>(tokens));
+    for (uint32_t token = 0; token < tokens; ++token) {
+      AppendBase128(model.frequency[t][token], out);
+    }
   }
 }
 
@@ -201,7 +217,7 @@ void ChooseRansSets(const RansCounts& counts, RansSettings* settings) {
 }
 
 RansModel BuildRansModel(const RansCounts& counts, uint32_t channels, const RansSettings& settings,
-                         uint32_t spare_tokens) {
+                         uint32_t spare_tokens, uint32_t max_tables, uint32_t reach) {
   RansModel model{};
   model.gradient_weight = settings.gradient_weight;
   std::vector<Cluster> clusters;
@@ -224,8 +240,7 @@ RansModel BuildRansModel(const RansCounts& counts, uint32_t channels, const Rans
     }
   }
   if (clusters.empty()) return model;
-  const uint32_t reach = settings.effort == 1 ? kMaxReach / 2 : kMaxReach;
-  const std::vector<uint32_t> into = Merge(&clusters, kMaxRansTables, reach);
+  const std::vector<uint32_t> into = Merge(&clusters, max_tables, reach);
   std::vector<uint8_t> table_of_cluster(clusters.size());
   for (uint32_t i = 0; i < clusters.size(); ++i) {
     if (!clusters[i].alive) continue;
@@ -264,26 +279,25 @@ uint64_t CostByModel(const RansCounts& counts, uint32_t channels, const RansMode
   return cost;
 }
 
+void AppendBase128(uint64_t value, std::vector<uint8_t>* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<uint8_t>(value | 0x80));
+  out->push_back(static_cast<uint8_t>(value));
+}
+
 std::vector<uint8_t> SerializeRansModel(const RansModel& model, uint32_t channels) {
   std::vector<uint8_t> out = {model.table_count, model.gradient_weight};
   for (uint32_t p = 0; p < channels; ++p) {
     out.insert(out.end(), model.set_begin[p], model.set_begin[p] + (kMaxRansSets - 1));
-    const uint8_t* table = model.table_of_level[p];
-    for (uint32_t level = 0; level < kRansLevels;) {
-      uint32_t run = 1;
-      while (run < 8 && level + run < kRansLevels && table[level + run] == table[level]) ++run;
-      out.push_back(static_cast<uint8_t>((run - 1) << 5 | table[level]));
-      level += run;
-    }
+    AppendRuns(model.table_of_level[p], &out);
   }
-  for (uint32_t t = 0; t < model.table_count; ++t) {
-    uint32_t tokens = kRansTokens;
-    while (tokens > 0 && model.frequency[t][tokens - 1] == 0) --tokens;
-    out.push_back(static_cast<uint8_t>(tokens));
-    for (uint32_t token = 0; token < tokens; ++token) {
-      AppendBase128(model.frequency[t][token], &out);
-    }
-  }
+  AppendTables(model, &out);
+  return out;
+}
+
+std::vector<uint8_t> SerializeMatchModel(const RansModel& model) {
+  std::vector<uint8_t> out = {model.table_count};
+  AppendRuns(model.table_of_level[0], &out);
+  AppendTables(model, &out);
   return out;
 }
 

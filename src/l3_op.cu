@@ -43,9 +43,13 @@ and decoded. Needs the default ``output_type``.)code",
                                       nullptr)
     .AddOptionalTypeArg("dtype", R"code(The type of the output.
 
-By default the stored type, ``uint8`` or ``uint16``; then all images of a batch need the same.
-Another type is filled to its range, as :meth:`nvidia.dali.fn.decoders.image` does: 65535 becomes
-255 in ``uint8`` and 1.0 in ``float``. ``float16`` counts as a float.)code")
+By default the stored type, ``uint8``, ``uint16``, ``int8`` or ``int16``; then all images of a batch
+need the same. Another type is filled to its range, as :meth:`nvidia.dali.fn.decoders.image` does:
+65535 becomes 255 in ``uint8`` and 1.0 in ``float``. ``float16`` counts as a float.
+
+The range of a signed type is that from 0 up, which negative numbers continue below 0: from
+``int16``, 32767 becomes 255 in ``uint8``, 127 in ``int8``, 65535 in ``uint16`` and 1.0 in
+``float``; -32767 becomes 0, -127, 0 and -1.0. What does not fit the type is cut to it.)code")
     .AddOptionalArg("adjust_orientation",
                     R"code(Turn the image as the orientation in its EXIF chunk asks. Windows are
 those of the turned image.)code",
@@ -110,8 +114,8 @@ sample of the batch. Damage in tiles that no window touches goes unseen.
 
 A sound image fails alone, with status 9 (``kInvalidArgument``), if a window is empty or not inside of
 it, if it has other channels than ``mean``, ``std`` or ``fill_values`` (an ``output_type`` avoids that),
-or if it has 16 bits among images of 8, or 8 among 16: the type of a batch is then the one that more of
-its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
+or if its samples have another type than those of others: the type of a batch is then the one that most
+of its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
 (``kOutputTooSmall``), and zeros of 1 x 1 pixels. Arguments that fit no image are always an error.)code",
                     "raise")
     .AddOptionalArg("return_status", R"code(Whether to give a second output: an ``int32`` scalar a
@@ -125,8 +129,8 @@ the first output lies, for ``device="mixed"`` on the GPU.)code",
 DALI_SCHEMA(l3__Decode)
     .DocStr(R"code(Decodes lossless L3 images.
 
-The output has the layout HWC and by default the stored channels and the stored type, ``uint8`` or
-``uint16``. Images of a batch may differ in size and in the number of channels.
+The output has the layout HWC and by default the stored channels and the stored type. Images of a
+batch may differ in size and in the number of channels.
 
 With ``device="mixed"`` a batch is decoded on the GPU, by one launch, or by some while it goes up.
 
@@ -255,7 +259,8 @@ fit, and an image in which none fits is an error, or as ``on_error`` says. Rows 
     .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one; then all
 images of a batch need the same. Values are those that the formula of ``mean`` and ``std`` gives, rounded
 and cut to the range of the type. Unlike those of ``fn.l3.decode`` they do not fill that range: without
-``mean`` and ``std`` 65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``.)code")
+``mean`` and ``std`` 65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``, and -5
+becomes 0 in ``uint8``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
     .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one: of zeros, or of

@@ -1,9 +1,9 @@
-"""Writes tests/golden/v1 and tests/invalid; with --check, fails if a file there differs.
+"""Writes tests/golden/v1, tests/invalid and their manifest; --check fails if a file differs.
 
 Golden files are frozen with the format: a change here that changes their bytes is a change
 of the format. Their digests are of the pixels they were built from, so no decoder is its own
-judge; rans tiles are built on the reference's walk, so there the engines judge it. An invalid
-file is named <status>__<reason>.l3, and the name is the assertion.
+judge; rans and match tiles are built on the reference's walk, so there the engines judge it. An
+invalid file is named <status>__<reason>.l3, and the name is the assertion.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from format_rules import shown_by
 from numpy.typing import NDArray
 from reference_decoder import (
     CONSTANT,
@@ -27,11 +28,13 @@ from reference_decoder import (
     LAYOUT_CONSTANT,
     LAYOUT_DELTA,
     LAYOUT_SPARSE,
+    MATCH,
     PACKED,
     RANS,
     STORED,
     TAP_COUNTS,
     Header,
+    MatchModel,
     RansModel,
     built_in_rans_model,
     mix,
@@ -46,6 +49,9 @@ from stream_builder import (
     chunk,
     constant_tile,
     groups_chunk,
+    match_body,
+    match_model,
+    match_model_chunk,
     packed_body,
     packed_tile,
     payload,
@@ -54,11 +60,13 @@ from stream_builder import (
     rans_model_chunk,
     rans_table,
     repair,
+    sorted_colors,
     stored_tile,
     value_table_chunk,
 )
 
 TESTS = Path(__file__).resolve().parent
+MANIFEST = TESTS / "conformance.json"
 Samples = NDArray[Any]
 
 
@@ -126,8 +134,57 @@ def spread_model(used_bits: int, channels: int, tables: int = 6) -> RansModel:
     return rans_model([rans_table(tokens, 2 + t) for t in range(tables)], channels)
 
 
+def drawing(shape: tuple[int, int, int], limit: int, colors: int = 40) -> Samples:
+    """Rectangles, lines and lone pixels of a few colours, with values below `limit`."""
+    h, w, c = shape
+    y, x = np.ogrid[:h, :w]
+    places = np.arange(h * w, dtype=np.uint32).reshape(h, w)
+    lone = np.where(mix(places) % 37 == 0, mix(places + np.uint32(5)) % colors, 0)
+    lines = np.where((x + y) % 23 == 0, 3, 0)
+    number = (x // 19 * 7 + y // 13 * 3 + lone + lines) % colors
+    palette = mix(np.arange(colors * c, dtype=np.uint32)).reshape(colors, c) % limit
+    values: Samples = palette.astype(np.int64)[number]
+    return values
+
+
+def match(
+    stream: Stream,
+    values: Samples,
+    tables: Samples | None = None,
+    *,
+    has_colors: bool = True,
+    base: int = 0,
+) -> tuple[bytes, Samples]:
+    """A file with all tiles in match, and its samples without a value table.
+
+    Without tables it has six, of all tokens. Colours are optional for one channel.
+    """
+    if tables is None:
+        tables = np.array([rans_table(40, 2 + t) for t in range(6)])
+    colors = None
+    if has_colors:
+        colors = sorted_colors(values.reshape(-1, stream.channels), stream.used_bits)
+    model = match_model(tables, colors)
+    stream.chunks.append(match_model_chunk(model, stream.used_bits))
+    stream.payloads = [
+        match_body(numbers_of(tile, model), model, base).to_payload()
+        for tile in stream.tiles_of(values)
+    ]
+    return stream.to_bytes(), stream.samples_of(values)
+
+
+def numbers_of(values: Samples, model: MatchModel) -> Samples:
+    """The numbers of the colours of shape (h, w, channels)."""
+    if model.colors is None:
+        return values[..., 0]
+    number_of = {tuple(color): number for number, color in enumerate(model.colors.tolist())}
+    numbers = [number_of[tuple(color)] for color in values.reshape(-1, values.shape[2]).tolist()]
+    return np.array(numbers).reshape(values.shape[:2])
+
+
 ONE_TOKEN = rans_model([[1024]])
 FOUR_BITS = rans_model([[64] * 16])
+LIKE_WEST = match_model([[1024]])
 ALL_PREDICTORS = tuple(range(8))
 ABSOLUTE = ChannelChoice(LAYOUT_ABSOLUTE, ALL_PREDICTORS)
 DELTA = ChannelChoice(LAYOUT_DELTA, ALL_PREDICTORS)
@@ -136,8 +193,17 @@ FLAT = ChannelChoice(LAYOUT_CONSTANT)
 CODED = {"absolute": ABSOLUTE, "delta": DELTA, "sparse": SPARSE}
 
 
+def encoded_sample() -> Samples:
+    """What the encoder wrote encoder_effort_9.l3 from: large enough for a model of its own."""
+    return texture((150, 310, 3), 256, noise=4)
+
+
 def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     """Yields names, files and the samples they must decode to."""
+    # Written once, by `l3dali.encode(..., effort=9)`.
+    encoded = TESTS / "golden/v1/encoder_effort_9.l3"
+    yield encoded.stem, (encoded.read_bytes(), encoded_sample())
+
     small = Stream(45, 19)  # 2 by 3 tiles, those at the edges cut short
     gray = texture((19, 45, 1), 256)
     speckled = texture((19, 45, 1), 256, noise=200, flat=30)
@@ -230,8 +296,16 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         chunk(b"zzz1", b"twice"), chunk(b" 2Zz", b"x"),
     ])  # fmt: skip
     yield "chunks", packed(stream, gray, [DELTA])
+    pairs = '{"spacing":[0.7,0.7],"unit":"µm","tiff":{"42113":{"type":"ASCII","value":"0"}}}'
+    stream = Stream(45, 19, chunks=[
+        chunk(b"keyv", pairs.encode()), chunk(b"xmp ", b"<x:xmpmeta xmlns:x='adobe:ns:meta/'/>"),
+    ])  # fmt: skip
+    yield "chunks_metadata", packed(stream, gray, [DELTA])
+    stream = Stream(45, 19, chunks=[chunk(b"keyv", b'{"a":\xff'), chunk(b"xmp ", b"")])
+    yield "chunks_metadata_damaged", packed(stream, gray, [DELTA])
     yield from _golden_rans_files()
     yield from _golden_group_files()
+    yield from _golden_match_files()
     yield from _golden_signed_files()
     yield "all_features", _all_features()
 
@@ -380,6 +454,63 @@ def _golden_rans_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
         yield f"rans_value_table_{count}_of_{sample_bits}_bits", (data, np.array(table)[ranks])
 
 
+def _golden_match_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
+    def stream(w: int, h: int, channels: int = 1, bits: int = 8, used: int = 8) -> Stream:
+        return Stream(w, h, channels, bits, used, 0, 6, 6)
+
+    for channels, bits in [(1, 8), (2, 8), (3, 8), (4, 8), (1, 16), (2, 16), (3, 16)]:
+        values = drawing((66, 70, channels), 1 << bits)
+        yield (
+            f"match_{channels}_channels_{bits}_bits",
+            match(stream(70, 66, channels, bits, bits), values, base=3),
+        )
+    values = drawing((66, 70, 4), 1 << 14)
+    yield "match_4_channels_14_bits", match(stream(70, 66, 4, 16, 14), values)
+    for bits, base in [(8, 200), (16, 65535)]:
+        values = drawing((66, 70, 1), 60000) % (1 << bits)
+        file = match(stream(70, 66, 1, bits, bits), values, has_colors=False, base=base)
+        yield f"match_values_of_{bits}_bits", file
+
+    for width, height in [
+        (1, 1), (1, 40), (2, 9), (3, 5), (4, 4), (7, 9), (8, 3), (16, 16), (31, 20), (33, 9),
+        (63, 40), (64, 33), (40, 1),
+    ]:  # fmt: skip
+        values = drawing((height, width, 3), 256)
+        yield f"match_size_{width}x{height}", match(stream(width, height, 3), values)
+    one = Stream(261, 260, tile_width_log2=8, tile_height_log2=8)
+    values = drawing((260, 261, 1), 6, 6) // 5
+    yield "match_tile_256x256", match(one, values)
+    values = np.zeros((64, 64, 3), np.int64)
+    values[63, 63] = 255  # all blocks of steps are skipped but for the last
+    yield "match_last_pixel", match(stream(64, 64, 3), values)
+
+    for colors in (1, 15, 16, 17, 31, 32, 33, 2000):
+        values = drawing((45, 70, 3), 256, colors)
+        values[0, :2] = [9, 8, 7]  # never constant
+        yield f"match_{colors}_colours", match(stream(70, 45, 3), values)
+    gray = drawing((45, 70, 1), 256)
+    tables = np.array([rans_table(40, 2 + t) for t in range(20)])
+    yield "match_20_tables_beside_built_in", match(stream(70, 45), gray, tables)
+    tables = np.array([rans_table(40, 2 + t) for t in range(31)])
+    one = stream(70, 45)
+    one.chunks = [rans_model_chunk(ONE_TOKEN)]
+    yield "match_31_tables_beside_one", match(one, gray, tables)
+    for channels, bits, used in [(1, 8, 8), (3, 8, 6), (1, 16, 12), (3, 16, 16)]:
+        one = Stream(45, 19, channels, bits, used, bits - used, 6, 6, is_signed=True)
+        values = drawing((19, 45, channels), 1 << used)
+        file = match(one, values, has_colors=channels > 1)
+        yield f"match_signed_{channels}_channels_{used}_of_{bits}_bits", file
+    one = Stream(45, 19, 1, 8, 5, 3, 6, 6)
+    yield "match_shift", match(one, drawing((19, 45, 1), 32))
+    for sample_bits, count, channels in [(8, 5, 3), (16, 300, 2), (16, 300, 1)]:
+        table = _table(sample_bits, count)
+        ranks = drawing((19, 45, channels), count)
+        one = Stream(45, 19, channels, sample_bits, (count - 1).bit_length(), 0, 6, 6)
+        one.chunks = [value_table_chunk(table)]
+        data, _ = match(one, ranks, has_colors=channels > 1)
+        yield f"match_value_table_{count}_of_{channels}_channels", (data, np.array(table)[ranks])
+
+
 def _golden_signed_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     for bits, used_bits, shift in [
         (8, 8, 0), (8, 3, 2), (8, 1, 7), (16, 16, 0), (16, 13, 0), (16, 12, 4), (16, 8, 0),
@@ -476,6 +607,8 @@ def invalid_files() -> Iterator[tuple[str, bytes]]:
     yield from _bad_packed_bodies()
     yield from _bad_rans_models()
     yield from _bad_rans_bodies()
+    yield from _bad_match_models()
+    yield from _bad_match_bodies()
 
 
 Fields = dict[str, Any]
@@ -573,8 +706,11 @@ def _bad_chunks() -> Iterator[tuple[str, bytes]]:
         "chunk_icc_twice": [icc, icc],
         "chunk_exif_twice": [chunk(b"exif", b"")] * 2,
         "chunk_plte_twice": [chunk(b"plte", bytes(4))] * 2,
+        "chunk_xmp_twice": [chunk(b"xmp ", b"<x/>")] * 2,
+        "chunk_keyv_twice": [chunk(b"keyv", b"{}")] * 2,
         "chunk_vtab_twice": [value_table_chunk(range(256))] * 2,
         "chunk_rans_twice": [rans_model_chunk(ONE_TOKEN)] * 2,
+        "chunk_mtch_twice": [match_model_chunk(LIKE_WEST, 8)] * 2,
         "first_bad_chunk_decides": [icc, icc, chunk(b"NEED", b"")],
     }.items():
         yield f"kCorruptHeader__{reason}", _gray(chunks=chunks).to_bytes()
@@ -598,6 +734,7 @@ def _bad_groups() -> Iterator[tuple[str, bytes]]:
         "of_4_channels": _gray(channels=4, chunks=[groups_chunk([[0, 1, 2, 3]])]).to_bytes(),
         "twice": five([good, good]),
         "of_no_bytes": five([b"GRPS" + bytes(4)]),
+        "of_one_byte": five([chunk(b"GRPS", b"\2")]),
         "count_1": five([groups_chunk([[0, 1, 2, 3, 4]])], 1),
         "count_6": five([groups_chunk([[c] for c in range(5)], 6)], 6),
         "group_of_0": five([groups_chunk([[0, 1, 2, 3], [], [4]])], 3),
@@ -676,7 +813,7 @@ def _bad_indexes() -> Iterator[tuple[str, bytes]]:
 def _bad_payloads() -> Iterator[tuple[str, bytes]]:
     flat = bytes(8)
     for name, tile in {
-        "kUnsupportedFeature__coding_4": payload(4, flat),
+        "kUnsupportedFeature__coding_5": payload(5, flat),
         "kUnsupportedFeature__transform_2": payload(CONSTANT, flat, transform=2),
         "kUnsupportedFeature__before_reserved": payload(255, flat, reserved=1),
         "kCorruptTile__reserved_not_zero": payload(CONSTANT, flat, reserved=256),
@@ -710,6 +847,10 @@ def _bad_payloads() -> Iterator[tuple[str, bytes]]:
         nibbles = texture((1, 32, 1), 256, noise=9)
         tile = rans_body(nibbles, 8, FOUR_BITS, smooth([0]), [0]).to_payload()
         yield f"kCorruptTile__large_{side}_rans", _one_tile(tile, **large)
+        bytes_each = match_model([[32] * 32])  # 5 bits, and 3 raw ones
+        large |= {"chunks": [match_model_chunk(bytes_each, 8)]}
+        tile = match_body(12 + np.arange(32)[None] % 8, bytes_each, 0).to_payload()
+        yield f"kCorruptTile__large_{side}_match", _one_tile(tile, **large)
 
     values = np.zeros((8, 20, 1), np.int64)
     values[7, 19] = 32
@@ -919,21 +1060,152 @@ def _bad_rans_bodies() -> Iterator[tuple[str, bytes]]:
         yield f"kCorruptTile__rans_{reason}_pass_payload", data
 
 
+def _bad_match_models() -> Iterator[tuple[str, bytes]]:
+    good = match_model([rans_table(5, 2), rans_table(40, 3)], [[7], [9]])
+    late = good.table_of_context.copy()
+    late[63] = 2
+    for reason, model in {
+        "table_count_0": replace(good, frequency=good.frequency[:0]),
+        "table_count_33": replace(good, frequency=good.frequency.repeat(17, axis=0)[:33]),
+        "33_tables_beside_built_in": replace(
+            good, frequency=good.frequency.repeat(11, axis=0)[:21]
+        ),
+        "table_of_run_not_below_table_count": replace(good, table_of_context=late),
+        "run_passes_context_63": replace(good, table_of_context=np.array([1] + [0] * 64)),
+        "frequencies_add_up_to_1023": match_model([rans_table(24, 2, total=1023)]),
+    }.items():
+        data = _gray(chunks=[match_model_chunk(model, 8)]).to_bytes()
+        yield f"kCorruptHeader__match_{reason}", data
+    spare = match_model_chunk(match_model([rans_table(40, 2)]), 8, spare_tokens=1)
+    yield "kCorruptHeader__match_41_frequencies", _gray(chunks=[spare]).to_bytes()
+    two = replace(good, frequency=good.frequency[:1].repeat(2, axis=0))
+    chunks = [match_model_chunk(two, 8), rans_model_chunk(rans_model([rans_table(9, 2)] * 31))]
+    yield "kCorruptHeader__match_33_tables_with_rans", _gray(chunks=chunks).to_bytes()
+    colour = [constant_tile([i, i, i]) for i in range(4)]
+    stream = _gray(chunks=[match_model_chunk(LIKE_WEST, 8)], channels=3, payloads=colour)
+    yield "kCorruptHeader__match_values_of_3_channels", stream.to_bytes()
+    colour = [constant_tile([i, i, i, i]) for i in range(4)]
+    deep = match_model([[1024]], [[0, 0, 0, 0]])
+    stream = _gray(
+        chunks=[match_model_chunk(deep, 15)], channels=4, sample_bits=16, used_bits=15,
+        payloads=colour,
+    )  # fmt: skip
+    yield "kCorruptHeader__match_colours_of_60_bits", stream.to_bytes()
+
+    runs_only = bytes([1, *[7 << 5] * 8])
+    head = runs_only + bytes([1]) + base128(1024)
+    chunks = [groups_chunk([[0, 1, 2], [3, 4]]), chunk(b"MTCH", head + bytes([1, 0, 0]))]
+    many = _gray(channels=5, chunks=chunks, payloads=[constant_tile([1])] * 8)
+    yield "kCorruptHeader__match_in_channel_groups", many.to_bytes()
+    for reason, data in {
+        "ends_in_runs": runs_only[:-1],
+        "ends_before_tables": runs_only,
+        "ends_in_table": runs_only + bytes([2]) + base128(1024),
+        "ends_before_count": head,
+        "ends_in_count": head + bytes([1]),
+        "ends_before_gaps": head + bytes([1, 0]),
+        "ends_in_gap": head + bytes([1, 0, 0x80]),
+        "ends_late": head + bytes([1, 0, 5, 5]),
+        "65533_colours": head + struct.pack("<H", 65533) + bytes(65533),
+        "gap_of_9_bytes": head + bytes([1, 0]) + base128(1, 9),
+        "key_256": head + bytes([2, 0]) + base128(255) + base128(0),
+        "key_256_in_second_block": head + bytes([17, 0]) + bytes(16) + base128(256),
+    }.items():
+        yield f"kCorruptHeader__match_{reason}", _gray(chunks=[chunk(b"MTCH", data)]).to_bytes()
+
+
+def _bad_match_bodies() -> Iterator[tuple[str, bytes]]:
+    # For 20 by 8 pixels of number 0, with 8 lanes.
+    like_west: Fields = {"chunks": [match_model_chunk(LIKE_WEST, 8)]}
+    good = match_body(np.zeros((8, 20), np.int64), LIKE_WEST, 0)
+    read = replace(good, skips=0 * good.skips)
+    first = (np.arange(8) == 0).astype(np.int64)
+    word = np.zeros(1, np.int64)
+    yield "kCorruptTile__match_without_chunk", _one_tile(good.to_payload())
+    for reason, body in {
+        "first_state_1": replace(read, states=read.states - 65535 * first, words=word),
+        "last_state_1": replace(read, states=read.states - 65535 * first[::-1], words=word),
+        "state_1_all_skipped": replace(good, states=good.states - 65535 * first),
+        "first_end_state": replace(read, states=read.states + first),
+        "last_end_state": replace(read, states=read.states + first[::-1]),
+        "end_state_all_skipped": replace(good, states=good.states + first),
+    }.items():
+        yield f"kCorruptTile__match_{reason}", _one_tile(body.to_payload(), **like_west)
+    tile = replace(good, base=32).to_payload()
+    yield "kCorruptTile__match_base_above_used_bits", _one_tile(tile, used_bits=5, **like_west)
+    two = match_model([rans_table(40, 2)], [[7], [9]])
+    fields: Fields = {"chunks": [match_model_chunk(two, 8)]}
+    blank = np.zeros((8, 20), np.int64)
+    tile = match_body(blank, two, 2).to_payload()
+    yield "kCorruptTile__match_base_without_colour", _one_tile(tile, **fields)
+    for number in (2, 65531):
+        blank[7, 19] = number
+        tile = match_body(blank, two, 0).to_payload()
+        yield f"kCorruptTile__match_number_{number}_of_2", _one_tile(tile, **fields)
+    values = match_model([rans_table(40, 2)])
+    blank[7, 19] = 33
+    chunks = [value_table_chunk(range(5, 38)), match_model_chunk(values, 6)]
+    tile = match_body(blank, values, 0).to_payload()
+    yield "kCorruptTile__match_outside_value_table", _one_tile(tile, used_bits=6, chunks=chunks)
+    blank[7, 19] = 64
+    tile = match_body(blank, values, 0).to_payload()
+    chunks = [match_model_chunk(values, 6)]
+    yield "kCorruptTile__match_value_64_of_6_bits", _one_tile(tile, used_bits=6, chunks=chunks)
+    coloured = match_model([rans_table(40, 2)], [[7], [33]])
+    chunks = [value_table_chunk(range(5, 38)), match_model_chunk(coloured, 6)]
+    tile = match_body(blank // 64, coloured, 0).to_payload()
+    yield (
+        "kCorruptTile__match_colour_outside_value_table",
+        _one_tile(tile, used_bits=6, chunks=chunks),
+    )
+    colour = match_model([[1024]], [[1, 2, 3]])
+    tile = payload(MATCH, match_body(0 * blank, colour, 0).to_bytes(), transform=1)
+    chunks = [match_model_chunk(colour, 8)]
+    yield "kCorruptTile__subtract_green_match", _one_tile(tile, channels=3, chunks=chunks)
+    for reason, rest in {  # behind a body of 36 bytes and a header of 8
+        "byte_after_body": bytes(3) + b"\1",
+        "body_ends_early": bytes(20),
+    }.items():
+        tile = payload(MATCH, good.to_bytes() + rest)
+        yield f"kCorruptTile__match_{reason}", _one_tile(tile, **like_west)
+    whole = good.to_payload()
+    for part, payload_bytes in {"first_state": 16, "states": 32}.items():
+        tile = payload(MATCH, whole[8:payload_bytes])
+        yield f"kCorruptTile__match_{part}_pass_payload", _one_tile(tile, **like_west)
+    pictures = (texture((8, 20, 1), 256, noise)[..., 0] for noise in range(1, 90))
+    bodies = (match_body(picture, values, 0).to_bytes() for picture in pictures)
+    body_bytes = next(body for body in bodies if len(body) % 16 == 10)
+    tile = payload(MATCH, body_bytes[:-2])  # just the last word lies outside
+    yield (
+        "kCorruptTile__match_words_pass_payload",
+        _one_tile(tile, chunks=[match_model_chunk(values, 8)]),
+    )
+
+
 def all_files() -> dict[Path, bytes]:
     """Every file, by its path."""
     files: dict[Path, bytes] = {}
-    digests = {}
+    entries: list[dict[str, Any]] = []
+
+    def add(folder: str, name: str, data: bytes, status: str, **decoded: Any) -> None:
+        files[TESTS / folder / f"{name}.l3"] = data
+        entry = {"file": f"{folder}/{name}.l3", "status": status, **decoded}
+        entries.append(entry | {"rules": shown_by(name)})
+
     for name, (data, samples) in golden_files():
         dtype = Header.from_bytes(data).dtype
-        files[TESTS / "golden/v1" / f"{name}.l3"] = data
-        digests[name] = {
-            "shape": samples.shape,
-            "dtype": dtype.name,
-            "sha256": hashlib.sha256(samples.astype(dtype).tobytes()).hexdigest(),
-        }
-    files[TESTS / "golden/v1/golden.json"] = (json.dumps(digests, indent=1) + "\n").encode()
+        add(
+            "golden/v1",
+            name,
+            data,
+            "kOk",
+            shape=samples.shape,
+            dtype=dtype.name,
+            sha256=hashlib.sha256(samples.astype(dtype).tobytes()).hexdigest(),
+        )
     for name, data in invalid_files():
-        files[TESTS / "invalid" / f"{name}.l3"] = data
+        add("invalid", name, data, name.split("__")[0])
+    files[MANIFEST] = (json.dumps({"version": 1, "files": entries}, indent=1) + "\n").encode()
     return files
 
 
@@ -944,6 +1216,7 @@ def main() -> int:
     check = parser.parse_args().check
     files = all_files()
     present = {p for folder in ("golden/v1", "invalid") for p in (TESTS / folder).glob("*.*")}
+    present |= {MANIFEST} & {*TESTS.glob("*.json")}
     stale = present - files.keys()
     differing = {p for p, data in files.items() if p not in present or p.read_bytes() != data}
     if check:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,8 +50,10 @@ HEADER_OFFSETS = {
     "chunks_bytes": 24,
     "header_crc": 28,
 }
-KNOWN_CHUNKS = (b"GRPS", b"VTAB", b"RANS", b"icc ", b"exif", b"plte")
-CONSTANT, STORED, PACKED, RANS = range(4)
+KNOWN_CHUNKS = (
+    b"GRPS", b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv",
+)  # fmt: skip
+CONSTANT, STORED, PACKED, RANS, MATCH = range(5)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
 GROUP = np.arange(8)
@@ -151,6 +154,15 @@ class RansModel:
 
 
 @dataclass(frozen=True)
+class MatchModel:
+    """What the match tiles of an image share (format.md 5.5)."""
+
+    table_of_context: Values  # (CONTEXTS,)
+    frequency: Values  # (tables, len(TOKENS))
+    colors: Values | None  # (numbers, channels); None where numbers are values
+
+
+@dataclass(frozen=True)
 class ParsedImage:
     """A file whose header, chunks and index are valid."""
 
@@ -159,6 +171,7 @@ class ParsedImage:
     groups: list[list[int]]  # of channels
     value_table: NDArray[np.int64] | None
     rans_model: RansModel
+    match_model: MatchModel | None
     payloads: list[bytes]  # tile after tile, in each group after group
 
 
@@ -196,11 +209,16 @@ def parse(data: bytes) -> ParsedImage:
     )
 
     # format.md 4, stage 4
-    chunks, groups, value_table, rans_model = _parse_chunks(
+    chunks, groups, value_table, rans_model, match_model = _parse_chunks(
         data[HEADER_BYTES:index_begin], header, group_count
     )
 
-    # format.md 4, stage 5, and 5
+    # format.md 4, stage 5
+    if match_model is not None:
+        tables = len(rans_model.frequency) + len(match_model.frequency)
+        _require(tables <= 32, "kCorruptHeader", f"{tables} tables together")
+
+    # format.md 4, stage 6, and 5
     ends = np.frombuffer(data[index_begin:index_end], "<u4").astype(np.int64) * 16
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
@@ -228,7 +246,7 @@ def parse(data: bytes) -> ParsedImage:
         data[payloads_begin + begin : payloads_begin + end]
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return ParsedImage(header, chunks, groups, value_table, rans_model, payloads)
+    return ParsedImage(header, chunks, groups, value_table, rans_model, match_model, payloads)
 
 
 def parse_header(data: bytes) -> Header:
@@ -337,12 +355,19 @@ def _parse_groups(data: bytes, header: Header, group_count: int) -> list[list[in
 
 def _parse_chunks(
     area: bytes, header: Header, group_count: int
-) -> tuple[list[tuple[bytes, bytes]], list[list[int]], NDArray[np.int64] | None, RansModel]:
+) -> tuple[
+    list[tuple[bytes, bytes]],
+    list[list[int]],
+    NDArray[np.int64] | None,
+    RansModel,
+    MatchModel | None,
+]:
     chunks: list[tuple[bytes, bytes]] = []
     groups = [list(range(header.channels))]
     value_table = None
     positions = min(header.channels, 4)
     rans_model = built_in_rans_model(positions, header.used_bits)
+    match_model = None
     while area:
         _require(len(area) >= 8, "kCorruptHeader", "a chunk's header passes the chunk area")
         kind, length = struct.unpack_from("<4sI", area)
@@ -366,9 +391,11 @@ def _parse_chunks(
             value_table = _parse_value_table(data, header)
         if kind == b"RANS":
             rans_model = parse_rans_model(data, positions, header.used_bits)
+        if kind == b"MTCH":
+            match_model = parse_match_model(data, header.channels, header.used_bits)
         chunks.append((kind, data))
         area = area[8 + padded :]
-    return chunks, groups, value_table, rans_model
+    return chunks, groups, value_table, rans_model, match_model
 
 
 def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
@@ -456,7 +483,7 @@ def _decode_tile(payload: bytes, image: ParsedImage, h: int, w: int) -> Values:
     header = image.header
     check, coding, transform, zero = struct.unpack_from("<IBBH", payload)
     _require(tile_check(payload) == check, "kChecksumMismatch", "a tile's check differs")
-    _require(coding <= RANS, "kUnsupportedFeature", f"coding {coding}")
+    _require(coding <= MATCH, "kUnsupportedFeature", f"coding {coding}")
     _require(transform <= 1, "kUnsupportedFeature", f"transform {transform}")
     _require(zero == 0, "kCorruptTile", "the u16 at 6 is not 0")
     if transform == 1:
@@ -468,6 +495,8 @@ def _decode_tile(payload: bytes, image: ParsedImage, h: int, w: int) -> Values:
     body = _Body(payload)
     if coding == RANS:
         values = _read_rans(body, header, image.rans_model, h, w)
+    elif coding == MATCH:
+        values = _read_match(body, header, image.match_model, h, w)
     else:
         read = (_read_constant, _read_stored, _read_packed)[coding]
         values = read(body, header, h, w)
@@ -616,21 +645,33 @@ def parse_rans_model(data: bytes, positions: int, used_bits: int) -> RansModel:
         begins = reader.byte(), reader.byte()
         _require(begins[0] <= begins[1] <= LEVELS, status, f"set_begin {begins}")
         set_begin[position] = begins
-        tables: list[int] = []
-        while len(tables) < LEVELS:
-            run = reader.byte()
-            _require(run & 31 < table_count, status, f"table {run & 31} of a run")
-            tables += [run & 31] * ((run >> 5) + 1)
-        _require(len(tables) == LEVELS, status, "a run passes level 63")
-        table_of_level[position] = tables
+        table_of_level[position] = _read_runs(reader, table_count)
+    frequency = _read_tables(reader, table_count, 24 if used_bits <= 8 else 40)
+    reader.require_end()
+    return RansModel(gradient_weight, set_begin, table_of_level, frequency)
+
+
+def _read_runs(reader: _ChunkReader, table_count: int) -> list[int]:
+    """The tables of 64 levels or contexts."""
+    status = "kCorruptHeader"
+    tables: list[int] = []
+    while len(tables) < LEVELS:
+        run = reader.byte()
+        _require(run & 31 < table_count, status, f"table {run & 31} of a run")
+        tables += [run & 31] * ((run >> 5) + 1)
+    _require(len(tables) == LEVELS, status, "a run passes the last level")
+    return tables
+
+
+def _read_tables(reader: _ChunkReader, table_count: int, max_tokens: int) -> Values:
+    status = "kCorruptHeader"
     frequency = np.zeros((table_count, len(TOKENS)), np.int64)
     for table in frequency:
         n = reader.byte()
-        _require(n <= (24 if used_bits <= 8 else 40), status, f"{n} frequencies")
+        _require(n <= max_tokens, status, f"{n} frequencies")
         table[:n] = [reader.base128(2) for _ in range(n)]
         _require(int(table.sum()) == 1024, status, "frequencies do not add up to 1024")
-    reader.require_end()
-    return RansModel(gradient_weight, set_begin, table_of_level, frequency)
+    return frequency
 
 
 def built_in_rans_model(channels: int, used_bits: int) -> RansModel:
@@ -688,14 +729,7 @@ def walk_rans(
     gets one position of one step, the lanes rising.
     """
     h, w = shape
-    lane_count = rans_lanes(w)
-    y, x = np.divmod(np.arange(h * w), w)
-    lane = y % lane_count
-    step = y // lane_count * max(w, 2) + 2 * lane + x
-    by_step = np.split(np.lexsort((lane, step)), np.cumsum(np.bincount(step))[:-1])
-    # NE N NW W NN WW NNE NWW
-    dx, dy = (1, 0, -1, -1, 0, -2, 1, -2), (-1, -1, -1, 0, -2, 0, -2, -1)
-    neighbours = np.array([_rans_place(x + i, y + j, w) for i, j in zip(dx, dy, strict=True)])
+    by_step, lane, neighbours = _walk_lanes(h, w)
     roles = rans_roles(len(base))
 
     # The last place of each stands for what lies outside.
@@ -734,6 +768,19 @@ def walk_rans(
             energies[position][places] = 48 * magnitudes[position] + energy >> 3
     planes: Values = values[:, :-1].T.reshape(h, w, len(base))
     return planes
+
+
+def _walk_lanes(h: int, w: int) -> tuple[list[Values], Values, Values]:
+    """The pixels of each step, the lane of each pixel, and its neighbours, shape (8, h * w)."""
+    lane_count = rans_lanes(w)
+    y, x = np.divmod(np.arange(h * w), w)
+    lane = y % lane_count
+    step = y // lane_count * max(w, 2) + 2 * lane + x
+    by_step = np.split(np.lexsort((lane, step)), np.cumsum(np.bincount(step))[:-1])
+    # NE N NW W NN WW NNE NWW
+    dx, dy = (1, 0, -1, -1, 0, -2, 1, -2), (-1, -1, -1, 0, -2, 0, -2, -1)
+    neighbours = np.array([_rans_place(x + i, y + j, w) for i, j in zip(dx, dy, strict=True)])
+    return by_step, lane, neighbours
 
 
 def _rans_place(x: Values, y: Values, w: int) -> Values:
@@ -850,6 +897,107 @@ def _read_rans(body: _Body, header: Header, model: RansModel, h: int, w: int) ->
     return values
 
 
+# format.md 5.5
+
+
+def parse_match_model(data: bytes, channels: int, used_bits: int) -> MatchModel:
+    """Reads the data of a MTCH chunk."""
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data)
+    table_count = reader.byte()
+    _require(channels <= 4, status, "match tiles of channel groups")
+    _require(1 <= table_count <= 32, status, f"{table_count} tables")
+    _require(channels * used_bits <= 56, status, "colours of more than 56 bits")
+    table_of_context = np.array(_read_runs(reader, table_count))
+    frequency = _read_tables(reader, table_count, 40)
+    color_count = reader.byte() | reader.byte() << 8
+    _require(color_count <= 65532, status, f"{color_count} colours")
+    _require(color_count > 0 or channels == 1, status, "no colours")
+    keys: list[int] = []
+    for number in range(color_count):
+        begins_block = number == 0 or (number >= 16 and number.bit_count() == 1)
+        keys.append((0 if begins_block else keys[-1] + 1) + reader.base128(8))
+        _require(keys[-1] < 1 << channels * used_bits, status, "a key is too large")
+    reader.require_end()
+    colors = None
+    if keys:
+        mask = (1 << used_bits) - 1
+        fields = [[key >> used_bits * i & mask for key in keys] for i in range(channels)]
+        parts = np.array(fields, np.int64)
+        if channels >= 3:
+            blue, red, green = parts[:3]
+            parts[:3] = red + green & mask, green, blue + green & mask
+        colors = parts.T
+    return MatchModel(table_of_context, frequency, colors)
+
+
+def match_contexts(around: Values) -> Values:
+    """The contexts of pixels, of which `around` has NE N NW W NN WW NNE NWW."""
+    ne, n, nw, west, _, ww, nne, nww = around
+    pairs = ((west, n), (west, nw), (n, ne), (west, ww), (ne, nne), (nw, nww))
+    contexts: Values = sum((a == b).astype(np.int64) << bit for bit, (a, b) in enumerate(pairs))
+    return contexts
+
+
+# Given step, pixels (y * w + x), lanes and neighbours: what the tokens stand for.
+MatchSource = Callable[[int, Values, Values, Values], Values]
+
+
+def walk_match(
+    shape: tuple[int, int], base: int, skips: Values, limit: int, read: MatchSource
+) -> Values:
+    """Gives the numbers of the colours of a tile of h rows and w columns, shape (h, w).
+
+    `skips` has 1 for each block of 16 steps that is skipped. Each call of `read` gets one step, the
+    lanes rising, and its neighbours in the order of `match_contexts`.
+    """
+    h, w = shape
+    by_step, lane, neighbours = _walk_lanes(h, w)
+    numbers = np.zeros(h * w + 1, np.int64)
+    numbers[-1] = base
+    for step, places in enumerate(by_step):
+        around = numbers[neighbours[:, places]]
+        z = np.zeros(len(places), np.int64)
+        if len(places) and not skips[step // 16]:
+            z = read(step, places, lane[places], around)
+        ne, n, nw, west = around[:4]
+        new = np.select([z == 0, z == 1, z == 2, z == 3], [west, n, ne, nw], z - 4)
+        _require(int(new.max(initial=0)) < limit, "kCorruptTile", "no number of a colour")
+        numbers[places] = new
+    return numbers[:-1].reshape(h, w)
+
+
+def match_steps(h: int, w: int) -> int:
+    """How many steps a tile has."""
+    lanes = rans_lanes(w)
+    return (h - 1) // lanes * max(w, 2) + 2 * ((h - 1) % lanes) + w
+
+
+def _read_match(body: _Body, header: Header, model: MatchModel | None, h: int, w: int) -> Values:
+    status = "kCorruptTile"
+    if model is None:
+        raise FormatError(status, "a match tile without MTCH")
+    limit = 1 << header.used_bits if model.colors is None else len(model.colors)
+    (base,) = struct.unpack_from("<H", body.payload, body.take(2))
+    _require(base < limit, status, f"base {base}")
+    skips = body.take_fields(1, 16 * -(-match_steps(h, w) // 256), 1)[0]
+    lanes = min(rans_lanes(w), h)
+    states = np.frombuffer(body.payload, "<u4", lanes, body.take(4 * lanes)).astype(np.int64)
+    _require(int(states.min()) >= 1 << 16, status, "a state under 2^16")
+    source = _RansStates(body, states, model.frequency, 16)
+    numbers = walk_match(
+        (h, w),
+        base,
+        skips,
+        limit,
+        lambda step, places, lanes, around: source.read(
+            lanes, model.table_of_context[match_contexts(around)]
+        ),
+    )
+    _require(bool((states == 1 << 16).all()), status, "a lane does not end in 2^16")
+    return numbers[..., None] if model.colors is None else model.colors[numbers]
+
+
 # format.md 6
 
 
@@ -859,3 +1007,18 @@ def _add_green(planes: Values, header: Header) -> Values:
     for colour in (0, 2):
         values[..., colour] = (planes[..., colour] + planes[..., 1] - half) % (2 * half)
     return values
+
+
+def main() -> int:
+    """Decodes a file to raw samples; returns the number of the Status, as `l3 conformance` asks."""
+    source, target = map(Path, sys.argv[1:])
+    try:
+        samples, _ = decode(source.read_bytes())
+    except FormatError as error:
+        return STATUS_NAMES.index(error.status)
+    target.write_bytes(samples.astype(samples.dtype.newbyteorder("<")).tobytes())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

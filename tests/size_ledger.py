@@ -29,7 +29,7 @@ Image = npt.NDArray[Any]
 
 LEDGER = Path(__file__).with_suffix(".csv")
 # Columns; efforts as users call them: those between give the bytes of a neighbour.
-EFFORTS = (1, 3, 5, 6, 9)
+EFFORTS = (1, 3, 5, 6, 7, 8, 9)
 SETTINGS: dict[str, tuple[codec.Mode, int]] = {"packed": ("packed", 5)}
 SETTINGS |= {f"rans {effort}": ("rans", effort) for effort in EFFORTS}
 

@@ -5,6 +5,7 @@ Choices that explain a failure are drawn; bulk numbers come from a drawn seed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ def streams(draw: st.DrawFn, most_channels: int = 9) -> bytes:
         _empty_streams(rng, SIDES, [5, 6, 7, 8, 9, 15], [3, 4, 5, 6, 8, 10], most_channels)
     )
     sample_bits, used_bits = stream.sample_bits, stream.used_bits
-    for kind in draw(st.permutations([b"icc ", b"exif", b"plte", b"zzZ9", b"0 aA"])):
+    kinds = [b"icc ", b"exif", b"plte", b"xmp ", b"keyv", b"zzZ9", b"0 aA"]
+    for kind in draw(st.permutations(kinds)):
         if draw(st.booleans()):
             stream.chunks.insert(0, build.chunk(kind, rng.bytes(draw(st.integers(0, 9)))))
 
@@ -191,6 +193,41 @@ def rans_streams(draw: st.DrawFn, most_channels: int = 9) -> bytes:
         else:
             body = build.random_rans_body(rng, tile.shape, used_bits, model, coefficients, base)
         stream.payloads.append(body.to_payload())
+    return stream.to_bytes()
+
+
+@st.composite
+def match_streams(draw: st.DrawFn) -> bytes:
+    """A valid stream of match tiles, some of them beside rans tiles, seldom like our encoder's."""
+    rng = np.random.default_rng(draw(SEEDS))
+    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7], 4))
+    channels, used_bits = stream.channels, stream.used_bits
+    if channels * used_bits > 56:
+        channels = stream.channels = 3
+    rans = built_in_rans_model(channels, used_bits)
+    frequency = np.zeros((draw(st.integers(1, 32 - len(rans.frequency))), len(TOKENS)), np.int64)
+    for table in frequency:
+        used = np.union1d(np.arange(4), rng.integers(0, 40, rng.integers(1, 40)))
+        table[used] = build.rans_table(len(used), int(rng.integers(2, 30)))[: len(used)]
+    colors = None
+    limit = value_limit
+    if channels > 1 or draw(st.booleans()):
+        most = min(value_limit**channels, draw(st.sampled_from([1, 2, 15, 16, 17, 40, 300, 3000])))
+        colors = build.sorted_colors(rng.integers(0, value_limit, (most, channels)), used_bits)
+        limit = len(colors)
+    model = build.match_model(frequency, colors)
+    model = replace(model, table_of_context=rng.integers(0, len(frequency), 64))
+    place = draw(st.integers(0, len(stream.chunks)))
+    stream.chunks.insert(place, build.match_model_chunk(model, used_bits))
+    has_rans = draw(st.booleans())
+    for tile in stream.tiles_of(np.zeros((stream.height, stream.width, channels), np.int64)):
+        if has_rans and value_limit == 1 << used_bits and rng.random() < 0.3:
+            flat = [np.zeros((0, TAP_COUNTS[role]), np.int64) for role in rans_roles(channels)]
+            body = build.rans_body(tile, used_bits, rans, flat, [0] * channels)
+            stream.payloads.append(body.to_payload())
+        else:
+            match = build.random_match_body(rng, tile.shape[:2], model, min(limit, 65532))
+            stream.payloads.append(match.to_payload())
     return stream.to_bytes()
 
 

@@ -7,6 +7,7 @@ streams come from wrong choices, or from `repair` on damaged bytes.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from reference_decoder import (
     LAYOUT_DELTA,
     LAYOUT_SPARSE,
     LEVELS,
+    MATCH,
     PACKED,
     RANS,
     RAW_BITS,
@@ -32,12 +34,16 @@ from reference_decoder import (
     TOKEN_BEGINS,
     TOKENS,
     Header,
+    MatchModel,
     RansModel,
     Values,
     crc32c,
+    match_contexts,
+    match_steps,
     rans_channels,
     rans_lanes,
     tile_check,
+    walk_match,
     walk_rans,
 )
 
@@ -399,21 +405,29 @@ def rans_model_chunk(model: RansModel, spare_tokens: int = 0) -> bytes:
     """The `RANS` chunk. Each table lists that many tokens past its last, with frequency 0."""
     data = bytearray([len(model.frequency), model.gradient_weight])
     for set_begin, table_of_level in zip(model.set_begin, model.table_of_level, strict=True):
-        data += bytes(set_begin.tolist())
-        run_begins = [0]
-        for level, table in enumerate(table_of_level):
-            begin = run_begins[-1]
-            if table != table_of_level[begin] or level - begin == 8:
-                run_begins.append(level)
-        ends = [*run_begins[1:], len(table_of_level)]
-        data += bytes(
-            int(table_of_level[begin]) | (end - begin - 1) << 5
-            for begin, end in zip(run_begins, ends, strict=True)
-        )
-    for frequency in model.frequency:
+        data += bytes(set_begin.tolist()) + _runs(table_of_level)
+    return chunk(b"RANS", bytes(data) + _tables(model.frequency, spare_tokens))
+
+
+def _runs(table_of: Values) -> bytes:
+    run_begins = [0]
+    for level, table in enumerate(table_of):
+        begin = run_begins[-1]
+        if table != table_of[begin] or level - begin == 8:
+            run_begins.append(level)
+    ends = [*run_begins[1:], len(table_of)]
+    return bytes(
+        int(table_of[begin]) | (end - begin - 1) << 5
+        for begin, end in zip(run_begins, ends, strict=True)
+    )
+
+
+def _tables(frequencies: Values, spare_tokens: int) -> bytes:
+    data = b""
+    for frequency in frequencies:
         numbers = np.trim_zeros(frequency, "b").tolist() + [0] * spare_tokens
         data += bytes([len(numbers)]) + b"".join(map(base128, numbers))
-    return chunk(b"RANS", bytes(data))
+    return data
 
 
 @dataclass
@@ -502,30 +516,179 @@ def _rans_body(
 
     walk_rans(shape, used_bits, model, base, coefficients, read)
 
+    return RansBody(
+        base, coefficients, *_encode_lanes(shape, symbols, model.frequency, used_bits > 8)
+    )
+
+
+def _encode_lanes(
+    shape: tuple[int, int],
+    symbols: list[tuple[Values, Values, Values]],
+    frequencies: Values,
+    refills_twice: bool,
+) -> tuple[Values, Values]:
+    """The states of the lanes and their words. A symbol has lanes, tables and what tokens mean."""
     states = np.full(min(rans_lanes(shape[1]), shape[0]), 1 << 16, np.int64)
-    words: list[Values] = []
+    words: list[Values] = [np.empty(0, np.int64)]
 
     def drain(lanes: Values, limits: Values) -> None:
         full = lanes[states[lanes] >= limits]
         words.append(states[full] & 0xFFFF)
         states[full] >>= 16
 
-    starts = np.cumsum(model.frequency, axis=1) - model.frequency
+    starts = np.cumsum(frequencies, axis=1) - frequencies
     for lanes, tables, folded in reversed(symbols):
         tokens = np.searchsorted(TOKEN_BEGINS, folded, "right") - 1
         bits = RAW_BITS[tokens]
-        frequency = model.frequency[tables, tokens]
+        frequency = frequencies[tables, tokens]
         if not frequency.all():
             raise AssertionError("the model has no frequency for a token")
         raw = folded - TOKEN_BEGINS[tokens]
-        if used_bits > 8:  # a refill between token and raw bits
+        if refills_twice:  # a refill between token and raw bits
             drain(lanes, 1 << 32 - bits)
             states[lanes] = states[lanes] << bits | raw
             bits = raw = np.zeros_like(bits)
         drain(lanes, frequency << 22 - bits)
         whole, part = np.divmod(states[lanes] << bits | raw, frequency)
         states[lanes] = (whole << 10) + part + starts[tables, tokens]
-    return RansBody(base, coefficients, states, np.concatenate(words[::-1]))
+    return states, np.concatenate(words[::-1])
+
+
+# format.md 5.5
+
+
+def match_model(frequency: ArrayLike, colors: ArrayLike | None = None) -> MatchModel:
+    """A model whose tables share the contexts in turn; colours have shape (numbers, channels)."""
+    frequency = np.asarray(frequency, np.int64)
+    contexts = np.arange(64) % max(1, len(frequency))
+    return MatchModel(contexts, frequency, None if colors is None else np.asarray(colors, np.int64))
+
+
+def sorted_colors(colors: Values, used_bits: int) -> Values:
+    """Distinct colours of shape (numbers, channels) in an order that gaps can have."""
+    colors = np.unique(colors, axis=0)
+    keys = np.array([color_key(color.tolist(), used_bits) for color in colors], object)
+    ends = [0, 16]
+    while ends[-1] < len(keys):
+        ends.append(2 * ends[-1])
+    order = np.concatenate(
+        [begin + np.argsort(keys[begin:end]) for begin, end in itertools.pairwise(ends)]
+    )
+    sorted_: Values = colors[order.astype(int)]
+    return sorted_
+
+
+def color_key(color: Sequence[int], used_bits: int) -> int:
+    """The key of a colour."""
+    fields = list(color)
+    if len(fields) >= 3:
+        red, green, blue = fields[:3]
+        fields[:3] = blue - green, red - green, green
+    return sum(field % (1 << used_bits) << used_bits * i for i, field in enumerate(fields))
+
+
+def match_model_chunk(model: MatchModel, used_bits: int, spare_tokens: int = 0) -> bytes:
+    """The `MTCH` chunk."""
+    data = bytes([len(model.frequency)]) + _runs(model.table_of_context)
+    data += _tables(model.frequency, spare_tokens)
+    colors = [] if model.colors is None else model.colors.tolist()
+    data += struct.pack("<H", len(colors))
+    key = -1
+    for number, color in enumerate(colors):
+        if number >= 16 and number & number - 1 == 0:
+            key = -1
+        next_key = color_key(color, used_bits)
+        data += base128(next_key - key - 1)
+        key = next_key
+    return chunk(b"MTCH", data)
+
+
+@dataclass
+class MatchBody:
+    """The fields of a match body, written as they are."""
+
+    base: int
+    skips: Values  # a bit for each block of 16 steps
+    states: Values
+    words: Values
+
+    def to_bytes(self) -> bytes:
+        """Returns the body."""
+        skips = np.zeros(-(-len(self.skips) // 16) * 16, np.uint8)
+        skips[: len(self.skips)] = self.skips
+        parts = [
+            struct.pack("<H", self.base),
+            np.packbits(skips, bitorder="little").tobytes(),
+            self.states.astype("<u4").tobytes(),
+            self.words.astype("<u2").tobytes(),
+        ]
+        return b"".join(parts)
+
+    def to_payload(self) -> bytes:
+        """Returns a payload with this body."""
+        return payload(MATCH, self.to_bytes())
+
+
+def match_body(
+    numbers: Integers, model: MatchModel, base: int, candidates: Sequence[int] = (0, 1, 2, 3)
+) -> MatchBody:
+    """A match body that holds the numbers of shape (h, w).
+
+    The first of the candidates (W, N, NE and NW by their tokens) that is alike is taken. Blocks of
+    steps are skipped where they can be.
+    """
+    h, w = numbers.shape
+    flat = numbers.astype(np.int64).reshape(-1)
+    like_west: dict[int, bool] = {}
+
+    def choose(step: int, places: Values, around: Values) -> Values:
+        folded = flat[places] + 4
+        for z in reversed(candidates):
+            folded = np.where(around[(3, 1, 0, 2)[z]] == flat[places], z, folded)
+        like_west[step] = bool((around[3] == flat[places]).all())
+        return folded
+
+    blocks = -(-match_steps(h, w) // 16)
+    _match_body((h, w), model, base, np.zeros(blocks, np.int64), choose)
+    skips = [all(like_west.get(s, True) for s in range(16 * b, 16 * b + 16)) for b in range(blocks)]
+    return _match_body((h, w), model, base, np.array(skips, np.int64), choose)
+
+
+def random_match_body(
+    rng: Generator, shape: tuple[int, int], model: MatchModel, limit: int
+) -> MatchBody:
+    """A match body of any tokens that the tables allow, whose numbers are below `limit`."""
+
+    def choose(step: int, places: Values, around: Values) -> Values:
+        contexts = match_contexts(around)
+        allowed = model.frequency[model.table_of_context[contexts]] > 0
+        allowed &= np.maximum(TOKEN_BEGINS - 4, 0) < limit
+        weights = rng.random((len(places), len(TOKENS))) * allowed
+        tokens = weights.argmax(axis=1)
+        folded: Values = TOKEN_BEGINS[tokens] + rng.integers(0, 1 << RAW_BITS[tokens])
+        return np.minimum(folded, np.where(tokens < 4, 3, limit + 3))
+
+    blocks = -(-match_steps(*shape) // 16)
+    skips = (rng.random(blocks) < rng.random()).astype(np.int64)
+    return _match_body(shape, model, int(rng.integers(0, limit)), skips, choose)
+
+
+def _match_body(
+    shape: tuple[int, int],
+    model: MatchModel,
+    base: int,
+    skips: Values,
+    choose: Callable[[int, Values, Values], Values],
+) -> MatchBody:
+    symbols: list[tuple[Values, Values, Values]] = []
+
+    def read(step: int, places: Values, lanes: Values, around: Values) -> Values:
+        folded = choose(step, places, around)
+        symbols.append((lanes, model.table_of_context[match_contexts(around)], folded))
+        return folded
+
+    walk_match(shape, base, skips, 1 << 16, read)
+    return MatchBody(base, skips, *_encode_lanes(shape, symbols, model.frequency, True))
 
 
 # Damaged bytes.

@@ -20,7 +20,7 @@ import l3dali
 from l3dali import codec
 from l3dali.batch import run_all
 from l3dali.cli import main
-from l3dali.image_io import read_picture
+from l3dali.image_io import Picture, read_picture, write_picture
 
 
 @pytest.fixture
@@ -91,6 +91,45 @@ def test_sixteen_bits_come_back(tmp_path: Path) -> None:
     assert main(["encode", str(path)]) == 0
     assert main(["decode", str(tmp_path / "deep.l3"), "--overwrite"]) == 0
     assert np.array_equal(imagecodecs.png_decode(path.read_bytes()), pixels)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_signed_samples_come_from_tiff_and_go_there(
+    dtype: Any, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = np.iinfo(dtype)
+    pixels = np.random.default_rng(0).integers(limits.min, limits.max + 1, (20, 30, channels))
+    pixels = pixels.astype(dtype)[:, :, 0] if channels == 1 else pixels.astype(dtype)
+    source = tmp_path / "a.tif"
+    source.write_bytes(write_picture(Picture(pixels), ".tif"))
+    encoded = tmp_path / "a.l3"
+    assert main(["encode", str(source), "--verify"]) == 0
+    decoded = l3dali.imread(encoded)
+    assert decoded.dtype == dtype
+    assert np.array_equal(decoded, pixels)
+    assert main(["verify", str(encoded), "--source", str(source)]) == 0
+    assert main(["decode", str(encoded), "-o", str(tmp_path / "b.tif")]) == 0
+    assert np.array_equal(read_picture((tmp_path / "b.tif").read_bytes()).pixels, pixels)
+    capsys.readouterr()
+    assert main(["info", str(encoded)]) == 0
+    assert f"{8 * pixels.itemsize} bits signed, " in capsys.readouterr().out
+    assert main(["decode", str(encoded), "-o", str(tmp_path / "b.png")]) == 2
+    assert ".png cannot hold signed samples; .tif can" in capsys.readouterr().err
+    assert not (tmp_path / "b.png").exists()
+
+
+@pytest.mark.parametrize("max_side", [12, 29])
+def test_signed_samples_are_made_smaller(max_side: int) -> None:
+    """As those of 16 bits: to the same numbers, moved."""
+    pixels = (np.add.outer(np.arange(20), np.arange(30)) * 300 - 7000).astype(np.int16)
+    moved = (pixels.astype(np.int32) + 32768).astype(np.uint16)
+    shrunk = [
+        read_picture(write_picture(Picture(image), ".tif"), max_side=max_side).pixels
+        for image in (pixels, moved)
+    ]
+    assert [image.dtype.name for image in shrunk] == ["int16", "uint16"]
+    assert np.abs(shrunk[1].astype(np.int32) - 32768 - shrunk[0]).max() <= 1
 
 
 @pytest.mark.parametrize("palette", ["rgb", "index"])

@@ -167,7 +167,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 13
+    assert len(EXAMPLES) == GUIDE.count("```python") == 14
 
 
 @pytest.mark.parametrize(

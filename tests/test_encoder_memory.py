@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-MODES = ("packed", "rans", "stored")
+# With an effort other than the usual one behind it.
+MODES = ("packed", "rans", "rans 9", "stored")
 PIXELS = 1 << 20
 SHAPES = [(side, PIXELS // side) for side in (1, 2, 3, 31)]
 # Buffers of a thread, and times the image: the file, and the tiles as modelled with their padding.
@@ -20,12 +21,14 @@ import os, resource, sys
 import numpy as np
 import l3dali
 
-mode, dtype, *shapes = sys.argv[1:]
+setting, dtype, *shapes = sys.argv[1:]
+mode, _, effort = setting.partition(" ")
+options = {"mode": mode, "effort": int(effort or 5)}
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-l3dali.encode(np.zeros((8, 8), dtype), mode=mode)
+l3dali.encode(np.zeros((8, 8), dtype), **options)
 for shape in shapes:
     if os.fork() != 0:
         assert os.wait()[1] == 0, shape
@@ -38,7 +41,7 @@ for shape in shapes:
         image *= 200
         image += rng.integers(0, 64, image.shape, np.uint16)
     before = peak()
-    data = l3dali.encode(image, mode=mode, threads=1)
+    data = l3dali.encode(image, **options, threads=1)
     grown = peak() - before
     assert np.array_equal(l3dali.decode(data), image)
     print(shape, image.nbytes, grown, flush=True)

@@ -652,6 +652,28 @@ def test_the_command_gives_json(
     assert sum(each["images"] for each in data["listing"].values()) == 200
 
 
+def test_the_command_repeats_what_the_profile_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {"source": (100e3, 0.002), "packed": (660e3, 0.0005)}
+    said = "the time did not suffice for 17 images"
+    profile = tmp_path / "profile.json"
+    profile.write_text(replace(make_profile(table, disk=400e6), notes=[said]).to_json())
+    assert run(profile, "-o", tmp_path / "plan.json") == 0
+    assert f"the profile says: {said}" in capsys.readouterr().err
+    assert run(profile, "-o", tmp_path / "again.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [said]
+
+
+def test_the_command_refuses_sizes_that_no_file_has(
+    profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listing = tmp_path / "list"
+    listing.write_text(f"1000 a.png\n1{'0' * 40} b.png\n")
+    assert run(profile_file, "-o", tmp_path / "plan.json", "--listing", listing) == 2
+    assert "line 2: no file has" in capsys.readouterr().err
+
+
 def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert run(profile_file, "-o", tmp_path / "plan.json", "--plot", tmp_path / "a.svg") == 0

@@ -56,6 +56,26 @@ def test_damaged_rans_streams(data: bytes) -> None:
         assert engines.decode(engine, data) == expected, engine
 
 
+@settings(max_examples=150)
+@given(
+    data=strategies.match_streams(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6])
+)
+def test_match_streams_beyond_our_encoder(data: bytes, threads: int, row_padding: int) -> None:
+    expected = engines.decode("reference", data)
+    assert expected.status == "kOk"
+    for engine in filter(engines.is_available, ENGINES):
+        outcome = engines.decode(engine, data, threads=threads, row_padding_bytes=row_padding)
+        assert outcome == expected, engine
+
+
+@settings(max_examples=150)
+@given(data=strategies.damaged(strategies.match_streams()))
+def test_damaged_match_streams(data: bytes) -> None:
+    expected = engines.decode("reference", data)
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == expected, engine
+
+
 @settings(max_examples=80)
 @given(image=strategies.images(), effort=st.integers(1, 9))
 def test_rans_encoder_output(image: Samples, effort: int) -> None:

@@ -92,6 +92,20 @@ def test_palette_with_alpha(transparency: Any) -> None:
     assert np.array_equal(np.asarray(opened(file.getvalue()).convert("RGBA")), rgba)
 
 
+@pytest.mark.parametrize(("mode", "key", "becomes"), [("L", 7, "LA"), ("RGB", (1, 2, 3), "RGBA")])
+def test_a_transparent_colour_becomes_alpha(mode: str, key: Any, becomes: str) -> None:
+    array = pixels(mode)
+    array[3, 4] = key
+    image = Image.fromarray(array)
+    image.info["transparency"] = key
+    again = opened(saved(image))
+    assert again.mode == becomes
+    expected = np.full((41, 53), 255, np.uint8)
+    expected[(array.reshape(41, 53, -1) == key).all(axis=2)] = 0
+    assert expected[3, 4] == 0
+    assert np.array_equal(again, np.dstack([array, expected]))
+
+
 def test_labels_without_a_palette_are_kept() -> None:
     back = opened(l3dali.encode(pixels("L"), labels=True))
     assert back.mode == "L"

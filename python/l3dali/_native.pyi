@@ -22,6 +22,7 @@ class InfoDict(TypedDict):
     raw_bytes: int
     codings: dict[str, int] | None
     chunks: dict[str, Any]  # bytes, a name that the field above takes
+    other_chunks: Any  # bytes
 
 def encode(
     image: npt.NDArray[Any],
@@ -34,6 +35,9 @@ def encode(
     icc: bytes | None,
     exif: bytes | None,
     palette: bytes | None,
+    xmp: bytes | None,
+    key_values: bytes | None,
+    other_chunks: bytes | None,
     groups: Sequence[Sequence[int]],
 ) -> bytes: ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Sized
@@ -19,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from l3dali import _native
+from l3dali.errors import L3Error
+from l3dali.metadata import dump_metadata, load_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -52,6 +55,7 @@ MAX_BYTES = 2**35  # of an image to encode
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
+MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the encoder's own
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
@@ -73,6 +77,9 @@ class EncodeOptions(TypedDict, total=False):
     icc: Buffer | None
     exif: Buffer | None
     palette: Buffer | None
+    xmp: Buffer | None
+    metadata: Mapping[str, Any] | None
+    other_chunks: Buffer | None
     groups: Sequence[Sequence[int]] | None
 
 
@@ -99,6 +106,18 @@ class Info:
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  # R, G, B, A of each label
+    xmp: bytes | None
+    metadata_json: bytes | None  # as it stands in the file, sound or not
+    other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The key-value pairs of the file, as `encode` has taken them; None without any.
+
+        Raises:
+            ValueError: they are damaged (no JSON object), or of more than 16 MiB.
+        """
+        return None if self.metadata_json is None else load_metadata(self.metadata_json)
 
 
 def encode(
@@ -112,6 +131,9 @@ def encode(
     icc: Buffer | None = None,
     exif: Buffer | None = None,
     palette: Buffer | None = None,
+    xmp: Buffer | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    other_chunks: Buffer | None = None,
     groups: Sequence[Sequence[int]] | None = None,
 ) -> bytes:
     """Encodes an image without loss.
@@ -124,8 +146,9 @@ def encode(
             nothing says so.
         mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
-        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5,
-            and 7 to 9; in the other modes all do.
+        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5;
+            in the other modes all do. 7 to 9 search for coefficients that cost fewer bits, and take
+            five to ten times as long as 5; images decode as fast.
         threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
             on it.
         tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
@@ -133,11 +156,18 @@ def encode(
         icc: an ICC profile to keep.
         exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
         palette: R, G, B, A of each label, up to 256; needs `labels`.
+        xmp: an XMP packet to keep, in UTF-8.
+        metadata: key-value pairs to keep, as {"spacing": [0.7, 0.7], "band_names": ["red", "nir"]}:
+            anything that JSON has, NumPy's numbers and arrays too. docs/format.md lists names that
+            have a meaning.
+        other_chunks: chunks to keep of types that this version does not know: `other_chunks` of the
+            `Info` of the file that is encoded anew.
         groups: of more than four channels, lists of 1 to 4 that decode together: what reads a
             channel decodes its group. Of three or four the second predicts the first, and both the
             third; others are coded by themselves. None lets the encoder choose.
 
     Raises:
+        L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes.
         TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
@@ -149,6 +179,21 @@ def encode(
     if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
     array = _as_hwc(image)
+    kept: dict[str, bytes | None] = {
+        "icc": _checked_bytes("icc", icc),
+        "exif": strip_exif_prefix(_checked_bytes("exif", exif)),
+        "palette": entries,
+        "xmp": _checked_bytes("xmp", xmp),
+        "key_values": None if metadata is None else dump_metadata(metadata),
+        "other_chunks": _checked_chunks(_checked_bytes("other_chunks", other_chunks)),
+    }
+    kept_bytes = sum(len(part) for part in kept.values() if part is not None)
+    if kept_bytes > MAX_KEPT_BYTES:
+        raise L3Error(
+            f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
+            f"{MAX_KEPT_BYTES} (kInvalidArgument)",
+            "kInvalidArgument",
+        )
     return _native.encode(
         array,
         mode=mode,
@@ -156,9 +201,7 @@ def encode(
         threads=checked_threads(threads),
         tile=_checked_tile(tile),
         labels=bool(labels),
-        icc=_checked_bytes("icc", icc),
-        exif=strip_exif_prefix(_checked_bytes("exif", exif)),
-        palette=entries,
+        **kept,
         groups=_checked_groups(groups, array.shape[2]),
     )
 
@@ -304,6 +347,9 @@ def info(data: Buffer) -> Info:
         icc=chunks.get("icc "),
         exif=chunks.get("exif"),
         palette=chunks.get("plte"),
+        xmp=chunks.get("xmp "),
+        metadata_json=chunks.get("keyv"),
+        other_chunks=fields["other_chunks"],
     )
 
 
@@ -609,6 +655,34 @@ def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
             f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
         )
     return width, height
+
+
+_KNOWN_CHUNKS = frozenset({b"icc ", b"exif", b"plte", b"xmp ", b"keyv"})
+_CHUNK_TYPE = re.compile(rb"[a-z0-9 ][A-Za-z0-9 ]{3}")  # of optional chunks
+
+
+def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Types and data of chunks that stand back to back (docs/format.md 4).
+
+    Raises:
+        ValueError: the bytes are no run of optional chunks.
+    """
+    at = 0
+    while at < len(area):
+        kind, size = area[at : at + 4], int.from_bytes(area[at + 4 : at + 8], "little")
+        end = at + 8 + -(-size // 4) * 4
+        data, padding = area[at + 8 : at + 8 + size], area[at + 8 + size : end]
+        if end > len(area) or not _CHUNK_TYPE.fullmatch(kind) or any(padding):
+            raise ValueError(f"other_chunks: no optional chunk at byte {at}")
+        yield kind, data
+        at = end
+
+
+def _checked_chunks(area: bytes | None) -> bytes | None:
+    for kind, _ in chunks_of(area or b""):
+        if kind in _KNOWN_CHUNKS:
+            raise ValueError(f"other_chunks: {kind.decode()!r} has an option of its own")
+    return area
 
 
 def _checked_bytes(name: str, value: Buffer | None) -> bytes | None:

@@ -5,6 +5,7 @@ Knows arrays and EXIF blocks, no files.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image
 
-__all__ = ["shrink", "upright"]
+__all__ = ["descriptive_exif", "shrink", "upright", "upright_xmp"]
 
 
 _ORIENTATION = 0x0112
 # Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
 # artist, copyright, and the EXIF and GPS directories.
 _DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+_XMP_ORIENTATION = re.compile(
+    rb"""\s*\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
+    rb"""|\s*<tiff:Orientation\s*>\s*\d*\s*</tiff:Orientation\s*>"""
+)
 _TURNS: dict[int, Callable[[Any], Any]] = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
@@ -54,6 +59,11 @@ def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
         return pixels, exif
     del block[_ORIENTATION]
     return turn(pixels), _exif_bytes(block)
+
+
+def upright_xmp(xmp: bytes | None) -> bytes | None:
+    """The XMP packet of an image that was turned, without the orientation."""
+    return None if xmp is None else _XMP_ORIENTATION.sub(b"", xmp)
 
 
 def descriptive_exif(tiff: bytes) -> bytes | None:

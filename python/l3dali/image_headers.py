@@ -13,18 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from l3dali.metadata import MAX_METADATA_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import tifffile
     from typing_extensions import Buffer
 
-__all__ = ["Format", "Header", "ImageError", "read_header"]
+__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"]
 
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
-MAX_METADATA_BYTES = 2**24  # Profiles of presses, the largest, have 1 to 4 MiB.
 
 Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
 

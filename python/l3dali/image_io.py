@@ -24,7 +24,7 @@ from l3dali.codec import (
     strip_exif_prefix,
     unsupported_samples,
 )
-from l3dali.geometry import descriptive_exif, shrink, upright
+from l3dali.geometry import descriptive_exif, shrink, upright, upright_xmp
 from l3dali.image_headers import (
     MAX_METADATA_BYTES,
     PNG_SIGNATURE,
@@ -33,9 +33,20 @@ from l3dali.image_headers import (
     read_header,
     read_jpegxl_header,
 )
+from l3dali.metadata import (
+    KEPT_TIFF_TAGS,
+    TIFF_TYPES,
+    TiffTag,
+    dump_metadata,
+    metadata_of_tiff,
+    tiff_item_bytes,
+    tiff_of_metadata,
+    without_geometry,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
 
     import PIL.Image
     import tifffile
@@ -72,6 +83,9 @@ class Picture:
         exif: an EXIF block, from its TIFF header on.
         palette: R, G, B, A of each entry; then the pixels are entry numbers.
         expanded: the file holds numbers of palette entries; the pixels are their colours.
+        xmp: an XMP packet.
+        metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
+        is_damaged: there are key-value pairs that could not be read, and are left out.
     """
 
     pixels: Image
@@ -79,6 +93,9 @@ class Picture:
     exif: bytes | None = None
     palette: bytes | None = None
     expanded: bool = False
+    xmp: bytes | None = None
+    metadata: Mapping[str, Any] | None = None
+    is_damaged: bool = False
 
 
 def read_picture(
@@ -133,6 +150,12 @@ def read_picture(
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
+            if pixels is not picture.pixels:
+                picture = replace(
+                    picture,
+                    xmp=upright_xmp(picture.xmp),
+                    metadata=without_geometry(picture.metadata),
+                )
             picture = replace(picture, pixels=pixels, exif=exif)
     except ImageError:
         raise
@@ -146,7 +169,10 @@ def read_picture(
     if pixels.shape[2:] == (1,):
         pixels = pixels[:, :, 0]
     if max_side is not None:
+        size = pixels.shape[:2]
         pixels = shrink(pixels, max_side, labels=labels or picture.palette is not None)
+        if pixels.shape[:2] != size:
+            picture = replace(picture, metadata=without_geometry(picture.metadata))
     return replace(picture, pixels=np.ascontiguousarray(pixels))
 
 
@@ -158,19 +184,25 @@ def _fours(header: Header) -> int:
 
 
 def _check_metadata(picture: Picture) -> None:
-    for name, block in (("ICC profile", picture.icc), ("EXIF block", picture.exif)):
+    blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
+    for name, block in blocks.items():
         if block is not None and len(block) > MAX_METADATA_BYTES:
             raise ImageError(f"an {name} of more than {MAX_METADATA_BYTES >> 20} MiB")
+    if picture.metadata is not None:
+        try:
+            dump_metadata(picture.metadata)
+        except ValueError as error:
+            raise ImageError(str(error)) from None
 
 
 def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
-    PNG and WebP keep ICC and EXIF, TIFF keeps ICC, PNG keeps palettes. Only TIFF holds signed
-    samples.
+    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
+    keeps palettes. Only TIFF holds signed samples.
 
     Raises:
-        ImageError: the format cannot hold the picture.
+        ImageError: the format cannot hold the picture, or a TIFF tag of its metadata is damaged.
     """
     channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
     bits = 8 * picture.pixels.dtype.itemsize
@@ -195,7 +227,12 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     chunks = _png_chunks(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
-    picture = Picture(pixels, icc=_png_icc(chunks.get(b"iCCP")), exif=chunks.get(b"eXIf"))
+    picture = Picture(
+        pixels,
+        icc=_png_icc(chunks.get(b"iCCP")),
+        exif=chunks.get(b"eXIf"),
+        xmp=_png_xmp(chunks.get(b"iTXt")),
+    )
     is_palette = chunks[b"IHDR"][9] == 3
     if palette == "rgb" or not is_palette:
         return replace(picture, expanded=is_palette)
@@ -215,6 +252,7 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
             np.array(image),
             icc=image.info.get("icc_profile"),
             exif=strip_exif_prefix(image.info.get("exif")),
+            xmp=image.info.get("xmp"),
         )
         if image.mode == "P":
             if palette == "index":
@@ -232,13 +270,69 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(page, palette)
+        xmp = _tiff_tag(data, page, _TIFF_XMP)
         return Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
             exif=descriptive_exif(data),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
+            xmp=None if xmp is None else xmp.data,
+            metadata=_tiff_metadata(data, page, has_palette=entries is not None),
         )
+
+
+_TIFF_DESCRIPTION = 270
+_TIFF_XMP = 700
+_TIFF_NO_DATA = 42113
+# Resolution that says nothing: one pixel in a unit without a name.
+_NO_RESOLUTION = {
+    282: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
+    283: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
+    296: TiffTag("SHORT", struct.pack("<H", 1)),
+}
+_TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
+
+
+def _tiff_metadata(
+    data: bytes, page: tifffile.TiffPage, *, has_palette: bool
+) -> dict[str, Any] | None:
+    """The tags of a page that are kept; `has_palette`: so are the numbers of palette entries."""
+    from tifffile import PHOTOMETRIC
+
+    found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
+    tags = {code: tag for code, tag in found.items() if tag is not None}
+    if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
+        raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
+    if all(tags.get(code) in (None, tag) for code, tag in _NO_RESOLUTION.items()):
+        tags = {code: tag for code, tag in tags.items() if code not in _NO_RESOLUTION}
+    if page.is_shaped:  # tifffile's note on its own array
+        tags.pop(_TIFF_DESCRIPTION, None)
+    is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
+    if not has_palette and not (is_plain and page.bitspersample >= 8):
+        tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
+    return metadata_of_tiff(tags)
+
+
+def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
+    """A tag with the bytes of its values; None if it is absent or damaged, or of another type."""
+    tag = page.tags.get(code)
+    name = None if tag is None else _TIFF_TYPE_NAMES.get(int(tag.dtype))
+    if tag is None or name is None:
+        return None
+    size = tag.count * tiff_item_bytes(name)
+    if size > MAX_METADATA_BYTES:
+        raise ImageError(f"TIFF tag {code} has more than {MAX_METADATA_BYTES >> 20} MiB")
+    value = data[tag.valueoffset : tag.valueoffset + size]
+    if not value or len(value) != size:
+        return None
+    if page.parent.byteorder == ">":
+        value = _swapped(value, struct.calcsize(TIFF_TYPES[name][1]))
+    return TiffTag(name, value)
+
+
+def _swapped(data: bytes, item_bytes: int) -> bytes:
+    return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
 
 
 def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
@@ -357,6 +451,8 @@ def _write_png(picture: Picture) -> bytes:
         extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
     if picture.exif is not None:
         extra += _png_chunk(b"eXIf", picture.exif)
+    if picture.xmp is not None:
+        extra += _png_chunk(b"iTXt", _PNG_XMP + bytes(4) + picture.xmp)
     return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
 
 
@@ -364,6 +460,12 @@ def _write_tiff(picture: Picture) -> bytes:
     import tifffile
 
     channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    try:
+        tags = tiff_of_metadata(picture.metadata)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
+    if picture.xmp:
+        tags[_TIFF_XMP] = TiffTag("BYTE", picture.xmp)
     file = io.BytesIO()
     tifffile.imwrite(
         file,
@@ -375,15 +477,44 @@ def _write_tiff(picture: Picture) -> bytes:
         predictor=True,
         iccprofile=picture.icc,
         metadata=None,
+        byteorder="<",
+        extratags=[
+            (code, *_extratag(tag), True)
+            for code, tag in tags.items()
+            if code not in _NO_RESOLUTION
+        ],
     )
-    return file.getvalue()
+    return _with_resolution(file.getvalue(), tags)
+
+
+def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
+    """Type, count and values as tifffile takes them."""
+    number, letter = TIFF_TYPES[tag.type]
+    count = len(tag.data) // tiff_item_bytes(tag.type)
+    if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
+        return number, count, tag.data
+    return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
+
+
+def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
+    """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
+    if not tags.keys() & _NO_RESOLUTION.keys():
+        return tiff
+    out = bytearray(tiff)
+    with open_tiff(tiff) as page:
+        for code, usual in _NO_RESOLUTION.items():
+            tag = tags.get(code)
+            if tag is not None and (tag.type, len(tag.data)) == (usual.type, len(usual.data)):
+                at = page.tags[code].valueoffset
+                out[at : at + len(tag.data)] = tag.data
+    return bytes(out)
 
 
 def _write_webp(picture: Picture) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    metadata = {"icc_profile": picture.icc, "exif": picture.exif}
+    metadata = {"icc_profile": picture.icc, "exif": picture.exif, "xmp": picture.xmp}
     options = {name: value for name, value in metadata.items() if value is not None}
     Image.fromarray(picture.pixels).save(file, "WEBP", lossless=True, exact=True, **options)
     return file.getvalue()
@@ -439,13 +570,15 @@ WRITERS = {
 _PNG_HEADER_END = len(PNG_SIGNATURE) + 25
 # libpng passes over these where they come late.
 _PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
-_PNG_KEPT = frozenset({b"IHDR", b"eXIf", *_PNG_BEFORE_PIXELS})
+_PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
+_PNG_XMP = b"XML:com.adobe.xmp\0"  # the keyword of the iTXt that holds it
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     """Chunks of a PNG that libpng has accepted: those that we use, as libpng judges them.
 
-    Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC.
+    Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC. Of iTXt
+    there is that with XMP alone.
     """
     chunks: dict[bytes, bytes] = {}
     pixels_begun = False
@@ -458,6 +591,9 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         wanted = kind in _PNG_KEPT and kind not in chunks
         if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
+            if kind == b"iTXt" and not body.startswith(_PNG_XMP):
+                at += 12 + size
+                continue
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
                 chunks[kind] = body
         at += 12 + size
@@ -470,14 +606,30 @@ def _png_chunk(kind: bytes, body: bytes) -> bytes:
 
 def _png_icc(body: bytes | None) -> bytes | None:
     """The profile in an iCCP chunk; None if it is damaged, as libpng has it."""
+    if body is None or b"\0" not in body:
+        return None
+    return _inflated(body[body.index(b"\0") + 2 :])
+
+
+def _png_xmp(body: bytes | None) -> bytes | None:
+    """The packet in an iTXt chunk that begins with `_PNG_XMP`; None if it is damaged."""
     if body is None:
         return None
-    try:
-        inflater = zlib.decompressobj()
-        profile = inflater.decompress(body[body.index(b"\0") + 2 :], MAX_METADATA_BYTES + 1)
-    except (ValueError, zlib.error):
+    compressed, method = body[len(_PNG_XMP) : len(_PNG_XMP) + 1], body[len(_PNG_XMP) + 1 :][:1]
+    _, *rest = body[len(_PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
+    if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
         return None
-    return profile if inflater.eof or len(profile) > MAX_METADATA_BYTES else None
+    return _inflated(rest[1]) if compressed == b"\1" else rest[1]
+
+
+def _inflated(data: bytes) -> bytes | None:
+    """What zlib has packed; None if it is damaged. Of more than is allowed, a byte more."""
+    inflater = zlib.decompressobj()
+    try:
+        result = inflater.decompress(data, MAX_METADATA_BYTES + 1)
+    except zlib.error:
+        return None
+    return result if inflater.eof or len(result) > MAX_METADATA_BYTES else None
 
 
 def _rgba(colors: bytes, alpha: bytes) -> bytes:

@@ -93,8 +93,10 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
 
         Raises:
             TypeError: `l3dali.encode` refuses the samples or the type of an option.
-            ValueError: `l3dali.encode` refuses the shape or an option.
+            ValueError: `l3dali.encode` refuses the shape or an option, or it is a list of images.
         """
+        if isinstance(ndimage, list | tuple) and any(isinstance(i, np.ndarray) for i in ndimage):
+            raise ValueError("a list of images: a file holds one; stack channels by np.dstack")
         data = codec.encode(ndimage, **options)  # before a file is opened, which empties it
         self.request.get_file().write(data)
         return data if self.request._uri_type == URI_BYTES else None
@@ -112,10 +114,14 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
     def metadata(
         self, index: int | EllipsisType | None = None, exclude_applied: bool = True
     ) -> dict[str, Any]:
-        """`icc`, `exif`, `palette` and `labels` of `l3dali.Info`, those that the file has."""
+        """`icc`, `exif`, `palette`, `labels`, `xmp` and `metadata` of `l3dali.Info`, if there.
+
+        Raises:
+            ValueError: the key-value pairs of `metadata` are damaged.
+        """
         _is_batch(index)
         info = self._info()
-        names = ("icc", "exif", "palette", "labels")
+        names = ("icc", "exif", "palette", "labels", "xmp", "metadata")
         return {name: getattr(info, name) for name in names if getattr(info, name)}
 
     def _bytes(self) -> bytes:

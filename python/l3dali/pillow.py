@@ -7,6 +7,7 @@ registers for itself.
 
 from __future__ import annotations
 
+import warnings
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,12 +46,15 @@ def register() -> None:
     mode for more channels that are signed or of 16 bits: opening such a file raises `OSError`.
     `Image.MAX_IMAGE_PIXELS` is the limit, as for other formats.
 
-    `info` has "icc_profile" and "exif" where the file has them, "transparency" of palettes, and
-    "labels" where samples of L or I;16 are numbers of classes.
+    `info` has "icc_profile", "exif" and "xmp" where the file has them, "transparency" of palettes,
+    and "labels" where samples of L or I;16 are numbers of classes. "metadata" has the key-value
+    pairs; damaged ones are left out with a warning.
 
     `save` takes `mode`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`, `icc_profile`
-    (by default that of `info`) and `exif` (by default none, as Pillow has it for PNG). Modes that
-    L3 cannot hold raise `OSError`.
+    and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it for PNG), and
+    `metadata` and `other_chunks`, by default those of the file if the image is one that was opened,
+    and none if it is a copy or a part, where they may not hold, as with tags of a TIFF in Pillow.
+    Modes that L3 cannot hold raise `OSError`.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
     Image.register_decoder("l3", _Decoder)
@@ -64,6 +68,7 @@ class L3ImageFile(ImageFile.ImageFile):
 
     format = _FORMAT
     format_description = "L3 lossless image"
+    other_chunks = b""  # `l3dali.Info.other_chunks`
 
     def _open(self) -> None:
         assert self.fp is not None
@@ -84,6 +89,14 @@ class L3ImageFile(ImageFile.ImageFile):
             self.info["icc_profile"] = info.icc
         if info.exif is not None:
             self.info["exif"] = b"Exif\0\0" + info.exif  # as Pillow has it for all formats
+        if info.xmp is not None:
+            self.info["xmp"] = info.xmp
+        try:
+            if info.metadata is not None:
+                self.info["metadata"] = info.metadata
+        except ValueError as error:
+            warnings.warn(f"{self.filename or 'L3 file'!r}: {error}", stacklevel=2)
+        self.other_chunks = info.other_chunks
         if mode == "L" and info.palette is not None:
             mode = "P"
             self._set_palette(info.palette)
@@ -161,16 +174,24 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
             f"cannot write mode {image.mode} as L3; convert to one of "
             f"{', '.join(sorted(_SAVED_MODES))}"
         )
+    if image.mode in ("L", "RGB") and "transparency" in image.info:
+        image = image.convert("LA" if image.mode == "L" else "RGBA")  # as `l3 encode` does
     palette = _palette(image) if image.mode == "P" else None
     may_have_labels = image.mode in ("L", "I;16", "I;16B")
     labels = options.get("labels", may_have_labels and image.info.get("labels", False))
     exif = options.get("exif")
+    metadata, other_chunks = None, None
+    if isinstance(image, L3ImageFile):
+        metadata, other_chunks = image.info.get("metadata"), image.other_chunks
     return codec.encode(
         np.asarray(image),
         labels=labels or palette is not None,
         palette=palette,
         icc=options.get("icc_profile", image.info.get("icc_profile")) or None,
         exif=(exif.tobytes() if isinstance(exif, Image.Exif) else exif) or None,
+        xmp=options.get("xmp", image.info.get("xmp")) or None,
+        metadata=options.get("metadata", metadata),
+        other_chunks=options.get("other_chunks", other_chunks) or None,
         **{name: options[name] for name in _OPTIONS if name in options},
     )
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import codec
-from l3dali.image_io import read_picture
+from l3dali.image_io import Picture, read_picture
+from l3dali.metadata import tiff_of_metadata
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from l3dali.codec import Image
-    from l3dali.image_io import Palette, Picture
+    from l3dali.image_io import Palette
 
-__all__ = ["encode_jpeg", "encode_picture", "transcode"]
+__all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
 
 _JPEG_QUALITY = 95
 
@@ -36,7 +37,8 @@ def transcode(
 ) -> bytes:
     """Makes an L3 file of an image file of any format that `l3 encode` reads.
 
-    Pixels are kept as they are stored; so are ICC and EXIF. The same options give the same bytes
+    Pixels are kept as they are stored; so are ICC, EXIF, XMP, and the tags of GeoTIFF, resolution
+    and description of a TIFF, in `metadata`. The same options give the same bytes
     as `l3 encode`.
 
     Args:
@@ -113,4 +115,26 @@ def encode_picture(
         icc=picture.icc,
         exif=picture.exif,
         palette=picture.palette,
+        xmp=picture.xmp,
+        metadata=picture.metadata,
+    )
+
+
+def decoded_picture(pixels: Image, info: codec.Info) -> Picture:
+    """What `write_picture` takes, of an L3 file that has been decoded."""
+    metadata = None
+    try:
+        metadata = info.metadata
+        tiff_of_metadata(metadata)
+        is_damaged = False
+    except ValueError:
+        metadata, is_damaged = None, True
+    return Picture(
+        pixels,
+        icc=info.icc,
+        exif=info.exif,
+        palette=info.palette,
+        xmp=info.xmp,
+        metadata=metadata,
+        is_damaged=is_damaged,
     )

@@ -110,7 +110,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         """
         samples = dtype.to_native_dtype()
         if samples.name not in codec.SAMPLE_TYPES:
-            raise TypeError(codec.unsupported_samples(samples))
+            raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {samples}")
         image_shape(getattr(chunk_grid, "chunk_shape", shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:

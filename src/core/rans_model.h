@@ -76,23 +76,43 @@ L3_HOST_DEVICE inline uint32_t RansLevel(uint32_t activity) {
   return 4 * (exponent - 3) + (v >> (exponent - 2) & 3);
 }
 
+// The colours of match tiles (format.md 5.5). Plain data, shared with kernels.
+struct ColorTable {
+  const uint64_t*
+      color;  // null where numbers are values; else the value of channel c from bit 16 * c on
+  uint32_t count;         // numbers below this are valid
+
+  L3_HOST_DEVICE uint32_t Value(uint32_t number, uint32_t channel) const {
+    if (color == nullptr) return number;
+    return static_cast<uint32_t>(color[number] >> (16 * channel)) & 0xFFFF;
+  }
+};
+
 // A model, ready to decode. A state's lowest bits choose a slot, of 32 bits from
 // the lowest up:
 //   10 bits: number of the slot among those of its token
 //   11 bits: where used_bits is at most 8: raw_bits (3), base (8); else the token
 //   11 bits: frequency
+// In tables of match tiles it is always the token.
 struct RansTables {
   RansModel model;
+  ColorTable colors;
+  // For engines: of each number the samples as a pixel has them, from the lowest bits up. Null
+  // where numbers are values, or a colour has no samples.
+  const uint64_t* pixel_of_number;
   uint32_t slot[kMaxRansTables][kRansScale];
 };
 
 inline void BuildRansTables(const RansModel& model, uint32_t used_bits, RansTables* tables) {
   tables->model = model;
-  for (uint32_t t = 0; t < model.table_count; ++t) {
+  tables->colors = ColorTable{};
+  tables->pixel_of_number = nullptr;
+  for (uint32_t t = 0; t < model.table_count + model.match_table_count; ++t) {
+    const bool is_short = used_bits <= 8 && t < model.table_count;
     uint32_t* slot = tables->slot[t];
     for (uint32_t number = 0; number < kRansTokens; ++number) {
       const RansToken token = GetRansToken(number);
-      const uint32_t symbol = used_bits <= 8 ? token.raw_bits | token.base << 3 : number;
+      const uint32_t symbol = is_short ? token.raw_bits | token.base << 3 : number;
       const uint32_t frequency = model.frequency[t][number];
       for (uint32_t i = 0; i < frequency; ++i) *slot++ = i | symbol << 10 | frequency << 21;
     }

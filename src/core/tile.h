@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/color.h"
+#include "core/match.h"
 #include "core/packed.h"
 #include "core/rans.h"
 #include "format/image_view.h"
@@ -51,7 +52,7 @@ L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8
                                               uint32_t size, TilePayload* tile) {
   const uint8_t coding = Once(data[4]);
   const uint8_t transform = Once(data[5]);
-  if (coding > static_cast<uint8_t>(TileCoding::kRans)) return Status::kUnsupportedFeature;
+  if (coding > static_cast<uint8_t>(TileCoding::kMatch)) return Status::kUnsupportedFeature;
   if (transform > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
     return Status::kUnsupportedFeature;
   }
@@ -219,10 +220,28 @@ inline Status DecodeRansTile(const ImageInfo& info, const SampleMap& map, const 
   return status == Status::kOk ? CheckBodyEnd(tile, end) : status;
 }
 
+inline Status DecodeMatchTile(const ImageInfo& info, const SampleMap& map, const RansTables& tables,
+                              const TileRect& rect, const TilePayload& tile,
+                              const ImageOutput& output) {
+  uint32_t end = 0;
+  const auto store = [&](uint32_t x, uint32_t y, uint32_t number) {
+    uint8_t* row = output.Row(y);
+    for (uint32_t c = 0; c < info.channels; ++c) {
+      const uint32_t value = tables.colors.Value(number, c);
+      if (value >= map.value_count) return false;
+      StoreSample(row, x * info.channels + c, map(value), info.sample_bits());
+    }
+    return true;
+  };
+  const Status status =
+      DecodeMatchPixels(tile.data, tile.size, tables, rect.width_px, rect.height_px, &end, store);
+  return status == Status::kOk ? CheckBodyEnd(tile, end) : status;
+}
+
 // Decodes tile `tile` of the image from its payload of `size` bytes to `output`, which
-// is the tile's own. Without `rans` a rans tile is kCorruptTile: somebody who read that the payload
-// has another coding did not make tables, and it has changed. On an error the output holds
-// unspecified samples.
+// is the tile's own. Without `rans` a rans or match tile is kCorruptTile: somebody who read that
+// the payload has another coding did not make tables, and it has changed. On an error the output
+// holds unspecified samples.
 inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                          uint32_t tile, const uint8_t* payload, uint32_t size,
                          const ImageOutput& output) {
@@ -238,6 +257,9 @@ inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const Rans
     case TileCoding::kRans:
       if (rans == nullptr) return Status::kCorruptTile;
       return DecodeRansTile(info, map, *rans, rect, parsed, output);
+    case TileCoding::kMatch:
+      if (rans == nullptr || rans->model.match_table_count == 0) return Status::kCorruptTile;
+      return DecodeMatchTile(info, map, *rans, rect, parsed, output);
   }
   return Status::kUnsupportedFeature;
 }

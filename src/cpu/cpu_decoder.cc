@@ -108,6 +108,8 @@ struct CpuDecoder::Tables {
   bool is_sound = true;  // false if somebody changed the value table since ParseImage() judged it
   std::once_flag once;
   std::unique_ptr<RansTables> rans;
+  std::unique_ptr<uint64_t[]> colors;  // of match tiles
+  std::unique_ptr<uint64_t[]> pixels;  // of them, as samples
 
   explicit Tables(const ImageView& view) {
     if (view.value_count == 0) {
@@ -123,11 +125,35 @@ struct CpuDecoder::Tables {
   const RansTables* GetRans(const ImageView& view) {
     std::call_once(once, [&] {
       RansModel model;
-      if (!GetRansModel(view, &model)) return;
+      MatchColors found;
+      if (!GetRansModel(view, &model, &found)) return;
       rans = std::make_unique<RansTables>();
       BuildRansTables(model, view.info.used_bits, rans.get());
+      if (model.match_table_count == 0) return;
+      rans->colors.count = 1u << view.info.used_bits;
+      if (found.count != 0) {
+        colors = std::make_unique<uint64_t[]>(found.count);
+        ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
+        rans->colors = {colors.get(), found.count};
+        FindPixels(view.info);
+      }
     });
     return rans.get();
+  }
+
+ private:
+  void FindPixels(const ImageInfo& info) {
+    const ColorTable& all = rans->colors;
+    pixels = std::make_unique<uint64_t[]>(all.count);
+    for (uint32_t number = 0; number < all.count; ++number) {
+      for (uint32_t c = 0; c < info.channels; ++c) {
+        const uint32_t value = all.Value(number, c);
+        if (value >= map.value_count) return;  // found where a tile has it
+        const uint32_t sample = map(value) & ((1u << info.sample_bits()) - 1);
+        pixels[number] |= uint64_t{sample} << (info.sample_bits() * c);
+      }
+    }
+    rans->pixel_of_number = pixels.get();
   }
 };
 
@@ -157,10 +183,10 @@ TileJob CpuDecoder::MakeJob(uint32_t tile, const ImageOutput& output) const {
 }
 
 void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
-  const bool any_rans = std::any_of(jobs, jobs + count, [](const TileJob& job) {
-    return job.status == Status::kOk && job.payload[4] == static_cast<uint8_t>(TileCoding::kRans);
+  const bool any_model = std::any_of(jobs, jobs + count, [](const TileJob& job) {
+    return job.status == Status::kOk && HasModel(job.payload[4]);
   });
-  decode_tiles_(view_.info, tables_->map, any_rans ? tables_->GetRans(view_) : nullptr, jobs,
+  decode_tiles_(view_.info, tables_->map, any_model ? tables_->GetRans(view_) : nullptr, jobs,
                 count);
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/rans.h"
+#include "core/match.h"
 #include "cpu/rans_jobs.h"
 
 namespace l3 {
@@ -54,6 +54,41 @@ struct StepLanes {
 // the second, but for other channels, the value above it.
 inline constexpr uint8_t kTapPairs[kMaxRansTaps / 2][2] = {{0, 6}, {1, 4},   {3, 2},   {5, 7},
                                                            {8, 9}, {11, 10}, {12, 13}, {15, 14}};
+
+// The pixels of `count` numbers of colours, which there are. Returns false if a colour has no
+// samples.
+inline bool StoreColors(const uint8_t* numbers, uint32_t count, const RansImage& image,
+                        uint8_t* out) {
+  const ImageInfo& info = image.info;
+  const ColorTable& colors = image.tables.colors;
+  const auto number = [numbers](uint32_t x) { return LoadU16(numbers + 2 * x); };
+  const uint32_t pixel_bytes = info.pixel_bytes();
+  if (const uint64_t* pixel_of = image.tables.pixel_of_number; pixel_of != nullptr) {
+    // Whole words: what is too much the next pixels overwrite.
+    uint32_t x = 0;
+    for (; uint64_t{x} * pixel_bytes + 8 <= uint64_t{count} * pixel_bytes; ++x) {
+      std::memcpy(out + x * pixel_bytes, &pixel_of[number(x)], 8);
+    }
+    for (; x < count; ++x) std::memcpy(out + x * pixel_bytes, &pixel_of[number(x)], pixel_bytes);
+    return true;
+  }
+  if (colors.color == nullptr && image.map.keeps_values()) {
+    if (info.sample_bits() == 16) {
+      std::memcpy(out, numbers, 2 * count);
+    } else {
+      for (uint32_t x = 0; x < count; ++x) out[x] = numbers[2 * x];
+    }
+    return true;
+  }
+  for (uint32_t x = 0; x < count; ++x) {
+    for (uint32_t c = 0; c < info.channels; ++c) {
+      const uint32_t value = colors.Value(number(x), c);
+      if (value >= image.map.value_count) return false;
+      StoreSample(out, x * info.channels + c, image.map(value), info.sample_bits());
+    }
+  }
+  return true;
+}
 
 // For each set of 8 lanes, where the bytes of each lane's word lie among those in turn.
 struct SpreadTable {

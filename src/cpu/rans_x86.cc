@@ -78,6 +78,7 @@ L3_OP Vector ShiftRight16(Vector v) {
 }
 L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
+L3_OP Vector Equal16(Vector a, Vector b) { return _mm256_cmpeq_epi16(a, b); }
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
@@ -230,6 +231,9 @@ L3_OP Vector FitsWord(Vector v) {
   return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);
 }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm512_packs_epi32(low, high); }
+L3_OP Vector Equal16(Vector a, Vector b) {
+  return _mm512_movm_epi16(_mm512_cmpeq_epi16_mask(a, b));
+}
 // On bytes.
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }

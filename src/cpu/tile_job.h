@@ -23,7 +23,8 @@ struct TileJob {
 constexpr uint32_t kMaxTileJobs = 2;
 
 // The parts of an engine: they give what PayloadCheck, DecodeTile and DecodeRansTile of the core
-// would. The second gets tiles of other codings than rans.
+// would; decode_rans does match tiles too, all of its jobs of one coding. The second gets tiles of
+// other codings.
 struct TileEngine {
   uint32_t (*payload_check)(const uint8_t* payload, uint32_t size);
   Status (*decode_other)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
@@ -48,7 +49,7 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
     job->status = ParseTilePayload(info, job->payload, job->size, &tile);
     if (job->status != Status::kOk) continue;
     const TileRect rect = GetTileRect(info, job->tile);
-    if (tile.coding != TileCoding::kRans) {
+    if (!HasModel(static_cast<uint8_t>(tile.coding))) {
       job->status = engine.decode_other(info, map, rect, tile, job->output);
       continue;
     }
@@ -60,7 +61,13 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
     rans_of[rans_count++] = job;
   }
   if (rans_count == 0) return;
-  engine.decode_rans({info, map, *rans}, rans_jobs, rans_count);
+  const RansImage image = {info, map, *rans};
+  if (rans_count == 2 && rans_jobs[0].tile.coding != rans_jobs[1].tile.coding) {
+    engine.decode_rans(image, rans_jobs + 1, 1);
+    rans_count = 1;
+    rans_of[1]->status = rans_jobs[1].status;
+  }
+  engine.decode_rans(image, rans_jobs, rans_count);
   for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
 }
 

@@ -13,6 +13,7 @@ class ByteReader {
   ByteReader(const uint8_t* data, uint32_t size) : data_(data), size_(size) {}
 
   bool ok() const { return ok_; }
+  uint32_t pos() const { return pos_; }
   bool at_end() const { return ok_ && pos_ == size_; }
 
   uint32_t ReadByte() {
@@ -25,10 +26,11 @@ class ByteReader {
 
   // A number in base 128: seven bits a byte, the least significant first. More
   // than `max_bytes` bytes leave ok() false.
-  uint32_t ReadBase128(uint32_t max_bytes) {
-    uint32_t value = 0;
+  template <typename Number = uint32_t>
+  Number ReadBase128(uint32_t max_bytes) {
+    Number value = 0;
     for (uint32_t i = 0; i < max_bytes; ++i) {
-      const uint32_t byte = ReadByte();
+      const Number byte = ReadByte();
       value |= (byte & 0x7F) << (7 * i);
       if (byte < 0x80) return value;
     }

@@ -31,9 +31,12 @@ constexpr uint32_t FourCc(char a, char b, char c, char d) {
 constexpr uint32_t kChunkGroups = FourCc('G', 'R', 'P', 'S');
 constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
 constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
+constexpr uint32_t kChunkMatchModel = FourCc('M', 'T', 'C', 'H');
 constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
 constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
 constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
+constexpr uint32_t kChunkXmp = FourCc('x', 'm', 'p', ' ');
+constexpr uint32_t kChunkKeyValues = FourCc('k', 'e', 'y', 'v');
 constexpr uint32_t kGroupsHeadBytes = 10;  // of a GRPS chunk, up to its first group
 
 // format.md 5
@@ -41,7 +44,12 @@ constexpr uint32_t kPayloadAlignment = 16;
 constexpr uint32_t kMaxPayloadBytes = (1u << 31) - kPayloadAlignment;
 constexpr uint32_t kTileHeaderBytes = 8;
 
-enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2, kRans = 3 };
+enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2, kRans = 3, kMatch = 4 };
+// Whether tiles of a coding need the model of the image.
+constexpr bool HasModel(uint8_t coding) {
+  return coding == static_cast<uint8_t>(TileCoding::kRans) ||
+         coding == static_cast<uint8_t>(TileCoding::kMatch);
+}
 enum class ColorTransform : uint8_t { kNone = 0, kSubtractGreen = 1 };
 
 // format.md 5.3
@@ -68,5 +76,15 @@ constexpr uint32_t kMaxRansGradientWeight = 63;
 constexpr uint32_t kMaxRansSets = 3;
 constexpr uint32_t kRansBodyHeaderBytes = 12;
 constexpr uint32_t kMaxRansTaps = 16;
+
+// format.md 5.5
+constexpr uint32_t kMatchContexts = 64;
+constexpr uint32_t kMatchNeighbors = 4;  // tokens that name one
+constexpr uint32_t kMatchBodyHeaderBytes = 2;
+constexpr uint32_t kMatchBlockSteps = 16;  // that are skipped together
+constexpr uint32_t kMaxUsedBits = 16;
+constexpr uint32_t kMaxMatchColors = 65532;
+constexpr uint32_t kMaxMatchColorBits = 56;  // of all channels together
+constexpr uint32_t kMinMatchColorBlock = 16;
 
 }  // namespace l3

@@ -42,9 +42,10 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
-constexpr uint32_t kKnown[] = {kChunkGroups, kChunkValueTable, kChunkRansModel,
-                               kChunkIcc,    kChunkExif,       kChunkPalette};
-constexpr int kKnownChunks = 6;
+constexpr uint32_t kKnown[] = {kChunkGroups,     kChunkValueTable, kChunkRansModel,
+                               kChunkMatchModel, kChunkIcc,        kChunkExif,
+                               kChunkPalette,    kChunkXmp,        kChunkKeyValues};
+constexpr int kKnownChunks = 9;
 
 // Index of a chunk type this decoder knows, or -1.
 int KnownChunk(uint32_t type) {
@@ -116,9 +117,20 @@ Status ParseChunks(ImageView* view) {
       }
       view->rans_model = {chunk.data, chunk.size};
     }
+    if (chunk.type == kChunkMatchModel) {
+      MatchColors colors;
+      if (!ReadMatchModel(chunk.data, chunk.size, view->info.channels, view->info.used_bits,
+                          nullptr, &colors)) {
+        return Status::kCorruptHeader;
+      }
+      view->match_model = {chunk.data, chunk.size};
+      view->color_count = colors.count;
+    }
     pos += chunk.total_bytes;
   }
-  return Status::kOk;
+  if (view->match_model.data == nullptr) return Status::kOk;
+  RansModel both;
+  return GetRansModel(*view, &both, nullptr) ? Status::kOk : Status::kCorruptHeader;
 }
 
 // Bytes of the payload that stores so many channels of a tile.
@@ -256,13 +268,25 @@ bool ReadValueTable(const ImageView& view, uint16_t* table) {
   return sound;
 }
 
-bool GetRansModel(const ImageView& view, RansModel* model) {
+bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) {
   const uint32_t positions = view.rans_positions;
   const uint32_t used_bits = view.info.used_bits;
-  const ChunkView& chunk = view.rans_model;
-  const bool sound =
-      chunk.data == nullptr || ReadRansModel(chunk.data, chunk.size, positions, used_bits, model);
-  if (chunk.data == nullptr || !sound) *model = BuiltInRansModel(positions, used_bits);
+  const ChunkView& rans = view.rans_model;
+  const ChunkView& match = view.match_model;
+  MatchColors unused;
+  if (colors == nullptr) colors = &unused;
+  *colors = MatchColors{};
+  bool sound =
+      rans.data == nullptr || ReadRansModel(rans.data, rans.size, positions, used_bits, model);
+  if (rans.data == nullptr || !sound) *model = BuiltInRansModel(positions, used_bits);
+  if (match.data != nullptr && sound) {
+    sound = ReadMatchModel(match.data, match.size, view.info.channels, used_bits, model, colors) &&
+            colors->count == view.color_count;
+  }
+  if (!sound) {
+    *model = BuiltInRansModel(positions, used_bits);
+    *colors = MatchColors{};
+  }
   return sound;
 }
 
@@ -273,8 +297,7 @@ bool HasRansTile(const ImageView& view, const TileSpan& span) {
       const uint32_t tile = row * view.info.tile_columns() + column;
       uint64_t begin;
       uint32_t bytes;
-      if (view.FindPayload(tile, &begin, &bytes) &&
-          view.payloads[begin + 4] == static_cast<uint8_t>(TileCoding::kRans)) {
+      if (view.FindPayload(tile, &begin, &bytes) && HasModel(view.payloads[begin + 4])) {
         return true;
       }
     }
@@ -294,6 +317,17 @@ ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type)
     pos += chunk.total_bytes;
   }
   return ChunkView{};
+}
+
+bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos, ChunkView* whole) {
+  Chunk chunk;
+  while (*pos < chunks_bytes &&
+         ReadChunk(chunks + *pos, chunks_bytes - *pos, &chunk) == Status::kOk) {
+    *whole = {chunks + *pos, static_cast<uint32_t>(chunk.total_bytes)};
+    *pos += chunk.total_bytes;
+    if (KnownChunk(chunk.type) < 0 && !IsRequired(chunk.type)) return true;
+  }
+  return false;
 }
 
 }  // namespace l3

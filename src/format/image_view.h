@@ -104,6 +104,8 @@ struct ImageView {
   uint32_t value_count;        // of the value table; 0 without one
   ChunkView value_table;       // gaps only, behind the count
   ChunkView rans_model;        // null where the built-in model holds
+  ChunkView match_model;       // null without match tiles
+  uint32_t color_count;        // of match tiles; 0 where numbers are values
   uint8_t rans_positions;      // that the model has
   // Of more than kMaxChannels channels some are decoded together: a group. What decodes takes the
   // view of one (channel_groups.h), whose info.channels are the group's.
@@ -156,11 +158,12 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 // missing, if the chunk breaks a rule now.
 bool ReadValueTable(const ImageView& view, uint16_t* table);
 
-// The rans model of a view from ParseImage: the file's own, or the built-in one. Returns false,
-// with the built-in one, if the chunk breaks a rule now.
-bool GetRansModel(const ImageView& view, RansModel* model);
+// The model of rans and match tiles of a view from ParseImage: the file's own, or the built-in one.
+// Returns false, with the built-in one, if a chunk breaks a rule now. `colors` are those of match
+// tiles, empty without any; a null `colors` asks for none.
+bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors);
 
-// Whether `span` has a tile to decode as rans: its payload's header names the coding, and the
+// Whether `span` has a tile to decode by a model: its payload's header names rans or match, and the
 // image has no large tiles. No other payload is read.
 bool HasRansTile(const ImageView& view, const TileSpan& span);
 
@@ -169,5 +172,9 @@ ChunkView FindChunk(const ImageView& view, uint32_t type);
 // The same in `chunks_bytes` bytes that nobody has validated, up to the first chunk that is
 // none.
 ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type);
+// Finds the next optional chunk that this decoder does not know, from `*pos` on, and moves `*pos`
+// behind it. `whole` gets its header, data and padding. Returns false if there is none before the
+// end, or before a chunk that is none.
+bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos, ChunkView* whole);
 
 }  // namespace l3

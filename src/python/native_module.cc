@@ -58,7 +58,9 @@ std::optional<SampleType> FindSampleType(const py::array& image) {
 py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
-                 const std::optional<py::bytes>& palette,
+                 const std::optional<py::bytes>& palette, const std::optional<py::bytes>& xmp,
+                 const std::optional<py::bytes>& key_values,
+                 const std::optional<py::bytes>& other_chunks,
                  const std::vector<std::vector<uint32_t>>& groups) {
   const std::optional<SampleType> sample_type = FindSampleType(image);
   if (image.ndim() != 3 || !sample_type || !(image.flags() & py::array::c_style)) {
@@ -93,6 +95,9 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   options.icc = ToBytes(icc);
   options.exif = ToBytes(exif);
   options.palette = ToBytes(palette);
+  options.xmp = ToBytes(xmp);
+  options.key_values = ToBytes(key_values);
+  options.other_chunks = ToBytes(other_chunks);
   options.groups = groups;
 
   py::object encoded;
@@ -168,7 +173,7 @@ std::vector<std::vector<uint32_t>> ListGroups(const ImageView& view) {
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
-  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans"};
+  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match"};
   constexpr size_t kCodings = std::size(kNames);
   size_t counts[kCodings] = {};
   const uint64_t payloads = view.payload_count();
@@ -199,13 +204,21 @@ py::dict Info(const py::buffer& data) {
   if (is_whole) Require(ParseImage(bytes.data(), bytes.size(), &view));
   const ImageInfo& info = view.info;
   py::dict chunks;
-  constexpr std::pair<const char*, uint32_t> kChunks[] = {
-      {"icc ", kChunkIcc}, {"exif", kChunkExif}, {"plte", kChunkPalette}};
+  constexpr std::pair<const char*, uint32_t> kChunks[] = {{"icc ", kChunkIcc},
+                                                          {"exif", kChunkExif},
+                                                          {"plte", kChunkPalette},
+                                                          {"xmp ", kChunkXmp},
+                                                          {"keyv", kChunkKeyValues}};
   for (const auto& [name, type] : kChunks) {
     const ChunkView chunk = FindChunk(view, type);
     if (chunk.data != nullptr) {
       chunks[name] = py::bytes(reinterpret_cast<const char*>(chunk.data), chunk.size);
     }
+  }
+  std::string other_chunks;
+  ChunkView chunk;
+  for (uint64_t pos = 0; NextOtherChunk(view.chunks, info.chunks_bytes, &pos, &chunk);) {
+    other_chunks.append(reinterpret_cast<const char*>(chunk.data), chunk.size);
   }
   py::dict result;
   result["width"] = info.width_px;
@@ -225,6 +238,7 @@ py::dict Info(const py::buffer& data) {
   result["raw_bytes"] = info.image_bytes();
   result["codings"] = is_whole ? py::object(CountCodings(view)) : py::none();
   result["chunks"] = chunks;
+  result["other_chunks"] = py::bytes(other_chunks);
   return result;
 }
 
@@ -236,7 +250,8 @@ PYBIND11_MODULE(_native, m) {
   l3::FindL3Error();
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
         py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
-        py::arg("palette"), py::arg("groups"));
+        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"),
+        py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

@@ -71,6 +71,10 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   if (size != 0) std::memcpy(copy.get(), data, size);
   const uint8_t* const file = copy.get();
   FindChunk(file, static_cast<uint32_t>(std::min<size_t>(size, kMaxChunksBytes)), kChunkExif);
+  ChunkView other;
+  for (uint64_t pos = 0; NextOtherChunk(file, size, &pos, &other);) {
+    if (other.data + other.size != file + pos) return "a chunk ends elsewhere";
+  }
 
   ImageView view;
   const Status status = ParseImage(file, size, &view);
@@ -103,8 +107,25 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
     if (uint32_t{table[i]} >> view.info.sample_bits() != 0) return "the value table is too high";
   }
   RansModel model;
-  if (!GetRansModel(view, &model)) return "the rans model is not sound any more";
-  for (uint32_t t = 0; t < model.table_count; ++t) {
+  MatchColors colors;
+  if (!GetRansModel(view, &model, &colors)) return "the rans model is not sound any more";
+  if (colors.count != view.color_count) return "other colours";
+  std::vector<uint64_t> color(colors.count);
+  ReadMatchColors(colors, view.info.channels, view.info.used_bits, color.data());
+  for (const uint64_t of : color) {
+    for (uint32_t c = 0; c < kMaxChannels; ++c) {
+      const uint32_t limit = c < view.info.channels ? 1u << view.info.used_bits : 1;
+      if ((of >> (16 * c) & 0xFFFF) >= limit) return "a colour is too large";
+    }
+  }
+  const uint32_t tables = model.table_count + model.match_table_count;
+  if (tables > kMaxRansTables) return "too many tables";
+  for (const uint8_t of_context : model.table_of_context) {
+    if (model.match_table_count != 0 && (of_context < model.table_count || of_context >= tables)) {
+      return "a context without a table";
+    }
+  }
+  for (uint32_t t = 0; t < tables; ++t) {
     uint32_t sum = 0;
     for (const uint16_t frequency : model.frequency[t]) sum += frequency;
     if (sum != kRansScale) return "frequencies do not add up";
@@ -115,6 +136,11 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
     }
   }
   HasRansTile(ViewOfGroup(view, groups[0], 0), AllTiles(view.info));
+  uint64_t others = 0;
+  for (uint64_t pos = 0; NextOtherChunk(view.chunks, view.info.chunks_bytes, &pos, &other);) {
+    others += other.size;
+  }
+  if (others > view.info.chunks_bytes) return "more chunks than there are";
   const ChunkView exif = FindChunk(view, kChunkExif);
   if (exif.data != nullptr) l3_test_read_orientation(exif.data, exif.size);
   return "";

@@ -38,7 +38,9 @@ CORPUS = Path(__file__).parent / "corpus" / "fuzz_readers"
 
 def check(data: bytes) -> None:
     """Reads the bytes, in a way that they choose. Raises whatever is not `ImageError`."""
+    from l3dali import codec
     from l3dali.image_io import ImageError, read_picture
+    from l3dali.metadata import tiff_of_metadata
 
     choice = zlib.crc32(data)
     try:
@@ -55,6 +57,12 @@ def check(data: bytes) -> None:
     pixels = picture.pixels
     if pixels.dtype not in (np.uint8, np.uint16) or pixels.ndim not in (2, 3) or not pixels.size:
         raise AssertionError(f"a picture of {pixels.dtype} and shape {pixels.shape}")
+    kept = codec.info(
+        codec.encode(np.zeros((1, 1), np.uint8), xmp=picture.xmp, metadata=picture.metadata)
+    )
+    tiff_of_metadata(kept.metadata)
+    if kept.metadata != picture.metadata or (kept.xmp or b"") != (picture.xmp or b""):
+        raise AssertionError("metadata is not kept")
     if pixels.ndim == 3 and not 2 <= pixels.shape[2] <= 4:
         # Such pictures are the encoder's to refuse.
         return
@@ -68,6 +76,8 @@ def seeds() -> dict[str, bytes]:
     import imagecodecs
     import tifffile
     from PIL import Image
+
+    from l3dali.image_io import Picture, write_picture
 
     rng = np.random.default_rng(7)
     gray = rng.integers(0, 256, (11, 13), np.uint8)
@@ -118,6 +128,15 @@ def seeds() -> dict[str, bytes]:
 
     tiff("gray", gray)
     tiff("big", deep, iccprofile=icc)
+    packet = b"<x:xmpmeta xmlns:x='adobe:ns:meta/' tiff:Orientation='6'/>"
+    tags: list[tuple[int, int, int, Any]] = [
+        (33550, 12, 3, (10.0, 10.0, 0.0)),
+        (34735, 3, 4, (1, 1, 0, 0)),
+        (42113, 2, 2, "0"),
+        (700, 1, len(packet), packet),
+    ]
+    tiff("geo", gray, description="a scene", resolution=(300, 300), extratags=tags)
+    files["png_xmp"] = write_picture(Picture(gray, xmp=packet), ".png")
     tiff("planes", np.moveaxis(colour, 2, 0), planarconfig="separate", photometric="rgb")
     tiff("tiles", np.tile(gray, (3, 3)), tile=(16, 16), compression="zlib", predictor=True)
     tiff("white", gray, photometric="miniswhite", rowsperstrip=3)
@@ -205,7 +224,18 @@ def _png(chunks: Chunks) -> bytes:
 
 def _mutate_png(data: bytes, rng: random.Random) -> bytes:
     chunks = _png_chunks(data)
-    kinds = (b"IHDR", b"PLTE", b"tRNS", b"iCCP", b"eXIf", b"acTL", b"IDAT", b"IEND", b"zzzz")
+    kinds = (
+        b"IHDR",
+        b"PLTE",
+        b"tRNS",
+        b"iCCP",
+        b"eXIf",
+        b"iTXt",
+        b"acTL",
+        b"IDAT",
+        b"IEND",
+        b"zzzz",
+    )
     at = rng.randrange(len(chunks))
     kind, body = chunks[at]
     match rng.randrange(9):
@@ -260,7 +290,8 @@ def _mutate_tiff(data: bytes, rng: random.Random) -> bytes:
             struct.pack_into(order + pointer, out, rng.choice(places), rng.choice((*seen, number)))
         case 1:
             tag = rng.choice((254, 256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 320,
-                              322, 323, 324, 325, 330, 338, 339, 34665, 34675))  # fmt: skip
+                              322, 323, 324, 325, 330, 338, 339, 34665, 34675, 270, 282, 700,
+                              33550, 42113))  # fmt: skip
             struct.pack_into(order + "H", out, entry, tag)
         case 2:
             struct.pack_into(order + "H", out, entry + 2, rng.randrange(19))

@@ -23,7 +23,13 @@ struct Coded {
   ImageInfo info = {};
   std::vector<uint16_t> table;  // the value table; empty without one
   RansModel model = {};
+  // Of the colours of match tiles by number, by channel; empty where numbers are values.
+  std::vector<std::array<uint32_t, kMaxChannels>> colors;
 
+  uint32_t numbers() const {
+    return colors.empty() ? std::min(values(), kMaxMatchColors)
+                          : static_cast<uint32_t>(colors.size());
+  }
   uint32_t values() const { return 1u << info.used_bits; }
   uint32_t valid_values() const {
     return table.empty() ? values() : static_cast<uint32_t>(table.size());
@@ -231,6 +237,90 @@ inline Bytes ModelChunk(const RansModel& model, uint32_t channels, uint32_t used
     }
   }
   return MakeChunk(kChunkRansModel, data);
+}
+
+inline uint32_t TokenOf(uint32_t folded) {
+  if (folded < 16) return folded;
+  uint32_t b = 3;
+  while (folded >> (b + 2) != 0) ++b;
+  return 16 + 2 * (b - 3) + (folded >> b & 1);
+}
+inline uint32_t TokenRawBits(uint32_t token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
+inline uint32_t TokenBegin(uint32_t token) {
+  return token < 16 ? token : (2 + token % 2) << TokenRawBits(token);
+}
+
+// The fields of a colour's key, from the lowest bits up.
+inline uint64_t ColorKey(const std::array<uint32_t, kMaxChannels>& color, uint32_t channels,
+                         uint32_t used_bits) {
+  uint32_t fields[kMaxChannels] = {color[0], color[1], color[2], color[3]};
+  if (channels >= 3) {
+    fields[0] = color[2] - color[1];
+    fields[1] = color[0] - color[1];
+    fields[2] = color[1];
+  }
+  uint64_t key = 0;
+  for (uint32_t i = 0; i < channels; ++i) {
+    key |= uint64_t{fields[i] & ((1u << used_bits) - 1)} << (i * used_bits);
+  }
+  return key;
+}
+
+// Whether there can be match tiles.
+inline bool CanMatch(const Coded& coded) {
+  const ImageInfo& info = coded.info;
+  return info.channels <= kMaxChannels && coded.model.table_count < kMaxRansTables &&
+         info.channels * info.used_bits <= kMaxMatchColorBits;
+}
+
+// Adds tables and colours of match tiles to what is coded, and gives their chunk. CanMatch().
+inline Bytes MakeMatchModel(Coded* coded, Dice* dice) {
+  const uint32_t channels = coded->info.channels;
+  const uint32_t used_bits = coded->info.used_bits;
+  RansModel& model = coded->model;
+  coded->colors.clear();
+  Bytes gaps;
+  if (channels > 1 || dice->OneIn(2)) {
+    const uint32_t count = 1 + dice->Below(1u << dice->Range(0, 7));
+    Dice bulk = dice->Bulk();
+    const bool any = dice->OneIn(16);
+    uint64_t next = 0;
+    while (coded->colors.size() < count) {
+      const size_t number = coded->colors.size();
+      if (number >= 16 && (number & (number - 1)) == 0) next = 0;
+      // A colour that is like any, or the next key, or else no more colours.
+      std::array<uint32_t, kMaxChannels> color = {};
+      uint64_t key = 0;
+      for (uint32_t tries = 0; tries < 4 && (tries == 0 || key < next); ++tries) {
+        for (uint32_t c = 0; c < channels; ++c) {
+          color[c] = bulk.Below(any ? coded->values() : coded->valid_values());
+        }
+        key = ColorKey(color, channels, used_bits);
+      }
+      if (key < next && number > 0) break;
+      AppendBase128(&gaps, key - next, false);
+      next = key + 1;
+      coded->colors.push_back(color);
+    }
+  }
+  uint32_t tokens = 0;  // that numbers may have
+  while (tokens < kRansTokens && TokenBegin(tokens) < coded->numbers() + kMatchNeighbors) ++tokens;
+  const uint32_t tables = dice->Range(1, kMaxRansTables - model.table_count);
+  model.match_table_count = static_cast<uint8_t>(tables);
+  Bytes data = {model.match_table_count};
+  for (uint32_t context = 0; context < kMatchContexts; ++context) {
+    const uint32_t table = dice->Below(tables);
+    model.table_of_context[context] = static_cast<uint8_t>(model.table_count + table);
+    data.push_back(static_cast<uint8_t>(table));
+  }
+  for (uint32_t t = model.table_count; t < model.table_count + tables; ++t) {
+    MakeFrequencies(dice->Range(1, tokens), model.frequency[t], dice);
+    data.push_back(kRansTokens);
+    for (const uint16_t frequency : model.frequency[t]) AppendBase128(&data, frequency, false);
+  }
+  AppendU16(&data, static_cast<uint32_t>(coded->colors.size()));
+  Append(&data, gaps);
+  return MakeChunk(kChunkMatchModel, data);
 }
 
 // constant and stored (format.md 5.1, 5.2)
@@ -445,17 +535,6 @@ struct RansWalkPlane {
 struct RansSymbol {
   uint32_t lane, frequency, start, raw, raw_bits;
 };
-
-inline uint32_t TokenOf(uint32_t folded) {
-  if (folded < 16) return folded;
-  uint32_t b = 3;
-  while (folded >> (b + 2) != 0) ++b;
-  return 16 + 2 * (b - 3) + (folded >> b & 1);
-}
-inline uint32_t TokenRawBits(uint32_t token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
-inline uint32_t TokenBegin(uint32_t token) {
-  return token < 16 ? token : (2 + token % 2) << TokenRawBits(token);
-}
 
 // Writes a run of steps, each some positions of lanes, from the last to the first.
 class RansWriter {
@@ -694,11 +773,86 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
   return tile;
 }
 
+// match (format.md 5.5)
+
+inline Tile MakeMatchTile(const Coded& coded, uint32_t tile_width, uint32_t tile_height,
+                          Dice* dice) {
+  const int32_t width = static_cast<int32_t>(tile_width);
+  const int32_t height = static_cast<int32_t>(tile_height);
+  const uint32_t numbers = coded.numbers();
+  const std::vector<int32_t> zeros(static_cast<size_t>(width * height), 0);
+  RansWalkPlane plane = {width, static_cast<int32_t>(dice->Below(numbers)), zeros, {}};
+  Bytes body;
+  AppendU16(&body, static_cast<uint32_t>(plane.base));
+  int32_t lanes = 1;
+  while (lanes < 32 && 2 * lanes <= width / 2) lanes *= 2;
+  const int32_t period = std::max(width, 2);
+  const int32_t steps = (height - 1) / lanes * period + 2 * ((height - 1) % lanes) + width;
+  const bool skips = dice->OneIn(2);
+  Dice bulk = dice->Bulk();
+  std::vector<std::vector<RansSymbol>> groups;
+  uint32_t skipped = 0;  // bits of 16 blocks
+  for (int32_t step = 0; step < steps; ++step) {
+    if (step % 256 == 0) {
+      skipped = skips ? bulk.Below(1u << 16) : 0;
+      AppendU16(&body, skipped);
+    }
+    const bool is_skipped = (skipped >> (step % 256 / 16) & 1) != 0;
+    std::vector<RansSymbol> symbols;
+    for (int32_t lane = 0; lane < std::min(lanes, height); ++lane) {
+      const int32_t since = step - 2 * lane;
+      const int32_t x = since % period;
+      const int32_t y = since / period * lanes + lane;
+      if (since < 0 || x >= width || y >= height) continue;
+      const int32_t w = plane.V(x - 1, y), n = plane.V(x, y - 1);
+      const int32_t ne = plane.V(x + 1, y - 1), nw = plane.V(x - 1, y - 1);
+      uint32_t folded = 0;
+      if (!is_skipped) {
+        const uint32_t context = (w == n ? 1u : 0u) + (w == nw ? 2u : 0u) + (n == ne ? 4u : 0u) +
+                                 (w == plane.V(x - 2, y) ? 8u : 0u) +
+                                 (ne == plane.V(x + 1, y - 2) ? 16u : 0u) +
+                                 (nw == plane.V(x - 2, y - 1) ? 32u : 0u);
+        const uint16_t* frequency = coded.model.frequency[coded.model.table_of_context[context]];
+        const uint32_t slot = bulk.Below(kRansScale);
+        uint32_t token = 0;
+        uint32_t start = 0;
+        while (slot >= start + frequency[token]) start += frequency[token++];
+        const uint32_t begin = TokenBegin(token);
+        const uint32_t raw =
+            begin < 16 ? 0 : bulk.Below(std::min(1u << TokenRawBits(token), numbers + 4 - begin));
+        folded = begin + raw;
+        symbols.push_back(
+            {static_cast<uint32_t>(lane), frequency[token], start, raw, TokenRawBits(token)});
+      }
+      const int32_t neighbors[4] = {w, n, ne, nw};
+      plane.value[static_cast<size_t>(y * width + x)] =
+          folded < 4 ? neighbors[folded] : static_cast<int32_t>(folded - 4);
+    }
+    groups.push_back(std::move(symbols));
+  }
+  RansWriter writer(static_cast<uint32_t>(std::min(lanes, height)), true);
+  for (size_t i = groups.size(); i-- > 0;) writer.PutBackwards(groups[i]);
+  writer.AppendTo(&body);
+  Tile tile;
+  tile.payload = MakePayload(TileCoding::kMatch, ColorTransform::kNone, body);
+  for (const int32_t number : plane.value) {
+    for (uint32_t c = 0; c < coded.info.channels; ++c) {
+      const uint32_t value = coded.colors.empty() ? static_cast<uint32_t>(number)
+                                                  : coded.colors[static_cast<size_t>(number)][c];
+      tile.values.push_back(static_cast<uint16_t>(value));
+    }
+  }
+  return tile;
+}
+
 // Any tile of this place in the image.
 inline Tile MakeTile(const Coded& coded, uint32_t number, Dice* dice) {
   const TileRect rect = GetTileRect(coded.info, number);
   if (coded.info.has_large_tiles()) {
     return MakeStoredTile(coded, rect.width_px, rect.height_px, dice);
+  }
+  if (coded.model.match_table_count != 0 && dice->OneIn(2)) {
+    return MakeMatchTile(coded, rect.width_px, rect.height_px, dice);
   }
   switch (dice->Below(8)) {
     case 0: return MakeConstantTile(coded, rect.width_px * rect.height_px, dice);
@@ -755,8 +909,9 @@ inline Bytes AnyBytes(uint32_t size, Dice* dice) {
 }
 
 inline Bytes OptionalChunk(Dice* dice) {
-  constexpr uint32_t kTypes[] = {kChunkIcc, kChunkExif, kChunkPalette, FourCc('o', '1', ' ', 'Z')};
-  const uint32_t type = kTypes[dice->Below(4)];
+  constexpr uint32_t kTypes[] = {kChunkIcc, kChunkExif,      kChunkPalette,
+                                 kChunkXmp, kChunkKeyValues, FourCc('o', '1', ' ', 'Z')};
+  const uint32_t type = kTypes[dice->Below(6)];
   return MakeChunk(type, AnyBytes(dice->Below(40), dice));
 }
 
@@ -811,6 +966,7 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   } else {
     coded.model = BuiltInRansModel(Positions(info), info.used_bits);
   }
+  if (dice->OneIn(2) && CanMatch(coded)) chunks->push_back(MakeMatchModel(&coded, dice));
   if (dice->OneIn(8)) chunks->push_back(OptionalChunk(dice));
   if (chunks->size() > 1 && dice->OneIn(2)) std::swap(chunks->front(), chunks->back());
   return coded;

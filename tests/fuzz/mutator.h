@@ -58,6 +58,30 @@ inline Coded CodingOf(const Parts& parts) {
       !ReadRansModel(model.data, model.size, positions, coded.info.used_bits, &coded.model)) {
     coded.model = BuiltInRansModel(positions, coded.info.used_bits);
   }
+  const ChunkView match = FindRawChunk(parts.chunks, kChunkMatchModel);
+  MatchColors colors;
+  const uint32_t channels = coded.info.channels;
+  if (match.data == nullptr || !ReadMatchModel(match.data, match.size, channels,
+                                               coded.info.used_bits, &coded.model, &colors)) {
+    coded.model.match_table_count = 0;
+    return coded;
+  }
+  std::vector<uint64_t> color(colors.count);
+  ReadMatchColors(colors, channels, coded.info.used_bits, color.data());
+  for (const uint64_t of : color) {
+    coded.colors.push_back({});
+    for (uint32_t c = 0; c < channels; ++c) coded.colors.back()[c] = of >> (16 * c) & 0xFFFF;
+  }
+  // Tiles that are made name no number without a colour.
+  for (uint32_t t = 0; t < coded.model.match_table_count; ++t) {
+    for (uint32_t token = 0; token < kRansTokens; ++token) {
+      if (coded.model.frequency[coded.model.table_count + t][token] != 0 &&
+          TokenBegin(token) >= coded.numbers() + kMatchNeighbors) {
+        coded.model.match_table_count = 0;
+        return coded;
+      }
+    }
+  }
   return coded;
 }
 
@@ -179,9 +203,14 @@ inline void MutateModel(Parts* parts, Dice* dice) {
 
 inline void MutateChunks(Parts* parts, Dice* dice) {
   std::vector<Bytes>& chunks = parts->chunks;
-  const uint32_t choice = dice->Below(8);
+  const uint32_t choice = dice->Below(9);
   if (choice == 0) {
     MutateModel(parts, dice);
+  } else if (choice == 8) {
+    Coded coded = CodingOf(*parts);
+    if (CanMatch(coded)) {
+      PutChunk(&chunks, MakeMatchModel(&coded, dice));
+    }
   } else if (choice == 1) {
     const std::vector<uint16_t> table = MakeValueTable(parts->info.sample_bits(), dice);
     const uint32_t count = static_cast<uint32_t>(table.size());
@@ -219,7 +248,7 @@ inline void MutateTileFields(const ImageInfo& info, Bytes* payload, Dice* dice) 
   const uint32_t p = dice->Below(Positions(info));
   const uint32_t after_header = kTileHeaderBytes + kRansBodyHeaderBytes;
   switch (dice->Below(8)) {
-    case 0: byte(4) = any(5); break;
+    case 0: byte(4) = any(6); break;
     case 1: byte(5) = any(3); break;
     case 2: byte(6 + any(2)) = any(2); break;
     case 3:  // packed: layout, start width, base

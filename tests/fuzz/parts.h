@@ -74,7 +74,7 @@ inline void PadTo(Bytes* bytes, size_t alignment) {
 }
 
 // A number in base 128 (format.md 4), in a byte more than needed if `is_long`.
-inline void AppendBase128(Bytes* bytes, uint32_t number, bool is_long) {
+inline void AppendBase128(Bytes* bytes, uint64_t number, bool is_long) {
   for (; number >= 128; number >>= 7) bytes->push_back(static_cast<uint8_t>(number | 128));
   bytes->push_back(static_cast<uint8_t>(number | (is_long ? 128 : 0)));
   if (is_long) bytes->push_back(0);

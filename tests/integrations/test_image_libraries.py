@@ -81,7 +81,7 @@ def test_torchvision_image_folder(tmp_path: Path, context: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(30, 40), (30, 40, 2), (30, 40, 3), (30, 40, 4)])
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 def test_imageio(tmp_path: Path, shape: tuple[int, ...], kind: Any) -> None:
     array = pixels(1, *shape, kind=kind)
     iio.imwrite(tmp_path / "a.l3", array, mode="packed")
@@ -114,6 +114,9 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
     (tmp_path / "a.l3").write_bytes(data)
     with pytest.raises(TypeError, match="float32"):
         iio.imwrite(tmp_path / "a.l3", np.zeros((3, 4), np.float32))
+    with pytest.raises(ValueError, match="a file holds one"):
+        iio.imwrite(tmp_path / "b.l3", [np.zeros((4, 4), np.uint8)] * 2)
+    assert not (tmp_path / "b.l3").exists()
     assert (tmp_path / "a.l3").read_bytes() == data
 
 

@@ -26,8 +26,8 @@ from l3dali.numcodecs import L3
 
 
 def pixels(seed: int, *shape: int, kind: Any = np.uint8) -> npt.NDArray[Any]:
-    top = np.iinfo(kind).max
-    return np.random.default_rng(seed).integers(0, top, shape, kind, endpoint=True)
+    limits = np.iinfo(kind)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, kind, endpoint=True)
 
 
 def write_shard(path: Path, count: int = 4) -> list[npt.NDArray[Any]]:
@@ -124,7 +124,7 @@ def test_litdata_leaves_other_arrays(array: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 @pytest.mark.parametrize(
     ("shape", "chunks"),
     [
@@ -153,9 +153,7 @@ def test_zarr(
     assert np.array_equal(store[...], array)
     files = [f for f in (tmp_path / "a.zarr").rglob("*") if f.is_file() and f.name[0] != "."]
     assert files
-    assert {l3dali.info(file.read_bytes()).bit_depth for file in files} == {
-        np.dtype(kind).itemsize * 8
-    }
+    assert {l3dali.info(file.read_bytes()).dtype for file in files} == {np.dtype(kind).name}
 
 
 def test_numcodecs() -> None:
@@ -205,7 +203,7 @@ def slices(generator: np.random.Generator, shape: tuple[int, ...]) -> tuple[Any,
     return tuple(found)
 
 
-@pytest.mark.parametrize("kind", ["uint8", "uint16", ">u2"])
+@pytest.mark.parametrize("kind", ["uint8", "uint16", ">u2", "int8", "int16", ">i2"])
 @pytest.mark.parametrize(("shape", "chunks", "shards"), SHAPES_OF_ZARR_3)
 def test_zarr_3(
     tmp_path: Path,
@@ -295,7 +293,7 @@ def test_zarr_3_refuses() -> None:
             {}, serializer=serializer or l3dali.zarr.L3(), compressors=None, **options
         )
 
-    for kind in ("float32", "int16", "bool", "uint32"):
+    for kind in ("float32", "int32", "bool", "uint32"):
         with pytest.raises(TypeError, match=f"not {kind}"):
             create(shape=(9, 9), dtype=kind)
     with pytest.raises(ValueError, match="two axes"):

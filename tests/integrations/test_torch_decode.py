@@ -125,6 +125,19 @@ def test_16_bits(device: str) -> None:
     np.testing.assert_array_equal(tensor.numpy(), deep)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_signed_samples(device: str, dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    image: Image = np.linspace(limits.min, limits.max, 9 * 31 * 3).astype(dtype).reshape(9, 31, 3)
+    data = l3dali.encode(image)
+    (tensor,) = l3dali.torch.decode([data], device=device, layout="HWC")
+    assert tensor.dtype == (torch.int8 if dtype == np.int8 else torch.int16)
+    np.testing.assert_array_equal(tensor.cpu().numpy(), image)
+    (floats,) = l3dali.torch.decode([data], device=device, layout="HWC", dtype=torch.float32)
+    factor = np.float32(1) / np.float32(limits.max)
+    np.testing.assert_array_equal(floats.cpu().numpy(), image.astype(np.float32) * factor)
+
+
 def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
     gray = l3dali.torch.decode(files[:1], device=device, mode="GRAY", layout="HWC")[0]
     assert gray.shape == (40, 50, 1)

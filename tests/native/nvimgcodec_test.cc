@@ -1209,7 +1209,7 @@ void EncoderRefuses() {
   CHECK(refused(NVIMGCODEC_PROCESSING_STATUS_SAMPLING_UNSUPPORTED,
                 [](Image* i) { i->info.chroma_subsampling = NVIMGCODEC_SAMPLING_420; }));
   CHECK(refused(NVIMGCODEC_PROCESSING_STATUS_SAMPLE_TYPE_UNSUPPORTED, [](Image* i) {
-    i->info.plane_info[0].sample_type = NVIMGCODEC_SAMPLE_DATA_TYPE_INT16;
+    i->info.plane_info[0].sample_type = NVIMGCODEC_SAMPLE_DATA_TYPE_INT32;
   }));
   CHECK(refused(NVIMGCODEC_PROCESSING_STATUS_NUM_CHANNELS_UNSUPPORTED,
                 [](Image* i) { i->info.plane_info[0].num_channels = 5; }));

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.batch import UsageError
-from l3dali.cli import bench, convert, decode, encode, info, plan, profile, verify
+from l3dali.cli import bench, conformance, convert, decode, encode, info, plan, profile, verify
 from l3dali.cli.arguments import Parser
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
@@ -35,6 +35,7 @@ _COMMANDS = (
     convert,
     profile,
     plan,
+    conformance,
 )  # in the order of `l3 --help`
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from l3dali import codec
@@ -10,7 +11,7 @@ from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_output_options, new_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.report import Done, finish
+from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
     find_inputs,
@@ -18,7 +19,9 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
-from l3dali.image_io import WRITERS, Picture, write_picture
+from l3dali.console import printable
+from l3dali.image_io import WRITERS, write_picture
+from l3dali.transcoding import decoded_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,7 @@ def _decode(options: argparse.Namespace) -> int:
     suffix = _output_suffix(options)
     targets = plan_outputs(found, options, suffix)
     threads = threads_per_file(options.jobs, len(targets))
+    damaged: list[Path] = []  # with metadata that cannot be read
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -70,17 +74,28 @@ def _decode(options: argparse.Namespace) -> int:
         pixels = codec.decode(
             data, channels=options.channels, threads=threads, max_pixels=options.max_pixels
         )
-        # Of other channels a profile or a palette says nothing.
-        icc, palette = (info.icc, info.palette) if options.channels is None else (None, None)
-        picture = Picture(pixels, icc=icc, exif=info.exif, palette=palette)
+        picture = decoded_picture(pixels, info)
+        if options.channels is not None:
+            # Of other channels a profile or a palette says nothing.
+            picture = replace(picture, icc=None, palette=None)
+        if picture.is_damaged:
+            damaged.append(path)
         written = write_picture(picture, suffix)
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], written, like)
         return Done(pixels.nbytes, len(data), len(written))
 
-    report = run(list(targets), work, options)
+    def remark(_report: Report) -> list[str]:
+        if not damaged:
+            return []
+        return [
+            f"files whose metadata is damaged, and was left out: {len(damaged)}; "
+            f"the first is {printable(min(damaged))}"
+        ]
+
+    report = run(list(targets), work, options, remark)
     columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}
-    return finish(report, found, options, columns)
+    return finish(report, found, options, columns, remark)
 
 
 def _channels(text: str) -> list[int]:

@@ -14,6 +14,7 @@ from l3dali.cli.files import read_file
 from l3dali.cli.report import Report, finish
 from l3dali.cli.work import L3_SUFFIX, find_inputs
 from l3dali.console import printable, ratio
+from l3dali.metadata import TIFF
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
 
 _SHOWN_GROUPS = 12
+_MAX_NAMED = 20  # of the chunks of one file
 
 
 def add_command(commands: Commands) -> None:
@@ -70,9 +72,38 @@ def _info_of(data: bytes) -> codec.Info:
 
 def _json_fields(info: codec.Info) -> dict[str, object]:
     fields = asdict(info)
-    for name in ("icc", "exif", "palette"):
-        fields[f"{name}_bytes"] = len(fields.pop(name) or b"")
+    for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
+        fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
+    fields["other_chunks"] = _other_chunks(info)
+    try:
+        fields["metadata"] = info.metadata
+    except ValueError as error:
+        fields["metadata"] = None
+        fields["metadata_error"] = str(error)
     return fields
+
+
+def _other_chunks(info: codec.Info) -> list[dict[str, object]]:
+    return [
+        {"type": kind.decode(), "bytes": len(data)}
+        for kind, data in codec.chunks_of(info.other_chunks)
+    ]
+
+
+def _metadata_text(info: codec.Info) -> list[str]:
+    """A line for each key-value pair, cut where it is long."""
+    try:
+        pairs = dict(info.metadata or {})
+    except ValueError as error:
+        return [printable(f"  {error}")]
+    if isinstance(pairs.get(TIFF), dict):
+        named = {f"TIFF tag {code}": entry for code, entry in pairs.pop(TIFF).items()}
+        pairs |= {
+            name: entry.get("value", entry) if isinstance(entry, dict) else entry
+            for name, entry in named.items()
+        }
+    lines = (f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in pairs.items())
+    return [printable(line if len(line) <= 100 else f"{line[:97]}...") for line in lines]
 
 
 def _info_text(path: Path, info: codec.Info) -> str:
@@ -80,8 +111,18 @@ def _info_text(path: Path, info: codec.Info) -> str:
     bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
-    chunks = {"ICC": info.icc, "EXIF": info.exif, "palette": info.palette}
+    chunks = {
+        "ICC": info.icc,
+        "EXIF": info.exif,
+        "palette": info.palette,
+        "XMP": info.xmp,
+        "metadata": info.metadata_json,
+    }
     kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
+    others = _other_chunks(info)
+    kept += [f"chunk {each['type']!r} of {each['bytes']} bytes" for each in others[:_MAX_NAMED]]
+    if len(others) > _MAX_NAMED:
+        kept.append(f"{len(others) - _MAX_NAMED} more chunks")
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
     lines = [
         printable(path),
@@ -93,7 +134,9 @@ def _info_text(path: Path, info: codec.Info) -> str:
     ]
     if len(info.groups) > 1:
         lines.insert(2, f"  groups {len(info.groups)} of channels: {_groups_text(info.groups)}")
-    return "\n".join(lines + ([f"  kept   {', '.join(kept)}"] if kept else []))
+    if kept:
+        lines.append(f"  kept   {', '.join(kept)}")
+    return "\n".join(lines + _metadata_text(info))
 
 
 def _groups_text(groups: tuple[tuple[int, ...], ...]) -> str:

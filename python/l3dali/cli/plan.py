@@ -186,9 +186,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write_atomically(target, text.encode())
     if arguments.json:
-        print(json.dumps(_as_json(plan, counts), indent=1, allow_nan=False))
+        as_json = _as_json(plan, counts) | {"notes": profile.notes}
+        print(json.dumps(as_json, indent=1, allow_nan=False))
     else:
         _print(plan, counts, sys.stderr if target == STDOUT else sys.stdout)
+        for note in profile.notes:
+            complain(f"l3: the profile says: {note}")
     if plot is not None:
         from l3dali.liquid.plot import draw_plan
 

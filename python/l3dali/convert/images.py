@@ -11,11 +11,11 @@ import numpy as np
 from l3dali import codec
 from l3dali.convert.storage import new_hash
 from l3dali.image_headers import L3_SIGNATURE, ImageError, read_header
-from l3dali.image_io import READ_SUFFIXES, Picture, read_picture, write_picture
+from l3dali.image_io import READ_SUFFIXES, read_picture, write_picture
 from l3dali.liquid.groups import PALETTE, group_of, traits_of
 from l3dali.liquid.model import Images
 from l3dali.liquid.profile import FORMATS, JPEG, SOURCE
-from l3dali.transcoding import encode_jpeg, encode_picture
+from l3dali.transcoding import decoded_picture, encode_jpeg, encode_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -358,8 +358,7 @@ def _to_png(
             f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
         )
     pixels = codec.decode(data, threads=threads, max_pixels=None)
-    picture = Picture(pixels, icc=info.icc, exif=info.exif, palette=info.palette)
-    png = write_picture(picture, ".png")
+    png = write_picture(decoded_picture(pixels, info), ".png")
     if options.verify:
         palette = info.palette is not None
         back = read_picture(png, labels=palette, max_pixels=options.max_pixels)

@@ -653,6 +653,8 @@ def read_listing(path: Path) -> tuple[list[str], Array]:
                 if not size.isdecimal() or not name:
                     raise UsageError(f"{path}: line {number} is not a size, a blank and a name")
                 names.append(name)
+                if len(size) > 18:
+                    raise UsageError(f"{path}: line {number}: no file has {size} bytes")
                 sizes.append(int(size))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None

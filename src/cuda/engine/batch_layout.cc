@@ -183,7 +183,10 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   }
   for (size_t first : files_) {
     for (size_t i = first; i < places_[first].file_end; ++i) places_[i].rans_offset = offset;
-    if (places_[first].has_rans) offset = Align16(offset + sizeof(RansModel));
+    if (!places_[first].has_rans) continue;
+    offset = Align16(offset + sizeof(RansModel));
+    for (size_t i = first; i < places_[first].file_end; ++i) places_[i].colors_offset = offset;
+    offset = Align16(offset + sizeof(uint64_t) * uint64_t{samples[first].view.color_count});
   }
   size_t begin = 0;
   for (BatchPart& part : parts_) {
@@ -550,8 +553,11 @@ void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) con
   }
   if (place.has_rans) {
     RansModel model;
-    is_sound = GetRansModel(view, &model) && is_sound;
+    MatchColors colors;
+    is_sound = GetRansModel(view, &model, &colors) && is_sound;
     std::memcpy(staging + place.rans_offset, &model, sizeof(model));
+    ReadMatchColors(colors, view.info.channels, view.info.used_bits,
+                    reinterpret_cast<uint64_t*>(staging + place.colors_offset));
   }
   for (size_t i = first; i < place.file_end; ++i) WriteDescriptor(i, staging, device);
   WriteTasks(first, is_sound, staging);
@@ -568,6 +574,11 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
       view.value_count == 0 ? MakeSampleMap(view.info) : MakeSampleMap(table, view.value_count);
   if (place.has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
+    descriptor.colors = {nullptr, 1u << view.info.used_bits};
+    if (view.color_count != 0) {
+      descriptor.colors = {reinterpret_cast<const uint64_t*>(device + place.colors_offset),
+                           view.color_count};
+    }
   }
   const CachedImage* cached = (*samples_)[sample].cached;
   descriptor.payloads = cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;

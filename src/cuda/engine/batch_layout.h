@@ -147,7 +147,7 @@ class BatchLayout {
     return places_[sample].is_direct ? (*samples_)[sample].view.payloads
                                      : Payloads(sample, staging);
   }
-  // Whether one of the tiles that a sample decodes, or keeps, is a rans tile.
+  // Whether one of the tiles that a sample decodes, or keeps, is a rans or match tile.
   bool has_rans(size_t sample) const { return places_[sample].has_rans; }
 
  private:
@@ -157,6 +157,7 @@ class BatchLayout {
     uint64_t table_offset;
     bool has_rans;
     uint64_t rans_offset;
+    uint64_t colors_offset;
     uint64_t payloads_offset;
     uint64_t payloads_bytes;  // to upload
     bool is_direct;           // they are not staged

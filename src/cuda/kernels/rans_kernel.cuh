@@ -141,6 +141,80 @@ class RansStates {
   uint32_t lanes_below_;
 };
 
+// How far a lane has come: columns done in row y, schedule.period if the row has yet to begin.
+struct LanePlace {
+  uint32_t x, y;
+  uint32_t lane;
+  uint32_t width, height;  // of the tile
+  uint32_t period, lanes;  // of the schedule
+};
+
+// Stores the run of pixels that a lane has completed last, if there is one. `steps` is how many
+// steps there have been, a multiple of kRunPixels. `pixels` is the lane's part of
+// RansScratch::pixels. kOften says that all but few tiles are stored here. Returns false if a value
+// has no sample.
+template <uint32_t kChannels, uint32_t kBytes, uint32_t kSampleBytes, bool kOften, class Store>
+L3_DEVICE bool StoreLaneRun(const LanePlace& place, const uint8_t* pixels, uint32_t steps,
+                            const SampleMap& map, const Store& store) {
+  constexpr uint32_t kPixelWords = PixelWords(kChannels, kBytes);
+  constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
+  const uint32_t done = steps - 2 * place.lane;
+  if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
+  const uint32_t back = kRunPixels + done % kRunPixels;
+  const auto pixel_word = [&](uint32_t i, uint32_t k) {
+    const uint32_t slot = (steps - back + i / 2 * 2) % (2 * kRunPixels) + i % 2;
+    return LoadWord(pixels + slot * kSlotBytes + 4 * kWarpLanes * k);
+  };
+  uint32_t x = place.x;
+  uint32_t y = place.y;
+  while (x < back) {
+    x += place.period;
+    y -= place.lanes;
+  }
+  x -= back;
+  if (kSampleBytes == kBytes && map.table == nullptr && x + kRunPixels <= place.width) {
+    if (y >= place.height) return true;
+    uint32_t pixel[kRunPixels][kPixelWords];
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRunPixels; ++i) {
+      L3_UNROLL
+      for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = pixel_word(i, k);
+    }
+    uint32_t words[kRunPixels * kChannels * kBytes / 4];
+    InterleaveRun<kChannels, kBytes>(pixel, words);
+    MapWords<kSampleBytes>(map, words);
+    if constexpr (kOften) {
+      store.StorePixels(words, x, y);
+    } else {
+      store.StoreRarePixels(words, x, y);
+    }
+    return true;
+  }
+  bool valid = true;
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < kRunPixels; ++i) {
+    if (x == place.period) {
+      x = 0;
+      y += place.lanes;
+    }
+    if (x < place.width && y < place.height) {
+      uint32_t samples[kChannels];
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        constexpr uint32_t kBits = 8 * kBytes;
+        const uint32_t word = pixel_word(i, c * kBits / 32);
+        const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
+        const bool in_table = value < map.value_count;
+        samples[c] = in_table ? map(value) : 0;
+        valid = valid && in_table;
+      }
+      store.StorePixel(samples, x, y);
+    }
+    ++x;
+  }
+  return valid;
+}
+
 // A lane of a tile. kFitted says that every channel has coefficients.
 template <uint32_t kChannels, class Samples, bool kFitted, class Lookup>
 class RansLane {
@@ -255,66 +329,12 @@ class RansLane {
     ++x_;
   }
 
-  // Stores the run of pixels that this lane has completed last, if there is
-  // one. `steps` is how many steps there have been, a multiple of kRunPixels.
-  // Returns false if a value has no sample.
+  // StoreLaneRun() of this lane.
   template <uint32_t kSampleBytes, class Store>
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
-    const uint32_t done = steps - 2 * lane_;
-    if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
-    const uint32_t back = kRunPixels + done % kRunPixels;
-    const auto pixel_word = [&](uint32_t i, uint32_t k) {
-      const uint32_t slot = (steps - back + i / 2 * 2) % (2 * kRunPixels) + i % 2;
-      return LoadWord(Pixels() + slot * kSlotBytes + 4 * kWarpLanes * k);
-    };
-    uint32_t x = x_;
-    uint32_t y = y_;
-    while (x < back) {
-      x += schedule_.period;
-      y -= schedule_.lanes;
-    }
-    x -= back;
-    if (kSampleBytes == Samples::kBytes && map.table == nullptr && x + kRunPixels <= width_) {
-      if (y >= height_) return true;
-      uint32_t pixel[kRunPixels][kPixelWords];
-      L3_UNROLL
-      for (uint32_t i = 0; i < kRunPixels; ++i) {
-        L3_UNROLL
-        for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = pixel_word(i, k);
-      }
-      uint32_t words[kRunPixels * kChannels * Samples::kBytes / 4];
-      InterleaveRun<kChannels, Samples::kBytes>(pixel, words);
-      MapWords<kSampleBytes>(map, words);
-      if constexpr (kFitted) {
-        store.StorePixels(words, x, y);
-      } else {
-        store.StoreRarePixels(words, x, y);
-      }
-      return true;
-    }
-    bool valid = true;
-    L3_NO_UNROLL
-    for (uint32_t i = 0; i < kRunPixels; ++i) {
-      if (x == schedule_.period) {
-        x = 0;
-        y += schedule_.lanes;
-      }
-      if (x < width_ && y < height_) {
-        uint32_t samples[kChannels];
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) {
-          constexpr uint32_t kBits = 8 * Samples::kBytes;
-          const uint32_t word = pixel_word(i, c * kBits / 32);
-          const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
-          const bool in_table = value < map.value_count;
-          samples[c] = in_table ? map(value) : 0;
-          valid = valid && in_table;
-        }
-        store.StorePixel(samples, x, y);
-      }
-      ++x;
-    }
-    return valid;
+    return StoreLaneRun<kChannels, Samples::kBytes, kSampleBytes, kFitted>(
+        {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, Pixels(), steps, map,
+        store);
   }
 
  private:

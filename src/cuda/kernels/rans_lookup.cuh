@@ -62,6 +62,7 @@ struct alignas(16) WideRansLookup {
   }
 
   uint32_t context_of_level[kMaxChannels][kRansLevels];
+  uint32_t context_of_match[kMatchContexts];
   uint32_t gradient_weight;
   uint32_t slot[kMaxRansTables * kRansScale];
 };
@@ -115,10 +116,25 @@ struct alignas(16) CompactRansLookup {
   }
 
   uint32_t context_of_level[kMaxChannels][kRansLevels];
+  uint32_t context_of_match[kMatchContexts];
   Entry entry[kMaxRansTables * kRansTokens];           // kTokens for each table
   uint8_t token_of_slot[kMaxRansTables * kRansScale];  // times kTokenUnit
   uint32_t gradient_weight;
 };
+
+template <class Samples, class Warp, class Lookup>
+L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
+                         uint32_t warp_count, const RansModel& model, Lookup* lookup) {
+  for (uint32_t table = begin + warp_index; table < end; table += warp_count) {
+    uint32_t start = 0;
+    L3_NO_UNROLL
+    for (uint32_t token = 0; token < Samples::kTokens; ++token) {
+      const uint32_t frequency = model.frequency[table][token];
+      lookup->template PutToken<Samples>(table, token, start, frequency, warp.lane());
+      start += frequency;
+    }
+  }
+}
 
 template <class Samples, class Warp, class Lookup>
 L3_DEVICE void BuildRansLookupOf(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
@@ -133,14 +149,15 @@ L3_DEVICE void BuildRansLookupOf(const Warp& warp, uint32_t warp_index, uint32_t
           static_cast<uint32_t>(sizeof(RansTaps)) * (kMaxRansSets * p + set);
     }
   }
-  for (uint32_t table = warp_index; table < model.table_count; table += warp_count) {
-    uint32_t start = 0;
-    L3_NO_UNROLL
-    for (uint32_t token = 0; token < Samples::kTokens; ++token) {
-      const uint32_t frequency = model.frequency[table][token];
-      lookup->template PutToken<Samples>(table, token, start, frequency, lane);
-      start += frequency;
-    }
+  PutTables<Samples>(warp, 0, model.table_count, warp_index, warp_count, model, lookup);
+  // Tables of match tiles are those of words. They lie behind the others whatever these are of.
+  static_assert(ByteSamples::kTokens <= WordSamples::kTokens);
+  PutTables<WordSamples>(warp, model.table_count, model.table_count + model.match_table_count,
+                         warp_index, warp_count, model, lookup);
+  if (warp_index != 0) return;
+  for (uint32_t context = lane; context < kMatchContexts; context += kWarpLanes) {
+    lookup->context_of_match[context] = static_cast<uint32_t>(model.table_of_context[context])
+                                        << Lookup::kTableBit;
   }
 }
 

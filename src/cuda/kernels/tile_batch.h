@@ -7,6 +7,7 @@
 
 #include "core/color.h"
 #include "core/output.h"
+#include "core/rans_model.h"
 #include "core/tile.h"
 #include "cuda/kernels/store_path.h"
 #include "format/image_view.h"
@@ -24,9 +25,10 @@ struct DecodeSample {
   SampleMap map;
   ImageOutput output;       // unless there are plans
   const RansModel* rans;    // null if no tile needed it when the batch was planned
+  ColorTable colors;        // of match tiles
   const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
-static_assert(sizeof(DecodeSample) == 72 && std::is_trivially_copyable_v<DecodeSample>);
+static_assert(sizeof(DecodeSample) == 88 && std::is_trivially_copyable_v<DecodeSample>);
 
 // One tile: the work of a warp. Tasks without a payload have no tile either: `tile` is
 // then the number of a piece of the border, from 1 on, or 0 if the task only fills a block up, or

@@ -18,6 +18,7 @@
 #include "core/tile.h"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/hwc_store.cuh"
+#include "cuda/kernels/match_kernel.cuh"
 #include "cuda/kernels/packed_reader.cuh"
 #include "cuda/kernels/plan_store.cuh"
 #include "cuda/kernels/rans_kernel.cuh"
@@ -303,6 +304,23 @@ L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Outp
         if constexpr (kSampleBytes == 2) {
           return DecodeRansTileWarp<kChannels, kSampleBytes, WordSamples>(
               warp, sample.info, sample.map, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
+        }
+      }
+      return Status::kCorruptTile;
+    case TileCoding::kMatch:
+      if constexpr (!std::is_void_v<Lookup>) {
+        if (sample.rans == nullptr || sample.rans->match_table_count == 0) {
+          return Status::kCorruptTile;
+        }
+        if (sample.info.used_bits <= 8) {
+          return DecodeMatchTileWarp<kChannels, kSampleBytes, 1>(
+              warp, sample.map, sample.colors, rect, tile, *lookup, store, check,
+              reinterpret_cast<RansScratch<kChannels, 1>*>(memory));
+        }
+        if constexpr (kSampleBytes == 2) {
+          return DecodeMatchTileWarp<kChannels, kSampleBytes, 2>(
+              warp, sample.map, sample.colors, rect, tile, *lookup, store, check,
               reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
         }
       }

@@ -23,7 +23,7 @@ constexpr uint32_t kRunPixels = 8;
 
 // Words that the samples of a pixel take, and what a lane passes on of it: as
 // many as can be read at once. `bytes` is 1 where used_bits is at most 8, else 2.
-constexpr uint32_t PixelWords(uint32_t channels, uint32_t bytes) {
+L3_HOST_DEVICE constexpr uint32_t PixelWords(uint32_t channels, uint32_t bytes) {
   return (channels * bytes + 3) / 4;
 }
 constexpr uint32_t PassedWords(uint32_t channels, uint32_t bytes) {

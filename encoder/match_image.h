@@ -1,0 +1,65 @@
+// The match tiles of an image (format.md 5.5): which tiles are smaller by them, and the table of
+// their colours. Layer: encoder.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "encoder/rans_encoder.h"
+#include "encoder/rans_image.h"
+#include "encoder/tile_planes.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// A tile as tokens of neighbours, and the colours that are none of theirs.
+struct MatchTile {
+  // `folded` is below kMatchNeighbors, or kMatchNeighbors where another colour comes. Lanes are
+  // idle in skipped steps.
+  RansTokens tokens;
+  std::vector<uint8_t> skips;     // a bit for each block of steps, as the payload has them
+  std::vector<uint64_t> colors;   // of the tile, by key
+  uint16_t base = 0;              // place in `colors`
+  std::vector<uint32_t> escapes;  // places of tokens
+  std::vector<uint16_t> escaped;  // their colours, by place in `colors`
+};
+
+class MatchImage {
+ public:
+  using LoadTile = RansImage::LoadTile;
+
+  // Whether some tile of a few looks as if it were smaller. `info` has the image's used bits.
+  static bool IsLikely(const ImageInfo& info, unsigned threads, const LoadTile& load);
+
+  MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load);
+
+  // Chooses the tiles that take fewer bytes than `other_bytes`, what each takes now, and makes the
+  // chunk. Returns false if there are none.
+  bool Choose(const std::vector<uint32_t>& other_bytes);
+
+  // The data of the MTCH chunk.
+  const std::vector<uint8_t>& chunk() const { return chunk_; }
+
+  // Appends a tile's payload, but for its check and its alignment; nothing if it was not chosen.
+  void AppendPayload(uint32_t tile, std::vector<uint8_t>* out) const;
+
+ private:
+  struct Numbers;
+
+  // Colours of chosen tiles, numbered; those that come most often first.
+  Numbers NumberColors(bool by_value) const;
+  void Count(const Numbers& numbers, RansCounts* counts) const;
+  uint64_t SizeOf(uint32_t tile, const Numbers& numbers, const RansCounts& counts) const;
+  void DropColors();
+
+  ImageInfo info_;
+  std::vector<MatchTile> tiles_;  // without tokens where a tile is out of the question
+  std::vector<std::vector<uint32_t>> ids_;  // of each tile's colours in the image
+  std::vector<uint64_t> keys_;              // of the colours of the image
+  std::vector<bool> chosen_;
+  std::vector<uint16_t> number_;  // of each colour of the image
+  std::vector<RansSymbols> symbols_;
+  std::vector<uint8_t> chunk_;
+};
+
+}  // namespace l3

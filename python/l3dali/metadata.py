@@ -1,0 +1,215 @@
+"""Key-value pairs of L3 files: Python objects to the JSON of a `keyv` chunk and back.
+
+Knows JSON and the tags of TIFF files that are kept in it, no files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["dump_metadata", "load_metadata"]
+
+MAX_METADATA_BYTES = 2**24  # of a block; profiles of presses, the largest, have 1 to 4 MiB
+
+
+def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
+    """The pairs as JSON in UTF-8 (docs/format.md 4).
+
+    Args:
+        metadata: names with what JSON has: None, bool, int, finite float, str, lists, tuples and
+            mappings of names; NumPy's numbers and arrays become Python's.
+
+    Raises:
+        TypeError: a name is no string, or a value of another type.
+        ValueError: a number is not finite, a text cannot be UTF-8, or all takes more than 16 MiB.
+    """
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is a mapping, not {type(metadata).__name__}")
+    try:
+        plain = _plain(metadata)
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("metadata is nested too deep, or holds itself") from None
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"metadata: a text cannot be written as UTF-8: {error.reason}") from None
+    if len(data) > MAX_METADATA_BYTES:
+        raise ValueError(
+            f"metadata takes {len(data)} bytes as JSON; up to {MAX_METADATA_BYTES} are kept"
+        )
+    return data
+
+
+def load_metadata(data: bytes) -> dict[str, Any]:
+    """The pairs in a `keyv` chunk.
+
+    Raises:
+        ValueError: the chunk is no JSON object in UTF-8, or has more than 16 MiB.
+    """
+    if len(data) > MAX_METADATA_BYTES:
+        raise ValueError(f"the metadata has {len(data)} bytes; up to {MAX_METADATA_BYTES} are read")
+    try:
+        pairs = json.loads(data.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the metadata is damaged: {error}") from None
+    if not isinstance(pairs, dict):
+        raise ValueError("the metadata is damaged: it is JSON, but no object")
+    return pairs
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _plain(value: Any) -> Any:
+    """The value in Python's own types, judged."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"metadata: {value} is no JSON; leave it out, or write it as text")
+        return value
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError(f"metadata: names are strings, not {name!r}")
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return [_plain(each) for each in value]
+    raise TypeError(
+        f"metadata: {type(value).__name__} is no JSON; numbers, text, lists and mappings are"
+    )
+
+
+# Tags of TIFF files.
+
+TIFF = "tiff"  # the pair that holds them
+
+
+@dataclass(frozen=True)
+class TiffTag:
+    """A tag as a TIFF file holds it.
+
+    Attributes:
+        type: its name in TIFF 6.0.
+        data: the bytes of its values, little-endian.
+    """
+
+    type: str
+    data: bytes
+
+
+# By name: the number, and struct's code of an item (a RATIONAL has two).
+TIFF_TYPES = {
+    "BYTE": (1, "B"),
+    "ASCII": (2, "s"),
+    "SHORT": (3, "H"),
+    "LONG": (4, "I"),
+    "RATIONAL": (5, "I"),
+    "SBYTE": (6, "b"),
+    "UNDEFINED": (7, "B"),
+    "SSHORT": (8, "h"),
+    "SLONG": (9, "i"),
+    "SRATIONAL": (10, "i"),
+    "FLOAT": (11, "f"),
+    "DOUBLE": (12, "d"),
+}
+_OPAQUE = ("BYTE", "UNDEFINED")
+# Where the pixels lie: not true any more when they are turned or resampled.
+_GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264})
+# ImageDescription, resolution, GeoTIFF's tie points, scale, transformation and keys, and GDAL's
+# metadata and value for no data.
+KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {270, 34735, 34736, 34737, 42112, 42113}
+
+
+def tiff_item_bytes(type_name: str) -> int:
+    """Bytes of one value of the type."""
+    size = struct.calcsize(f"<{TIFF_TYPES[type_name][1]}")
+    return 2 * size if type_name.endswith("RATIONAL") else size
+
+
+def metadata_of_tiff(tags: Mapping[int, TiffTag]) -> dict[str, Any] | None:
+    """The pairs that hold these tags; None if there are none."""
+    if not tags:
+        return None
+    return {TIFF: {str(code): _entry(tag) for code, tag in sorted(tags.items())}}
+
+
+def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
+    """The kept tags in pairs; others are passed over.
+
+    Raises:
+        ValueError: a tag is not written as docs/format.md says.
+    """
+    entries = (metadata or {}).get(TIFF, {})
+    if not isinstance(entries, Mapping):
+        raise ValueError("the metadata is damaged: tiff is no object")
+    tags = {}
+    for code in sorted(KEPT_TIFF_TAGS):
+        if (entry := entries.get(str(code))) is not None:
+            try:
+                tags[code] = _tag(entry)
+            except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
+                raise ValueError(f"the metadata is damaged: TIFF tag {code}: {error}") from None
+    return tags
+
+
+def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The pairs without the TIFF tags that are not true of pixels turned or resampled."""
+    if metadata is None or not isinstance(metadata.get(TIFF), Mapping):
+        return None if metadata is None else dict(metadata)
+    entries = {
+        code: entry
+        for code, entry in metadata[TIFF].items()
+        if code not in {str(each) for each in _GEOMETRY_TAGS}
+    }
+    rest = {name: value for name, value in metadata.items() if name != TIFF}
+    if entries:
+        rest[TIFF] = entries
+    return rest or None
+
+
+def _entry(tag: TiffTag) -> dict[str, Any]:
+    """A tag as a JSON object, by which `_tag` gives the same bytes."""
+    code = TIFF_TYPES[tag.type][1]
+    if tag.type == "ASCII":
+        try:
+            text = tag.data.removesuffix(b"\0").decode()
+        except UnicodeDecodeError:
+            text = ""
+        if text.encode() + b"\0" == tag.data:
+            return {"type": tag.type, "value": text}
+    elif tag.type not in _OPAQUE:
+        count = len(tag.data) // struct.calcsize(f"<{code}")
+        value = list(struct.unpack(f"<{count}{code}", tag.data))
+        if all(math.isfinite(each) for each in value):
+            return {"type": tag.type, "value": value}
+    return {"type": tag.type, "hex": tag.data.hex()}
+
+
+def _tag(entry: Any) -> TiffTag:
+    if not isinstance(entry, Mapping):
+        raise ValueError("no object")
+    name = entry["type"]
+    if name not in TIFF_TYPES:
+        raise ValueError(f"no type of TIFF 6.0: {name!r}")
+    if "hex" in entry:
+        data = bytes.fromhex(entry["hex"])
+    elif name == "ASCII":
+        data = entry["value"].encode() + b"\0" if isinstance(entry["value"], str) else b""
+    else:
+        value = entry["value"]
+        data = struct.pack(f"<{len(value)}{TIFF_TYPES[name][1]}", *value)
+    if not data or len(data) % tiff_item_bytes(name):
+        raise ValueError("no whole values")
+    return TiffTag(name, data)
