@@ -98,10 +98,35 @@ uint16_t MatchOf(const RansNeighbors& at, int32_t color) {
   return k;
 }
 
+// Whether more than `most` pixels are surely like no neighbour. Compares samples, so that
+// photographs cost little; pixels at the edges count as alike.
+bool HasFewMatches(const TilePlanes& planes, uint32_t most) {
+  uint32_t others = 0;
+  for (uint32_t y = 1; y < planes.height_px && others <= most; ++y) {
+    uint16_t differs[kMatchNeighbors][kMaxPackedTileSide] = {};
+    for (uint32_t c = 0; c < planes.channels; ++c) {
+      const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
+      const uint16_t* above = row - kMaxPackedTileSide;
+      for (uint32_t x = 1; x + 1 < planes.width_px; ++x) {
+        differs[0][x] |= row[x] ^ row[x - 1];
+        differs[1][x] |= row[x] ^ above[x];
+        differs[2][x] |= row[x] ^ above[x + 1];
+        differs[3][x] |= row[x] ^ above[x - 1];
+      }
+    }
+    for (uint32_t x = 1; x + 1 < planes.width_px; ++x) {
+      others +=
+          (differs[0][x] != 0) & (differs[1][x] != 0) & (differs[2][x] != 0) & (differs[3][x] != 0);
+    }
+  }
+  return others > most;
+}
+
 // Leaves a tile without tokens that is out of the question. Constant tiles are, too.
 MatchTile MakeTile(const TilePlanes& planes) {
   MatchTile tile;
-  if (IsConstant(planes)) return tile;
+  const uint32_t most = planes.width_px * planes.height_px / kFewMatches;
+  if (IsConstant(planes) || HasFewMatches(planes, most)) return tile;
   const std::unique_ptr<Plane> plane(new Plane);
   plane->width = static_cast<int32_t>(planes.width_px);
   KeyTable table(&tile.colors);
@@ -124,7 +149,6 @@ MatchTile MakeTile(const TilePlanes& planes) {
   const size_t places = size_t{schedule.steps} * tokens.lanes;
   tokens.folded.resize(places);
   tokens.level.resize(places, static_cast<uint8_t>(kIdleLevel));
-  const uint32_t most = planes.width_px * planes.height_px / kFewMatches;
   for (uint32_t y = 0; y < planes.height_px; ++y) {
     const uint32_t lane = y % schedule.lanes;
     for (uint32_t x = 0; x < planes.width_px; ++x) {

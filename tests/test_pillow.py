@@ -103,7 +103,7 @@ def test_a_transparent_colour_becomes_alpha(mode: str, key: Any, becomes: str) -
     expected = np.full((41, 53), 255, np.uint8)
     expected[(array.reshape(41, 53, -1) == key).all(axis=2)] = 0
     assert expected[3, 4] == 0
-    assert np.array_equal(again, np.dstack([array, expected]))
+    assert np.array_equal(np.asarray(again), np.dstack([array, expected]))
 
 
 def test_labels_without_a_palette_are_kept() -> None:

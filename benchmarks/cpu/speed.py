@@ -108,7 +108,7 @@ def draw(results: dict[str, dict[str, dict[str, float]]], name: str, out: Path) 
     axes.grid(alpha=0.3, which="both")
     axes.margins(0.12)
     figure.tight_layout()
-    figure.savefig(out / "cpu.png", dpi=120)
+    figure.savefig(out / "speed.png", dpi=120)
 
 
 def main() -> None:
