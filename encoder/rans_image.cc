@@ -26,12 +26,12 @@ bool IsSmall(const ImageInfo& info) {
   return uint64_t{info.width_px} * info.height_px * info.channels <= kMaxSmallSamples;
 }
 
-// What the modelled tiles of an image take.
-uint64_t KeptBytes(const ImageInfo& info, const std::vector<ChannelGroup>& groups) {
-  const uint32_t tiles = info.tile_count();
+// What tiles take as modelled.
+uint64_t KeptBytes(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+                   const std::vector<uint32_t>& tiles) {
   uint64_t bytes = 0;
-  for (uint32_t tile = 0; tile < tiles && bytes <= kMaxKeptBytes; ++tile) {
-    const TileRect rect = GetTileRect(info, tile);
+  for (size_t i = 0; i < tiles.size() && bytes <= kMaxKeptBytes; ++i) {
+    const TileRect rect = GetTileRect(info, tiles[i]);
     for (const ChannelGroup& group : groups) {
       bytes += RansTile::MemoryBytes(rect.width_px, rect.height_px, group.channels);
     }
@@ -69,7 +69,8 @@ void VisitTiles(uint64_t count, unsigned threads, const RansImage::LoadTile& loa
 }  // namespace
 
 RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
-                     uint32_t effort, uint32_t max_tables, unsigned threads, const LoadTile& load)
+                     const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
+                     unsigned threads, const LoadTile& load)
     : group_count_(static_cast<uint32_t>(groups.size())),
       positions_(std::min<uint32_t>(info.channels, kMaxChannels)),
       has_one_role_(std::all_of(groups.begin(), groups.end(),
@@ -78,30 +79,31 @@ RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& gro
       settings_{effort, kGradientWeights[0], {}},
       starts_{} {
   RansCounts counts;
-  Probe(info, threads, load, &counts);
+  Probe(info, tiles, threads, load, &counts);
   if (effort > 1) {
     counts = RansCounts{};
-    if (KeptBytes(info, groups) <= kMaxKeptBytes) {
+    if (KeptBytes(info, groups, tiles) <= kMaxKeptBytes) {
       tiles_.resize(uint64_t{info.tile_count()} * group_count_);
     }
-    Plan(info, threads, load, &counts);
+    Plan(info, tiles, threads, load, &counts);
   }
   ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
-    Refine(threads, load, &counts);
+    Refine(tiles, threads, load, &counts);
     ChooseModel(info, counts, max_tables);
   }
 }
 
-void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
-                      RansCounts* counts) {
-  const uint32_t tiles = info.tile_count();
-  const uint32_t probes = std::min(tiles, settings_.effort == 1 ? 3 + tiles / 32 : 4 + tiles / 16);
+void RansImage::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+                      const LoadTile& load, RansCounts* counts) {
+  const uint64_t count_of_tiles = tiles.size();
+  const uint64_t probes = std::min(
+      count_of_tiles, settings_.effort == 1 ? 3 + count_of_tiles / 32 : 4 + count_of_tiles / 16);
   const auto payload_of = [&](uint64_t i) {
-    const uint64_t tile = (2 * (i / group_count_) + 1) * tiles / (2 * probes);
-    return static_cast<uint32_t>(tile * group_count_ + i % group_count_);
+    const uint32_t tile = tiles[(2 * (i / group_count_) + 1) * count_of_tiles / (2 * probes)];
+    return tile * group_count_ + static_cast<uint32_t>(i % group_count_);
   };
-  const uint64_t payloads = uint64_t{probes} * group_count_;
+  const uint64_t payloads = probes * group_count_;
   std::mutex mutex;
   std::unique_ptr<RansFitter> fitters[kMaxChannels];  // of groups of 1, 2, ... channels
   VisitTiles(payloads, threads, load, payload_of, [&](uint32_t, RansSamples* samples) {
@@ -145,23 +147,23 @@ void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& l
   }
 }
 
-void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& load,
-                     RansCounts* counts) {
-  const uint64_t payloads = uint64_t{info.tile_count()} * group_count_;
-  plans_.resize(payloads);
+void RansImage::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+                     const LoadTile& load, RansCounts* counts) {
+  plans_.resize(uint64_t{info.tile_count()} * group_count_);
+  const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
   std::mutex mutex;
-  VisitTiles(
-      payloads, threads, load, [](uint64_t i) { return static_cast<uint32_t>(i); },
-      [&](uint32_t payload, RansSamples* samples) {
-        RansCounts of_tile;
-        plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
-        if (!tiles_.empty()) tiles_[payload].emplace(plans_[payload], *samples);
-        const std::lock_guard<std::mutex> lock(mutex);
-        counts->Add(of_tile, count_shift_);
-      });
+  VisitTiles(tiles.size() * group_count_, threads, load, payload_of,
+             [&](uint32_t payload, RansSamples* samples) {
+               RansCounts of_tile;
+               plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
+               if (!tiles_.empty()) tiles_[payload].emplace(plans_[payload], *samples);
+               const std::lock_guard<std::mutex> lock(mutex);
+               counts->Add(of_tile, count_shift_);
+             });
 }
 
-void RansImage::Refine(unsigned threads, const LoadTile& load, RansCounts* counts) {
+void RansImage::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
+                       RansCounts* counts) {
   struct State {
     Workspace work;
     RansDescent descent;
@@ -171,9 +173,9 @@ void RansImage::Refine(unsigned threads, const LoadTile& load, RansCounts* count
   *counts = RansCounts{};
   std::mutex mutex;
   ParallelForWithState(
-      plans_.size(), threads, [] { return std::make_unique<State>(); },
+      tiles.size() * group_count_, threads, [] { return std::make_unique<State>(); },
       [&](const std::unique_ptr<State>& state, uint64_t i) {
-        const uint32_t payload = static_cast<uint32_t>(i);
+        const uint32_t payload = PayloadOf(tiles, i);
         load(payload, &state->work.planes);
         if (IsConstant(state->work.planes)) return;
         RansSamples* samples = &state->work.samples;

@@ -21,10 +21,11 @@ class RansImage {
   // group. Called from several threads at once.
   using LoadTile = std::function<void(uint32_t payload, TilePlanes* planes)>;
 
-  // The first pass. `info` has the image's used bits; effort is 1 to 9. The model has up to
-  // `max_tables` tables.
-  RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups, uint32_t effort,
-            uint32_t max_tables, unsigned threads, const LoadTile& load);
+  // The first pass. `info` has the image's used bits; `tiles` are those whose payloads will be
+  // asked for; effort is 1 to 9. The model has up to `max_tables` tables.
+  RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+            const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
+            unsigned threads, const LoadTile& load);
 
   // The data of the RANS chunk; empty where the built-in model serves.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
@@ -36,11 +37,18 @@ class RansImage {
 
  private:
   // Fits starts_, and chooses the settings, by some of the tiles.
-  void Probe(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  void Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+             const LoadTile& load, RansCounts* counts);
   // Plans all tiles and counts their tokens.
-  void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+            const LoadTile& load, RansCounts* counts);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
-  void Refine(unsigned threads, const LoadTile& load, RansCounts* counts);
+  void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
+              RansCounts* counts);
+  // Of the i-th payload of `tiles`.
+  uint32_t PayloadOf(const std::vector<uint32_t>& tiles, uint64_t i) const {
+    return tiles[i / group_count_] * group_count_ + static_cast<uint32_t>(i % group_count_);
+  }
   void ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables);
 
   uint32_t group_count_;
