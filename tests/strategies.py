@@ -187,7 +187,7 @@ def rans_streams(draw: st.DrawFn, most_channels: int = 9) -> bytes:
             rng.integers(-spread - 1, spread + 1, (count, TAP_COUNTS[role]))
             for role, count in zip(rans_roles(n), sets[:n], strict=True)
         ]
-        base: list[int] = rng.integers(0, 1 << used_bits, n).tolist()
+        base: list[int] = rng.integers(0, 1 << used_bits, (n,)).tolist()
         if from_pixels:
             body = build.rans_body(tile, used_bits, model, coefficients, base)
         else:

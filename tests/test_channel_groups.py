@@ -41,12 +41,44 @@ def of_kind(group: tuple[int, ...]) -> set[int]:
 @present
 @mode_matrix
 @pytest.mark.parametrize("shape", [(1, 1, 5), (1, 40, 6), (70, 1, 7), (67, 131, 13), (9, 5, 200)])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
 def test_round_trip(engine: str, mode: str, shape: tuple[int, int, int], dtype: type) -> None:
     image = bands(*shape, dtype)
     data = engines.encode(image, mode=mode)
     assert engines.decode(engine, data, row_padding_bytes=6) == Outcome("kOk", None, image)
     assert engines.decode("reference", data) == Outcome("kOk", None, image)
+
+
+@mode_matrix
+@pytest.mark.parametrize("effort", [1, 7, 8, 9])
+@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 300, 6), (300, 1, 7), (150, 260, 13)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
+def test_efforts(mode: l3dali.Mode, effort: int, shape: tuple[int, int, int], dtype: type) -> None:
+    image = bands(*shape, dtype)
+    data = engines.encode(image, mode=mode, effort=effort)
+    assert engines.encode(image, mode=mode, effort=effort, threads=3) == data
+    assert l3dali.encode(image, mode=mode, effort=effort) == data
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
+
+
+def test_efforts_that_search_are_smaller() -> None:
+    image = bands(200, 300, 7)
+    default = len(l3dali.encode(image))
+    assert all(len(l3dali.encode(image, effort=effort)) < 0.99 * default for effort in (7, 8, 9))
+
+
+@pytest.mark.parametrize("c", [5, 13])
+def test_drawings_have_no_match_tiles(c: int) -> None:
+    """A few flat colours, which up to four channels would have as match tiles."""
+    numbers = np.random.default_rng(c).integers(0, 5, (30, 40)).repeat(8, axis=0).repeat(8, axis=1)
+    colors = np.random.default_rng(0).integers(0, 256, (5, c), np.uint8)
+    drawing = colors[numbers]
+    assert b"MTCH" in l3dali.encode(np.ascontiguousarray(drawing[..., :3]))
+    data = l3dali.encode(drawing)
+    assert b"MTCH" not in data
+    for engine in filter(engines.is_available, ENGINES):
+        assert engines.decode(engine, data) == Outcome("kOk", None, drawing), engine
 
 
 def test_4096_channels() -> None:

@@ -85,7 +85,8 @@ def measure(image: Cube, mode: l3dali.Mode, rounds: int) -> dict[str, Any]:
     encode_apart = seconds(lambda: [l3dali.encode(band, mode=mode) for band in bands])
     together = l3dali.encode(image, mode=mode)
     groups = l3dali.info(together).groups
-    three = list(max(groups, key=lambda group: len(group)))[:3]
+    most = max(len(group) for group in groups)
+    three = list(next(group for group in groups if len(group) == most))[:3]
     three += [c for group in groups for c in group if c not in three][: 3 - len(three)]
     spread = [groups[i * len(groups) // 3][0] for i in range(3)] if len(groups) > 2 else three
     out = np.empty_like(image)

@@ -86,6 +86,7 @@ class Picture:
         xmp: an XMP packet.
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.
+        has_alpha: the last of two or four channels is alpha.
     """
 
     pixels: Image
@@ -96,6 +97,7 @@ class Picture:
     xmp: bytes | None = None
     metadata: Mapping[str, Any] | None = None
     is_damaged: bool = False
+    has_alpha: bool = True
 
 
 def read_picture(
@@ -466,13 +468,17 @@ def _write_tiff(picture: Picture) -> bytes:
         raise ImageError(str(error)) from None
     if picture.xmp:
         tags[_TIFF_XMP] = TiffTag("BYTE", picture.xmp)
+    is_color = channels == 3 or (channels == 4 and picture.has_alpha)
+    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
+    if channels in (2, 4) and picture.has_alpha:
+        extra_samples = ["unassalpha"]
     file = io.BytesIO()
     tifffile.imwrite(
         file,
         picture.pixels,
-        photometric="rgb" if channels in (3, 4) else "minisblack",
+        photometric="rgb" if is_color else "minisblack",
         planarconfig=None if channels == 1 else "contig",
-        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        extrasamples=extra_samples or None,
         compression="zlib",
         predictor=True,
         iccprofile=picture.icc,

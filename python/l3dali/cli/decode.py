@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from l3dali import codec
@@ -74,10 +73,7 @@ def _decode(options: argparse.Namespace) -> int:
         pixels = codec.decode(
             data, channels=options.channels, threads=threads, max_pixels=options.max_pixels
         )
-        picture = decoded_picture(pixels, info)
-        if options.channels is not None:
-            # Of other channels a profile or a palette says nothing.
-            picture = replace(picture, icc=None, palette=None)
+        picture = decoded_picture(pixels, info, options.channels)
         if picture.is_damaged:
             damaged.append(path)
         written = write_picture(picture, suffix)
