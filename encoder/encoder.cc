@@ -323,10 +323,11 @@ constexpr uint32_t kFewRansTables = 16;
 constexpr uint64_t kMaxMatchPixels = 1u << 26;
 // Which effort judges what tiles would take without match tiles, but for high efforts.
 constexpr uint32_t kMatchJudgingEffort = 2;
-// What match tiles must save at least: what their model takes, and one byte in so many.
-constexpr uint64_t kMinSavedBytes = 64;
+// Match tiles must save one byte in so many.
 constexpr uint64_t kMinSavedShare = 256;
-// Where they save one byte in so many, the image is not tried without them.
+// Where they save so many bytes, more than their model takes, and one in so many, the image is not
+// tried without them.
+constexpr uint64_t kFarSmallerBytes = 1024;
 constexpr uint64_t kFarSmallerShare = 8;
 
 // A task is a run of payloads, so that threads share work finely and their
@@ -551,7 +552,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
   }
   MatchedFile matched;
   matched.saved_bytes = match->Choose(judged.sizes);
-  if (matched.saved_bytes < kMinSavedBytes + judged.bytes() / kMinSavedShare) return {};
+  if (matched.saved_bytes < judged.bytes() / kMinSavedShare) return {};
   Payloads payloads = EncodeTiles(pixels, info, groups, *coding, options, false, match->chosen());
   AddMatchTiles(*match, options.threads, &payloads);
   matched.file = MakeFile(info, groups, *coding, options, match->chunk(), std::move(payloads));
@@ -722,7 +723,7 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     matched = EncodeMatched(pixels, info, groups, shifted, ranked, options);
   }
   EncodedFile file = std::move(matched.file);
-  if (matched.saved_bytes <= file.bytes / kFarSmallerShare) {
+  if (matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
     EncodedFile other = EncodeUnmatched(pixels, info, groups, shifted, ranked, options);
     if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
   }
