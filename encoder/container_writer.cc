@@ -18,6 +18,19 @@ void AppendChunk(uint32_t type, Bytes data, std::vector<uint8_t>* chunks) {
   if (data.size != 0) std::memcpy(p + 8, data.data, data.size);
 }
 
+std::vector<uint8_t> SerializeChannelGroups(const std::vector<ChannelGroup>& groups) {
+  std::vector<uint8_t> data(2);
+  StoreU16(data.data(), static_cast<uint32_t>(groups.size()));
+  for (const ChannelGroup& group : groups) {
+    data.push_back(static_cast<uint8_t>(group.channels));
+    for (uint32_t i = 0; i < group.channels; ++i) {
+      data.push_back(static_cast<uint8_t>(group.channel[i]));
+      data.push_back(static_cast<uint8_t>(group.channel[i] >> 8));
+    }
+  }
+  return data;
+}
+
 std::vector<uint8_t> SerializeValueTable(const std::vector<uint16_t>& values) {
   std::vector<uint8_t> data(4);
   StoreU32(data.data(), static_cast<uint32_t>(values.size()));

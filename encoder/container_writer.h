@@ -5,12 +5,16 @@
 #include <vector>
 
 #include "encoder/encoder.h"
+#include "format/channel_groups.h"
 #include "format/image_view.h"
 
 namespace l3 {
 
 // A chunk's header, data and padding, appended to `chunks`.
 void AppendChunk(uint32_t type, Bytes data, std::vector<uint8_t>* chunks);
+
+// The list of groups, as chunk data.
+std::vector<uint8_t> SerializeChannelGroups(const std::vector<ChannelGroup>& groups);
 
 // The value table of `values` (rising), as chunk data.
 std::vector<uint8_t> SerializeValueTable(const std::vector<uint16_t>& values);
@@ -25,8 +29,8 @@ struct EncodedFile {
   uint64_t bytes;
 };
 
-// `info.chunks_bytes` is set here; payload_sizes[t] is the size of tile t's payload, and
-// `payload_runs` hold all payloads in tile order.
+// `info.chunks_bytes` is set here; payload_sizes are those of tile after tile, in each group after
+// group, and `payload_runs` hold all payloads in that order.
 EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
                          const std::vector<uint32_t>& payload_sizes,
                          std::vector<std::vector<uint8_t>> payload_runs);

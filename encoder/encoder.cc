@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "cpu/parallel.h"
+#include "encoder/channel_grouping.h"
 #include "encoder/container_writer.h"
 #include "encoder/match_image.h"
 #include "encoder/packed_encoder.h"
@@ -22,7 +24,7 @@ constexpr uint32_t kPackedTileWidthLog2 = 8;
 constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles: so many samples pay for a tile's states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
-constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels
+constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels, or groups of them
 // From which effort on the width of rans tiles is chosen by image, and by which.
 constexpr uint32_t kTileSearchEffort = 7;
 constexpr uint32_t kJudgingEffort = 3;
@@ -34,6 +36,8 @@ constexpr uint32_t kNarrowPixels = 16;
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Of images whose tiles are all stored: big enough that tile headers cost less than 0.1 %.
 constexpr uint64_t kMinStoredTileBytes = 32768;
+// The index counts 2^36 bytes of payloads; nothing makes samples twice as long.
+constexpr uint64_t kMaxRawBytes = uint64_t{1} << 35;
 // Columns of such tiles where somebody asked for them: windows read whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 
@@ -48,26 +52,6 @@ uint32_t SampleAt(const uint8_t* row, uint64_t i) {
   return sample;
 }
 
-template <typename Sample, uint32_t kChannels>
-void LoadChannels(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
-                  TilePlanes* planes) {
-  for (uint32_t y = 0; y < rect.height_px; ++y) {
-    const uint8_t* row =
-        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * kChannels * sizeof(Sample);
-    const auto plane_row = [&](uint32_t c) { return planes->plane[c] + y * kMaxPackedTileSide; };
-    for (uint32_t x = 0; x < rect.width_px; ++x) {
-      for (uint32_t c = 0; c < kChannels; ++c) {
-        plane_row(c)[x] = static_cast<uint16_t>(SampleAt<Sample>(row, uint64_t{x} * kChannels + c));
-      }
-    }
-    if (coding.keeps_samples()) continue;
-    for (uint32_t c = 0; c < kChannels; ++c) {
-      uint16_t* values = plane_row(c);
-      for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(values[x]);
-    }
-  }
-}
-
 template <typename Sample>
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
               TilePlanes* planes) {
@@ -75,12 +59,75 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   planes->height_px = rect.height_px;
   planes->channels = pixels.channels;
   planes->used_bits = coding.used_bits;
-  switch (pixels.channels) {
-    case 1: return LoadChannels<Sample, 1>(pixels, coding, rect, planes);
-    case 2: return LoadChannels<Sample, 2>(pixels, coding, rect, planes);
-    case 3: return LoadChannels<Sample, 3>(pixels, coding, rect, planes);
-    default: return LoadChannels<Sample, 4>(pixels, coding, rect, planes);
+  const auto split_pixels = GetPackedKernels<Sample>().split_pixels;
+  Sample samples[kMaxChannels][kMaxPackedTileSide];
+  Sample* const rows[kMaxChannels] = {samples[0], samples[1], samples[2], samples[3]};
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row =
+        RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
+    split_pixels(row, pixels.channels, rect.width_px, rows);
+    for (uint32_t c = 0; c < pixels.channels; ++c) {
+      uint16_t* values = planes->plane[c] + y * kMaxPackedTileSide;
+      if (coding.keeps_samples()) {
+        std::copy(rows[c], rows[c] + rect.width_px, values);
+      } else {
+        for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(rows[c][x]);
+      }
+    }
   }
+}
+
+// The same for some of many channels.
+template <typename Sample>
+void LoadGroup(const PixelView& pixels, const ChannelGroup& group, const ValueCoding& coding,
+               const TileRect& rect, TilePlanes* planes) {
+  planes->width_px = rect.width_px;
+  planes->height_px = rect.height_px;
+  planes->channels = group.channels;
+  planes->used_bits = coding.used_bits;
+  const uint64_t channels = pixels.channels;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* row = RowOf(pixels, rect.y_px + y) + rect.x_px * channels * sizeof(Sample);
+    for (uint32_t c = 0; c < group.channels; ++c) {
+      uint16_t* values = planes->plane[c] + y * kMaxPackedTileSide;
+      for (uint32_t x = 0; x < rect.width_px; ++x) {
+        values[x] = coding.Value(SampleAt<Sample>(row, x * channels + group.channel[c]));
+      }
+    }
+  }
+}
+
+// Copies the samples of a group that a tile has, one pixel after the other.
+template <typename Sample>
+void GatherGroup(const PixelView& pixels, const ChannelGroup& group, const TileRect& rect,
+                 uint8_t* out) {
+  const uint64_t channels = pixels.channels;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const uint8_t* pixel = RowOf(pixels, rect.y_px + y) + rect.x_px * channels * sizeof(Sample);
+    for (uint32_t x = 0; x < rect.width_px; ++x, pixel += channels * sizeof(Sample)) {
+      for (uint32_t c = 0; c < group.channels; ++c, out += sizeof(Sample)) {
+        std::memcpy(out, pixel + group.channel[c] * sizeof(Sample), sizeof(Sample));
+      }
+    }
+  }
+}
+
+// A tile as an image of a group's channels, in `memory`.
+PixelView TileOfGroup(const PixelView& pixels, const ChannelGroup& group, const TileRect& rect,
+                      std::vector<uint8_t>* memory) {
+  PixelView tile = pixels;
+  tile.width_px = rect.width_px;
+  tile.height_px = rect.height_px;
+  tile.channels = group.channels;
+  tile.row_stride_bytes = uint64_t{rect.width_px} * group.channels * (pixels.sample_bits() / 8);
+  memory->resize(tile.row_stride_bytes * rect.height_px);
+  tile.data = memory->data();
+  if (pixels.sample_bits() == 8) {
+    GatherGroup<uint8_t>(pixels, group, rect, memory->data());
+  } else {
+    GatherGroup<uint16_t>(pixels, group, rect, memory->data());
+  }
+  return tile;
 }
 
 // Values of `count` samples.
@@ -175,6 +222,7 @@ struct TileWorkspace {
   std::unique_ptr<TilePlanes> planes;    // of rans
   std::unique_ptr<RansSamples> samples;  // of rans
   std::vector<uint8_t> other;            // another coding of the same tile
+  std::vector<uint8_t> gathered;         // a tile of one of many channels' groups
   std::vector<uint8_t> run;              // payloads of a task
 };
 
@@ -228,7 +276,7 @@ void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const 
 
 // Constant, or the smaller of rans and packed.
 void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
-                    const RansImage& rans, uint32_t tile, uint64_t stored_bytes,
+                    const RansImage& rans, uint32_t payload, uint64_t stored_bytes,
                     TileWorkspace* work, std::vector<uint8_t>* out) {
   LoadTile(pixels, coding, rect, work->planes.get());
   if (IsConstant(*work->planes)) {
@@ -237,7 +285,7 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
     return AppendConstantPayload(first, pixels.channels, out);
   }
   const size_t begin = out->size();
-  rans.AppendPayload(tile, *work->planes, work->samples.get(), out);
+  rans.AppendPayload(payload, *work->planes, work->samples.get(), out);
   const size_t rans_bytes = out->size() - begin;
   const bool tiny = rect.width_px * rect.height_px <= kTinyTilePixels;
   // Packed wins only where there is next to nothing to code.
@@ -249,16 +297,16 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
   out->insert(out->end(), work->other.begin(), work->other.end());
 }
 
-// With `only_stored` no other coding is tried.
-void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCoding& coding,
-                const RansImage* rans, bool only_stored, uint32_t tile, TileWorkspace* work,
+// A tile of an image with up to four channels, or of a group. With `only_stored` no other coding is
+// tried.
+void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding& coding,
+                const RansImage* rans, bool only_stored, uint32_t payload, TileWorkspace* work,
                 std::vector<uint8_t>* out) {
   const size_t begin = out->size();
-  const TileRect rect = GetTileRect(info, tile);
-  const uint64_t stored_bytes =
-      kTileHeaderBytes + uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
+  const uint64_t samples = uint64_t{rect.width_px} * rect.height_px * pixels.channels;
+  const uint64_t stored_bytes = kTileHeaderBytes + samples * (pixels.sample_bits() / 8);
   if (rans != nullptr) {
-    AppendRansTile(pixels, coding, rect, *rans, tile, stored_bytes, work, out);
+    AppendRansTile(pixels, coding, rect, *rans, payload, stored_bytes, work, out);
   } else if (!only_stored) {
     AppendPackedTile(pixels, coding, rect, work, out);
   }
@@ -273,58 +321,67 @@ void AppendTile(const PixelView& pixels, const ImageInfo& info, const ValueCodin
 constexpr uint32_t kFewRansTables = 16;
 // Images of more pixels are coded without match tiles, which would take too much memory.
 constexpr uint64_t kMaxMatchPixels = 1u << 26;
+// Which effort judges what tiles would take without match tiles, but for high efforts.
+constexpr uint32_t kMatchJudgingEffort = 2;
+// Match tiles must save one byte in so many.
+constexpr uint64_t kMinSavedShare = 256;
+// Where they save so many bytes, more than their model takes, and one in so many, the image is not
+// tried without them.
+constexpr uint64_t kFarSmallerBytes = 1024;
+constexpr uint64_t kFarSmallerShare = 8;
 
-// A task is a run of tiles, so that threads share work finely and their
+// A task is a run of payloads, so that threads share work finely and their
 // buffers stay few.
-constexpr uint32_t kTilesPerTask = 4;
+constexpr uint32_t kPayloadsPerTask = 4;
 
-// Puts match tiles in the place of larger ones. Returns whether a tile that needs the model of
-// rans tiles is left.
-bool ReplaceTiles(const MatchImage& match, unsigned threads, std::vector<uint32_t>* sizes,
-                  std::vector<std::vector<uint8_t>>* runs) {
-  std::vector<uint8_t> any_rans(runs->size());
-  ParallelFor(runs->size(), threads, [&](uint64_t task) {
-    std::vector<uint8_t> replaced;
-    std::vector<uint8_t> payload;
-    size_t pos = 0;
-    const size_t begin = task * kTilesPerTask;
-    for (size_t tile = begin; tile < std::min(begin + kTilesPerTask, sizes->size()); ++tile) {
-      const uint8_t* old = (*runs)[task].data() + pos;
-      const uint32_t old_size = (*sizes)[tile];
-      pos += old_size;
-      payload.clear();
-      match.AppendPayload(static_cast<uint32_t>(tile), &payload);
-      if (!payload.empty()) FinishPayload(0, &payload);
-      if (payload.empty() || payload.size() >= old_size) {
-        payload.assign(old, old + old_size);
-        if (old[4] == static_cast<uint8_t>(TileCoding::kRans)) any_rans[task] = 1;
-      }
-      (*sizes)[tile] = static_cast<uint32_t>(payload.size());
-      replaced.insert(replaced.end(), payload.begin(), payload.end());
-    }
-    (*runs)[task] = std::move(replaced);
-  });
-  return std::any_of(any_rans.begin(), any_rans.end(), [](uint8_t any) { return any != 0; });
+// The payloads of an image: those of tile after tile, in each group after group.
+struct Payloads {
+  std::vector<uint32_t> sizes;             // 0 where one was left out
+  std::vector<std::vector<uint8_t>> runs;  // of kPayloadsPerTask each
+  std::vector<uint8_t> rans_chunk;         // empty where none, or the built-in model, is used
+
+  uint64_t bytes() const {
+    return std::accumulate(sizes.begin(), sizes.end(), uint64_t{rans_chunk.size()});
+  }
+};
+
+void SetValues(const ValueCoding& coding, ImageInfo* info) {
+  info->used_bits = static_cast<uint8_t>(coding.used_bits);
+  info->shift = static_cast<uint8_t>(coding.shift);
 }
 
-// Encodes all tiles. With `only_stored` tiles may be larger than packed ones. `match` may be null;
-// if it has no tile that is smaller, the file has no bytes.
-EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
-                        const EncodeOptions& options, bool only_stored, MatchImage* match) {
-  info.used_bits = static_cast<uint8_t>(coding.used_bits);
-  info.shift = static_cast<uint8_t>(coding.shift);
+// Encodes all tiles but those that are `left_out` for match tiles; it may be empty. With
+// `only_stored` tiles may be larger than packed ones.
+Payloads EncodeTiles(const PixelView& pixels, ImageInfo info,
+                     const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
+                     const EncodeOptions& options, bool only_stored,
+                     const std::vector<bool>& left_out) {
+  SetValues(coding, &info);
+  const uint32_t group_count = static_cast<uint32_t>(groups.size());
+  const uint64_t payloads = uint64_t{info.tile_count()} * group_count;
+  const uint64_t tasks = CeilDiv(payloads, kPayloadsPerTask);
+  Payloads encoded;
+  encoded.sizes.resize(payloads);
+  encoded.runs.resize(tasks);
+  const auto is_left_out = [&](uint32_t tile) { return !left_out.empty() && left_out[tile]; };
   std::optional<RansImage> rans;
   if (options.mode == EncodeMode::kRans && !only_stored) {
-    const uint32_t max_tables = match != nullptr ? kFewRansTables : kMaxRansTables;
-    rans.emplace(info, options.effort, max_tables, options.threads,
-                 [&](uint32_t tile, TilePlanes* planes) {
-                   LoadTile(pixels, coding, GetTileRect(info, tile), planes);
-                 });
+    std::vector<uint32_t> tiles;
+    for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
+      if (!is_left_out(tile)) tiles.push_back(tile);
+    }
+    if (tiles.empty()) return encoded;
+    const auto load = [&](uint32_t payload, TilePlanes* planes) {
+      const TileRect rect = GetTileRect(info, payload / group_count);
+      if (group_count == 1) return LoadTile(pixels, coding, rect, planes);
+      const ChannelGroup& group = groups[payload % group_count];
+      pixels.sample_bits() == 8 ? LoadGroup<uint8_t>(pixels, group, coding, rect, planes)
+                                : LoadGroup<uint16_t>(pixels, group, coding, rect, planes);
+    };
+    const uint32_t max_tables = left_out.empty() ? kMaxRansTables : kFewRansTables;
+    rans.emplace(info, groups, tiles, options.effort, max_tables, options.threads, load);
+    encoded.rans_chunk = rans->chunk();
   }
-  const uint32_t tiles = info.tile_count();
-  const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
-  std::vector<uint32_t> payload_sizes(tiles);
-  std::vector<std::vector<uint8_t>> payload_runs(tasks);
   const auto make_workspace = [&] {
     TileWorkspace work;
     if (rans) {
@@ -333,34 +390,54 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
     }
     return work;
   };
+  std::vector<uint8_t> any_rans(tasks);
   const auto encode = [&](TileWorkspace& work, uint64_t task) {
     std::vector<uint8_t>& run = work.run;
     run.clear();
-    const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
-    for (uint32_t tile = begin; tile < std::min(begin + kTilesPerTask, tiles); ++tile) {
+    const uint64_t begin = task * kPayloadsPerTask;
+    for (uint64_t i = begin; i < std::min(begin + kPayloadsPerTask, payloads); ++i) {
+      const uint32_t tile = static_cast<uint32_t>(i / group_count);
+      if (is_left_out(tile)) continue;
       const size_t before = run.size();
-      AppendTile(pixels, info, coding, rans ? &*rans : nullptr, only_stored, tile, &work, &run);
-      payload_sizes[tile] = static_cast<uint32_t>(run.size() - before);
+      PixelView of_tile = pixels;
+      TileRect rect = GetTileRect(info, tile);
+      if (group_count > 1) {
+        of_tile = TileOfGroup(pixels, groups[i % group_count], rect, &work.gathered);
+        rect.x_px = rect.y_px = 0;
+      }
+      AppendTile(of_tile, rect, coding, rans ? &*rans : nullptr, only_stored,
+                 static_cast<uint32_t>(i), &work, &run);
+      encoded.sizes[i] = static_cast<uint32_t>(run.size() - before);
+      if (run[before + 4] == static_cast<uint8_t>(TileCoding::kRans)) any_rans[task] = 1;
     }
-    payload_runs[task].assign(run.begin(), run.end());
+    encoded.runs[task].assign(run.begin(), run.end());
   };
   ParallelForWithState(tasks, options.threads, make_workspace, encode);
-  bool any_rans = rans.has_value();
-  if (match != nullptr) {
-    if (!match->Choose(payload_sizes)) return {};
-    any_rans = ReplaceTiles(*match, options.threads, &payload_sizes, &payload_runs);
+  if (std::none_of(any_rans.begin(), any_rans.end(), [](uint8_t any) { return any != 0; })) {
+    encoded.rans_chunk.clear();
   }
+  return encoded;
+}
 
+// `match_chunk` may be empty: there are no match tiles.
+EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
+                     const ValueCoding& coding, const EncodeOptions& options,
+                     const std::vector<uint8_t>& match_chunk, Payloads payloads) {
+  SetValues(coding, &info);
   std::vector<uint8_t> chunks;
+  if (groups.size() > 1) {
+    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
+    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
+  }
   if (!coding.table.empty()) {
     const std::vector<uint8_t> table = SerializeValueTable(coding.table);
     AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
   }
-  if (any_rans && !rans->chunk().empty()) {
-    AppendChunk(kChunkRansModel, {rans->chunk().data(), rans->chunk().size()}, &chunks);
+  if (!payloads.rans_chunk.empty()) {
+    AppendChunk(kChunkRansModel, {payloads.rans_chunk.data(), payloads.rans_chunk.size()}, &chunks);
   }
-  if (match != nullptr) {
-    AppendChunk(kChunkMatchModel, {match->chunk().data(), match->chunk().size()}, &chunks);
+  if (!match_chunk.empty()) {
+    AppendChunk(kChunkMatchModel, {match_chunk.data(), match_chunk.size()}, &chunks);
   }
   if (options.icc.size != 0) AppendChunk(kChunkIcc, options.icc, &chunks);
   if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
@@ -369,45 +446,129 @@ EncodedFile EncodeTiles(const PixelView& pixels, ImageInfo info, const ValueCodi
   if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
   chunks.insert(chunks.end(), options.other_chunks.data,
                 options.other_chunks.data + options.other_chunks.size);
-  return AssembleFile(info, chunks, payload_sizes, std::move(payload_runs));
+  return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
 }
 
 // Twice as wide as usual, where that takes fewer bytes: states and coefficients cost half as much,
 // and fit less closely. Judged by a low effort.
-uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
+uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info,
+                        const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
                         EncodeOptions options) {
   const uint8_t usual = info.tile_width_log2;
   if (usual >= kMaxPackedTileLog2 || pixels.width_px <= 1u << usual) return usual;
   options.effort = kJudgingEffort;
-  const uint64_t usual_bytes =
-      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, nullptr).bytes;
+  const auto bytes = [&] {
+    return MakeFile(info, groups, coding, options, {},
+                    EncodeTiles(pixels, info, groups, coding, options, false, {}))
+        .bytes;
+  };
+  const uint64_t usual_bytes = bytes();
   ++info.tile_width_log2;
-  const uint64_t wide_bytes =
-      EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, nullptr).bytes;
-  return wide_bytes < usual_bytes ? info.tile_width_log2 : usual;
+  return bytes() < usual_bytes ? info.tile_width_log2 : usual;
 }
 
-// The image with match tiles, in tiles of their usual size; empty if they would not pay.
-EncodedFile EncodeMatched(const PixelView& pixels, ImageInfo info, const ValueCoding& coding,
-                          const EncodeOptions& options) {
+// All tiles but stored ones only, without match tiles.
+EncodedFile EncodeUnmatched(const PixelView& pixels, ImageInfo info,
+                            const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
+                            const std::optional<ValueCoding>& ranked,
+                            const EncodeOptions& options) {
+  if (options.mode == EncodeMode::kRans && options.effort >= kTileSearchEffort &&
+      options.tile_width_log2 == 0 && options.tile_height_log2 == 0) {
+    info.tile_width_log2 = ChooseTileWidth(pixels, info, groups, shifted, options);
+  }
+  const auto encode = [&](const ValueCoding& coding) {
+    return MakeFile(info, groups, coding, options, {},
+                    EncodeTiles(pixels, info, groups, coding, options, false, {}));
+  };
+  EncodedFile file = encode(shifted);
+  if (ranked) {
+    EncodedFile other = encode(*ranked);
+    if (other.bytes < file.bytes) file = std::move(other);
+  }
+  return file;
+}
+
+// Puts match tiles into the places that were left for them.
+void AddMatchTiles(const MatchImage& match, unsigned threads, Payloads* payloads) {
+  ParallelFor(payloads->runs.size(), threads, [&](uint64_t task) {
+    const std::vector<uint8_t> others = std::move(payloads->runs[task]);
+    std::vector<uint8_t>& run = payloads->runs[task];
+    run.clear();
+    auto other = others.begin();
+    const size_t begin = task * kPayloadsPerTask;
+    const size_t end = std::min(begin + kPayloadsPerTask, payloads->sizes.size());
+    for (size_t tile = begin; tile < end; ++tile) {
+      uint32_t& size = payloads->sizes[tile];
+      run.insert(run.end(), other, other + size);
+      other += size;
+      if (size != 0) continue;
+      const size_t before = run.size();
+      match.AppendPayload(static_cast<uint32_t>(tile), &run);
+      FinishPayload(before, &run);
+      size = static_cast<uint32_t>(run.size() - before);
+    }
+  });
+}
+
+struct MatchedFile {
+  EncodedFile file;         // empty if match tiles would not pay
+  uint64_t saved_bytes = 0;  // by match tiles, about
+};
+
+// The image, of one group, with match tiles, in tiles of their usual size. What their tiles would
+// take otherwise is judged by a low effort.
+MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
+                          const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
+                          const std::optional<ValueCoding>& ranked, const EncodeOptions& options) {
   if (uint64_t{pixels.width_px} * pixels.height_px > kMaxMatchPixels) return {};
-  info.used_bits = static_cast<uint8_t>(coding.used_bits);
+  SetValues(shifted, &info);
   if (options.tile_width_log2 == 0) info.tile_width_log2 = kRansGrayTileLog2;
   if (options.tile_height_log2 == 0) info.tile_height_log2 = kRansGrayTileLog2;
-  const auto load = [&](uint32_t tile, TilePlanes* planes) {
-    LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+  const auto load_as = [&](const ValueCoding& coding) {
+    return [&](uint32_t tile, TilePlanes* planes) {
+      LoadTile(pixels, coding, GetTileRect(info, tile), planes);
+    };
   };
-  if (!MatchImage::IsLikely(info, options.threads, load)) return {};
-  MatchImage match(info, options.threads, load);
-  return EncodeTiles(pixels, info, coding, options, /*only_stored=*/false, &match);
+  if (!MatchImage::IsLikely(info, options.threads, load_as(shifted))) return {};
+
+  // Which tiles are likely is the same for values and their ranks.
+  std::optional<MatchImage> match;
+  match.emplace(info, options.threads, load_as(shifted));
+  EncodeOptions quick = options;
+  if (options.effort < kTileSearchEffort) {
+    quick.effort = std::min(options.effort, kMatchJudgingEffort);
+  }
+  const std::vector<bool> unlikely = match->Unlikely();
+  const ValueCoding* coding = &shifted;
+  Payloads judged = EncodeTiles(pixels, info, groups, shifted, quick, false, unlikely);
+  if (ranked) {
+    Payloads other = EncodeTiles(pixels, info, groups, *ranked, quick, false, unlikely);
+    if (other.bytes() + SerializeValueTable(ranked->table).size() < judged.bytes()) {
+      coding = &*ranked;
+      judged = std::move(other);
+      SetValues(*coding, &info);
+      match.emplace(info, options.threads, load_as(*coding));
+    }
+  }
+  MatchedFile matched;
+  matched.saved_bytes = match->Choose(judged.sizes);
+  if (matched.saved_bytes < judged.bytes() / kMinSavedShare) return {};
+  Payloads payloads = EncodeTiles(pixels, info, groups, *coding, options, false, match->chosen());
+  AddMatchTiles(*match, options.threads, &payloads);
+  matched.file = MakeFile(info, groups, *coding, options, match->chunk(), std::move(payloads));
+  return matched;
 }
 
 // Log2 of the smallest power of two that is not below `v`.
 uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
 
+// Channels that most payloads have.
+uint32_t PayloadChannels(const std::vector<ChannelGroup>& groups) { return groups[0].channels; }
+
 // All samples as they are. Tiles have the sides that `info` names; a side of 0 is chosen, a width
 // of up to `max_width_log2`.
-EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_width_log2,
+EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info,
+                         const std::vector<ChannelGroup>& groups, uint32_t max_width_log2,
                          const EncodeOptions& options) {
   if (info.tile_width_log2 == 0) {
     info.tile_width_log2 = static_cast<uint8_t>(
@@ -416,7 +577,7 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   if (info.tile_height_log2 == 0) {
     const uint64_t line_bytes =
         std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
-        info.pixel_bytes();
+        PayloadChannels(groups) * info.sample_bytes();
     const uint64_t lines = CeilDiv(kMinStoredTileBytes, line_bytes);
     info.tile_height_log2 =
         static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
@@ -424,7 +585,42 @@ EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, uint32_t max_w
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
-  return EncodeTiles(pixels, info, as_is, options, /*only_stored=*/true, nullptr);
+  return MakeFile(info, groups, as_is, options, {},
+                  EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true, {}));
+}
+
+// Those that were asked for, or chosen for prediction, or just so.
+std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOptions& options,
+                                     bool predicts) {
+  if (!options.groups.empty()) {
+    std::vector<ChannelGroup> groups;
+    for (const std::vector<uint32_t>& chosen : options.groups) {
+      ChannelGroup& group = groups.emplace_back();
+      group.channels = static_cast<uint32_t>(chosen.size());
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        group.channel[i] = static_cast<uint16_t>(chosen[i]);
+      }
+    }
+    return groups;
+  }
+  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels);
+  return GroupsInOrder(pixels.channels);
+}
+
+// Whether they have each channel once, or there are none.
+bool AreGroups(const std::vector<std::vector<uint32_t>>& groups, uint32_t channels) {
+  if (groups.empty()) return true;
+  std::vector<bool> seen(channels);
+  uint32_t count = 0;
+  for (const std::vector<uint32_t>& group : groups) {
+    if (group.empty() || group.size() > kMaxChannels) return false;
+    for (const uint32_t channel : group) {
+      if (channel >= channels || seen[channel]) return false;
+      seen[channel] = true;
+      ++count;
+    }
+  }
+  return channels > kMaxChannels && count == channels;
 }
 
 // Of all that is kept beside the pixels, headers of chunks not counted.
@@ -455,9 +651,12 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
   const bool tile_height_ok =
       options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
                                         options.tile_height_log2 <= kMaxPackedTileLog2);
-  return pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
+  const uint64_t pixel_bytes = uint64_t{pixels.channels} * (pixels.sample_bits() / 8);
+  return uint64_t{pixels.width_px} * pixels.height_px <=
+             kMaxRawBytes / std::max<uint64_t>(1, pixel_bytes) &&
+         pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
-         pixels.channels <= kMaxChannels &&
+         pixels.channels <= kMaxImageChannels && AreGroups(options.groups, pixels.channels) &&
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
          pixels.row_stride_bytes >=
              uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
@@ -494,14 +693,18 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     info.tile_width_log2 = static_cast<uint8_t>(options.tile_width_log2);
     info.tile_height_log2 = static_cast<uint8_t>(options.tile_height_log2);
     // Where tiles of that width would be small, as an image has few rows, they are wider.
-    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * info.pixel_bytes() <
+    const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, false);
+    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) *
+                            PayloadChannels(groups) * info.sample_bytes() <
                         kMinStoredTileBytes;
     const uint32_t max_width_log2 = is_low ? kMaxTileLog2 : kStoredTileWidthLog2;
-    WriteFile(EncodeStored(pixels, info, max_width_log2, options), options.threads, allocate);
+    WriteFile(EncodeStored(pixels, info, groups, max_width_log2, options), options.threads,
+              allocate);
     return Status::kOk;
   }
   const bool packed = options.mode == EncodeMode::kPacked;
-  const uint32_t rans_log2 = pixels.channels <= 2 ? kRansGrayTileLog2 : kRansTileLog2;
+  const bool is_color = pixels.channels == 3 || pixels.channels == 4;
+  const uint32_t rans_log2 = is_color ? kRansTileLog2 : kRansGrayTileLog2;
   // Where one side of tiles is short, the other is long, for as many samples a tile.
   const uint32_t tall_log2 = pixels.width_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
   const uint32_t wide_log2 = pixels.height_px < kNarrowPixels ? kRansGrayTileLog2 : rans_log2;
@@ -512,28 +715,24 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   info.tile_height_log2 =
       static_cast<uint8_t>(options.tile_height_log2 != 0 ? options.tile_height_log2 : height_log2);
 
+  const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, true);
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
-  if (!packed && options.effort >= kTileSearchEffort && options.tile_width_log2 == 0 &&
-      options.tile_height_log2 == 0) {
-    info.tile_width_log2 = ChooseTileWidth(pixels, info, shifted, options);
-  }
-  EncodedFile file = EncodeTiles(pixels, info, shifted, options, /*only_stored=*/false, nullptr);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
-  bool use_ranks = false;
-  if (ranked) {
-    EncodedFile other = EncodeTiles(pixels, info, *ranked, options, /*only_stored=*/false, nullptr);
-    use_ranks = other.bytes < file.bytes;
-    if (use_ranks) file = std::move(other);
+  MatchedFile matched = {};
+  if (!packed && groups.size() == 1) {
+    matched = EncodeMatched(pixels, info, groups, shifted, ranked, options);
   }
-  if (!packed) {
-    EncodedFile other = EncodeMatched(pixels, info, use_ranks ? *ranked : shifted, options);
-    if (!other.head.empty() && other.bytes < file.bytes) file = std::move(other);
+  EncodedFile file = std::move(matched.file);
+  if (matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
+    EncodedFile other = EncodeUnmatched(pixels, info, groups, shifted, ranked, options);
+    if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
   }
 
   const uint64_t raw_bytes = info.image_bytes();
   if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + MetadataBytes(options)) {
     info.tile_width_log2 = info.tile_height_log2 = 0;
-    EncodedFile other = EncodeStored(pixels, info, kMaxTileLog2, options);
+    EncodedFile other =
+        EncodeStored(pixels, info, MakeGroups(pixels, options, false), kMaxTileLog2, options);
     if (other.bytes < file.bytes) file = std::move(other);
   }
   WriteFile(std::move(file), options.threads, allocate);

@@ -19,7 +19,7 @@ struct PixelView {
   const uint8_t* data;
   uint32_t width_px;
   uint32_t height_px;
-  uint32_t channels;       // 1 to 4
+  uint32_t channels;       // 1 to 4096
   SampleType sample_type;
   uint64_t row_stride_bytes;
 
@@ -48,6 +48,9 @@ struct EncodeOptions {
   uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8
   Meaning meaning = Meaning::kColor;
   Bytes icc, exif, palette;         // chunks; none when empty
+  // Of more than four channels those that decode together, 1 to 4 in each; none: the encoder
+  // chooses.
+  std::vector<std::vector<uint32_t>> groups;
   Bytes xmp, key_values;            // likewise
   // Optional chunks of types that this version does not know, back to back as in a file.
   Bytes other_chunks;

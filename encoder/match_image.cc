@@ -18,6 +18,8 @@ namespace {
 constexpr uint32_t kMaxMatchTables = 16;
 // Tiles where fewer pixels are like a neighbour are out of the question: one in so many.
 constexpr uint32_t kFewMatches = 2;
+// Those of more colours, too: each of them costs bytes.
+constexpr uint32_t kMaxTileColors = 4096;
 constexpr uint32_t kChoices = 3;  // rounds in which tiles are chosen by the numbers of the last
 // What a colour takes in the chunk, about.
 constexpr uint64_t kColorCost = uint64_t{16} << kCostBits;
@@ -42,25 +44,34 @@ uint64_t KeyOf(const TilePlanes& planes, uint32_t x, uint32_t y) {
 // The place of each key in the order in which they first came.
 class KeyTable {
  public:
-  explicit KeyTable(std::vector<uint64_t>* keys) : keys_(keys), slots_(kSlots, kFree) {}
+  KeyTable() : slots_(kSlots, kFree) {}
+
+  void Clear() {
+    for (const uint32_t slot : taken_) slots_[slot] = kFree;
+    taken_.clear();
+    keys_.clear();
+  }
+  const std::vector<uint64_t>& keys() const { return keys_; }
 
   uint16_t Find(uint64_t key) {
-    uint32_t slot = static_cast<uint32_t>(key * 0x9E3779B97F4A7C15u >> 47) % kSlots;
+    uint32_t slot = static_cast<uint32_t>(key * 0x9E3779B97F4A7C15u >> 32) % kSlots;
     while (slots_[slot] != kFree) {
-      if ((*keys_)[slots_[slot]] == key) return static_cast<uint16_t>(slots_[slot]);
+      if (keys_[slots_[slot]] == key) return slots_[slot];
       slot = (slot + 1) % kSlots;
     }
-    slots_[slot] = static_cast<uint32_t>(keys_->size());
-    keys_->push_back(key);
-    return static_cast<uint16_t>(slots_[slot]);
+    slots_[slot] = static_cast<uint16_t>(keys_.size());
+    taken_.push_back(slot);
+    keys_.push_back(key);
+    return slots_[slot];
   }
 
  private:
-  // More than a tile has pixels.
-  static constexpr uint32_t kSlots = 1u << 17;
-  static constexpr uint32_t kFree = ~0u;
-  std::vector<uint64_t>* keys_;
-  std::vector<uint32_t> slots_;
+  static constexpr uint32_t kSlots = 1u << 14;
+  static constexpr uint16_t kFree = 0xFFFF;
+  static_assert(kMaxTileColors < kSlots);
+  std::vector<uint16_t> slots_;
+  std::vector<uint32_t> taken_;
+  std::vector<uint64_t> keys_;
 };
 
 // The colours of a tile's pixels, by place in `tile->colors`.
@@ -92,94 +103,165 @@ struct Plane {
 
 // The token of a neighbour of the same colour; kMatchNeighbors if there is none.
 uint16_t MatchOf(const RansNeighbors& at, int32_t color) {
-  const int32_t neighbor[kMatchNeighbors] = {at.w, at.n, at.ne, at.nw};
-  uint16_t k = 0;
-  while (k < kMatchNeighbors && neighbor[k] != color) ++k;
-  return k;
+  return at.w == color    ? 0
+         : at.n == color  ? 1
+         : at.ne == color ? 2
+         : at.nw == color ? 3
+                          : kMatchNeighbors;
+}
+
+// Which pixels of a row differ from a neighbour: not 0 there.
+struct RowDifferences {
+  uint16_t w[kMaxPackedTileSide], n[kMaxPackedTileSide];
+  uint16_t ne[kMaxPackedTileSide], nw[kMaxPackedTileSide];
+};
+
+// Of the pixels of row y >= 1 that are not at an edge.
+void CompareRow(const TilePlanes& planes, uint32_t y, RowDifferences* differ) {
+  *differ = RowDifferences{};
+  for (uint32_t c = 0; c < planes.channels; ++c) {
+    const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
+    const uint16_t* above = row - kMaxPackedTileSide;
+    for (uint32_t x = 1; x + 1 < planes.width_px; ++x) {
+      differ->w[x] |= row[x] ^ row[x - 1];
+      differ->n[x] |= row[x] ^ above[x];
+      differ->ne[x] |= row[x] ^ above[x + 1];
+      differ->nw[x] |= row[x] ^ above[x - 1];
+    }
+  }
 }
 
 // Whether more than `most` pixels are surely like no neighbour. Compares samples, so that
 // photographs cost little; pixels at the edges count as alike.
 bool HasFewMatches(const TilePlanes& planes, uint32_t most) {
   uint32_t others = 0;
+  RowDifferences differ;
   for (uint32_t y = 1; y < planes.height_px && others <= most; ++y) {
-    uint16_t differs[kMatchNeighbors][kMaxPackedTileSide] = {};
-    for (uint32_t c = 0; c < planes.channels; ++c) {
-      const uint16_t* row = planes.plane[c] + y * kMaxPackedTileSide;
-      const uint16_t* above = row - kMaxPackedTileSide;
-      for (uint32_t x = 1; x + 1 < planes.width_px; ++x) {
-        differs[0][x] |= row[x] ^ row[x - 1];
-        differs[1][x] |= row[x] ^ above[x];
-        differs[2][x] |= row[x] ^ above[x + 1];
-        differs[3][x] |= row[x] ^ above[x - 1];
-      }
-    }
+    CompareRow(planes, y, &differ);
     for (uint32_t x = 1; x + 1 < planes.width_px; ++x) {
-      others +=
-          (differs[0][x] != 0) & (differs[1][x] != 0) & (differs[2][x] != 0) & (differs[3][x] != 0);
+      others += (differ.w[x] != 0) & (differ.n[x] != 0) & (differ.ne[x] != 0) & (differ.nw[x] != 0);
     }
   }
   return others > most;
 }
 
-// Leaves a tile without tokens that is out of the question. Constant tiles are, too.
-MatchTile MakeTile(const TilePlanes& planes) {
-  MatchTile tile;
-  const uint32_t most = planes.width_px * planes.height_px / kFewMatches;
-  if (IsConstant(planes) || HasFewMatches(planes, most)) return tile;
-  const std::unique_ptr<Plane> plane(new Plane);
-  plane->width = static_cast<int32_t>(planes.width_px);
-  KeyTable table(&tile.colors);
+// Working memory of one thread.
+struct Workspace {
+  TilePlanes planes;
+  Plane colors;
+  KeyTable keys;
+};
+
+// Gives each colour of a tile a place. Returns false if there are more of them than fit.
+bool FindColors(Workspace* work) {
+  const TilePlanes& planes = work->planes;
+  Plane* colors = &work->colors;
+  colors->width = static_cast<int32_t>(planes.width_px);
+  work->keys.Clear();
+  RowDifferences differ;
   for (uint32_t y = 0; y < planes.height_px; ++y) {
-    uint64_t before = 0;
-    uint16_t place = 0;
+    if (work->keys.keys().size() > kMaxTileColors - kMaxPackedTileSide) return false;
+    uint16_t* row = colors->at[y];
+    if (y != 0) CompareRow(planes, y, &differ);
     for (uint32_t x = 0; x < planes.width_px; ++x) {
-      const uint64_t key = KeyOf(planes, x, y);
-      if (x == 0 || key != before) place = table.Find(key);
-      before = key;
-      plane->at[y][x] = place;
+      const bool is_inner = y != 0 && x != 0 && x + 1 < planes.width_px;
+      if (is_inner && differ.w[x] == 0) {
+        row[x] = row[x - 1];
+      } else if (is_inner && differ.n[x] == 0) {
+        row[x] = colors->at[y - 1][x];
+      } else {
+        row[x] = work->keys.Find(KeyOf(planes, x, y));
+      }
     }
   }
-  tile.base = plane->base = plane->at[0][0];
+  colors->base = colors->at[0][0];
+  return true;
+}
 
+// Contexts and tokens of a row.
+struct RowTokens {
+  uint8_t context[kMaxPackedTileSide];
+  uint8_t token[kMaxPackedTileSide];
+};
+
+void FindTokens(const Plane& colors, uint32_t y, RowTokens* tokens) {
+  const uint16_t* row = colors.at[y];
+  const auto find = [&](int32_t x, const RansNeighbors& around) {
+    tokens->context[x] = static_cast<uint8_t>(MatchContext(around));
+    tokens->token[x] = static_cast<uint8_t>(MatchOf(around, row[x]));
+  };
+  const auto find_at_edge = [&](int32_t x) {
+    find(x, colors.NeighborsOf(x, static_cast<int32_t>(y)));
+  };
+  const int32_t begin = y < 2 ? colors.width : std::min(2, colors.width);
+  const int32_t end = std::max(begin, colors.width - 1);
+  for (int32_t x = 0; x < begin; ++x) find_at_edge(x);
+  if (begin < end) {
+    const uint16_t* above = colors.at[y - 1];
+    const uint16_t* above_2 = colors.at[y - 2];
+    for (int32_t x = begin; x < end; ++x) {
+      find(x, {above[x + 1], above[x], above[x - 1], row[x - 1], above_2[x], row[x - 2],
+               above_2[x + 1], above[x - 2]});
+    }
+  }
+  for (int32_t x = end; x < colors.width; ++x) find_at_edge(x);
+}
+
+// Leaves a tile without tokens that is out of the question. Constant tiles are, too.
+MatchTile MakeTile(Workspace* work) {
+  const TilePlanes& planes = work->planes;
+  const uint32_t most = planes.width_px * planes.height_px / kFewMatches;
+  if (IsConstant(planes) || HasFewMatches(planes, most) || !FindColors(work)) return {};
+
+  MatchTile tile;
+  const Plane& colors = work->colors;
   const RansSchedule schedule = GetRansSchedule(planes.width_px, planes.height_px);
-  RansTokens tokens;
+  RansTokens& tokens = tile.tokens;
   tokens.channels = 1;
   tokens.lanes = std::min(schedule.lanes, planes.height_px);
   const size_t places = size_t{schedule.steps} * tokens.lanes;
   tokens.folded.resize(places);
   tokens.level.resize(places, static_cast<uint8_t>(kIdleLevel));
+  std::vector<bool> is_needed(schedule.steps / kMatchBlockSteps + 1);
+  RowTokens of_row;
   for (uint32_t y = 0; y < planes.height_px; ++y) {
+    FindTokens(colors, y, &of_row);
     const uint32_t lane = y % schedule.lanes;
+    const uint32_t first_step = y / schedule.lanes * schedule.period + 2 * lane;
     for (uint32_t x = 0; x < planes.width_px; ++x) {
-      const uint32_t step = y / schedule.lanes * schedule.period + 2 * lane + x;
-      const size_t place = size_t{step} * tokens.lanes + lane;
-      const RansNeighbors around =
-          plane->NeighborsOf(static_cast<int32_t>(x), static_cast<int32_t>(y));
-      tokens.level[place] = static_cast<uint8_t>(MatchContext(around));
-      tokens.folded[place] = MatchOf(around, plane->at[y][x]);
-      if (tokens.folded[place] < kMatchNeighbors) continue;
+      const size_t place = size_t{first_step + x} * tokens.lanes + lane;
+      tokens.level[place] = of_row.context[x];
+      if (of_row.token[x] == 0) continue;
+      tokens.folded[place] = of_row.token[x];
+      is_needed[(first_step + x) / kMatchBlockSteps] = true;
+      if (of_row.token[x] < kMatchNeighbors) continue;
       tile.escapes.push_back(static_cast<uint32_t>(place));
-      tile.escaped.push_back(plane->at[y][x]);
+      tile.escaped.push_back(colors.at[y][x]);
     }
-    if (tile.escapes.size() > most) return MatchTile{};
+    if (tile.escapes.size() > most) return {};
   }
   tile.skips.resize(MatchSkipBytes(schedule.steps));
+  tile.counts.resize(kMatchContexts * kMatchNeighbors);
   for (uint32_t step = 0; step < schedule.steps; step += kMatchBlockSteps) {
-    const auto begin = static_cast<ptrdiff_t>(size_t{step} * tokens.lanes);
-    const uint32_t end_step = std::min(step + kMatchBlockSteps, schedule.steps);
-    const auto end = static_cast<ptrdiff_t>(size_t{end_step} * tokens.lanes);
-    // Idle lanes have 0, too.
-    if (!std::all_of(tokens.folded.begin() + begin, tokens.folded.begin() + end,
-                     [](uint16_t folded) { return folded == 0; })) {
-      continue;
-    }
+    const size_t begin = size_t{step} * tokens.lanes;
+    const size_t end = size_t{std::min(step + kMatchBlockSteps, schedule.steps)} * tokens.lanes;
     const uint32_t block = step / kMatchBlockSteps;
-    tile.skips[block / 8] |= static_cast<uint8_t>(1u << block % 8);
-    std::fill(tokens.level.begin() + begin, tokens.level.begin() + end,
-              static_cast<uint8_t>(kIdleLevel));
+    if (is_needed[block]) {
+      for (size_t k = begin; k < end; ++k) {
+        const uint32_t context = tokens.level[k];
+        const uint32_t token = tokens.folded[k];
+        if (context >= kMatchContexts || token >= kMatchNeighbors) continue;
+        ++tile.counts[context * kMatchNeighbors + token];
+      }
+    } else {
+      tile.skips[block / 8] |= static_cast<uint8_t>(1u << block % 8);
+      std::fill(tokens.level.begin() + static_cast<ptrdiff_t>(begin),
+                tokens.level.begin() + static_cast<ptrdiff_t>(end),
+                static_cast<uint8_t>(kIdleLevel));
+    }
   }
-  tile.tokens = std::move(tokens);
+  tile.base = colors.base;
+  tile.colors = work->keys.keys();
   return tile;
 }
 
@@ -199,10 +281,10 @@ bool MatchImage::IsLikely(const ImageInfo& info, unsigned threads, const LoadTil
   const uint32_t probes = std::min(tiles, 4 + tiles / 16);
   std::vector<uint8_t> likely(probes);
   ParallelForWithState(
-      probes, threads, [] { return std::unique_ptr<TilePlanes>(new TilePlanes); },
-      [&](const std::unique_ptr<TilePlanes>& planes, uint64_t i) {
-        load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), planes.get());
-        likely[i] = MakeTile(*planes).tokens.lanes != 0;
+      probes, threads, [] { return std::make_unique<Workspace>(); },
+      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
+        likely[i] = MakeTile(work.get()).tokens.lanes != 0;
       });
   return std::any_of(likely.begin(), likely.end(), [](uint8_t is) { return is != 0; });
 }
@@ -210,10 +292,10 @@ bool MatchImage::IsLikely(const ImageInfo& info, unsigned threads, const LoadTil
 MatchImage::MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load)
     : info_(info), tiles_(info.tile_count()), ids_(tiles_.size()), chosen_(tiles_.size()) {
   ParallelForWithState(
-      tiles_.size(), threads, [] { return std::unique_ptr<TilePlanes>(new TilePlanes); },
-      [&](const std::unique_ptr<TilePlanes>& planes, uint64_t i) {
-        load(static_cast<uint32_t>(i), planes.get());
-        tiles_[i] = MakeTile(*planes);
+      tiles_.size(), threads, [] { return std::make_unique<Workspace>(); },
+      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        load(static_cast<uint32_t>(i), &work->planes);
+        tiles_[i] = MakeTile(work.get());
       });
   std::unordered_map<uint64_t, uint32_t> id_of;
   for (size_t i = 0; i < tiles_.size(); ++i) {
@@ -274,11 +356,9 @@ void MatchImage::Count(const Numbers& numbers, RansCounts* counts) const {
   for (size_t i = 0; i < tiles_.size(); ++i) {
     if (!chosen_[i]) continue;
     const RansTokens& tokens = tiles_[i].tokens;
-    uint32_t of_tile[kIdleLevel + 1][kMatchNeighbors + 1] = {};
-    for (size_t k = 0; k < tokens.folded.size(); ++k) ++of_tile[tokens.level[k]][tokens.folded[k]];
     for (uint32_t context = 0; context < kMatchContexts; ++context) {
       for (uint32_t k = 0; k < kMatchNeighbors; ++k) {
-        counts->at[0][context][k] += of_tile[context][k];
+        counts->at[0][context][k] += tiles_[i].counts[context * kMatchNeighbors + k];
       }
     }
     for (size_t k = 0; k < tiles_[i].escapes.size(); ++k) {
@@ -302,13 +382,12 @@ uint64_t MatchImage::SizeOf(uint32_t i, const Numbers& numbers, const RansCounts
     return log_total[context] -
            std::min(log_total[context], FixedLog2(std::max(1u, counts.at[0][context][token])));
   };
-  uint64_t cost_of_match[kIdleLevel + 1][kMatchNeighbors + 1] = {};
-  for (uint32_t context = 0; context < kMatchContexts; ++context) {
-    for (uint32_t k = 0; k < kMatchNeighbors; ++k) cost_of_match[context][k] = cost_of(context, k);
-  }
   uint64_t cost = 0;
-  for (size_t k = 0; k < tokens.folded.size(); ++k) {
-    cost += cost_of_match[tokens.level[k]][tokens.folded[k]];
+  for (uint32_t context = 0; context < kMatchContexts; ++context) {
+    for (uint32_t k = 0; k < kMatchNeighbors; ++k) {
+      const uint64_t times = tile.counts[context * kMatchNeighbors + k];
+      if (times != 0) cost += times * cost_of(context, k);
+    }
   }
   for (size_t k = 0; k < tile.escapes.size(); ++k) {
     const uint32_t token = RansTokenOf(kMatchNeighbors + numbers.of_id[ids_[i][tile.escaped[k]]]);
@@ -340,20 +419,31 @@ void MatchImage::DropColors() {
   }
 }
 
-bool MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
+std::vector<bool> MatchImage::Unlikely() const {
+  std::vector<bool> unlikely(tiles_.size());
+  for (size_t i = 0; i < tiles_.size(); ++i) unlikely[i] = tiles_[i].tokens.lanes == 0;
+  return unlikely;
+}
+
+uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
   DropColors();
   const auto counts = std::make_unique<RansCounts>();
+  uint64_t saved = 0;
   for (uint32_t round = 0; round < kChoices; ++round) {
     const Numbers numbers = NumberColors(false);
     Count(numbers, counts.get());
     std::vector<bool> next = chosen_;
+    saved = 0;
     for (uint32_t i = 0; i < tiles_.size(); ++i) {
-      if (chosen_[i]) next[i] = SizeOf(i, numbers, *counts) < other_bytes[i];
+      if (!chosen_[i]) continue;
+      const uint64_t bytes = SizeOf(i, numbers, *counts);
+      next[i] = bytes < other_bytes[i];
+      if (next[i]) saved += other_bytes[i] - bytes;
     }
     if (next == chosen_) break;
     chosen_ = next;
   }
-  if (std::none_of(chosen_.begin(), chosen_.end(), [](bool is) { return is; })) return false;
+  if (std::none_of(chosen_.begin(), chosen_.end(), [](bool is) { return is; })) return 0;
 
   Numbers numbers = NumberColors(false);
   Count(numbers, counts.get());
@@ -384,11 +474,10 @@ bool MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
   chunk_.insert(chunk_.end(), numbers.chunk.begin(), numbers.chunk.end());
   symbols_.emplace_back(model);
   number_.assign(numbers.of_id.begin(), numbers.of_id.end());
-  return true;
+  return saved;
 }
 
 void MatchImage::AppendPayload(uint32_t i, std::vector<uint8_t>* out) const {
-  if (!chosen_[i]) return;
   const MatchTile& tile = tiles_[i];
   RansTokens tokens = tile.tokens;
   for (size_t k = 0; k < tile.escapes.size(); ++k) {

@@ -18,6 +18,7 @@ struct MatchTile {
   // idle in skipped steps.
   RansTokens tokens;
   std::vector<uint8_t> skips;     // a bit for each block of steps, as the payload has them
+  std::vector<uint32_t> counts;   // of neighbours' tokens in each context, but for skipped steps
   std::vector<uint64_t> colors;   // of the tile, by key
   uint16_t base = 0;              // place in `colors`
   std::vector<uint32_t> escapes;  // places of tokens
@@ -33,14 +34,18 @@ class MatchImage {
 
   MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load);
 
-  // Chooses the tiles that take fewer bytes than `other_bytes`, what each takes now, and makes the
-  // chunk. Returns false if there are none.
-  bool Choose(const std::vector<uint32_t>& other_bytes);
+  // Which tiles are out of the question.
+  std::vector<bool> Unlikely() const;
+
+  // Chooses the tiles that take fewer bytes than `other_bytes`, what each takes otherwise, and
+  // makes the chunk. Returns how many bytes they save, about.
+  uint64_t Choose(const std::vector<uint32_t>& other_bytes);
+  const std::vector<bool>& chosen() const { return chosen_; }
 
   // The data of the MTCH chunk.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
 
-  // Appends a tile's payload, but for its check and its alignment; nothing if it was not chosen.
+  // Appends a chosen tile's payload, but for its check and its alignment.
   void AppendPayload(uint32_t tile, std::vector<uint8_t>* out) const;
 
  private:

@@ -26,15 +26,23 @@ bool IsSmall(const ImageInfo& info) {
   return uint64_t{info.width_px} * info.height_px * info.channels <= kMaxSmallSamples;
 }
 
-// What the modelled tiles of an image take.
-uint64_t KeptBytes(const ImageInfo& info) {
-  const uint32_t tiles = info.tile_count();
+// What tiles take as modelled.
+uint64_t KeptBytes(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+                   const std::vector<uint32_t>& tiles) {
   uint64_t bytes = 0;
-  for (uint32_t tile = 0; tile < tiles && bytes <= kMaxKeptBytes; ++tile) {
-    const TileRect rect = GetTileRect(info, tile);
-    bytes += RansTile::MemoryBytes(rect.width_px, rect.height_px, info.channels);
+  for (size_t i = 0; i < tiles.size() && bytes <= kMaxKeptBytes; ++i) {
+    const TileRect rect = GetTileRect(info, tiles[i]);
+    for (const ChannelGroup& group : groups) {
+      bytes += RansTile::MemoryBytes(rect.width_px, rect.height_px, group.channels);
+    }
   }
   return bytes;
+}
+
+// By which power of two counts are divided, so that those of all tables add up to 32 bits.
+uint32_t CountShift(const ImageInfo& info) {
+  const uint64_t samples = uint64_t{info.width_px} * info.height_px * info.channels;
+  return BitLength(static_cast<uint32_t>(samples >> 31));
 }
 
 // Working memory of one thread.
@@ -43,69 +51,88 @@ struct Workspace {
   RansSamples samples;
 };
 
-// Calls visit(tile, &samples) for some tiles, on several threads; not for constant ones.
-template <typename TileOf, typename Visit>
-void VisitTiles(uint32_t count, unsigned threads, const RansImage::LoadTile& load,
-                const TileOf& tile_of, const Visit& visit) {
+// Calls visit(payload, &samples) for some payloads, on several threads; not for constant ones.
+template <typename PayloadOf, typename Visit>
+void VisitTiles(uint64_t count, unsigned threads, const RansImage::LoadTile& load,
+                const PayloadOf& payload_of, const Visit& visit) {
   ParallelForWithState(
       count, threads, [] { return std::make_unique<Workspace>(); },
       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-        const uint32_t tile = tile_of(i);
-        load(tile, &work->planes);
+        const uint32_t payload = payload_of(i);
+        load(payload, &work->planes);
         if (IsConstant(work->planes)) return;
         work->samples.Load(work->planes);
-        visit(tile, &work->samples);
+        visit(payload, &work->samples);
       });
 }
 
 }  // namespace
 
-RansImage::RansImage(const ImageInfo& info, uint32_t effort, uint32_t max_tables, unsigned threads,
-                     const LoadTile& load)
-    : settings_{effort, kGradientWeights[0], {}}, start_{} {
+RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+                     const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
+                     unsigned threads, const LoadTile& load)
+    : group_count_(static_cast<uint32_t>(groups.size())),
+      positions_(std::min<uint32_t>(info.channels, kMaxChannels)),
+      has_one_role_(std::all_of(groups.begin(), groups.end(),
+                                [](const ChannelGroup& g) { return g.channels == 1; })),
+      count_shift_(CountShift(info)),
+      settings_{effort, kGradientWeights[0], {}},
+      starts_{} {
   RansCounts counts;
-  Probe(info, threads, load, &counts);
+  Probe(info, tiles, threads, load, &counts);
   if (effort > 1) {
     counts = RansCounts{};
-    Plan(info, threads, load, &counts);
+    if (KeptBytes(info, groups, tiles) <= kMaxKeptBytes) {
+      tiles_.resize(uint64_t{info.tile_count()} * group_count_);
+    }
+    Plan(info, tiles, threads, load, &counts);
   }
   ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
-    Refine(info, threads, load, &counts);
+    Refine(tiles, threads, load, &counts);
     ChooseModel(info, counts, max_tables);
   }
 }
 
-void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& load,
-                      RansCounts* counts) {
-  const uint32_t tiles = info.tile_count();
-  const uint32_t probes = std::min(tiles, settings_.effort == 1 ? 3 + tiles / 32 : 4 + tiles / 16);
-  const auto tile_of = [&](uint64_t i) {
-    return static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes));
+void RansImage::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+                      const LoadTile& load, RansCounts* counts) {
+  const uint64_t count_of_tiles = tiles.size();
+  const uint64_t probes = std::min(
+      count_of_tiles, settings_.effort == 1 ? 3 + count_of_tiles / 32 : 4 + count_of_tiles / 16);
+  const auto payload_of = [&](uint64_t i) {
+    const uint32_t tile = tiles[(2 * (i / group_count_) + 1) * count_of_tiles / (2 * probes)];
+    return tile * group_count_ + static_cast<uint32_t>(i % group_count_);
   };
+  const uint64_t payloads = probes * group_count_;
   std::mutex mutex;
-  RansFitter fitter(settings_);
-  VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
+  std::unique_ptr<RansFitter> fitters[kMaxChannels];  // of groups of 1, 2, ... channels
+  VisitTiles(payloads, threads, load, payload_of, [&](uint32_t, RansSamples* samples) {
     RansFitter of_tile(settings_);
     of_tile.AddBlind(*samples);
     const std::lock_guard<std::mutex> lock(mutex);
-    fitter.Merge(of_tile);
+    std::unique_ptr<RansFitter>& fitter = fitters[samples->channels() - 1];
+    if (fitter == nullptr) fitter = std::make_unique<RansFitter>(settings_);
+    fitter->Merge(of_tile);
   });
-  start_ = fitter.Solve(info.channels, 1);
+  for (uint32_t channels = 1; channels <= kMaxChannels; ++channels) {
+    const RansFitter* fitter = fitters[channels - 1].get();
+    starts_[channels - 1] =
+        (fitter != nullptr ? *fitter : RansFitter(settings_)).Solve(channels, 1);
+  }
   const auto count = [&](uint8_t gradient_weight) {
     settings_.gradient_weight = gradient_weight;
     *counts = RansCounts{};
-    VisitTiles(probes, threads, load, tile_of, [&](uint32_t, RansSamples* samples) {
-      samples->Model(settings_, start_);
+    VisitTiles(payloads, threads, load, payload_of, [&](uint32_t, RansSamples* samples) {
+      samples->Model(settings_, starts_[samples->channels() - 1]);
       RansCounts of_tile;
       CountRansTokens(*samples, &of_tile);
       const std::lock_guard<std::mutex> lock(mutex);
-      counts->Add(of_tile);
+      counts->Add(of_tile, count_shift_);
     });
-    return EntropyOfLevels(*counts, info.channels);
+    return EntropyOfLevels(*counts, positions_);
   };
   const uint64_t usual_cost = count(kGradientWeights[0]);
-  if (info.channels == 1 && !IsSmall(info)) {
+  if (has_one_role_ && !IsSmall(info)) {
     const RansCounts usual = *counts;
     if (count(kGradientWeights[1]) >= usual_cost) {
       settings_.gradient_weight = kGradientWeights[0];
@@ -113,52 +140,51 @@ void RansImage::Probe(const ImageInfo& info, unsigned threads, const LoadTile& l
     }
   }
   if (IsSmall(info)) {
-    const RansModel built_in = BuiltInRansModel(info.channels, info.used_bits);
+    const RansModel built_in = BuiltInRansModel(positions_, info.used_bits);
     std::memcpy(settings_.set_begin, built_in.set_begin, sizeof(built_in.set_begin));
   } else {
     ChooseRansSets(*counts, &settings_);
   }
 }
 
-void RansImage::Plan(const ImageInfo& info, unsigned threads, const LoadTile& load,
-                     RansCounts* counts) {
-  const uint32_t tiles = info.tile_count();
-  plans_.resize(tiles);
-  if (KeptBytes(info) <= kMaxKeptBytes) tiles_.resize(tiles);
+void RansImage::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+                     const LoadTile& load, RansCounts* counts) {
+  plans_.resize(uint64_t{info.tile_count()} * group_count_);
+  const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
   std::mutex mutex;
-  VisitTiles(
-      tiles, threads, load, [](uint64_t i) { return static_cast<uint32_t>(i); },
-      [&](uint32_t tile, RansSamples* samples) {
-        RansCounts of_tile;
-        plans_[tile] = PlanRansTile(settings_, samples, &of_tile);
-        if (!tiles_.empty()) tiles_[tile].emplace(plans_[tile], *samples);
-        const std::lock_guard<std::mutex> lock(mutex);
-        counts->Add(of_tile);
-      });
+  VisitTiles(tiles.size() * group_count_, threads, load, payload_of,
+             [&](uint32_t payload, RansSamples* samples) {
+               RansCounts of_tile;
+               plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
+               if (!tiles_.empty()) tiles_[payload].emplace(plans_[payload], *samples);
+               const std::lock_guard<std::mutex> lock(mutex);
+               counts->Add(of_tile, count_shift_);
+             });
 }
 
-void RansImage::Refine(const ImageInfo& info, unsigned threads, const LoadTile& load,
+void RansImage::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
                        RansCounts* counts) {
   struct State {
     Workspace work;
     RansDescent descent;
     RansCounts counts;  // of a tile
   };
-  const auto costs = std::make_unique<const RansCosts>(model_, *counts, info.channels);
+  const auto costs = std::make_unique<const RansCosts>(model_, *counts, positions_);
   *counts = RansCounts{};
   std::mutex mutex;
   ParallelForWithState(
-      info.tile_count(), threads, [] { return std::make_unique<State>(); },
+      tiles.size() * group_count_, threads, [] { return std::make_unique<State>(); },
       [&](const std::unique_ptr<State>& state, uint64_t i) {
-        const uint32_t tile = static_cast<uint32_t>(i);
-        load(tile, &state->work.planes);
+        const uint32_t payload = PayloadOf(tiles, i);
+        load(payload, &state->work.planes);
         if (IsConstant(state->work.planes)) return;
         RansSamples* samples = &state->work.samples;
         samples->Load(state->work.planes);
-        RefineRansTile(settings_, *costs, &state->descent, samples, &plans_[tile], &state->counts);
-        if (!tiles_.empty()) tiles_[tile].emplace(plans_[tile], *samples);
+        RansPlan* plan = &plans_[payload];
+        RefineRansTile(settings_, *costs, &state->descent, samples, plan, &state->counts);
+        if (!tiles_.empty()) tiles_[payload].emplace(*plan, *samples);
         const std::lock_guard<std::mutex> lock(mutex);
-        counts->Add(state->counts);
+        counts->Add(state->counts, count_shift_);
       });
 }
 
@@ -166,29 +192,30 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uin
   // Tokens of tiles that were not counted need a frequency too.
   const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
   const uint32_t spare_tokens = settings_.effort == 1 ? all_tokens : 0;
-  RansModel model = BuildRansModel(counts, info.channels, settings_, spare_tokens, max_tables,
+  RansModel model = BuildRansModel(counts, positions_, settings_, spare_tokens, max_tables,
                                    settings_.effort == 1 ? 4 : 8);
   bool own = model.table_count > 0;
-  if (own) chunk_ = SerializeRansModel(model, info.channels);
+  if (own) chunk_ = SerializeRansModel(model, positions_);
   if (own && IsSmall(info)) {
-    const RansModel built_in = BuiltInRansModel(info.channels, info.used_bits);
+    const RansModel built_in = BuiltInRansModel(positions_, info.used_bits);
     const uint64_t chunk_cost = uint64_t{chunk_.size() + 8} << (kCostBits + 3);
-    own = CostByModel(counts, info.channels, model) + chunk_cost <
-          CostByModel(counts, info.channels, built_in);
+    own = CostByModel(counts, positions_, model) + chunk_cost <
+          CostByModel(counts, positions_, built_in);
   }
   if (!own) {
-    model = BuiltInRansModel(info.channels, info.used_bits);
+    model = BuiltInRansModel(positions_, info.used_bits);
     chunk_.clear();
   }
   model_ = model;
   symbols_.emplace(model);
 }
 
-void RansImage::AppendPayload(uint32_t tile, const TilePlanes& planes, RansSamples* work,
+void RansImage::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
                               std::vector<uint8_t>* out) const {
-  if (!tiles_.empty()) return AppendRansPayload(*tiles_[tile], *symbols_, out);
+  if (!tiles_.empty()) return AppendRansPayload(*tiles_[payload], *symbols_, out);
   work->Load(planes);
-  const RansPlan plan = plans_.empty() ? PickRansPlan(start_, *work) : plans_[tile];
+  const RansPlan plan =
+      plans_.empty() ? PickRansPlan(starts_[planes.channels - 1], *work) : plans_[payload];
   work->Model(settings_, plan);
   AppendRansPayload(RansTile(plan, *work), *symbols_, out);
 }

@@ -10,40 +10,54 @@
 #include "encoder/rans_encoder.h"
 #include "encoder/rans_samples.h"
 #include "encoder/tile_planes.h"
+#include "format/channel_groups.h"
 #include "format/image_view.h"
 
 namespace l3 {
 
 class RansImage {
  public:
-  // Fills in the values of a tile. Called from several threads at once.
-  using LoadTile = std::function<void(uint32_t tile, TilePlanes* planes)>;
+  // Fills in the values of a payload: those of tile after tile are numbered, in each group after
+  // group. Called from several threads at once.
+  using LoadTile = std::function<void(uint32_t payload, TilePlanes* planes)>;
 
-  // The first pass. `info` has the image's used bits; effort is 1 to 9. The model has up to
-  // `max_tables` tables.
-  RansImage(const ImageInfo& info, uint32_t effort, uint32_t max_tables, unsigned threads,
-            const LoadTile& load);
+  // The first pass. `info` has the image's used bits; `tiles` are those whose payloads will be
+  // asked for; effort is 1 to 9. The model has up to `max_tables` tables.
+  RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+            const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
+            unsigned threads, const LoadTile& load);
 
   // The data of the RANS chunk; empty where the built-in model serves.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
 
-  // Appends a tile's payload, but for its check and its alignment. `planes` are the
-  // tile's and not constant; `work` is for its use.
-  void AppendPayload(uint32_t tile, const TilePlanes& planes, RansSamples* work,
+  // Appends a payload, but for its check and its alignment. `planes` are its values and not
+  // constant; `work` is for its use.
+  void AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
                      std::vector<uint8_t>* out) const;
 
  private:
-  // Fits start_, and chooses the settings, by some of the tiles.
-  void Probe(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  // Fits starts_, and chooses the settings, by some of the tiles.
+  void Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+             const LoadTile& load, RansCounts* counts);
   // Plans all tiles and counts their tokens.
-  void Plan(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+            const LoadTile& load, RansCounts* counts);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
-  void Refine(const ImageInfo& info, unsigned threads, const LoadTile& load, RansCounts* counts);
+  void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
+              RansCounts* counts);
+  // Of the i-th payload of `tiles`.
+  uint32_t PayloadOf(const std::vector<uint32_t>& tiles, uint64_t i) const {
+    return tiles[i / group_count_] * group_count_ + static_cast<uint32_t>(i % group_count_);
+  }
   void ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables);
 
+  uint32_t group_count_;
+  uint32_t positions_;  // that the model has
+  bool has_one_role_;   // no channel is predicted by another
+  uint32_t count_shift_;
   RansSettings settings_;
-  RansPlan start_;               // one set, for the whole image
-  std::vector<RansPlan> plans_;  // of each tile; empty at effort 1
+  RansPlan starts_[kMaxChannels];  // one set, for all groups of 1, 2, ... channels
+  std::vector<RansPlan> plans_;    // of each payload; empty at effort 1
   // As modelled, but for constant ones; empty at effort 1 and for large images.
   std::vector<std::optional<RansTile>> tiles_;
   RansModel model_;

@@ -3,16 +3,7 @@
 #include "encoder/kernel_targets.h"
 
 #if defined(__x86_64__)
-// GCC 12 warns of operands that its own AVX-512 intrinsics leave unset.
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+#include "cpu/x86_intrinsics.h"
 #endif
 
 namespace l3 {

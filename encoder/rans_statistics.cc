@@ -183,10 +183,13 @@ void AppendTables(const RansModel& model, std::vector<uint8_t>* out) {
 
 }  // namespace
 
-void RansCounts::Add(const RansCounts& other) {
+void RansCounts::Add(const RansCounts& other, uint32_t shift) {
+  const uint32_t up = (1u << shift) - 1;
   for (uint32_t p = 0; p < kMaxChannels; ++p) {
     for (uint32_t level = 0; level < kRansLevels; ++level) {
-      for (uint32_t t = 0; t < kRansTokens; ++t) at[p][level][t] += other.at[p][level][t];
+      for (uint32_t t = 0; t < kRansTokens; ++t) {
+        at[p][level][t] += (other.at[p][level][t] + up) >> shift;
+      }
     }
   }
 }

@@ -13,7 +13,8 @@ namespace l3 {
 struct RansCounts {
   uint32_t at[kMaxChannels][kRansLevels][kRansTokens] = {};
 
-  void Add(const RansCounts& other);
+  // Counts of many samples are divided by 2^shift, so that sums fit; none becomes 0.
+  void Add(const RansCounts& other, uint32_t shift);
 };
 
 // Counts the tokens of modelled samples.

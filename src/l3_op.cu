@@ -34,6 +34,13 @@ The default, ``types.ANY_DATA``, keeps the stored ones. ``RGB``, ``BGR``, ``GRAY
 convert as :meth:`nvidia.dali.fn.decoders.image` does for a PNG file of the same samples: images
 with three or four channels are RGB, those with one or two gray; alpha is dropped.)code",
                     DALI_ANY_DATA)
+    .AddOptionalArg<std::vector<int>>("channels",
+                                      R"code(The channels of the output, by their numbers
+in the file from 0 on, each at most once; they come out in this order. By default all.
+
+Of an image with more than four channels only the groups that have some of them are read, uploaded
+and decoded. Needs the default ``output_type``.)code",
+                                      nullptr)
     .AddOptionalTypeArg("dtype", R"code(The type of the output.
 
 By default the stored type, ``uint8``, ``uint16``, ``int8`` or ``int16``; then all images of a batch

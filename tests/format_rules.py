@@ -123,7 +123,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
     "3": {
         "| signature |": "stored kBadMagic__*",
         "`version` | 1 |": "stored kUnsupportedVersion__*",
-        "`channels` |": "stored channels_* kCorruptHeader__channels_*",
+        "`channels` |": "stored channels_* groups_4096_channels kCorruptHeader__channels_*",
         "`sample_type` | 0 u8": (
             "bits_* int8_* int16_* kCorruptHeader__sample_type_* kCorruptHeader__of_a_file_*"
         ),
@@ -139,7 +139,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`header_crc` | CRC-32C": "stored kChecksumMismatch__header_crc",
         "`sample_bits` is 8 where": "bits_* int8_* int16_*",
         "CRC-32C is the Castagnoli": "stored kChecksumMismatch__header_crc",
-        "Channels mean": "channels_* labels_palette",
+        "Channels mean": "channels_* groups labels_palette",
         "The stages, in order": LEADS,
         "fewer than 8 bytes": "kTruncated__empty_file kTruncated__ends_in_signature",
         "a byte of the signature differs": "kBadMagic__*",
@@ -161,6 +161,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`length` in bytes, without padding": "chunks kCorruptHeader__chunk_length_2_to_the_32",
         "data, then zero bytes up to": "chunks kCorruptHeader__chunk_padding_not_zero",
         "whose first letter is upper case": "chunks kUnsupportedFeature__required_chunk",
+        "| `GRPS` |": "groups",
         "| `VTAB` |": "value_table_*",
         "| `RANS` |": "rans_32_tables",
         "| `MTCH` |": "match_1_colours match_20_tables_beside_built_in",
@@ -171,14 +172,23 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "| `keyv` |": "chunks_metadata",
         "data of optional chunks is not judged": "chunks chunks_metadata_damaged",
         "The chunks and the index are checked": LEADS,
+        "1. Where `channels` is over 4": "groups_4096_channels groups_of_one",
+        "`chunks_bytes` under 10": (
+            "kCorruptHeader__groups_missing kCorruptHeader__groups_of_no_bytes"
+        ),
+        "fewer than 42 bytes": "kTruncated__groups_end_before_their_number",
+        "the first chunk's type is not": "kCorruptHeader__groups_behind_a_chunk",
+        "its `group_count`": "kCorruptHeader__groups_count_1 kCorruptHeader__groups_count_6",
         "ends before the index CRC does": (
             "kTruncated__ends_in_chunks kTruncated__ends_in_index kTruncated__ends_in_index_crc "
-            "kTruncated__claims_2_to_the_31_pixels"
+            "kTruncated__claims_2_to_the_31_pixels kTruncated__groups_need_a_longer_index "
+            "kTruncated__groups_of_4096_channels_of_2_to_the_31_pixels"
         ),
         "the index CRC, a CRC-32C over": (
-            "kChecksumMismatch__index_crc kChecksumMismatch__before_chunks"
+            "kChecksumMismatch__index_crc kChecksumMismatch__before_chunks "
+            "kChecksumMismatch__groups_before_they_are_judged"
         ),
-        "3. Each chunk in turn": "kUnsupportedFeature__before_later_chunks_and_index",
+        "4. Each chunk in turn": "kUnsupportedFeature__before_later_chunks_and_index",
         "reaches past the chunk area": (
             "kCorruptHeader__chunk_header_passes_area kCorruptHeader__chunk_data_passes_area "
             "kCorruptHeader__chunk_length_2_to_the_32"
@@ -186,16 +196,33 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "not a letter, digit or space": "kCorruptHeader__chunk_type_*",
         "a padding byte that is not zero": "kCorruptHeader__chunk_padding_not_zero",
         "a known chunk that occurs twice": (
-            "kCorruptHeader__chunk_*_twice kCorruptHeader__first_bad_chunk_decides"
+            "kCorruptHeader__chunk_*_twice kCorruptHeader__groups_twice "
+            "kCorruptHeader__first_bad_chunk_decides"
         ),
         "an unknown required chunk": "kUnsupportedFeature__required_chunk",
-        "a `VTAB`, `RANS` or `MTCH` that breaks": (
+        "a `GRPS`, `VTAB`, `RANS` or `MTCH` that breaks": (
+            "kCorruptHeader__groups_of_4_channels kCorruptHeader__groups_channel_* "
             "kCorruptHeader__value_table_* kCorruptHeader__rans_* kCorruptHeader__match_*"
         ),
         "the models of rans and match tiles have more": (
             "kCorruptHeader__match_33_tables_* match_31_tables_beside_one"
         ),
-        "5. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
+        "6. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
+        "is coded in **channel groups**": "groups groups_mixed_model groups_of_one channels_4",
+        "a `GRPS` in an image of up to": "kCorruptHeader__groups_of_4_channels",
+        "`length` under 2": "kCorruptHeader__groups_of_one_byte",
+        "`n` under 1 or over 4": "kCorruptHeader__groups_group_of_*",
+        "a number that is not below": "kCorruptHeader__groups_channel_5 *_groups_channel_65535",
+        "not in exactly one group": (
+            "kCorruptHeader__groups_channel_missing kCorruptHeader__groups_channel_repeated*"
+        ),
+        "does not end exactly with the last group": (
+            "kCorruptHeader__groups_end_* kCorruptHeader__groups_count_less_than_there_are"
+        ),
+        "Wherever sections 5 to 6 say": (
+            "groups groups_16_bits groups_mixed_model groups_value_table "
+            "kCorruptTile__group_has_fewer_channels"
+        ),
         "The **value table** lists": "value_table_* rans_value_table_*",
         "`length` under 4": "kCorruptHeader__value_table_length_3",
         "`count` under 1 or over": "kCorruptHeader__value_table_count_*",
@@ -213,7 +240,9 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`v >= count`": "kCorruptTile__*_outside_value_table",
         "The **model** of rans tiles": "rans_32_tables encoder_effort_9",
         "1. u8 `table_count`": "rans_32_tables rans_gradient_weight_*",
-        "2. For each channel: u8 `set_begin[1]`": "rans_set_begin_0_and_64 all_features",
+        "2. For each position: u8 `set_begin[1]`": (
+            "rans_set_begin_0_and_64 groups_mixed_model all_features"
+        ),
         "3. For each table: u8 `n`": "rans_zero_frequencies rans_one_token",
         "`table_count` under 1": "kCorruptHeader__rans_table_count_*",
         "`gradient_weight` over 63": "kCorruptHeader__rans_gradient_weight_64",
@@ -257,6 +286,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "| 3 | blue": "match_3_channels_*",
         "| 4 | blue": "match_4_channels_*",
         "with differences modulo": "match_3_channels_* match_values_of_*",
+        "`channels` over 4": "kCorruptHeader__match_in_channel_groups",
         "`table_count` under 1": "kCorruptHeader__match_table_count_*",
         "over 56": "kCorruptHeader__match_colours_of_60_bits",
         "a run that names a table": (
@@ -274,11 +304,15 @@ FILES: dict[str, dict[str, str | NoFile]] = {
     },
     "5": {
         "Tiles are `2^tile_width_log2`": "tile_* size_* rans_tile_256x256",
-        "Index entry `t`": "constant size_33x9",
+        "Each tile has a payload for each": "constant size_33x9 groups groups_of_one",
         "is shorter than 16 bytes": (
-            "kCorruptHeader__index_* kTruncated__index_payload_below_2_to_the_31_bytes"
+            "kCorruptHeader__index_* kCorruptHeader__groups_index_falls_within_a_tile "
+            "kTruncated__index_payload_below_2_to_the_31_bytes"
         ),
-        "with a tile side over `2^8`, a payload is not as long": "kCorruptHeader__large_tile*",
+        "with a tile side over `2^8`, a payload is not as long": (
+            "kCorruptHeader__large_tile* groups_large_tiles_stored "
+            "kCorruptHeader__groups_large_tile_as_long_as_all_channels"
+        ),
         "Everything up to here": (
             "kCorruptTile__first_bad_tile_decides kChecksumMismatch__first_bad_tile_decides"
         ),

@@ -48,6 +48,7 @@ from stream_builder import (
     base128,
     chunk,
     constant_tile,
+    groups_chunk,
     match_body,
     match_model,
     match_model_chunk,
@@ -303,9 +304,77 @@ def golden_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     stream = Stream(45, 19, chunks=[chunk(b"keyv", b'{"a":\xff'), chunk(b"xmp ", b"")])
     yield "chunks_metadata_damaged", packed(stream, gray, [DELTA])
     yield from _golden_rans_files()
+    yield from _golden_group_files()
     yield from _golden_match_files()
     yield from _golden_signed_files()
     yield "all_features", _all_features()
+
+
+def grouped(
+    stream: Stream,
+    values: Samples,
+    groups: Sequence[Sequence[int]],
+    model: RansModel | None = None,
+    sets: Sequence[int] = (1, 2, 3, 0),
+) -> tuple[bytes, Samples]:
+    """A file of more than four channels: groups in turn packed, as rans, stored and constant.
+
+    Without a model it has the built-in one. A group whose turn it is to be constant is made so.
+    """
+    stream.chunks.insert(0, groups_chunk(groups))
+    if model is not None:
+        stream.chunks.append(rans_model_chunk(model))
+    used = model or built_in_rans_model(4, stream.used_bits)
+    samples = values.copy()
+    for t, tile in enumerate(stream.tiles_of(samples)):
+        for i, group in enumerate(groups):
+            part, n = tile[..., group], len(group)
+            kind = (t + i) % 4
+            if kind == 0:
+                stream.payloads.append(packed_tile(part, stream.used_bits, [DELTA] * n, n // 3))
+            elif kind == 1:
+                body = rans_body(part, stream.used_bits, used, smooth(sets[:n]), [7] * n)
+                stream.payloads.append(body.to_payload())
+            elif kind == 2:
+                stream.payloads.append(stored_tile(part, stream.sample_bits))
+            else:
+                tile[..., group] = part[0, 0]
+                stream.payloads.append(constant_tile(part[0, 0].tolist()))
+    return stream.to_bytes(), samples << stream.shift
+
+
+def _golden_group_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
+    values = texture((70, 75, 9), 256)
+    groups = [[0, 1, 2], [3], [4, 5, 6, 7], [8]]
+    yield "groups", grouped(Stream(75, 70, 9), values, groups)
+    mixed = [[6, 2], [8, 0, 5, 3], [1], [7, 4]]
+    model = spread_model(8, 4)
+    yield "groups_mixed_model", grouped(Stream(75, 70, 9), values, mixed, model)
+    deep = texture((70, 75, 5), 1 << 12, noise=90)
+    stream = Stream(75, 70, 5, 16, 12, 4)
+    yield "groups_16_bits", grouped(stream, deep, [[4, 2, 0], [3, 1]], spread_model(12, 4))
+    one = texture((9, 40, 6), 256)
+    yield "groups_of_one", grouped(Stream(40, 9, 6), one, [[c] for c in (5, 3, 1, 0, 2, 4)])
+    many = texture((3, 2, 4096), 256)
+    stream = Stream(2, 3, 4096)
+    in_order = [list(range(c, c + 4)) for c in range(0, 4096, 4)]
+    stream.chunks = [groups_chunk(in_order)]
+    stream.payloads = [stored_tile(many[..., group], 8) for group in in_order]
+    yield "groups_4096_channels", (stream.to_bytes(), many)
+    table = _table(8, 20)
+    ranks = texture((19, 45, 7), 20)
+    stream = Stream(45, 19, 7, used_bits=5)
+    stream.chunks = [groups_chunk([[6, 5, 4], [3, 2, 1, 0]]), value_table_chunk(table)]
+    for tile in stream.tiles_of(ranks):
+        for group in ([6, 5, 4], [3, 2, 1, 0]):
+            stream.payloads.append(packed_tile(tile[..., group], 5, [SPARSE] * len(group)))
+    yield "groups_value_table", (stream.to_bytes(), np.array(table)[ranks])
+    large = texture((19, 45, 5), 256)
+    stream = Stream(45, 19, 5, tile_width_log2=9, tile_height_log2=3)
+    stream.chunks = [groups_chunk([[1], [0, 2, 3, 4]])]
+    for tile in stream.tiles_of(large):
+        stream.payloads += [stored_tile(tile[..., group], 8) for group in ([1], [0, 2, 3, 4])]
+    yield "groups_large_tiles_stored", (stream.to_bytes(), large)
 
 
 def _golden_rans_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
@@ -531,6 +600,7 @@ def invalid_files() -> Iterator[tuple[str, bytes]]:
     yield from _bad_files()
     yield from _bad_headers()
     yield from _bad_chunks()
+    yield from _bad_groups()
     yield from _bad_value_tables()
     yield from _bad_indexes()
     yield from _bad_payloads()
@@ -594,8 +664,8 @@ def _bad_files() -> Iterator[tuple[str, bytes]]:
 def _bad_headers() -> Iterator[tuple[str, bytes]]:
     for reason, fields in {
         "channels_0": {"channels": 0},
-        "channels_5": {"channels": 5},
-        "channels_257": {"channels": 257},
+        "channels_4097": {"channels": 4097},
+        "channels_65535": {"channels": 65535},
         "sample_type_4": {"sample_type": 4},
         "sample_type_255": {"sample_type": 255},
         "used_bits_0": {"used_bits": 0},
@@ -648,6 +718,48 @@ def _bad_chunks() -> Iterator[tuple[str, bytes]]:
     yield "kUnsupportedFeature__required_chunk", _gray(chunks=[icc, required]).to_bytes()
     late = _gray(chunks=[required, icc, icc], index=[0, 0, 0, 0])
     yield "kUnsupportedFeature__before_later_chunks_and_index", late.to_bytes()
+
+
+def _bad_groups() -> Iterator[tuple[str, bytes]]:
+    good = groups_chunk([[0, 1, 2], [3, 4]])
+    icc = chunk(b"icc ", b"1")
+    one = constant_tile([1])
+
+    def five(chunks: list[bytes], payloads: int = 2, **fields: Any) -> bytes:
+        return Stream(9, 8, 5, chunks=chunks, payloads=[one] * payloads, **fields).to_bytes()
+
+    for reason, data in {
+        "missing": five([]),
+        "behind_a_chunk": five([icc, good]),
+        "of_4_channels": _gray(channels=4, chunks=[groups_chunk([[0, 1, 2, 3]])]).to_bytes(),
+        "twice": five([good, good]),
+        "of_no_bytes": five([b"GRPS" + bytes(4)]),
+        "of_one_byte": five([chunk(b"GRPS", b"\2")]),
+        "count_1": five([groups_chunk([[0, 1, 2, 3, 4]])], 1),
+        "count_6": five([groups_chunk([[c] for c in range(5)], 6)], 6),
+        "group_of_0": five([groups_chunk([[0, 1, 2, 3], [], [4]])], 3),
+        "group_of_5": five([groups_chunk([[0, 1, 2, 3, 4], []])]),
+        "channel_5": five([groups_chunk([[0, 1, 2], [3, 5]])]),
+        "channel_65535": five([groups_chunk([[0, 1, 2], [3, 65535]])]),
+        "channel_repeated": five([groups_chunk([[0, 1, 2], [3, 3]])]),
+        "channel_repeated_in_groups": five([groups_chunk([[0, 1, 2], [3, 4, 0]])]),
+        "channel_missing": five([groups_chunk([[0, 1, 2], [3]])]),
+        "end_within_a_number": five([chunk(b"GRPS", good[8:-3])]),
+        "end_before_the_last_group": five([chunk(b"GRPS", good[8:-7])]),
+        "end_late": five([chunk(b"GRPS", good[8:-1] + b"\0")]),
+        "count_less_than_there_are": five([groups_chunk([[0, 1, 2], [3], [4]], 2)]),
+        "index_falls_within_a_tile": five([good], index=[2, 1]),
+        "large_tile_as_long_as_all_channels": five([good], 2, tile_width_log2=9),
+    }.items():
+        yield f"kCorruptHeader__groups_{reason}", data
+    sound = five([good])
+    yield "kTruncated__groups_end_before_their_number", sound[:41]
+    yield "kTruncated__groups_need_a_longer_index", sound[:62]
+    yield "kChecksumMismatch__groups_before_they_are_judged", _patched(sound, 43, b"\7")
+    wide = Stream(1 << 16, 1 << 15, 4096, chunks=[groups_chunk([[c] for c in range(4096)])])
+    yield "kTruncated__groups_of_4096_channels_of_2_to_the_31_pixels", wide.to_bytes()
+    few = Stream(9, 8, 5, chunks=[good], payloads=[constant_tile([1, 2, 3])] * 2).to_bytes()
+    yield "kCorruptTile__group_has_fewer_channels", few
 
 
 def _bad_value_tables() -> Iterator[tuple[str, bytes]]:
@@ -982,6 +1094,9 @@ def _bad_match_models() -> Iterator[tuple[str, bytes]]:
 
     runs_only = bytes([1, *[7 << 5] * 8])
     head = runs_only + bytes([1]) + base128(1024)
+    chunks = [groups_chunk([[0, 1, 2], [3, 4]]), chunk(b"MTCH", head + bytes([1, 0, 0]))]
+    many = _gray(channels=5, chunks=chunks, payloads=[constant_tile([1])] * 8)
+    yield "kCorruptHeader__match_in_channel_groups", many.to_bytes()
     for reason, data in {
         "ends_in_runs": runs_only[:-1],
         "ends_before_tables": runs_only,

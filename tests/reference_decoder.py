@@ -50,7 +50,9 @@ HEADER_OFFSETS = {
     "chunks_bytes": 24,
     "header_crc": 28,
 }
-KNOWN_CHUNKS = (b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv")
+KNOWN_CHUNKS = (
+    b"GRPS", b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv",
+)  # fmt: skip
 CONSTANT, STORED, PACKED, RANS, MATCH = range(5)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
@@ -166,10 +168,11 @@ class ParsedImage:
 
     header: Header
     chunks: list[tuple[bytes, bytes]]
+    groups: list[list[int]]  # of channels
     value_table: NDArray[np.int64] | None
     rans_model: RansModel
     match_model: MatchModel | None
-    payloads: list[bytes]
+    payloads: list[bytes]  # tile after tile, in each group after group
 
 
 def decode(data: bytes) -> tuple[Samples, ParsedImage]:
@@ -177,11 +180,14 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
     image = parse(data)
     header = image.header
     samples = np.empty((header.height, header.width, header.channels), header.dtype)
-    for tile, payload in enumerate(image.payloads):
+    for number, payload in enumerate(image.payloads):
+        tile, place = divmod(number, len(image.groups))
         y, x, h, w = header.tile_area(tile)
+        group = image.groups[place]
+        of_group = replace(image, header=replace(header, channels=len(group)))
         try:
-            values = _decode_tile(payload, image, h, w)
-            samples[y : y + h, x : x + w] = _samples_of_values(values, image)
+            values = _decode_tile(payload, of_group, h, w)
+            samples[y : y + h, x : x + w, group] = _samples_of_values(values, of_group)
         except FormatError as error:
             error.tile = tile
             raise
@@ -192,34 +198,39 @@ def parse(data: bytes) -> ParsedImage:
     """Validates everything that is judged before a tile is decoded."""
     header = parse_header(data)
 
-    # format.md 4, stages 1 and 2
+    # format.md 4, stages 1 to 3
+    group_count = _parse_group_count(data, header)
     index_begin = HEADER_BYTES + header.chunks_bytes
-    index_end = index_begin + 4 * header.tile_count
+    index_end = index_begin + 4 * header.tile_count * group_count
     _require(len(data) >= index_end + 4, "kTruncated", "the file ends before the index CRC does")
     (index_crc,) = struct.unpack_from("<I", data, index_end)
     _require(
         crc32c(data[HEADER_BYTES:index_end]) == index_crc, "kChecksumMismatch", "index CRC differs"
     )
 
-    # format.md 4, stage 3
-    chunks, value_table, rans_model, match_model = _parse_chunks(
-        data[HEADER_BYTES:index_begin], header
+    # format.md 4, stage 4
+    chunks, groups, value_table, rans_model, match_model = _parse_chunks(
+        data[HEADER_BYTES:index_begin], header, group_count
     )
 
-    # format.md 4, stage 4
+    # format.md 4, stage 5
     if match_model is not None:
         tables = len(rans_model.frequency) + len(match_model.frequency)
         _require(tables <= 32, "kCorruptHeader", f"{tables} tables together")
 
-    # format.md 4, stage 5, and 5
-    ends = np.frombuffer(data, "<u4", header.tile_count, index_begin).astype(np.int64) * 16
+    # format.md 4, stage 6, and 5
+    ends = np.frombuffer(data[index_begin:index_end], "<u4").astype(np.int64) * 16
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
     _require(bool((sizes >= 16).all()), "kCorruptHeader", "a payload is shorter than 16 bytes")
     _require(bool((sizes < 1 << 31).all()), "kCorruptHeader", "a payload has 2^31 bytes or more")
     if header.has_large_tiles:
         areas = [header.tile_area(tile) for tile in range(header.tile_count)]
-        stored = [8 + h * w * header.channels * header.sample_bits // 8 for _, _, h, w in areas]
+        stored = [
+            8 + h * w * len(group) * header.sample_bits // 8
+            for _, _, h, w in areas
+            for group in groups
+        ]
         is_stored = bool((sizes == [-(-size // 16) * 16 for size in stored]).all())
         _require(is_stored, "kCorruptHeader", "a large tile is not as long as it is when stored")
 
@@ -235,7 +246,7 @@ def parse(data: bytes) -> ParsedImage:
         data[payloads_begin + begin : payloads_begin + end]
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return ParsedImage(header, chunks, value_table, rans_model, match_model, payloads)
+    return ParsedImage(header, chunks, groups, value_table, rans_model, match_model, payloads)
 
 
 def parse_header(data: bytes) -> Header:
@@ -252,7 +263,7 @@ def parse_header(data: bytes) -> Header:
     header = Header.from_bytes(data)
     valid = (
         header.sample_type <= 3
-        and 1 <= header.channels <= 4
+        and 1 <= header.channels <= 4096
         and 1 <= header.used_bits <= header.sample_bits
         and header.shift <= header.sample_bits - header.used_bits
         and 5 <= header.tile_width_log2 <= 15
@@ -316,12 +327,46 @@ class _ChunkReader:
         _require(self.position == len(self.data), "kCorruptHeader", "bytes follow a chunk's data")
 
 
+def _parse_group_count(data: bytes, header: Header) -> int:
+    if header.channels <= 4:
+        return 1
+    status = "kCorruptHeader"
+    _require(header.chunks_bytes >= 10, status, "no room for a list of channel groups")
+    _require(len(data) >= HEADER_BYTES + 10, "kTruncated", "the file ends in the channel groups")
+    kind, count = data[HEADER_BYTES : HEADER_BYTES + 4], int.from_bytes(data[40:42], "little")
+    _require(kind == b"GRPS", status, "the first chunk is not the list of channel groups")
+    _require(-(-header.channels // 4) <= count <= header.channels, status, f"{count} groups")
+    return count
+
+
+def _parse_groups(data: bytes, header: Header, group_count: int) -> list[list[int]]:
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data[2:])
+    groups = []
+    for _ in range(group_count):
+        size = reader.byte()
+        _require(1 <= size <= 4, status, f"a group of {size} channels")
+        groups.append([reader.byte() | reader.byte() << 8 for _ in range(size)])
+    reader.require_end()
+    channels = sorted(channel for group in groups for channel in group)
+    _require(channels == list(range(header.channels)), status, "channels are not in one group each")
+    return groups
+
+
 def _parse_chunks(
-    area: bytes, header: Header
-) -> tuple[list[tuple[bytes, bytes]], NDArray[np.int64] | None, RansModel, MatchModel | None]:
+    area: bytes, header: Header, group_count: int
+) -> tuple[
+    list[tuple[bytes, bytes]],
+    list[list[int]],
+    NDArray[np.int64] | None,
+    RansModel,
+    MatchModel | None,
+]:
     chunks: list[tuple[bytes, bytes]] = []
+    groups = [list(range(header.channels))]
     value_table = None
-    rans_model = built_in_rans_model(header.channels, header.used_bits)
+    positions = min(header.channels, 4)
+    rans_model = built_in_rans_model(positions, header.used_bits)
     match_model = None
     while area:
         _require(len(area) >= 8, "kCorruptHeader", "a chunk's header passes the chunk area")
@@ -338,15 +383,19 @@ def _parse_chunks(
         else:
             required = kind[:1].isupper()
             _require(not required, "kUnsupportedFeature", f"required chunk {kind!r}")
+        if kind == b"GRPS":
+            many = header.channels > 4
+            _require(many and not chunks, "kCorruptHeader", "a list of channel groups")
+            groups = _parse_groups(data, header, group_count)
         if kind == b"VTAB":
             value_table = _parse_value_table(data, header)
         if kind == b"RANS":
-            rans_model = parse_rans_model(data, header.channels, header.used_bits)
+            rans_model = parse_rans_model(data, positions, header.used_bits)
         if kind == b"MTCH":
             match_model = parse_match_model(data, header.channels, header.used_bits)
         chunks.append((kind, data))
         area = area[8 + padded :]
-    return chunks, value_table, rans_model, match_model
+    return chunks, groups, value_table, rans_model, match_model
 
 
 def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
@@ -856,6 +905,7 @@ def parse_match_model(data: bytes, channels: int, used_bits: int) -> MatchModel:
     status = "kCorruptHeader"
     reader = _ChunkReader(data)
     table_count = reader.byte()
+    _require(channels <= 4, status, "match tiles of channel groups")
     _require(1 <= table_count <= 32, status, f"{table_count} tables")
     _require(channels * used_bits <= 56, status, "colours of more than 56 bits")
     table_of_context = np.array(_read_runs(reader, table_count))

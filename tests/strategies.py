@@ -41,6 +41,12 @@ RANS_SIDES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 6
 LAYOUTS = (LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE)
 
 
+def _channel_counts(most: int) -> st.SearchStrategy[int]:
+    """Few as often as many."""
+    few = st.integers(1, min(4, most))
+    return few if most <= 4 else few | st.integers(5, most)
+
+
 @st.composite
 def _empty_streams(
     draw: st.DrawFn,
@@ -48,6 +54,7 @@ def _empty_streams(
     sides: st.SearchStrategy[int],
     tile_width_log2: list[int],
     tile_height_log2: list[int],
+    most_channels: int,
 ) -> tuple[build.Stream, int]:
     """A stream without tiles, and what its values must stay below."""
     sample_bits = draw(st.sampled_from([8, 16]))
@@ -55,7 +62,7 @@ def _empty_streams(
     stream = build.Stream(
         width=draw(sides),
         height=draw(sides),
-        channels=draw(st.integers(1, 4)),
+        channels=draw(_channel_counts(most_channels)),
         sample_bits=sample_bits,
         used_bits=used_bits,
         tile_width_log2=draw(st.sampled_from(tile_width_log2)),
@@ -74,16 +81,32 @@ def _empty_streams(
     return stream, value_limit
 
 
+def _groups(rng: Generator, stream: build.Stream) -> list[list[int]]:
+    """The channels of each group; more than four get a list."""
+    if stream.channels <= 4:
+        return [list(range(stream.channels))]
+    order = rng.permutation(stream.channels).tolist()
+    groups = []
+    while order:
+        size = int(rng.integers(1, 5))
+        groups.append(order[:size])
+        order = order[size:]
+    stream.chunks.insert(0, build.groups_chunk(groups))
+    return groups
+
+
 def some_of(items: tuple[int, ...]) -> st.SearchStrategy[list[int]]:
     """Some of the items, at least one."""
     return st.lists(st.sampled_from(items), min_size=1, unique=True)
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> bytes:
+def streams(draw: st.DrawFn, most_channels: int = 9) -> bytes:
     """A stream of random fields: nearly always valid, seldom like our encoder's."""
     rng = np.random.default_rng(draw(SEEDS))
-    stream, value_limit = draw(_empty_streams(rng, SIDES, [5, 6, 7, 8, 9, 15], [3, 4, 5, 6, 8, 10]))
+    stream, value_limit = draw(
+        _empty_streams(rng, SIDES, [5, 6, 7, 8, 9, 15], [3, 4, 5, 6, 8, 10], most_channels)
+    )
     sample_bits, used_bits = stream.sample_bits, stream.used_bits
     kinds = [b"icc ", b"exif", b"plte", b"xmp ", b"keyv", b"zzZ9", b"0 aA"]
     for kind in draw(st.permutations(kinds)):
@@ -95,20 +118,20 @@ def streams(draw: st.DrawFn) -> bytes:
     layouts = draw(some_of(LAYOUTS))
     density = draw(st.sampled_from([0.02, 0.5, 1.0]))
     image = np.empty((stream.height, stream.width, stream.channels), np.uint8)
-    for tile in stream.tiles_of(image):
+    groups = _groups(rng, stream)
+    tiles = stream.tiles_of(image)
+    for h, w, n in [(*tile.shape[:2], len(group)) for tile in tiles for group in groups]:
         coding = rng.choice(codings)
         if coding == CONSTANT:
-            values = rng.integers(0, value_limit, stream.channels)
+            values = rng.integers(0, value_limit, n)
             stream.payloads.append(build.constant_tile(values.tolist()))
         elif coding == STORED:
-            values = rng.integers(0, value_limit, tile.shape)
+            values = rng.integers(0, value_limit, (h, w, n))
             stream.payloads.append(build.stored_tile(values, sample_bits))
         else:
-            transform = int(rng.integers(0, 2)) if stream.channels >= 3 else 0
-            h, w, _ = tile.shape
+            transform = int(rng.integers(0, 2)) if n >= 3 else 0
             channels = [
-                _channel(rng, rng.choice(layouts), h, w, used_bits, density)
-                for _ in range(stream.channels)
+                _channel(rng, rng.choice(layouts), h, w, used_bits, density) for _ in range(n)
             ]
             stream.payloads.append(build.packed_payload(channels, used_bits, transform))
     return stream.to_bytes()
@@ -137,30 +160,34 @@ def _channel(
 
 
 @st.composite
-def rans_streams(draw: st.DrawFn) -> bytes:
+def rans_streams(draw: st.DrawFn, most_channels: int = 9) -> bytes:
     """A valid stream of rans tiles, seldom like our encoder's."""
     rng = np.random.default_rng(draw(SEEDS))
-    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7]))
+    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7], most_channels))
     channels, used_bits = stream.channels, stream.used_bits
+    positions = min(channels, 4)
     # Pixels choose the tokens where not all values are valid, the tables elsewhere.
     from_pixels = value_limit < 1 << used_bits or draw(st.booleans())
     if draw(st.booleans()):
-        model = built_in_rans_model(channels, used_bits)
+        model = built_in_rans_model(positions, used_bits)
     else:
-        model = _rans_model(draw, rng, channels, used_bits, has_all_tokens=from_pixels)
+        model = _rans_model(draw, rng, positions, used_bits, has_all_tokens=from_pixels)
         place = draw(st.integers(0, len(stream.chunks)))
         stream.chunks.insert(place, build.rans_model_chunk(model))
-    sets = draw(st.lists(st.integers(0, 3), min_size=channels, max_size=channels))
+    groups = _groups(rng, stream)
+    sets = draw(st.lists(st.integers(0, 3), min_size=positions, max_size=positions))
     spread = draw(st.sampled_from([8, 48, 80, 127]))
     noise = draw(st.sampled_from([1, 9, value_limit]))
     y, x, channel = np.ogrid[: stream.height, : stream.width, :channels]
     image = 3 * x + 2 * y + 40 * channel + rng.integers(0, noise, (len(y), x.size, channels))
-    for tile in stream.tiles_of(image % value_limit):
+    tiles = stream.tiles_of(image % value_limit)
+    for tile in [tile[..., group] for tile in tiles for group in groups]:
+        n = tile.shape[2]
         coefficients = [
             rng.integers(-spread - 1, spread + 1, (count, TAP_COUNTS[role]))
-            for role, count in zip(rans_roles(channels), sets, strict=True)
+            for role, count in zip(rans_roles(n), sets[:n], strict=True)
         ]
-        base = rng.integers(0, 1 << used_bits, channels).tolist()
+        base: list[int] = rng.integers(0, 1 << used_bits, (n,)).tolist()
         if from_pixels:
             body = build.rans_body(tile, used_bits, model, coefficients, base)
         else:
@@ -173,7 +200,7 @@ def rans_streams(draw: st.DrawFn) -> bytes:
 def match_streams(draw: st.DrawFn) -> bytes:
     """A valid stream of match tiles, some of them beside rans tiles, seldom like our encoder's."""
     rng = np.random.default_rng(draw(SEEDS))
-    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7]))
+    stream, value_limit = draw(_empty_streams(rng, RANS_SIDES, [5, 6, 7], [5, 6, 7], 4))
     channels, used_bits = stream.channels, stream.used_bits
     if channels * used_bits > 56:
         channels = stream.channels = 3
@@ -222,13 +249,13 @@ def _rans_model(
 
 
 @st.composite
-def images(draw: st.DrawFn) -> Samples:
+def images(draw: st.DrawFn, most_channels: int = 14) -> Samples:
     """An image of shape (height, width, channels) and of one of the kinds that occur."""
     rng = np.random.default_rng(draw(SEEDS))
     dtype = np.dtype(draw(st.sampled_from(SAMPLE_TYPES)))
     sample_bits = 8 * dtype.itemsize
     h, w = draw(SIDES), draw(SIDES)
-    c = draw(st.integers(1, 4))
+    c = draw(_channel_counts(most_channels))
     limit = 1 << sample_bits
     y, x, channel = np.ogrid[:h, :w, :c]
     content = draw(

@@ -120,6 +120,14 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return kind + _u32(len(data)) + data + bytes(-len(data) % 4)
 
 
+def groups_chunk(groups: Sequence[Sequence[int]], count: int | None = None) -> bytes:
+    """The `GRPS` chunk. `count` is what it says of their number, if not the truth."""
+    data = struct.pack("<H", len(groups) if count is None else count)
+    for group in groups:
+        data += struct.pack(f"<B{len(group)}H", len(group), *group)
+    return chunk(b"GRPS", data)
+
+
 def value_table_chunk(samples: Sequence[int]) -> bytes:
     """The `VTAB` chunk of distinct samples in rising order, as the numbers it holds."""
     gaps = np.diff(samples, prepend=-1) - 1
@@ -694,8 +702,9 @@ def repair(data: bytes) -> bytes:
     crc_begin = HEADER_OFFSETS["header_crc"]
     out[crc_begin:HEADER_BYTES] = _u32(crc32c(data[:crc_begin]))
     header = Header.from_bytes(data)
+    groups = int.from_bytes(data[40:42], "little") if header.channels > 4 else 1
     index_begin = HEADER_BYTES + header.chunks_bytes
-    index_end = index_begin + 4 * header.tile_count
+    index_end = index_begin + 4 * header.tile_count * groups
     if len(out) < index_end + 4:
         return bytes(out)
     out[index_end : index_end + 4] = _u32(crc32c(data[HEADER_BYTES:index_end]))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
 
 import l3dali
@@ -518,3 +519,39 @@ def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 141
+
+
+def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In as TIFF, listed by `l3 info`, out as TIFF and, three of them, as PNG."""
+    bands = np.arange(40 * 30 * 7).reshape(40, 30, 7).astype(np.uint16)
+    scene = tmp_path / "scene.tif"
+
+    def run(*arguments: object) -> tuple[int, str]:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    tifffile.imwrite(scene, bands, photometric="minisblack", planarconfig="contig")
+    assert run("encode", "--verify", scene)[0] == 0
+    l3 = tmp_path / "scene.l3"
+    assert np.array_equal(l3dali.imread(l3), bands)
+    code, output = run("info", l3)
+    assert code == 0
+    assert "channels: 7" in output
+    assert "of channels: " in output
+    assert run("decode", l3, "-o", tmp_path / "back.tif")[0] == 0
+    assert np.array_equal(tifffile.imread(tmp_path / "back.tif"), bands)
+    assert run("decode", l3, "-o", tmp_path / "rgb.png", "--channels", "3,0,6")[0] == 0
+    png = imagecodecs.imread(tmp_path / "rgb.png")
+    assert np.array_equal(png, bands[..., [3, 0, 6]])
+    code, output = run("decode", l3, "-o", tmp_path / "all.png")
+    assert code == 2
+    assert ".png cannot hold 7 channels of 16 bits; .tif can" in output
+    code, output = run("decode", l3, "-o", tmp_path / "no.png", "--channels", "3,9")
+    assert code == 2
+    assert "channel 9 is asked for, and the image has 7" in output
+
+
+@pytest.mark.parametrize("wrong", ["1,1", "-1", "4096", "a", ""])
+def test_wrong_channels(tmp_path: Path, wrong: str) -> None:
+    assert main(["decode", str(tmp_path / "scene.l3"), f"--channels={wrong}"]) == 2

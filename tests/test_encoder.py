@@ -88,6 +88,26 @@ def test_bytes_do_not_depend_on_threads(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(l3dali.decode(encoded), image)
 
 
+@pytest.mark.parametrize("effort", [1, 5, 7])
+def test_flat_tiles_are_match_tiles_beside_others(effort: int) -> None:
+    """Of 512x512 pixels one tile is a drawing; the others are noise that rans codes."""
+    rng = np.random.default_rng(3)
+    image = rng.normal(90, 9, (512, 512, 3)).astype(np.uint8)
+    cells = rng.integers(0, 9, (32, 32))
+    colors = rng.integers(0, 256, (9, 3)).astype(np.uint8)
+    image[:256, 256:] = colors[np.kron(cells, np.ones((8, 8), np.int64))]
+    encoded = l3dali.encode(image, effort=effort)
+    codings = l3dali.info(encoded).codings
+    assert codings is not None
+    assert (codings["match"], codings["rans"]) == (1, 3)
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+    drawing = l3dali.encode(image[:256, 256:], effort=effort)
+    assert l3dali.info(drawing).codings == {**dict.fromkeys(codings, 0), "match": 1}
+    assert b"RANS" not in drawing[:200]
+    np.testing.assert_array_equal(l3dali.decode(drawing), image[:256, 256:])
+
+
 def test_more_effort_is_not_larger() -> None:
     sizes = [len(l3dali.encode(_photo(), effort=effort)) for effort in (1, 5, 6, 7, 8, 9)]
     assert sizes == sorted(sizes, reverse=True)

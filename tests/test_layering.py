@@ -27,7 +27,8 @@ BELOW = {
     },
     "encoder": {"src/format", "src/core", "encoder"},
 }
-UTILITIES = {"src/cpu/parallel.h"}  # knows nothing of images; any engine may use it
+# They know nothing of images; any engine may use them.
+UTILITIES = {"src/cpu/parallel.h", "src/cpu/x86_intrinsics.h"}
 ADAPTERS = {"src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
     "dali/": {"src/l3_op.cu", "src/op"},

@@ -53,7 +53,7 @@ def test_the_smallest_file_of_2_to_the_31_pixels(largest: bytes) -> None:
     assert (info.width * info.height, info.raw_bytes) == (2**31, 2**34)
     text = re.sub(r"\s+", " ", (ROOT / "docs" / "format.md").read_text())
     assert f"16 GiB with four channels of 16 bits, has {len(largest):,} bytes" in text
-    assert "65536 * ((n - 36) div 20) pixels" in text
+    assert "65536 * ((n - 36) div (20 * ceil_div(channels, 4))) pixels" in text
     share = TILE_PIXELS * 8 / 20
     assert f"up to {int(share) + 1:,} bytes for each of the file" in text
     assert info.raw_bytes / len(largest) < share
@@ -221,10 +221,11 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 8  # the head, and the limits
+    assert len(ROWS) == 1 + 9  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
+    assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("threads of a call") == codec.THREADS[-1]
     for function in (l3dali.decode, l3dali.verify, l3dali.imread, l3dali.transcode):

@@ -84,7 +84,7 @@ def check(engine: str, data: bytes, plans: list[Plan], image: NDArray[np.generic
 @present
 @some
 @given(
-    image=strategies.images(),
+    image=strategies.images(most_channels=4),
     mode=st.sampled_from(MODES),
     seed=strategies.SEEDS,
     count=st.integers(1, 12),
@@ -103,10 +103,10 @@ def test_each_window_is_as_if_alone(
 @some
 @given(
     data=st.one_of(
-        strategies.streams(),
-        strategies.rans_streams(),
-        strategies.damaged(strategies.streams()),
-        strategies.damaged(strategies.rans_streams()),
+        strategies.streams(most_channels=4),
+        strategies.rans_streams(most_channels=4),
+        strategies.damaged(strategies.streams(most_channels=4)),
+        strategies.damaged(strategies.rans_streams(most_channels=4)),
     ),
     seed=strategies.SEEDS,
     count=st.integers(2, 6),

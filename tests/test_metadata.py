@@ -10,9 +10,11 @@ import sys
 import zlib
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as PIL_Image
@@ -22,7 +24,7 @@ import l3dali
 import l3dali.pillow
 from l3dali import codec, image_headers
 from l3dali.image_io import ImageError, Picture, read_picture, write_picture
-from l3dali.metadata import KEPT_TIFF_TAGS, dump_metadata, load_metadata
+from l3dali.metadata import KEPT_TIFF_TAGS, dump_metadata, load_metadata, of_channels
 
 IMAGE = np.arange(6, dtype=np.uint8).reshape(2, 3)
 XMP = "<x:xmpmeta xmlns:x='adobe:ns:meta/'>µ</x:xmpmeta>".encode()
@@ -538,3 +540,130 @@ def test_command_with_damaged_metadata(tmp_path: Path) -> None:
     done = command("decode", path, "-o", tmp_path / "a.tif")
     assert f"metadata is damaged, and was left out: 1; the first is {path}" in done.stderr
     assert tags_of((tmp_path / "a.tif").read_bytes())[700] == (1, 2, b"\xff\0")
+
+
+# Some channels of many.
+
+
+GDAL_ITEMS = """<GDALMetadata>
+  <Item name="AREA">whole</Item>
+  <Item name="DESCRIPTION" sample="0" role="description">blue</Item>
+  <Item name="DESCRIPTION" sample="4" role="description">SWIR \xb5 &lt;1&gt;</Item>
+  <Item name="OFFSET" sample="4" role="offset">0.5</Item>
+  <Item name="DESCRIPTION" sample="6" role="description">thermal</Item>
+</GDALMetadata>
+"""
+
+
+def scene_of_bands(folder: Path, items: bytes, description: bytes = b"Elbe") -> Path:
+    """An L3 file of seven bands, encoded from a TIFF."""
+    tiff = folder / "scene.tif"
+    bands = np.arange(40 * 30 * 7, dtype=np.uint16).reshape(40, 30, 7)
+    tifffile.imwrite(
+        tiff, bands, photometric="minisblack", planarconfig="contig", metadata=None,
+        extratags=[(42112, 2, None, items, True), (270, 2, None, description, True),
+                   (42113, 2, None, "7", True)],
+    )  # fmt: skip
+    command("encode", tiff, "-o", folder / "scene.l3")
+    return folder / "scene.l3"
+
+
+def kept_tags(path: Path) -> dict[int, str]:
+    with tifffile.TiffFile(path) as file:
+        tags = file.pages[0].tags
+        return {code: tags[code].value.strip() for code in (270, 42112, 42113) if code in tags}
+
+
+def test_items_follow_their_bands(tmp_path: Path) -> None:
+    l3 = scene_of_bands(tmp_path, GDAL_ITEMS.encode())
+    command("decode", l3, "-o", tmp_path / "all.tif")
+    assert kept_tags(tmp_path / "all.tif")[42112] == GDAL_ITEMS.strip()
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "6,2,4")
+    tags = kept_tags(tmp_path / "some.tif")
+    assert (tags[270], tags[42113]) == ("Elbe", "7")
+    items = ElementTree.fromstring(tags[42112])
+    assert [(item.get("name"), item.get("sample"), item.text) for item in items] == [
+        ("AREA", None, "whole"),
+        ("DESCRIPTION", "2", "SWIR \xb5 <1>"),
+        ("OFFSET", "2", "0.5"),
+        ("DESCRIPTION", "0", "thermal"),
+    ]
+    assert items[1].get("role") == "description"
+
+
+def test_items_of_other_bands_alone_are_left_out(tmp_path: Path) -> None:
+    items = '<GDALMetadata><Item name="A" sample="1">b</Item></GDALMetadata>'
+    l3 = scene_of_bands(tmp_path, items.encode())
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "0,2")
+    assert kept_tags(tmp_path / "some.tif").keys() == {270, 42113}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        b"<GDALMetadata><Item",
+        b"<Other><Item sample='1'>b</Item></Other>",
+        b"<!DOCTYPE GDALMetadata [<!ENTITY a 'b'>]><GDALMetadata><Item>&a;</Item></GDALMetadata>",
+        b"<GDALMetadata><Item>\xff</Item></GDALMetadata>",
+    ],
+    ids=["cut", "other", "entity", "no_utf8"],
+)
+def test_items_that_cannot_be_read_are_left_out(tmp_path: Path, items: bytes) -> None:
+    l3 = scene_of_bands(tmp_path, items)
+    assert "damaged" not in command("decode", l3, "-o", tmp_path / "all.tif").stdout
+    done = command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "1")
+    assert "files whose metadata is damaged, and was left out: 1" in done.stdout + done.stderr
+    assert kept_tags(tmp_path / "some.tif") == {270: "Elbe", 42113: "7"}
+
+
+@pytest.mark.parametrize(
+    "description", [b"ImageJ=1.54\nchannels=7\n", b" <?xml version='1.0'?><OME/>", b'{"axes": 1}']
+)
+def test_descriptions_that_count_channels_are_left_out(tmp_path: Path, description: bytes) -> None:
+    l3 = scene_of_bands(tmp_path, GDAL_ITEMS.encode(), description)
+    command("decode", l3, "-o", tmp_path / "all.tif")
+    assert kept_tags(tmp_path / "all.tif")[270] == description.decode().strip()
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "1,2")
+    assert 270 not in kept_tags(tmp_path / "some.tif")
+
+
+@pytest.mark.parametrize(
+    ("count", "channels", "photometric", "extra"),
+    [
+        (7, [3], 1, ()),
+        (7, [3, 4], 1, (0,)),
+        (7, [3, 2, 1], 2, ()),
+        (7, [3, 2, 1, 0], 1, (0, 0, 0)),
+        (7, [4, 3, 2, 1, 0], 1, (0, 0, 0, 0)),
+        (4, [0, 1, 2, 3], 2, (2,)),
+        (4, [3, 0, 1, 2], 1, (0, 0, 0)),
+        (4, [0, 3], 1, (2,)),
+        (3, [0, 1], 1, (0,)),
+        (2, [0, 1], 1, (2,)),
+    ],
+)
+def test_tags_that_count_channels(
+    tmp_path: Path, count: int, channels: list[int], photometric: int, extra: tuple[int, ...]
+) -> None:
+    image = np.arange(40 * 30 * count).reshape(40, 30, count).astype(np.int16)
+    l3dali.imwrite(tmp_path / "a.l3", image)
+    tiff = tmp_path / "a.tif"
+    command("decode", tmp_path / "a.l3", "-o", tiff, "--channels", ",".join(map(str, channels)))
+    with tifffile.TiffFile(tiff) as file:
+        page = file.pages[0]
+        assert (page.photometric, tuple(page.extrasamples)) == (photometric, extra)
+        assert page.samplesperpixel == len(channels)
+        bits = page.tags["BitsPerSample"].value
+        assert bits == (16 if len(channels) == 1 else (16,) * len(channels))
+        sample_format = page.tags["SampleFormat"].value
+        assert sample_format == (2 if len(channels) == 1 else (2,) * len(channels))
+    assert np.array_equal(tifffile.imread(tiff), image[..., channels].squeeze())
+
+
+def test_band_names_follow_their_bands() -> None:
+    pairs = {"band_names": ["a", "b", "c", "d", "e"], "unit": "K"}
+    assert of_channels(pairs, [4, 0], 5) == ({"band_names": ["e", "a"], "unit": "K"}, False)
+    # Of names that are not one for each channel none can be told.
+    assert of_channels(pairs, [4, 0], 6) == ({"unit": "K"}, False)
+    assert of_channels({"band_names": 3}, [0], 5) == (None, False)
+    assert of_channels(None, [0], 5) == (None, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import engines
 import numpy as np
 import pytest
@@ -39,44 +41,32 @@ def test_encoder_output(image: Samples) -> None:
         assert engines.decode(engine, data) == engines.Outcome("kOk", None, image), engine
 
 
+Streams = Callable[[], st.SearchStrategy[bytes]]
+STREAMS = pytest.mark.parametrize("streams", [strategies.rans_streams, strategies.match_streams])
+
+
+@STREAMS
 @settings(max_examples=150)
-@given(
-    data=strategies.rans_streams(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6])
-)
-def test_rans_streams_beyond_our_encoder(data: bytes, threads: int, row_padding: int) -> None:
-    expected = engines.decode("reference", data)
+@given(data=st.data(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6]))
+def test_rans_and_match_streams_beyond_our_encoder(
+    streams: Streams, data: st.DataObject, threads: int, row_padding: int
+) -> None:
+    stream = data.draw(streams())
+    expected = engines.decode("reference", stream)
     assert expected.status == "kOk"
     for engine in filter(engines.is_available, ENGINES):
-        outcome = engines.decode(engine, data, threads=threads, row_padding_bytes=row_padding)
+        outcome = engines.decode(engine, stream, threads=threads, row_padding_bytes=row_padding)
         assert outcome == expected, engine
 
 
+@STREAMS
 @settings(max_examples=150)
-@given(data=strategies.damaged(strategies.rans_streams()))
-def test_damaged_rans_streams(data: bytes) -> None:
-    expected = engines.decode("reference", data)
+@given(data=st.data())
+def test_damaged_rans_and_match_streams(streams: Streams, data: st.DataObject) -> None:
+    stream = data.draw(strategies.damaged(streams()))
+    expected = engines.decode("reference", stream)
     for engine in filter(engines.is_available, ENGINES):
-        assert engines.decode(engine, data) == expected, engine
-
-
-@settings(max_examples=150)
-@given(
-    data=strategies.match_streams(), threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6])
-)
-def test_match_streams_beyond_our_encoder(data: bytes, threads: int, row_padding: int) -> None:
-    expected = engines.decode("reference", data)
-    assert expected.status == "kOk"
-    for engine in filter(engines.is_available, ENGINES):
-        outcome = engines.decode(engine, data, threads=threads, row_padding_bytes=row_padding)
-        assert outcome == expected, engine
-
-
-@settings(max_examples=150)
-@given(data=strategies.damaged(strategies.match_streams()))
-def test_damaged_match_streams(data: bytes) -> None:
-    expected = engines.decode("reference", data)
-    for engine in filter(engines.is_available, ENGINES):
-        assert engines.decode(engine, data) == expected, engine
+        assert engines.decode(engine, stream) == expected, engine
 
 
 # Where blocks of 16 steps end before lanes begin rows, with them and after them.

@@ -137,7 +137,7 @@ def test_modes_that_cannot_be_kept(mode: str, tmp_path: Path) -> None:
     assert not (tmp_path / "a.l3").exists()
 
 
-@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 200])
 def test_16_bits_that_pillow_lacks(channels: int) -> None:
     data = l3dali.encode(np.zeros((4, 5, channels), np.uint16))
     with pytest.raises(OSError, match=f"no mode for {channels} channels of uint16; l3dali.imread"):

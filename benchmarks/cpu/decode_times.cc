@@ -20,7 +20,7 @@ l3::OutputPlan PlanesPlan(const l3::ImageInfo& info, uint8_t* data) {
   plan.op = l3::PixelOp::kScale;
   plan.x_stride_bytes = 2;
   plan.y_stride_bytes = 2 * int64_t{info.width_px};
-  plan.channel_stride_bytes = plan.y_stride_bytes * info.height_px;
+  plan.SetChannelStride(plan.y_stride_bytes * info.height_px);
   plan.range = 1;
   for (float& v : plan.subtract) v = 127;
   for (float& v : plan.multiply) v = 1.0f / 64;

@@ -8,6 +8,7 @@ class InfoDict(TypedDict):
     width: int
     height: int
     channels: int
+    groups: list[list[int]]
     dtype: str
     bit_depth: int
     used_bits: int
@@ -37,6 +38,7 @@ def encode(
     xmp: bytes | None,
     key_values: bytes | None,
     other_chunks: bytes | None,
+    groups: Sequence[Sequence[int]],
 ) -> bytes: ...
 
 class DecodeBatch:
@@ -50,6 +52,7 @@ class DecodeBatch:
         channels_first: bool,
         max_pixels: int,
         names_items: bool,
+        channels: Sequence[int] = (),
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

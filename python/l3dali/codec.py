@@ -10,6 +10,7 @@ import operator
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,8 @@ EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
 MAX_PIXELS = 2**31
+MAX_CHANNELS = 4096
+MAX_BYTES = 2**35  # of an image to encode
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
@@ -77,6 +80,7 @@ class EncodeOptions(TypedDict, total=False):
     xmp: Buffer | None
     metadata: Mapping[str, Any] | None
     other_chunks: Buffer | None
+    groups: Sequence[Sequence[int]] | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Info:
     width: int
     height: int
     channels: int
+    groups: tuple[tuple[int, ...], ...]  # channels that decode together; one of all, up to four
     dtype: str  # of the decoded samples: "uint8", "uint16", "int8" or "int16"
     bit_depth: int  # of the decoded samples: 8 or 16
     used_bits: int  # of the coded values
@@ -129,14 +134,16 @@ def encode(
     xmp: Buffer | None = None,
     metadata: Mapping[str, Any] | None = None,
     other_chunks: Buffer | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> bytes:
     """Encodes an image without loss.
 
     Args:
-        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4 channels:
-            gray; gray, alpha; red, green, blue; red, green, blue, alpha. Any strides and byte
-            order, but no mask. It must not change during the call: the file of one that does may
-            not decode, and nothing says so.
+        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels.
+            Up to four are gray; gray, alpha; red, green, blue; red, green, blue, alpha; more are
+            bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and 2^35
+            bytes. It must not change during the call: the file of one that does may not decode, and
+            nothing says so.
         mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
         effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5;
@@ -155,6 +162,9 @@ def encode(
             have a meaning.
         other_chunks: chunks to keep of types that this version does not know: `other_chunks` of the
             `Info` of the file that is encoded anew.
+        groups: of more than four channels, lists of 1 to 4 that decode together: what reads a
+            channel decodes its group. Of three or four the second predicts the first, and both the
+            third; others are coded by themselves. None lets the encoder choose.
 
     Raises:
         L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes.
@@ -168,6 +178,7 @@ def encode(
     entries = _checked_bytes("palette", palette)
     if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
+    array = _as_hwc(image)
     kept: dict[str, bytes | None] = {
         "icc": _checked_bytes("icc", icc),
         "exif": strip_exif_prefix(_checked_bytes("exif", exif)),
@@ -184,13 +195,14 @@ def encode(
             "kInvalidArgument",
         )
     return _native.encode(
-        _as_hwc(image),
+        array,
         mode=mode,
         effort=_checked_number("effort", effort, EFFORTS),
         threads=checked_threads(threads),
         tile=_checked_tile(tile),
         labels=bool(labels),
         **kept,
+        groups=_checked_groups(groups, array.shape[2]),
     )
 
 
@@ -198,6 +210,7 @@ def decode(
     data: Buffer,
     *,
     window: Window | None = None,
+    channels: Sequence[int] | None = None,
     out: Image | None = None,
     threads: int = 1,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -208,12 +221,15 @@ def decode(
         data: the bytes of an L3 file; they must not change during the call.
         window: top, left, height and width of the part to decode, in pixels; it must be inside the
             image. Only tiles that it touches are read. None: all of the image.
+        channels: numbers of the channels to decode, from 0 on, each at most once, in the order in
+            which they shall come out. Of more than four only their groups are read. None: all.
         out: the array to decode to, which is returned: of the image's or window's shape (with
             one channel, (H, W, 1) will do too) and dtype. Its rows may be apart, as those of a part
             of a larger array are; the pixels of a row may not. After an error it holds anything.
         threads: how many to use, up to 1024; 0 for all of the machine.
         max_pixels: refuse images, or windows, of more, before memory is taken for them: 20 bytes of
-            a file can claim 65,536 pixels. None: up to the 2^31 of the format.
+            a file can claim 65,536 pixels. Pixels of more than four channels count once more for
+            each four. None: up to the 2^31 of the format.
 
     Raises:
         L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
@@ -221,7 +237,7 @@ def decode(
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
     windows = [_checked_window("window", window)]
-    batch = _plan([contiguous(data)], windows, max_pixels, names_items=False)
+    batch = _plan([contiguous(data)], windows, max_pixels, channels, names_items=False)
     if out is None:
         return _run(batch, None, threads)[0]
     _run(batch, [_checked_out("out", out, batch.shapes[0], batch.dtypes[0])], threads)
@@ -233,6 +249,7 @@ def decode_batch(
     items: Sequence[Buffer],
     *,
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     threads: int = 0,
     out: None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -242,6 +259,7 @@ def decode_batch(
     items: Sequence[Buffer],
     *,
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     threads: int = 0,
     out: _Outputs,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -250,6 +268,7 @@ def decode_batch(
     items: Sequence[Buffer],
     *,
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     threads: int = 0,
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -264,6 +283,7 @@ def decode_batch(
             several times in a row is a file with several windows: a tile that they share is decoded
             once.
         windows: a window for each item, as `decode` takes it, or None for all of that image.
+        channels: those of each image, as `decode` takes them.
         threads: how many to use, up to 1024; 0 for all of the machine.
         out: one array (N, H, W) or (N, H, W, C) for images that are alike, or a sequence of arrays,
             one for each item, as `decode` takes them. No two may share memory. It is returned.
@@ -278,7 +298,9 @@ def decode_batch(
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
     files = checked_files(items)
-    batch = _plan(files, checked_windows(windows, len(files)), max_pixels, names_items=True)
+    batch = _plan(
+        files, checked_windows(windows, len(files)), max_pixels, channels, names_items=True
+    )
     if out is None:
         return _run(batch, None, threads)
     if not isinstance(out, Sized):
@@ -309,6 +331,7 @@ def info(data: Buffer) -> Info:
         width=fields["width"],
         height=fields["height"],
         channels=fields["channels"],
+        groups=tuple(map(tuple, fields["groups"])),
         dtype=fields["dtype"],
         bit_depth=fields["bit_depth"],
         used_bits=fields["used_bits"],
@@ -339,7 +362,7 @@ def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_M
     Raises:
         L3Error: the first problem found.
     """
-    _run(_plan([contiguous(data)], [None], max_pixels, names_items=False), None, threads)
+    _run(_plan([contiguous(data)], [None], max_pixels, None, names_items=False), None, threads)
 
 
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
@@ -394,15 +417,17 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
         raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]
-    if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or 0 in array.shape:
+    if array.ndim != 3 or array.shape[2] > MAX_CHANNELS or 0 in array.shape:
         raise ValueError(
             f"shape {np.shape(image)} is not supported; "
-            f"L3 holds (H, W) and (H, W, C) with 1 to 4 channels and no empty side"
+            f"L3 holds (H, W) and (H, W, C) with 1 to {MAX_CHANNELS} channels and no empty side"
         )
     if array.shape[0] * array.shape[1] > MAX_PIXELS:
         raise ValueError(
             f"{array.shape[1]} x {array.shape[0]} pixels are too many; L3 holds up to 2^31"
         )
+    if array.nbytes > MAX_BYTES:
+        raise ValueError(f"samples of {array.nbytes} bytes are too many; L3 encodes up to 2^35")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
@@ -410,6 +435,7 @@ def _plan(
     items: list[Buffer],
     windows: Sequence[Window | None],
     max_pixels: int | None,
+    channels: Sequence[int] | None,
     *,
     names_items: bool,
 ) -> _native.DecodeBatch:
@@ -421,6 +447,7 @@ def _plan(
         channels_first=False,
         max_pixels=checked_max_pixels(max_pixels),
         names_items=names_items,
+        channels=checked_channels(channels),
     )
 
 
@@ -538,6 +565,45 @@ def _checked_window(name: str, window: Window | None) -> Window | None:
             f"and none is above {MAX_PIXELS}"
         )
     return top, left, height, width
+
+
+def checked_channels(channels: Sequence[int] | None) -> list[int]:
+    """The numbers of channels, if they are ones; an empty list for all."""
+    if channels is None:
+        return []
+    numbers = _integers("channels", channels)
+    if not numbers:
+        raise ValueError("channels is empty; None decodes all")
+    for number in numbers:
+        if not 0 <= number < MAX_CHANNELS:
+            raise ValueError(f"channels are 0 to {MAX_CHANNELS - 1}, not {number}")
+    repeated = [number for number, count in Counter(numbers).items() if count > 1]
+    if repeated:
+        raise ValueError(f"channels names {repeated[0]} more than once")
+    return numbers
+
+
+def _checked_groups(groups: Sequence[Sequence[int]] | None, channels: int) -> list[list[int]]:
+    """Lists of all channels, if they are ones; an empty list lets the encoder choose."""
+    if groups is None:
+        return []
+    if not isinstance(groups, Sized):
+        raise TypeError(f"groups is a sequence of lists, not {type(groups).__name__}")
+    lists = [_integers(f"groups[{i}]", group) for i, group in enumerate(groups)]
+    if channels <= 4:
+        raise ValueError(f"groups are of more than 4 channels, and the image has {channels}")
+    if not all(1 <= len(group) <= 4 for group in lists):
+        raise ValueError("a group has 1 to 4 channels")
+    if sorted(number for group in lists for number in group) != list(range(channels)):
+        raise ValueError(f"groups name each channel from 0 to {channels - 1} once")
+    return lists
+
+
+def _integers(name: str, numbers: Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(number) for number in numbers]
+    except TypeError:
+        raise TypeError(f"{name} is a sequence of integers, not {numbers!r}") from None
 
 
 def contiguous(data: Buffer) -> Buffer:

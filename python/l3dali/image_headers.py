@@ -25,6 +25,7 @@ __all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"
 
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
+MAX_TIFF_CHANNELS = 4096
 
 Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
 
@@ -61,7 +62,7 @@ def read_header(data: bytes) -> Header:
 
     Raises:
         ImageError: the format is not known, or the header is damaged, or it says already that the
-            image cannot be kept: several pages, or more than 4 channels.
+            image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
     """
     reader = next((reader for starts, reader in _READERS if data.startswith(starts)), None)
     if reader is None or (reader is _read_webp and data[8:12] != b"WEBP"):
@@ -84,9 +85,9 @@ def _header(format: Format, width: int, height: int, raw: int, read: int) -> Hea
     return Header(format, width, height, raw * pixels, read * pixels)
 
 
-def _checked_channels(channels: int) -> int:
-    if channels > MAX_CHANNELS:
-        raise ImageError(f"{channels} channels; L3 holds up to {MAX_CHANNELS}")
+def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
+    if channels > most:
+        raise ImageError(f"{channels} channels; up to {most} of this format are read")
     return channels
 
 
@@ -406,7 +407,7 @@ def _read_tiff(data: bytes) -> Header:
     with open_tiff(data) as page:
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
-        _checked_channels(page.samplesperpixel)
+        _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
         _check_layout(data, page)
         _check_chunks(data, page)
         # Whole strips or tiles are decoded beside the image, their padding included.

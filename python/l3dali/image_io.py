@@ -18,6 +18,7 @@ import numpy as np
 
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
+    MAX_CHANNELS,
     MAX_PIXELS,
     SAMPLE_TYPES,
     strip_exif_prefix,
@@ -44,7 +45,7 @@ from l3dali.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
     import PIL.Image
@@ -85,6 +86,7 @@ class Picture:
         xmp: an XMP packet.
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.
+        has_alpha: the last of two or four channels is alpha.
     """
 
     pixels: Image
@@ -95,6 +97,7 @@ class Picture:
     xmp: bytes | None = None
     metadata: Mapping[str, Any] | None = None
     is_damaged: bool = False
+    has_alpha: bool = True
 
 
 def read_picture(
@@ -137,10 +140,12 @@ def read_picture(
         if max_side < 1:
             raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
-    if header.width * header.height > max_pixels:
+    fours = _fours(header)
+    if header.width * header.height * fours > max_pixels:
+        times = "" if fours == 1 else f" x {fours} (4 channels count once)"
         raise ImageError(
-            f"{header.width} x {header.height} pixels are more than the limit of {max_pixels}; "
-            "max_pixels, in the command --max-pixels, raises it"
+            f"{header.width} x {header.height}{times} pixels are more than the limit of "
+            f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
         )
     try:
         picture = _READERS[header.format](data, "index" if labels else palette)
@@ -173,6 +178,13 @@ def read_picture(
     return replace(picture, pixels=np.ascontiguousarray(pixels))
 
 
+def _fours(header: Header) -> int:
+    """How often pixels count for a limit: once for each four channels of 16 bits."""
+    if header.format != "tiff":
+        return 1
+    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
+
+
 def _check_metadata(picture: Picture) -> None:
     blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
     for name, block in blocks.items():
@@ -201,7 +213,8 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
         raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
     if channels not in writer.channels or bits not in writer.bits:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
-        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; .png can")
+        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
+        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
     return writer.write(picture)
 
 
@@ -414,7 +427,7 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 class Writer:
     """A lossless format: what it holds and the function that writes it."""
 
-    channels: tuple[int, ...]
+    channels: Collection[int]
     bits: tuple[int, ...]
     write: Callable[[Picture], bytes]
     signed: bool = False
@@ -455,13 +468,17 @@ def _write_tiff(picture: Picture) -> bytes:
         raise ImageError(str(error)) from None
     if picture.xmp:
         tags[_TIFF_XMP] = TiffTag("BYTE", picture.xmp)
+    is_color = channels == 3 or (channels == 4 and picture.has_alpha)
+    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
+    if channels in (2, 4) and picture.has_alpha:
+        extra_samples = ["unassalpha"]
     file = io.BytesIO()
     tifffile.imwrite(
         file,
         picture.pixels,
-        photometric="rgb" if channels >= 3 else "minisblack",
+        photometric="rgb" if is_color else "minisblack",
         planarconfig=None if channels == 1 else "contig",
-        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        extrasamples=extra_samples or None,
         compression="zlib",
         predictor=True,
         iccprofile=picture.icc,
@@ -538,11 +555,12 @@ def _write_jpeg2000(picture: Picture) -> bytes:
 
 
 _ALL_CHANNELS = (1, 2, 3, 4)
+_TIFF_CHANNELS = range(1, MAX_CHANNELS + 1)
 
 WRITERS = {
     ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
-    ".tif": Writer(_ALL_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".tiff": Writer(_ALL_CHANNELS, (8, 16), _write_tiff, signed=True),
+    ".tif": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
+    ".tiff": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
     ".webp": Writer((3, 4), (8,), _write_webp),
     ".bmp": Writer((1, 3), (8,), _write_bmp),
     ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,9 +128,15 @@ TIFF_TYPES = {
 _OPAQUE = ("BYTE", "UNDEFINED")
 # Where the pixels lie: not true any more when they are turned or resampled.
 _GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264})
+_DESCRIPTION = 270
+_GDAL_METADATA = 42112
 # ImageDescription, resolution, GeoTIFF's tie points, scale, transformation and keys, and GDAL's
 # metadata and value for no data.
-KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {270, 34735, 34736, 34737, 42112, 42113}
+KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
+    _DESCRIPTION, 34735, 34736, 34737, _GDAL_METADATA, 42113,
+}  # fmt: skip
+# How programs begin a description that counts channels: ImageJ, OME's XML, JSON.
+_COUNTS_CHANNELS = ("ImageJ=", "<", "{")
 
 
 def tiff_item_bytes(type_name: str) -> int:
@@ -177,6 +184,71 @@ def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | Non
     if entries:
         rest[TIFF] = entries
     return rest or None
+
+
+def of_channels(
+    metadata: Mapping[str, Any] | None, channels: Sequence[int], count: int
+) -> tuple[dict[str, Any] | None, bool]:
+    """The pairs as they are true of some channels, which stand in this order.
+
+    `band_names` and those of GDAL's items that belong to a band follow their channels. A
+    description in which a program counts channels is left out.
+
+    Args:
+        metadata: of an image of `count` channels; its TIFF tags are sound.
+        channels: their numbers in that image.
+        count: how many it has.
+
+    Returns:
+        The pairs, and whether GDAL's items could not be read and are left out.
+    """
+    if metadata is None:
+        return None, False
+    pairs = dict(metadata)
+    names = pairs.pop("band_names", None)
+    if isinstance(names, list) and len(names) == count:
+        pairs["band_names"] = [names[channel] for channel in channels]
+    entries = dict(pairs.pop(TIFF, {}))
+    is_damaged = False
+    if (entry := entries.get(str(_DESCRIPTION))) is not None:
+        text = _tag(entry).data.decode(errors="replace")
+        if text.lstrip("\ufeff \t\r\n").startswith(_COUNTS_CHANNELS):
+            del entries[str(_DESCRIPTION)]
+    if (entry := entries.pop(str(_GDAL_METADATA), None)) is not None:
+        try:
+            items = _gdal_items_of(_tag(entry).data, channels)
+        except (ET.ParseError, ValueError, RecursionError):
+            is_damaged = True
+        else:
+            if items is not None:
+                entries[str(_GDAL_METADATA)] = _entry(TiffTag("ASCII", items))
+    if entries:
+        pairs[TIFF] = entries
+    return pairs or None, is_damaged
+
+
+class _NoDoctype(ET.TreeBuilder):
+    """Entities of a document's own could grow without end."""
+
+    def doctype(self, _name: str, _public: str | None, _system: str | None) -> None:
+        raise ValueError("a document type")
+
+
+def _gdal_items_of(text: bytes, channels: Sequence[int]) -> bytes | None:
+    """GDAL's metadata, its items with the attribute `sample` renumbered; None if none are left."""
+    root = ET.fromstring(text.rstrip(b"\0"), ET.XMLParser(target=_NoDoctype()))
+    if root.tag != "GDALMetadata":
+        raise ValueError(f"GDAL's metadata is in {root.tag!r}")
+    places = {str(channel): str(place) for place, channel in enumerate(channels)}
+    for item in list(root):
+        sample = item.get("sample")
+        if sample is None:
+            continue
+        if (place := places.get(sample)) is None:
+            root.remove(item)
+        else:
+            item.set("sample", place)
+    return ET.tostring(root, encoding="utf-8") + b"\0" if len(root) else None
 
 
 def _entry(tag: TiffTag) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from l3dali import _native
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
     Window,
+    checked_channels,
     checked_files,
     checked_max_pixels,
     checked_threads,
@@ -44,6 +45,7 @@ def decode(
     dtype: torch.dtype | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     batched: Literal[False] = False,
     threads: int = 0,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -57,6 +59,7 @@ def decode(
     dtype: torch.dtype | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     batched: Literal[True],
     threads: int = 0,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -69,6 +72,7 @@ def decode(
     dtype: torch.dtype | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
+    channels: Sequence[int] | None = None,
     batched: bool = False,
     threads: int = 0,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
@@ -93,6 +97,8 @@ def decode(
             samples -1 to 0. None: uint8, uint16, int8 or int16, as stored.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
+        channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
+            images of more than four channels do.
         batched: give one tensor (N, C, H, W) or (N, H, W, C); all outputs must be alike.
         threads: of the CPU, how many to use, up to 1024; 0 for all of the machine. On a GPU they
             copy what goes up.
@@ -123,6 +129,7 @@ def decode(
         channels_first=layout == "CHW",
         max_pixels=checked_max_pixels(max_pixels),
         names_items=True,
+        channels=checked_channels(channels),
     )
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)

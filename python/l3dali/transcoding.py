@@ -9,9 +9,11 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.image_io import Picture, read_picture
-from l3dali.metadata import tiff_of_metadata
+from l3dali.metadata import of_channels, tiff_of_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
     from l3dali.codec import Image
@@ -120,8 +122,17 @@ def encode_picture(
     )
 
 
-def decoded_picture(pixels: Image, info: codec.Info) -> Picture:
-    """What `write_picture` takes, of an L3 file that has been decoded."""
+def decoded_picture(
+    pixels: Image, info: codec.Info, channels: Sequence[int] | None = None
+) -> Picture:
+    """What `write_picture` takes, of an L3 file that has been decoded.
+
+    Args:
+        pixels: what `decode` gave.
+        info: of the file.
+        channels: those that were decoded; None are all. A profile and a palette say nothing of
+            some, and metadata is that of these channels.
+    """
     metadata = None
     try:
         metadata = info.metadata
@@ -129,6 +140,16 @@ def decoded_picture(pixels: Image, info: codec.Info) -> Picture:
         is_damaged = False
     except ValueError:
         metadata, is_damaged = None, True
+    if channels is not None:
+        metadata, misses_items = of_channels(metadata, channels, info.channels)
+        return Picture(
+            pixels,
+            exif=info.exif,
+            xmp=info.xmp,
+            metadata=metadata,
+            is_damaged=is_damaged or misses_items,
+            has_alpha=info.channels in (2, 4) and channels[-1] == info.channels - 1,
+        )
     return Picture(
         pixels,
         icc=info.icc,

@@ -93,12 +93,13 @@ struct Border {
 // The whole of the store stage for one image. Plain data, shared with kernels.
 //
 // Pixel (x, y) of the window, channel c, goes to data + x * x_stride_bytes + y *
-// y_stride_bytes + c * channel_stride_bytes. The image may be mirrored or transposed on
+// y_stride_bytes + channel_offset_bytes[c]. The image may be mirrored or transposed on
 // its way, so strides may be negative and in any order. Pixels of the border, which have
 // an x or y below 0 or past the window, are filled.
 struct OutputPlan {
   uint8_t* data;
-  int64_t x_stride_bytes, y_stride_bytes, channel_stride_bytes;
+  int64_t x_stride_bytes, y_stride_bytes;
+  int64_t channel_offset_bytes[kMaxChannels];
   Window window;
   Border border;
   uint8_t source[kMaxChannels];  // stored channels, or the above; for kMix stored ones
@@ -107,14 +108,22 @@ struct OutputPlan {
   uint8_t channels;  // of the output, 1 to 4; 3 for kMix
   uint32_t luma_rounding;  // less than kLumaScale
   float range;
-  float subtract[kMaxChannels];
+  alignas(16) float subtract[kMaxChannels];
   float multiply[kMaxChannels];
   float weights[3][3];
   float bias[3];
   float fill[kMaxChannels];
 
   L3_HOST_DEVICE uint8_t* Place(int64_t x, int64_t y, uint32_t channel) const {
-    return data + (x * x_stride_bytes + y * y_stride_bytes + channel * channel_stride_bytes);
+    return data + (x * x_stride_bytes + y * y_stride_bytes + channel_offset_bytes[channel]);
+  }
+  // What the places of its channels count from.
+  L3_HOST_DEVICE uint8_t* PixelPlace(int64_t x, int64_t y) const {
+    return data + (x * x_stride_bytes + y * y_stride_bytes);
+  }
+  // Where channels are equally far apart.
+  void SetChannelStride(int64_t bytes) {
+    for (uint32_t c = 0; c < kMaxChannels; ++c) channel_offset_bytes[c] = c * bytes;
   }
 };
 static_assert(std::is_trivially_copyable_v<OutputPlan>);
@@ -122,13 +131,20 @@ static_assert(std::is_trivially_copyable_v<OutputPlan>);
 static_assert(sizeof(OutputPlan) % 16 == 0 && offsetof(OutputPlan, source) % 4 == 0 &&
               offsetof(OutputPlan, subtract) % 16 == 0 && offsetof(OutputPlan, multiply) % 16 == 0);
 
+// Channels of an image that are decoded together, all of them if they are few, and what becomes of
+// them: a plan for each of some windows.
+struct GroupJob {
+  const ImageView* view;  // of the group
+  const OutputPlan* plans;
+};
+
 // The image as stored, HWC, rows packed.
 inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
   OutputPlan plan = {};
   plan.data = data;
   plan.x_stride_bytes = info.pixel_bytes();
   plan.y_stride_bytes = static_cast<int64_t>(info.row_bytes());
-  plan.channel_stride_bytes = info.sample_bytes();
+  plan.SetChannelStride(info.sample_bytes());
   plan.window = {0, 0, info.width_px, info.height_px};
   plan.type = StoredType(info);
   plan.op = PixelOp::kSelect;
@@ -140,9 +156,10 @@ inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
 // Whether rows of the window leave as they are stored: all channels, HWC.
 L3_HOST_DEVICE inline bool HasStoredRows(const ImageInfo& info, const OutputPlan& plan) {
   bool stored = plan.op == PixelOp::kSelect && plan.channels == info.channels &&
-                plan.type == StoredType(info) && plan.x_stride_bytes == info.pixel_bytes() &&
-                plan.channel_stride_bytes == info.sample_bytes();
-  for (uint32_t c = 0; stored && c < plan.channels; ++c) stored = plan.source[c] == c;
+                plan.type == StoredType(info) && plan.x_stride_bytes == info.pixel_bytes();
+  for (uint32_t c = 0; stored && c < plan.channels; ++c) {
+    stored = plan.source[c] == c && plan.channel_offset_bytes[c] == c * info.sample_bytes();
+  }
   return stored;
 }
 

@@ -32,6 +32,12 @@ struct DecodeResult {
   uint32_t tile;  // the first bad one, if status is not kOk
 };
 
+// The first bad tile of two results; of one tile in both, the first result.
+inline DecodeResult FirstBad(const DecodeResult& a, const DecodeResult& b) {
+  if (b.status == Status::kOk) return a;
+  return a.status == Status::kOk || b.tile < a.tile ? b : a;
+}
+
 // A payload whose header is known to be sound.
 struct TilePayload {
   const uint8_t* data;

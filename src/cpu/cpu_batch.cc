@@ -2,29 +2,29 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
-
-#include "cpu/cpu_decoder.h"
+#include <utility>
 
 namespace l3 {
 
-// Its decoder is made by the first of its tasks.
+// Its decoders are made by the first of its tasks.
 struct CpuBatch::Image {
   CpuJob job;
   TileSpan span;
   std::once_flag once;
-  std::optional<CpuDecoder> decoder;
+  std::vector<CpuDecoder> decoders;  // of each group
 };
 
-CpuBatch::CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels)
-    : images_(new Image[jobs.size()]), image_count_(jobs.size()) {
+CpuBatch::CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels, CpuEngine engine)
+    : engine_(engine), images_(new Image[jobs.size()]), image_count_(jobs.size()) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     const CpuJob& job = jobs[i];
-    const ImageInfo& info = job.view->info;
-    const TileSpan span = TilesOfWindows(info, job.plans, job.plan_count);
+    const ImageInfo& info = job.groups[0].view->info;
+    const TileSpan span = TilesOfWindows(info, job.groups[0].plans, job.plan_count);
     images_[i].job = job;
     images_[i].span = span;
-    const uint64_t tile_pixels = uint64_t{1} << (info.tile_width_log2 + info.tile_height_log2);
+    // Of all groups.
+    const uint64_t tile_pixels =
+        (uint64_t{1} << (info.tile_width_log2 + info.tile_height_log2)) * job.groups.size();
     const uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
     uint64_t begin = 0;
     do {  // at least one task, for the borders
@@ -42,10 +42,94 @@ void CpuBatch::Run(size_t number) {
   Task& task = tasks_[number];
   Image& image = images_[task.job];
   const CpuJob& job = image.job;
-  std::call_once(image.once, [&] { image.decoder.emplace(*job.view); });
-  if (task.begin == 0) std::for_each(job.plans, job.plans + job.plan_count, FillBorder);
-  task.result =
-      image.decoder->DecodeWindows(job.plans, job.plan_count, image.span, task.begin, task.end);
+  std::call_once(image.once, [&] {
+    std::vector<CpuDecoder> decoders;
+    for (const GroupJob& group : job.groups) {
+      decoders.empty() ? decoders.emplace_back(*group.view, engine_)
+                       : decoders.emplace_back(*group.view, decoders[0]);
+    }
+    image.decoders = std::move(decoders);
+  });
+  for (size_t g = 0; g < job.groups.size() && task.begin == 0; ++g) {
+    const OutputPlan* plans = job.groups[g].plans;
+    std::for_each(plans, plans + job.plan_count, FillBorder);
+  }
+  task.result = job.groups.size() == 1
+                    ? image.decoders[0].DecodeWindows(job.groups[0].plans, job.plan_count,
+                                                      image.span, task.begin, task.end)
+                    : RunGroups(image, task.begin, task.end);
+}
+
+// Pixels that follow one another in the output have the samples of all groups: some groups of a
+// tile are decoded, then stored together, a few rows at a time, while these are in the cache.
+DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t end) const {
+  constexpr size_t kMostBytes = 8 << 20;
+  constexpr uint32_t kRows = 8;
+  const std::vector<GroupJob>& groups = image.job.groups;
+  const ImageInfo& info = groups[0].view->info;
+  DecodeResult result{Status::kOk, 0};
+  if (info.has_large_tiles()) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      result = FirstBad(result, image.decoders[g].DecodeWindows(
+                                    groups[g].plans, image.job.plan_count, image.span, begin, end));
+    }
+    return result;
+  }
+  const auto is_wanted = [&](uint32_t tile) {
+    const TileRect rect = GetTileRect(info, tile);
+    return std::any_of(
+        groups[0].plans, groups[0].plans + image.job.plan_count,
+        [&](const OutputPlan& plan) { return ClipToWindow(plan.window, rect).width_px != 0; });
+  };
+  std::vector<uint8_t*> memory(groups.size());
+  std::unique_ptr<uint8_t[]> scratch;
+  size_t scratch_bytes = 0;
+  for (uint32_t next = begin; next < end;) {
+    // Two tiles side by side, if both are wanted.
+    const auto tile_at = [&](uint32_t i) { return TileOfSpan(info, image.span, i); };
+    if (!is_wanted(tile_at(next))) {
+      ++next;
+      continue;
+    }
+    const uint32_t count = next + 1 < end && is_wanted(tile_at(next + 1)) ? 2 : 1;
+    for (size_t first = 0; first < groups.size();) {
+      size_t last = first;
+      size_t bytes = 0;
+      do {
+        bytes += count * image.decoders[last++].tile_bytes();
+      } while (last < groups.size() &&
+               bytes + count * image.decoders[last].tile_bytes() <= kMostBytes);
+      if (bytes > scratch_bytes) {
+        scratch.reset(new uint8_t[bytes]);
+        scratch_bytes = bytes;
+      }
+      uint8_t* place = scratch.get();
+      DecodeResult of_groups{Status::kOk, 0};
+      for (size_t g = first; g < last; ++g) {
+        memory[g] = place;
+        place += count * image.decoders[g].tile_bytes();
+        of_groups = FirstBad(
+            of_groups, image.decoders[g].DecodeToMemory(image.span, next, next + count, memory[g]));
+      }
+      result = FirstBad(result, of_groups);
+      // What a bad tile leaves in memory is anything, and so may be the output then.
+      for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
+        const uint32_t rows = GetTileRect(info, tile_at(next + k)).height_px;
+        for (uint32_t y = 0; y < rows; y += kRows) {
+          for (size_t g = first; g < last; ++g) {
+            const CpuDecoder& decoder = image.decoders[g];
+            for (size_t i = 0; i < image.job.plan_count; ++i) {
+              decoder.StoreRows(groups[g].plans[i], tile_at(next + k), y, std::min(y + kRows, rows),
+                                memory[g] + k * decoder.tile_bytes());
+            }
+          }
+        }
+      }
+      first = last;
+    }
+    next += count;
+  }
+  return result;
 }
 
 std::vector<DecodeResult> CpuBatch::Results() const {

@@ -8,23 +8,25 @@
 
 #include "core/output.h"
 #include "core/tile.h"
+#include "cpu/cpu_decoder.h"
 #include "format/image_view.h"
 
 namespace l3 {
 
-// An image of a batch: a validated file, and one plan or more for what becomes of it. A tile that
+// An image of a batch: a validated file in its groups of channels, those that are wanted, and one
+// plan or more for what becomes of each: the windows are the same for all groups. A tile that
 // several windows touch is decoded once.
 struct CpuJob {
-  const ImageView* view;
-  const OutputPlan* plans;
-  size_t plan_count;
+  std::vector<GroupJob> groups;  // one or more
+  size_t plan_count;             // of each
 };
 
 // Jobs and what they point at must outlive it.
 class CpuBatch {
  public:
   // A task has tiles of some `task_pixels` in all, and at least one tile.
-  CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels);
+  CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels,
+           CpuEngine engine = CpuEngine::kAuto);
   ~CpuBatch();
 
   // Tasks may run in any order and in parallel, each once.
@@ -45,6 +47,9 @@ class CpuBatch {
     DecodeResult result;
   };
 
+  DecodeResult RunGroups(const Image& image, uint32_t begin, uint32_t end) const;
+
+  const CpuEngine engine_;
   std::unique_ptr<Image[]> images_;  // one for each job
   size_t image_count_;
   std::vector<Task> tasks_;  // in the order of jobs and tiles

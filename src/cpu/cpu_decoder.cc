@@ -101,35 +101,50 @@ void Note(const TileJob& job, DecodeResult* result) {
 
 bool IsAvailable(CpuEngine engine) { return FindEngine(engine) != nullptr; }
 
-struct CpuDecoder::LazyRansTables {
+// Of an image.
+struct CpuDecoder::Tables {
+  std::unique_ptr<uint16_t[]> values;
+  SampleMap map;
+  bool is_sound = true;  // false if somebody changed the value table since ParseImage() judged it
   std::once_flag once;
-  std::unique_ptr<RansTables> tables;
+  std::unique_ptr<RansTables> rans;
   std::unique_ptr<uint64_t[]> colors;  // of match tiles
   std::unique_ptr<uint64_t[]> pixels;  // of them, as samples
 
+  explicit Tables(const ImageView& view) {
+    if (view.value_count == 0) {
+      map = MakeSampleMap(view.info);
+      return;
+    }
+    values = std::make_unique<uint16_t[]>(view.value_count);
+    is_sound = ReadValueTable(view, values.get());
+    map = MakeSampleMap(values.get(), view.value_count);
+  }
+
   // Null if somebody changed the model since ParseImage() judged it.
-  const RansTables* Get(const ImageView& view, const SampleMap& map) {
+  const RansTables* GetRans(const ImageView& view) {
     std::call_once(once, [&] {
       RansModel model;
       MatchColors found;
       if (!GetRansModel(view, &model, &found)) return;
-      tables.reset(new RansTables);  // not cleared: of its tables only those of the model are read
-      BuildRansTables(model, view.info.used_bits, tables.get());
+      // Not cleared: of its tables only those of the model are read.
+      rans.reset(new RansTables);
+      BuildRansTables(model, view.info.used_bits, rans.get());
       if (model.match_table_count == 0) return;
-      tables->colors.count = 1u << view.info.used_bits;
+      rans->colors.count = 1u << view.info.used_bits;
       if (found.count != 0) {
         colors = std::make_unique<uint64_t[]>(found.count);
         ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
-        tables->colors = {colors.get(), found.count};
+        rans->colors = {colors.get(), found.count};
       }
-      FindPixels(view.info, map);
+      FindPixels(view.info);
     });
-    return tables.get();
+    return rans.get();
   }
 
  private:
-  void FindPixels(const ImageInfo& info, const SampleMap& map) {
-    const ColorTable& all = tables->colors;
+  void FindPixels(const ImageInfo& info) {
+    const ColorTable& all = rans->colors;
     const bool are_values = all.color == nullptr;
     if (are_values && (map.keeps_values() || info.used_bits > 8)) return;
     const uint32_t count = are_values ? std::min(all.count, map.value_count) : all.count;
@@ -142,8 +157,8 @@ struct CpuDecoder::LazyRansTables {
         pixels[number] |= uint64_t{sample} << (info.sample_bits() * c);
       }
     }
-    tables->pixel_of_number = pixels.get();
-    tables->pixel_count = count;
+    rans->pixel_of_number = pixels.get();
+    rans->pixel_count = count;
   }
 };
 
@@ -151,15 +166,13 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     : view_(view),
       decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
       store_rect_(FindStore(decode_tiles_)),
-      rans_(std::make_unique<LazyRansTables>()) {
-  if (view.value_count == 0) {
-    map_ = MakeSampleMap(view.info);
-  } else {
-    value_table_ = std::make_unique<uint16_t[]>(view.value_count);
-    is_sound_ = ReadValueTable(view, value_table_.get());
-    map_ = MakeSampleMap(value_table_.get(), view.value_count);
-  }
-}
+      tables_(std::make_shared<Tables>(view)) {}
+
+CpuDecoder::CpuDecoder(const ImageView& view, const CpuDecoder& other)
+    : view_(view),
+      decode_tiles_(other.decode_tiles_),
+      store_rect_(other.store_rect_),
+      tables_(other.tables_) {}
 
 CpuDecoder::~CpuDecoder() = default;
 CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
@@ -168,7 +181,7 @@ CpuDecoder& CpuDecoder::operator=(CpuDecoder&&) noexcept = default;
 TileJob CpuDecoder::MakeJob(uint32_t tile, const ImageOutput& output) const {
   uint64_t begin;
   uint32_t bytes;
-  if (!is_sound_ || !view_.FindPayload(tile, &begin, &bytes)) {
+  if (!tables_->is_sound || !view_.FindPayload(tile, &begin, &bytes)) {
     return {tile, nullptr, 0, output, Status::kCorruptHeader};
   }
   return {tile, view_.payloads + begin, bytes, output, Status::kOk};
@@ -178,7 +191,8 @@ void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
   const bool any_model = std::any_of(jobs, jobs + count, [](const TileJob& job) {
     return job.status == Status::kOk && HasModel(job.payload[4]);
   });
-  decode_tiles_(view_.info, map_, any_model ? rans_->Get(view_, map_) : nullptr, jobs, count);
+  decode_tiles_(view_.info, tables_->map, any_model ? tables_->GetRans(view_) : nullptr, jobs,
+                count);
 }
 
 // Large tiles are stored ones (format.md 5).
@@ -201,7 +215,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
       const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
-      if (!DecodeStoredSamples(info, map_, in, width * info.channels, scratch)) {
+      if (!DecodeStoredSamples(info, tables_->map, in, width * info.channels, scratch)) {
         return Status::kCorruptTile;
       }
       in += uint64_t{width} * info.pixel_bytes();
@@ -293,6 +307,35 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
   }
   run();
   return result;
+}
+
+size_t CpuDecoder::tile_bytes() const { return ScratchBytes(view_.info); }
+
+DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end,
+                                        uint8_t* memory) const {
+  TileJob jobs[kMaxTileJobs];
+  uint32_t count = 0;
+  for (uint32_t i = begin; i < end; ++i, ++count) {
+    const uint32_t tile = TileOfSpan(view_.info, span, i);
+    const uint64_t row_bytes =
+        uint64_t{GetTileRect(view_.info, tile).width_px} * view_.info.pixel_bytes();
+    jobs[count] = MakeJob(tile, {memory + count * tile_bytes(), row_bytes});
+  }
+  RunJobs(jobs, count);
+  DecodeResult result{Status::kOk, 0};
+  for (uint32_t k = 0; k < count; ++k) Note(jobs[k], &result);
+  return result;
+}
+
+void CpuDecoder::StoreRows(const OutputPlan& plan, uint32_t tile, uint32_t row_begin,
+                           uint32_t row_end, const uint8_t* memory) const {
+  TileRect rect = GetTileRect(view_.info, tile);
+  const uint64_t row_bytes = uint64_t{rect.width_px} * view_.info.pixel_bytes();
+  rect.y_px += row_begin;
+  rect.height_px = row_end - row_begin;
+  // Nobody writes through it.
+  uint8_t* const pixels = const_cast<uint8_t*>(memory) + row_begin * row_bytes;
+  store_rect_(view_.info, plan, rect, {pixels, row_bytes});
 }
 
 DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {

@@ -27,14 +27,16 @@ enum class CpuEngine {
 // Whether this build and this machine can run `engine`.
 bool IsAvailable(CpuEngine engine);
 
-// An image ready to decode: the validated file and its expanded value table.
-// The encoded bytes must outlive it. Threads may share it.
+// An image ready to decode, or one of its groups of channels: the validated file and its expanded
+// value table. The encoded bytes must outlive it. Threads may share it.
 class CpuDecoder {
  public:
   // Allocates the value table if the file has one; the first rans tile that is decoded
   // allocates the tables of rans (at most 128 KiB each, and little more). Reads no
   // payload. Where `engine` is not available, kScalar takes its place.
   explicit CpuDecoder(const ImageView& view, CpuEngine engine = CpuEngine::kAuto);
+  // The same for another group of channels of that image: the tables are shared.
+  CpuDecoder(const ImageView& view, const CpuDecoder& other);
   ~CpuDecoder();
   CpuDecoder(CpuDecoder&&) noexcept;
   CpuDecoder& operator=(CpuDecoder&&) noexcept;
@@ -55,8 +57,17 @@ class CpuDecoder {
   DecodeResult DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                              uint32_t begin, uint32_t end) const;
 
+  // The two halves of that, for who has several groups of channels to store side by side. None is
+  // for images with large tiles. The first decodes up to two tiles of `span`, each to
+  // `tile_bytes()` of memory, where a window touches it. The second stores rows of one of them.
+  size_t tile_bytes() const;
+  DecodeResult DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end,
+                              uint8_t* memory) const;
+  void StoreRows(const OutputPlan& plan, uint32_t tile, uint32_t row_begin, uint32_t row_end,
+                 const uint8_t* memory) const;
+
  private:
-  struct LazyRansTables;
+  struct Tables;
   using PlanList = std::vector<const OutputPlan*>;
 
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
@@ -67,11 +78,14 @@ class CpuDecoder {
   void (*decode_tiles_)(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                         TileJob* jobs, uint32_t count);
   decltype(&StoreRect) store_rect_;
-  std::unique_ptr<uint16_t[]> value_table_;
-  SampleMap map_;
-  bool is_sound_ = true;  // false if somebody changed the value table since ParseImage() judged it
-  std::unique_ptr<LazyRansTables> rans_;
+  std::shared_ptr<Tables> tables_;
 };
+
+// The number of the tile that is the i-th of a span, counted row by row.
+inline uint32_t TileOfSpan(const ImageInfo& info, const TileSpan& span, uint32_t i) {
+  return (span.row_begin + i / span.columns()) * info.tile_columns() + span.column_begin +
+         i % span.columns();
+}
 
 // The smallest span with all tiles that the windows of `count` plans touch.
 TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count);

@@ -4,18 +4,9 @@
 // and the linker might keep those copies for machines that cannot run them.
 #pragma once
 
-// GCC 12 warns of operands that its own AVX-512 intrinsics leave unset.
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-
 #include <cstdint>
+
+#include "cpu/x86_intrinsics.h"
 
 #define L3_AVX2 __attribute__((target("avx2,popcnt")))
 #define L3_AVX512 __attribute__((target("avx2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi")))

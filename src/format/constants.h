@@ -9,7 +9,8 @@ namespace l3 {
 constexpr uint8_t kSignature[8] = {0x8B, 'L', '3', 'F', 0x0D, 0x0A, 0x1A, 0x0A};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kHeaderBytes = 32;
-constexpr uint32_t kMaxChannels = 4;
+constexpr uint32_t kMaxImageChannels = 4096;
+constexpr uint32_t kMaxChannels = 4;  // that are decoded together: more are in groups
 constexpr uint32_t kMinTileWidthLog2 = 5;
 constexpr uint32_t kMinTileHeightLog2 = 3;
 constexpr uint32_t kMaxTileLog2 = 15;
@@ -27,6 +28,7 @@ constexpr uint32_t FourCc(char a, char b, char c, char d) {
          static_cast<uint32_t>(static_cast<uint8_t>(c)) << 16 |
          static_cast<uint32_t>(static_cast<uint8_t>(d)) << 24;
 }
+constexpr uint32_t kChunkGroups = FourCc('G', 'R', 'P', 'S');
 constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
 constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
 constexpr uint32_t kChunkMatchModel = FourCc('M', 'T', 'C', 'H');
@@ -35,6 +37,7 @@ constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
 constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
 constexpr uint32_t kChunkXmp = FourCc('x', 'm', 'p', ' ');
 constexpr uint32_t kChunkKeyValues = FourCc('k', 'e', 'y', 'v');
+constexpr uint32_t kGroupsHeadBytes = 10;  // of a GRPS chunk, up to its first group
 
 // format.md 5
 constexpr uint32_t kPayloadAlignment = 16;

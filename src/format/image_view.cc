@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/byte_reader.h"
+#include "format/channel_groups.h"
 #include "format/crc32c.h"
 #include "format/partial_file.h"
 
@@ -41,10 +42,10 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
-constexpr uint32_t kKnown[] = {kChunkValueTable, kChunkRansModel, kChunkMatchModel,
-                               kChunkIcc,        kChunkExif,      kChunkPalette,
-                               kChunkXmp,        kChunkKeyValues};
-constexpr int kKnownChunks = 8;
+constexpr uint32_t kKnown[] = {kChunkGroups,     kChunkValueTable, kChunkRansModel,
+                               kChunkMatchModel, kChunkIcc,        kChunkExif,
+                               kChunkPalette,    kChunkXmp,        kChunkKeyValues};
+constexpr int kKnownChunks = 9;
 
 // Index of a chunk type this decoder knows, or -1.
 int KnownChunk(uint32_t type) {
@@ -98,13 +99,19 @@ Status ParseChunks(ImageView* view) {
       if (seen[known]) return Status::kCorruptHeader;
       seen[known] = true;
     }
+    if (chunk.type == kChunkGroups) {
+      view->groups = {chunk.data + 2, chunk.size < 2 ? 0 : chunk.size - 2};
+      if (view->is_group() || pos != 0 || ReadChannelGroups(*view).empty()) {
+        return Status::kCorruptHeader;
+      }
+    }
     if (chunk.type == kChunkValueTable) {
       status = ParseValueTable(chunk, view->info, view);
       if (status != Status::kOk) return status;
     }
     if (chunk.type == kChunkRansModel) {
       RansModel model;
-      if (!ReadRansModel(chunk.data, chunk.size, view->info.channels, view->info.used_bits,
+      if (!ReadRansModel(chunk.data, chunk.size, view->rans_positions, view->info.used_bits,
                          &model)) {
         return Status::kCorruptHeader;
       }
@@ -126,11 +133,56 @@ Status ParseChunks(ImageView* view) {
   return GetRansModel(*view, &both, nullptr) ? Status::kOk : Status::kCorruptHeader;
 }
 
-// Bytes of the payload that stores a tile.
-uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile) {
+// Bytes of the payload that stores so many channels of a tile.
+uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile, uint32_t channels) {
   const TileRect rect = GetTileRect(info, tile);
-  const uint64_t samples_bytes = uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes();
-  return CeilDiv(kTileHeaderBytes + samples_bytes, kPayloadAlignment) * kPayloadAlignment;
+  const uint64_t samples = uint64_t{rect.width_px} * rect.height_px * channels;
+  return CeilDiv(kTileHeaderBytes + samples * info.sample_bytes(), kPayloadAlignment) *
+         kPayloadAlignment;
+}
+
+// How many groups there are: it says where the index ends, so it is believed before the index CRC
+// was judged.
+Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
+  const uint32_t channels = view->info.channels;
+  const uint64_t least = CeilDiv(channels, kMaxChannels);
+  view->group_count = static_cast<uint16_t>(least);
+  if (view->is_group()) return Status::kOk;
+  if (view->info.chunks_bytes < kGroupsHeadBytes) return Status::kCorruptHeader;
+  if (size < kHeaderBytes + kGroupsHeadBytes) return Status::kTruncated;
+  const uint8_t* chunk = data + kHeaderBytes;
+  const uint32_t count = Once(LoadU16(chunk + 8));
+  if (LoadU32(chunk) != kChunkGroups || count < least || count > channels) {
+    return Status::kCorruptHeader;
+  }
+  view->group_count = static_cast<uint16_t>(count);
+  return Status::kOk;
+}
+
+// Judges the index, and finds where payloads end. Large tiles earn the memory they claim: each is
+// as long as it is when stored.
+Status ReadIndex(ImageView* view) {
+  const ImageInfo& info = view->info;
+  const std::vector<ChannelGroup> groups =
+      info.has_large_tiles() ? ReadChannelGroups(*view) : std::vector<ChannelGroup>();
+  if (info.has_large_tiles() && groups.size() != view->group_count) return Status::kCorruptHeader;
+  const uint64_t payload_count = view->payload_count();
+  uint32_t begin = 0;
+  for (uint64_t payload = 0; payload < payload_count; ++payload) {
+    const uint32_t end = Once(LoadU32(view->tile_index + 4 * payload));
+    if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
+      return Status::kCorruptHeader;
+    }
+    if (info.has_large_tiles()) {
+      const uint32_t tile = static_cast<uint32_t>(payload / view->group_count);
+      const uint32_t channels = groups[payload % view->group_count].channels;
+      const uint64_t bytes = uint64_t{end - begin} * kPayloadAlignment;
+      if (bytes != StoredPayloadBytes(info, tile, channels)) return Status::kCorruptHeader;
+    }
+    begin = end;
+  }
+  view->payloads_bytes = uint64_t{begin} * kPayloadAlignment;
+  return Status::kOk;
 }
 
 }  // namespace
@@ -159,7 +211,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   info->chunks_bytes = Once(LoadU32(data + 24));
 
   const bool valid =
-      sample_type < kSampleTypes && info->channels >= 1 && info->channels <= kMaxChannels &&
+      sample_type < kSampleTypes && info->channels >= 1 && info->channels <= kMaxImageChannels &&
       info->used_bits >= 1 && info->used_bits <= info->sample_bits() &&
       info->shift <= info->sample_bits() - info->used_bits &&
       info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
@@ -175,10 +227,12 @@ Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
   Status status = ParseHeader(data, size, &view->info);
   if (status != Status::kOk) return status;
 
+  status = ReadGroupCount(data, size, view);
+  if (status != Status::kOk) return status;
   const ImageInfo& info = view->info;
-  const uint64_t tile_count = info.tile_count();
-  const uint64_t checked_bytes = info.chunks_bytes + 4 * tile_count;
-  const uint64_t checked_end = CheckedBytes(info);
+  view->rans_positions = static_cast<uint8_t>(std::min<uint32_t>(info.channels, kMaxChannels));
+  const uint64_t checked_bytes = info.chunks_bytes + 4 * view->payload_count();
+  const uint64_t checked_end = CheckedBytes(*view);
   if (size < checked_end) return Status::kTruncated;
   view->chunks = data + kHeaderBytes;
   view->tile_index = view->chunks + info.chunks_bytes;
@@ -186,24 +240,7 @@ Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
     return Status::kChecksumMismatch;
   }
   status = ParseChunks(view);
-  if (status != Status::kOk) return status;
-
-  // Large tiles earn the memory they claim: each is as long as it is when stored.
-  uint32_t begin = 0;
-  for (uint64_t tile = 0; tile < tile_count; ++tile) {
-    const uint32_t end = Once(LoadU32(view->tile_index + 4 * tile));
-    if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
-      return Status::kCorruptHeader;
-    }
-    const uint64_t payload_bytes = uint64_t{end - begin} * kPayloadAlignment;
-    if (info.has_large_tiles() &&
-        payload_bytes != StoredPayloadBytes(info, static_cast<uint32_t>(tile))) {
-      return Status::kCorruptHeader;
-    }
-    begin = end;
-  }
-  view->payloads_bytes = uint64_t{begin} * kPayloadAlignment;
-  return Status::kOk;
+  return status == Status::kOk ? ReadIndex(view) : status;
 }
 
 Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
@@ -212,7 +249,7 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
   const uint64_t file_end = FileBytes(*view);
   const uint64_t payloads_offset = file_end - view->payloads_bytes;
   if (size < file_end) return Status::kTruncated;
-  for (uint64_t i = CheckedBytes(view->info); i < payloads_offset; ++i) {
+  for (uint64_t i = CheckedBytes(*view); i < payloads_offset; ++i) {
     if (data[i] != 0) return Status::kCorruptHeader;
   }
   if (size > file_end) return Status::kCorruptHeader;
@@ -232,7 +269,7 @@ bool ReadValueTable(const ImageView& view, uint16_t* table) {
 }
 
 bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) {
-  const uint32_t channels = view.info.channels;
+  const uint32_t positions = view.rans_positions;
   const uint32_t used_bits = view.info.used_bits;
   const ChunkView& rans = view.rans_model;
   const ChunkView& match = view.match_model;
@@ -240,14 +277,14 @@ bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) 
   if (colors == nullptr) colors = &unused;
   *colors = MatchColors{};
   bool sound =
-      rans.data == nullptr || ReadRansModel(rans.data, rans.size, channels, used_bits, model);
-  if (rans.data == nullptr || !sound) *model = BuiltInRansModel(channels, used_bits);
+      rans.data == nullptr || ReadRansModel(rans.data, rans.size, positions, used_bits, model);
+  if (rans.data == nullptr || !sound) *model = BuiltInRansModel(positions, used_bits);
   if (match.data != nullptr && sound) {
-    sound = ReadMatchModel(match.data, match.size, channels, used_bits, model, colors) &&
+    sound = ReadMatchModel(match.data, match.size, view.info.channels, used_bits, model, colors) &&
             colors->count == view.color_count;
   }
   if (!sound) {
-    *model = BuiltInRansModel(channels, used_bits);
+    *model = BuiltInRansModel(positions, used_bits);
     *colors = MatchColors{};
   }
   return sound;

@@ -98,7 +98,7 @@ struct ChunkView {
 struct ImageView {
   ImageInfo info;
   const uint8_t* chunks;       // info.chunks_bytes
-  const uint8_t* tile_index;   // 4 * tile_count bytes, unaligned
+  const uint8_t* tile_index;   // 4 * payload_count() bytes, unaligned
   const uint8_t* payloads;     // first tile's payload
   uint64_t payloads_bytes;     // of all tiles
   uint32_t value_count;        // of the value table; 0 without one
@@ -106,11 +106,27 @@ struct ImageView {
   ChunkView rans_model;        // null where the built-in model holds
   ChunkView match_model;       // null without match tiles
   uint32_t color_count;        // of match tiles; 0 where numbers are values
+  uint8_t rans_positions;      // that the model has
+  // Of more than kMaxChannels channels some are decoded together: a group. What decodes takes the
+  // view of one (channel_groups.h), whose info.channels are the group's.
+  uint16_t group_count;  // payloads of each tile: 1 without groups
+  uint16_t group;  // whose payloads the functions below find; 0 in the image's view
+  ChunkView groups;  // behind their number; null without groups
+
+  // A group of all there is.
+  bool is_group() const { return info.channels <= kMaxChannels; }
+  uint64_t payload_count() const { return uint64_t{info.tile_count()} * group_count; }
 
   // As the index says now: to be judged again, for somebody may have changed it.
-  uint64_t PayloadBegin(uint32_t tile) const { return tile == 0 ? 0 : PayloadEnd(tile - 1); }
+  uint64_t PayloadBegin(uint32_t tile) const {
+    const uint64_t entry = uint64_t{tile} * group_count + group;
+    return entry == 0 ? 0 : IndexEntry(entry - 1);
+  }
   uint64_t PayloadEnd(uint32_t tile) const {
-    return uint64_t{Once(LoadU32(tile_index + 4 * size_t{tile}))} * kPayloadAlignment;
+    return IndexEntry(uint64_t{tile} * group_count + group);
+  }
+  uint64_t IndexEntry(uint64_t entry) const {
+    return uint64_t{Once(LoadU32(tile_index + 4 * entry))} * kPayloadAlignment;
   }
   // A tile's payload. Returns false, only if somebody changed the index since ParseImage(), where
   // it is none that ParseImage() would let pass.

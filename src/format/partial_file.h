@@ -8,27 +8,28 @@
 
 namespace l3 {
 
-// The most pixels that a file of so many bytes can hold (format.md 7).
-constexpr uint64_t MostPixels(uint64_t file_bytes) {
+// The most pixels of so many channels that a file of so many bytes can hold (format.md 7).
+constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
   constexpr uint64_t kLeastBytes = kHeaderBytes + 4;       // header and index CRC
-  constexpr uint64_t kTileBytes = 4 + kPayloadAlignment;  // index entry, shortest payload
+  // Of each group the index entry and the shortest payload.
+  const uint64_t tile_bytes = (4 + kPayloadAlignment) * CeilDiv(channels, kMaxChannels);
   constexpr uint64_t kTilePixels = kMaxPackedTileSide * kMaxPackedTileSide;
-  return file_bytes < kLeastBytes ? 0 : (file_bytes - kLeastBytes) / kTileBytes * kTilePixels;
+  return file_bytes < kLeastBytes ? 0 : (file_bytes - kLeastBytes) / tile_bytes * kTilePixels;
 }
 
 // Validates header, chunks and index; what lies behind them may be missing, and padding is not
 // judged. `view` gets no payloads, but their size.
 Status ParseHead(const uint8_t* data, size_t size, ImageView* view);
 
-// Bytes that ParseHead() needs of a file with this header.
-inline uint64_t CheckedBytes(const ImageInfo& info) {
-  return kHeaderBytes + uint64_t{info.chunks_bytes} + 4 * uint64_t{info.tile_count()} + 4;
+// Bytes that ParseHead() needs of a file, of a view from it. Where it found that a file ends before
+// the number of its channel groups, these are the least.
+inline uint64_t CheckedBytes(const ImageView& view) {
+  return kHeaderBytes + uint64_t{view.info.chunks_bytes} + 4 * view.payload_count() + 4;
 }
 
 // Bytes of the whole file, of a view from ParseHead() or ParseImage().
 inline uint64_t FileBytes(const ImageView& view) {
-  return CeilDiv(CheckedBytes(view.info), kPayloadAlignment) * kPayloadAlignment +
-         view.payloads_bytes;
+  return CeilDiv(CheckedBytes(view), kPayloadAlignment) * kPayloadAlignment + view.payloads_bytes;
 }
 
 }  // namespace l3

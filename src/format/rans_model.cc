@@ -65,7 +65,7 @@ bool ReadMatchModel(const uint8_t* data, uint32_t size, uint32_t channels, uint3
   if (model == nullptr) model = &alone;
   ByteReader reader(data, size);
   const uint32_t tables = reader.ReadByte();
-  if (tables < 1 || model->table_count + tables > kMaxRansTables ||
+  if (tables < 1 || model->table_count + tables > kMaxRansTables || channels > kMaxChannels ||
       channels * used_bits > kMaxMatchColorBits ||
       !ReadRuns(&reader, tables, model->table_of_context)) {
     return false;

@@ -63,7 +63,10 @@ nvimgcodecProcessingStatus_t Open(const Log& log, const nvimgcodecImageDesc_t* i
     return kFail;
   }
   const EncodedFile& file = job->file.emplace(code_stream->io_stream);
-  const Status status = ParseImage(file.data(), file.size(), &job->view);
+  Status status = ParseImage(file.data(), file.size(), &job->view);
+  if (status == Status::kOk && HasTooManyChannels(job->view.info)) {
+    status = Status::kUnsupportedFeature;
+  }
   if (status != Status::kOk) {
     LogDamage(log, "", status);
     return ToProcessingStatus(status);

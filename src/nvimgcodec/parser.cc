@@ -75,16 +75,21 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
   return Guarded(NVIMGCODEC_STATUS_EXTENSION_INTERNAL_ERROR, [&] {
-    PeekedImage image;
+    PeekedImage image = {};
     const Status status = Peek(code_stream->io_stream, &image);
     if (status == Status::kOk) {
       Describe(image, image_info);
       return NVIMGCODEC_STATUS_SUCCESS;
     }
     // Nobody tells a parser the name of the file, and DALI does not say it after this.
+    const std::string reason =
+        status == Status::kUnsupportedFeature
+            ? std::to_string(image.info.channels) +
+                  " channels, and nvImageCodec takes up to 4: use fn.l3.decode"
+            : StatusMessage(status);
     reinterpret_cast<const Log*>(parser)->Fail(
-        "L3 header of a file of " + std::to_string(image.file_bytes) +
-        " bytes: " + StatusMessage(status) + " (" + StatusName(status) + ").");
+        "L3 header of a file of " + std::to_string(image.file_bytes) + " bytes: " + reason + " (" +
+        StatusName(status) + ").");
     const bool is_foreign =
         status == Status::kUnsupportedVersion || status == Status::kUnsupportedFeature;
     return is_foreign ? NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED : NVIMGCODEC_STATUS_BAD_CODESTREAM;
@@ -99,9 +104,10 @@ Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   image->file_bytes = header.file_bytes();
   const Status status = ParseHeader(header.data(), header.size(), &info);
   if (status != Status::kOk) return status;
+  if (HasTooManyChannels(info)) return Status::kUnsupportedFeature;
   const size_t head_bytes = kHeaderBytes + size_t{info.chunks_bytes};
   const bool has_earned_size =
-      uint64_t{info.width_px} * info.height_px <= MostPixels(header.file_bytes());
+      uint64_t{info.width_px} * info.height_px <= MostPixels(header.file_bytes(), info.channels);
   if (!has_earned_size || header.file_bytes() < head_bytes) return Status::kTruncated;
   image->orientation = kAsStored;
   if (info.chunks_bytes == 0) return Status::kOk;

@@ -15,6 +15,9 @@ struct PeekedImage {
   size_t file_bytes;  // set whatever the status
 };
 
+// nvImageCodec has no words for images of more channels: they are kUnsupportedFeature here.
+inline bool HasTooManyChannels(const ImageInfo& info) { return info.channels > kMaxChannels; }
+
 // Reads header and orientation. kTruncated too if the file is too short for its image: buffers
 // are allocated for what a parser says.
 Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "core/output.h"
 #include "core/tile.h"
@@ -15,7 +16,7 @@ struct DecodeJob {
   int sample;  // of the batch
   const ImageView* view;
   const CachedImage* cached;  // where the view comes from; null: from the batch
-  const OutputPlan* plans;    // of each of its windows
+  std::vector<GroupJob> groups;  // with a plan for each of its windows
   size_t plan_count;
   DecodeResult result;  // set by the engine
 };

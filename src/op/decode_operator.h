@@ -18,6 +18,7 @@
 #include "op/decode_job.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
+#include "plan/group_plan.h"
 #include "plan/orientation.h"
 #include "plan/pixels.h"
 #include "plan/region.h"
@@ -90,6 +91,15 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         max_pixels_(spec.GetArgument<int64_t>("max_pixels")) {
     DALI_ENFORCE(max_pixels_ >= 1 && max_pixels_ <= static_cast<int64_t>(kMaxPixels),
                  dali::make_string("`max_pixels` is 1 to 2^31, got ", max_pixels_, "."));
+    std::vector<int> channels;
+    if (spec.TryGetRepeatedArgument(channels, "channels")) {
+      const std::string wrong = ParseChannels({channels.begin(), channels.end()}, &channels_);
+      DALI_ENFORCE(!channels.empty() && wrong.empty(),
+                   dali::make_string("`channels` is a list of different numbers",
+                                     wrong.empty() ? "" : ": ", wrong, "."));
+      DALI_ENFORCE(colors_ == Colors::kStored,
+                   "`channels` are those of the file: they need the `output_type` ANY_DATA.");
+    }
     dali::DALIDataType dtype;
     has_type_ = spec.TryGetArgument(dtype, "dtype");
     if (has_type_) type_ = ParseType(dtype);
@@ -121,9 +131,32 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // Which `dtype` fits images of 8 and of 16 bits, where not any does.
   virtual const char* TypeAdvice() const { return ""; }
   // May change the channels of a sample that does not fit to what would.
-  virtual void PlanSamplePixels(const dali::Workspace&, int, bool, ImageInfo* info,
-                                OutputPlan* plan, std::string*) {
-    PlanPixels(*info, colors_, type_, plan);
+  virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
+                                TensorPlan* plan, std::string* misfit) {
+    if (MakesColors(ws, sample, info, misfit)) {
+      return PlanPixels(*info, colors_, type_, &plan->output);
+    }
+    PlanWidePixels(*info, channels_, type_, plan);
+  }
+
+  // Whether a sample's pixels are planned by colors, or else by channels. Says if it has not what
+  // is asked for.
+  bool MakesColors(const dali::Workspace& ws, int sample, ImageInfo* info,
+                   std::string* misfit) const {
+    if (!IsWide(*info, channels_)) return true;
+    const int32_t missing = FindMissing(*info, channels_);
+    if (missing >= 0 && misfit->empty()) {
+      *misfit = dali::make_string("`channels` has ", missing, ", and ", Name(ws, sample), " has ",
+                                  info->channels, " channels, numbered from 0.");
+    }
+    if (colors_ == Colors::kStored) return false;
+    if (misfit->empty()) {
+      *misfit = dali::make_string(Name(ws, sample), " has ", info->channels,
+                                  " channels, and colors are made of up to 4: use the "
+                                  "`output_type` ANY_DATA, and `channels` for some of them.");
+    }
+    info->channels = 3;
+    return true;
   }
 
   // A sample as messages name it.
@@ -165,17 +198,23 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     for (int i = 0; i < input.num_samples(); ++i) {
       const Sample& sample = samples_[i];
       if (sample.status != Status::kOk) continue;
-      auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
-      for (const TensorPlan& plan : sample.plans) {
-        plans_.push_back(plan.At(window));
-        window += dali::volume(plan.shape) * OutputBytes(type_);
+      std::vector<GroupJob> groups;
+      for (const GroupShare& share : sample.shares) {
+        auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
+        for (const TensorPlan& plan : sample.plans) {
+          plans_.push_back(PlanOfShare(share, plan, window));
+          window += dali::volume(plan.shape) * OutputBytes(type_);
+        }
+        groups.push_back({&share.view, nullptr});
       }
-      jobs_.push_back({i, &sample.view, sample.cached, nullptr, sample.plans.size(), {}});
+      jobs_.push_back({i, &sample.view, sample.cached, groups, sample.plans.size(), {}});
     }
     const OutputPlan* plans = plans_.data();
     for (DecodeJob& job : jobs_) {
-      job.plans = plans;
-      plans += job.plan_count;
+      for (GroupJob& group : job.groups) {
+        group.plans = plans;
+        plans += job.plan_count;
+      }
     }
     backend_.Decode(ws, &jobs_);
 
@@ -203,7 +242,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   }
 
   Colors colors_;
-  OutputType type_;  // of the batch
+  ChosenChannels channels_;  // none: all
+  OutputType type_;          // of the batch
   Outside outside_ = Outside::kError;
   Layout layout_ = kHwc;
   dali::TensorLayout output_layout_ = "HWC";
@@ -217,6 +257,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
     std::vector<TensorPlan> plans;  // of each window
+    std::vector<GroupShare> shares;
     std::array<int64_t, 3> shape;   // of a window
   };
 
@@ -258,8 +299,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // Whether a damaged file of `size` bytes is believed the size of its image: if it has its
   // index, and a sound file of so many bytes could hold the image.
   static bool HasEarnedSize(const ImageView& view, size_t size) {
-    return view.tile_index != nullptr &&
-           uint64_t{view.info.width_px} * view.info.height_px <= MostPixels(size);
+    return view.tile_index != nullptr && uint64_t{view.info.width_px} * view.info.height_px <=
+                                             MostPixels(size, view.info.channels);
   }
 
   // The first sample that can be read; where samples that do not fit become zeros, the first of
@@ -317,7 +358,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       if (misfit.empty()) misfit = WhatIsWrong(input, i, region, image);
     }
     TensorPlan plan = {};
-    PlanSamplePixels(ws, i, failed, &sample.info, &plan.output, &misfit);
+    PlanSamplePixels(ws, i, failed, &sample.info, &plan, &misfit);
     if (!failed && !misfit.empty()) {
       failures_.Report(misfit);
       sample.status = Status::kInvalidArgument;
@@ -326,14 +367,17 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       window = {std::max<int64_t>(1, window.width_px), std::max<int64_t>(1, window.height_px)};
     }
     const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(regions_.size()));
-    if (window.width_px > max_pixels_ / window.height_px / count) {
+    // More than four channels count as so many images of four.
+    const int64_t fours = static_cast<int64_t>(CeilDiv(plan.channels(), kMaxChannels));
+    if (window.width_px > max_pixels_ / window.height_px / count / fours) {
       if (sample.status == Status::kOk) {
         const std::string windows =
             has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
         failures_.Report(dali::make_string(
             "The output of ", failures_.Name(input, i), " would have ", windows, window.height_px,
-            " x ", window.width_px, " pixels (height x width), more than `max_pixels`, ",
-            max_pixels_, "."));
+            " x ", window.width_px, " pixels (height x width)",
+            fours == 1 ? "" : dali::make_string(" of ", plan.channels(), " channels"),
+            ", more than `max_pixels`, ", max_pixels_, "."));
         sample.status = Status::kOutputTooSmall;
       }
       window = {1, 1};
@@ -355,6 +399,12 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       plan_region(region);
       sample.plans.push_back(plan);
     }
+    sample.shares.clear();
+    if (sample.status != Status::kOk) return;
+    sample.shares = ShareOutput(sample.view, plan);
+    if (!sample.shares.empty()) return;
+    sample.status = Status::kCorruptHeader;  // it has changed since it was judged
+    failures_.Report(input, i, sample.status);
   }
 
   // What keeps a region from being decoded; empty if nothing does.

@@ -103,7 +103,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     return " that holds the values of both, as int32 or float do";
   }
   void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
-                        OutputPlan* plan, std::string* misfit) override {
+                        TensorPlan* plan, std::string* misfit) override {
     Normalization normalization = {{}, {}, {}, pad_output_};
     if (!failed) {
       normalization.fill = fill_values_;
@@ -111,18 +111,34 @@ class NormalizingOperator : public DecodeOperator<Backend> {
                                      &normalization),
                    "`mean` and `std` have as many values, or one of them has one.");
     }
-    if (PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan)) return;
+    const auto plan_pixels = [&] {
+      *plan = TensorPlan{};
+      if (this->MakesColors(ws, sample, info, misfit)) {
+        return PlanNormalizedPixels(*info, this->colors_, this->type_, normalization,
+                                    &plan->output);
+      }
+      return PlanWideNormalizedPixels(*info, this->channels_, this->type_, normalization, plan) &&
+             !(pad_output_ && !IsPowerOfTwo(plan->channels()));
+    };
+    if (plan_pixels()) return;
+    const size_t count =
+        this->channels_.empty() ? OutputChannels(*info, this->colors_) : this->channels_.size();
     const std::string message = dali::make_string(
-        "`mean`, `std` and `fill_values` have one value or one for each channel; ",
-        this->Name(ws, sample), " has ", OutputChannels(*info, this->colors_), " channels.");
+        "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
+        "pads up to four; ",
+        this->Name(ws, sample), " has ", count, " channels.");
     // Where the stored channels come out, other images can fit. The zeros look like theirs.
-    const bool others_can_fit = this->colors_ == Colors::kStored;
+    const bool others_can_fit = this->colors_ == Colors::kStored && this->channels_.empty();
     DALI_ENFORCE(others_can_fit, message);
+    const size_t values = std::max(normalization.subtract.size(), normalization.fill.size());
     bool fits = false;
-    for (uint8_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {
+    for (uint16_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {
       info->channels = channels;
-      *plan = OutputPlan{};
-      fits = PlanNormalizedPixels(*info, this->colors_, this->type_, normalization, plan);
+      fits = plan_pixels();
+    }
+    if (!fits && values > kMaxChannels && values <= kMaxImageChannels) {
+      info->channels = static_cast<uint16_t>(values);
+      fits = plan_pixels();
     }
     DALI_ENFORCE(fits, message);
     *misfit = message;
@@ -130,6 +146,8 @@ class NormalizingOperator : public DecodeOperator<Backend> {
 
  private:
   using Outside = typename DecodeOperator<Backend>::Outside;
+
+  static bool IsPowerOfTwo(uint32_t number) { return (number & (number - 1)) == 0; }
 
   static std::vector<float> Values(const dali::ArgValue<float, 1>& argument, int sample) {
     return {argument[sample].data, argument[sample].data + argument[sample].num_elements()};

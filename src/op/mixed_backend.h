@@ -124,13 +124,14 @@ class MixedBackend {
     const auto& input = ws.Input<dali::CPUBackend>(0);
     samples_.clear();
     for (const DecodeJob& job : *jobs) {
-      for (size_t i = 0; i < job.plan_count; ++i) {
-        samples_.push_back({*job.view, job.plans[i], job.cached});
-        samples_.back().shares_file = i != 0;
+      const size_t begin = samples_.size();
+      AppendSamples(job.groups, job.plan_count, &samples_);
+      if (begin == samples_.size()) continue;
+      for (size_t i = begin; i < samples_.size(); ++i) {
+        samples_[i].cached = job.cached;
+        samples_[i].is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
       }
-      if (job.plan_count == 0) continue;
-      CudaSample& first = samples_[samples_.size() - job.plan_count];
-      first.is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
+      CudaSample& first = samples_[begin];
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
                         cache_->Wants(source, *job.view, this);
@@ -143,10 +144,8 @@ class MixedBackend {
     size_t next = 0;
     for (DecodeJob& job : *jobs) {
       job.result = {Status::kOk, 0};
-      for (const size_t end = next + job.plan_count; next < end; ++next) {
-        const DecodeResult& result = results[next];
-        const bool is_first = job.result.status == Status::kOk || result.tile < job.result.tile;
-        if (result.status != Status::kOk && is_first) job.result = result;
+      for (const size_t end = next + job.groups.size() * job.plan_count; next < end; ++next) {
+        job.result = FirstBad(job.result, results[next]);
       }
     }
     if (skip_list_ != nullptr) ListCached(ws);

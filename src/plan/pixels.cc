@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <numeric>
+#include <utility>
 
 namespace l3 {
 namespace {
@@ -67,6 +70,14 @@ float ValueOf(const std::vector<float>& values, uint32_t channel) {
   return values.size() == 1 ? values[0] : values[channel];
 }
 
+// The chosen channels, or all of the image.
+std::vector<uint16_t> Sources(const ImageInfo& info, const ChosenChannels& chosen) {
+  if (!chosen.empty()) return chosen;
+  std::vector<uint16_t> all(info.channels);
+  std::iota(all.begin(), all.end(), uint16_t{0});
+  return all;
+}
+
 // What DALI makes of a fill value: integers lose what is behind the point.
 float FillValue(const std::vector<float>& fill, uint32_t channel, OutputType type) {
   if (fill.size() > 1 && channel >= fill.size()) return 0;
@@ -86,6 +97,33 @@ uint32_t OutputChannels(const ImageInfo& info, Colors colors) {
   }
 }
 
+std::string ParseChannels(const std::vector<int64_t>& numbers, ChosenChannels* chosen) {
+  std::vector<bool> seen(kMaxImageChannels);
+  chosen->clear();
+  for (const int64_t number : numbers) {
+    if (number < 0 || number >= int64_t{kMaxImageChannels}) {
+      return "channels are numbered from 0 to " + std::to_string(kMaxImageChannels - 1) + ", and " +
+             std::to_string(number) + " is asked for";
+    }
+    if (seen[static_cast<size_t>(number)]) {
+      return "channel " + std::to_string(number) + " is asked for twice";
+    }
+    seen[static_cast<size_t>(number)] = true;
+    chosen->push_back(static_cast<uint16_t>(number));
+  }
+  return "";
+}
+
+int32_t FindMissing(const ImageInfo& info, const ChosenChannels& chosen) {
+  const auto missing = std::find_if(chosen.begin(), chosen.end(),
+                                    [&info](uint16_t channel) { return channel >= info.channels; });
+  return missing == chosen.end() ? -1 : int32_t{*missing};
+}
+
+bool IsWide(const ImageInfo& info, const ChosenChannels& chosen) {
+  return info.channels > kMaxChannels || !chosen.empty();
+}
+
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan) {
   plan->type = type;
   PlanSources(info, colors, plan);
@@ -96,6 +134,14 @@ void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPla
   if (HasAlpha(colors)) {
     plan->fill[plan->channels - 1] = static_cast<float>(MaxValue(type));  // opaque
   }
+}
+
+void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
+                    TensorPlan* plan) {
+  ImageInfo one = info;
+  one.channels = 1;
+  PlanPixels(one, Colors::kStored, type, &plan->output);
+  plan->wide = std::make_shared<WideChannels>(WideChannels{Sources(info, chosen), {}, {1}, {}});
 }
 
 bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>& std, float scale,
@@ -144,6 +190,22 @@ bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
   plan->channels = static_cast<uint8_t>(padded);
   for (uint32_t c = channels; c < padded; ++c) plan->source[c] = kFillChannel;
   for (uint32_t c = 0; c < padded; ++c) plan->fill[c] = FillValue(normalization.fill, c, type);
+  return true;
+}
+
+bool PlanWideNormalizedPixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
+                              const Normalization& normalization, TensorPlan* plan) {
+  WideChannels wide = {Sources(info, chosen), normalization.subtract, normalization.multiply,
+                       normalization.fill};
+  const auto fits = [&wide](const std::vector<float>& values) {
+    return values.size() <= 1 || values.size() == wide.source.size();
+  };
+  if (!fits(wide.subtract) || !fits(wide.fill)) return false;
+  for (uint32_t i = 0; i < wide.fill.size(); ++i) wide.fill[i] = FillValue(wide.fill, i, type);
+  plan->output.type = type;
+  plan->output.op = wide.subtract.empty() ? PixelOp::kSelect : PixelOp::kScale;
+  plan->output.range = 1;
+  plan->wide = std::make_shared<WideChannels>(std::move(wide));
   return true;
 }
 

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/output.h"
+#include "plan/tensor_plan.h"
 
 namespace l3 {
 
@@ -17,9 +19,22 @@ enum class Colors { kStored, kRgb, kBgr, kGray, kYcbcr, kRgbAlpha, kGrayAlpha };
 
 uint32_t OutputChannels(const ImageInfo& info, Colors colors);
 
+// Channels that somebody asks for, by their numbers; none are asked for where the list is empty.
+using ChosenChannels = std::vector<uint16_t>;
+// Makes such a list. Returns what is wrong with the numbers, for any image; empty if nothing is.
+std::string ParseChannels(const std::vector<int64_t>& numbers, ChosenChannels* chosen);
+// The first of them that the image does not have, or -1.
+int32_t FindMissing(const ImageInfo& info, const ChosenChannels& chosen);
+// Whether an output of them, or of all that the image has, takes a wide plan: those below.
+bool IsWide(const ImageInfo& info, const ChosenChannels& chosen);
+
 // Sets what `plan` does with samples, as decoders.image does: where `type` is not the
 // stored one, values fill its range (floats that of 0 to 1).
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan);
+
+// The same for the chosen channels, or all: as stored but for their type. The image has them.
+void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
+                    TensorPlan* plan);
 
 // The values of crop_mirror_normalize: (sample - subtract) * multiply. Vectors have one
 // value for all channels or one a channel; both are empty where nothing is to be done.
@@ -38,5 +53,10 @@ bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>&
 // kYcbcr, which a plan cannot normalize, or has alpha, which nobody normalizes.
 bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
                           const Normalization& normalization, OutputPlan* plan);
+
+// The same for the chosen channels, or all. False if the values are neither one nor one a channel.
+// Channels cannot be padded.
+bool PlanWideNormalizedPixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
+                              const Normalization& normalization, TensorPlan* plan);
 
 }  // namespace l3

@@ -46,7 +46,7 @@ bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Reg
   const int64_t width = region.x.size_px;
   const int64_t height = region.y.size_px;
   if (width > kMaxRegionPx || height > kMaxRegionPx || width * height > kMaxRegionPx) return false;
-  const std::array<int64_t, 3> sizes = {height, width, plan->output.channels};  // in Axis' order
+  const std::array<int64_t, 3> sizes = {height, width, plan->channels()};  // in Axis' order
   Strides strides = {};
   int64_t stride = OutputBytes(plan->output.type);
   for (size_t i = layout.size(); i-- > 0;) {
@@ -55,6 +55,7 @@ bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Reg
     strides[axis] = stride;
     stride *= sizes[axis];
   }
+  plan->channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
   plan->origin_bytes = PlacePixels(info, orientation, region, mirror, strides, &plan->output);
   return true;
 }
@@ -74,7 +75,7 @@ int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const
   origin_bytes += x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
   output->x_stride_bytes = x.stride_bytes;
   output->y_stride_bytes = y.stride_bytes;
-  output->channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
+  output->SetChannelStride(strides[static_cast<size_t>(Axis::kChannel)]);
   output->window = {x.begin_px, y.begin_px, x.size_px, y.size_px};
   output->border = {x.before_px, y.before_px, x.after_px, y.after_px};
   return origin_bytes;

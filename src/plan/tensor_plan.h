@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "core/output.h"
 #include "plan/orientation.h"
@@ -15,9 +17,19 @@ enum class Axis : uint8_t { kHeight, kWidth, kChannel };
 using Layout = std::array<Axis, 3>;
 constexpr Layout kHwc = {Axis::kHeight, Axis::kWidth, Axis::kChannel};
 
+// Channels of an output, each made from one of the image: more than an OutputPlan has, or chosen
+// ones. Lists of values have one for each channel, or one for all.
+struct WideChannels {
+  std::vector<uint16_t> source;
+  std::vector<float> subtract, multiply, fill;
+};
+
 // An OutputPlan before its tensor has memory.
 struct TensorPlan {
   OutputPlan output;     // `data` is not set
+  // Not null: `output` says nothing of channels, but what all have in common (group_plan.h).
+  std::shared_ptr<const WideChannels> wide;
+  int64_t channel_stride_bytes;
   int64_t origin_bytes;  // from the tensor's begin to `data`
   std::array<int64_t, 3> shape;
 
@@ -25,6 +37,9 @@ struct TensorPlan {
     OutputPlan placed = output;
     placed.data = static_cast<uint8_t*>(tensor) + origin_bytes;
     return placed;
+  }
+  uint32_t channels() const {
+    return wide == nullptr ? output.channels : static_cast<uint32_t>(wide->source.size());
   }
 };
 

@@ -17,6 +17,7 @@
 #include "core/output.h"
 #include "core/tile.h"
 #include "format/image_view.h"
+#include "plan/group_plan.h"
 #include "plan/pixels.h"
 #include "plan/region.h"
 #include "plan/tensor_plan.h"
@@ -47,9 +48,10 @@ inline const char* NameOf(OutputType type) {
 // What becomes of every image of a batch.
 struct DecodeOptions {
   Colors colors;
+  ChosenChannels channels;         // none: all, in order
   std::optional<OutputType> type;  // none: the stored one
   bool channels_first;
-  uint64_t max_pixels;  // of an output
+  uint64_t max_pixels;  // of an output, of up to four channels each
   bool names_items;     // in errors
 };
 
@@ -77,14 +79,34 @@ class DecodeBatch {
         RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
       }
       PlanItem(i, windows[i], options);
+      if (shares_file_[i]) {
+        files_.back().end = i + 1;
+        continue;
+      }
+      files_.push_back({i, i + 1, ShareOutput(views_[i], plans_[i]), {}});
+      // The file has changed since it was judged.
+      if (files_.back().shares.empty()) Require(Status::kCorruptHeader, "", IndexOf(i));
     }
   }
 
+  // A file: the items [begin, end) are windows of it.
+  struct File {
+    size_t begin, end;
+    std::vector<GroupShare> shares;   // what is wanted of its groups of channels
+    std::vector<OutputPlan> outputs;  // of each share each window, once they are placed
+
+    size_t size() const { return end - begin; }
+    std::vector<GroupJob> jobs() const {
+      std::vector<GroupJob> jobs;
+      for (const GroupShare& share : shares) {
+        jobs.push_back({&share.view, outputs.data() + jobs.size() * size()});
+      }
+      return jobs;
+    }
+  };
+
   size_t size() const { return views_.size(); }
-  const ImageView& view(size_t i) const { return views_[i]; }
-  // Whether an item is another window of the file of the item before.
-  bool shares_file(size_t i) const { return shares_file_[i]; }
-  const OutputPlan& plan(size_t i) const { return outputs_[i]; }
+  const std::vector<File>& files() const { return files_; }
 
   // The shape of each output.
   std::vector<py::tuple> shapes() const {
@@ -117,10 +139,15 @@ class DecodeBatch {
     if (addresses.size() != size() || (row_strides && row_strides->size() != size())) {
       throw py::value_error("an output for each item");
     }
-    outputs_.clear();
-    for (size_t i = 0; i < size(); ++i) {
-      outputs_.push_back(plans_[i].At(reinterpret_cast<void*>(addresses[i])));
-      if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
+    for (File& file : files_) {
+      file.outputs.clear();
+      for (const GroupShare& share : file.shares) {
+        for (size_t i = file.begin; i < file.end; ++i) {
+          OutputPlan plan = PlanOfShare(share, plans_[i], reinterpret_cast<void*>(addresses[i]));
+          if (row_strides) plan.y_stride_bytes = (*row_strides)[i];
+          file.outputs.push_back(plan);
+        }
+      }
     }
   }
 
@@ -162,16 +189,43 @@ class DecodeBatch {
     }
     const uint64_t pixels =
         static_cast<uint64_t>(region.x.size_px) * static_cast<uint64_t>(region.y.size_px);
-    if (pixels > options.max_pixels) {
+    TensorPlan& plan = plans_.emplace_back();
+    PlanChannels(i, options, &plan);
+    // More than four channels count as so many images of four.
+    const uint64_t fours = CeilDiv(plan.channels(), kMaxChannels);
+    if (pixels > options.max_pixels / fours) {
+      const std::string times = fours == 1 ? "" : " x " + std::to_string(plan.channels()) + " / 4";
       ThrowL3Error(Status::kOutputTooSmall,
                    std::to_string(region.x.size_px) + " x " + std::to_string(region.y.size_px) +
-                       " pixels are more than the limit of " + std::to_string(options.max_pixels) +
+                       times + " pixels are more than the limit of " +
+                       std::to_string(options.max_pixels) +
                        "; max_pixels, in the command --max-pixels, raises it",
                    IndexOf(i));
     }
-    TensorPlan& plan = plans_.emplace_back();
-    PlanPixels(info, options.colors, options.type.value_or(StoredType(info)), &plan.output);
     PlanTensor(info, kAsStored, region, false, options.channels_first ? kChw : kHwc, &plan);
+  }
+
+  void PlanChannels(size_t i, const DecodeOptions& options, TensorPlan* plan) {
+    const ImageInfo& info = views_[i].info;
+    const OutputType type = options.type.value_or(StoredType(info));
+    if (!IsWide(info, options.channels)) {
+      return PlanPixels(info, options.colors, type, &plan->output);
+    }
+    const std::string count = std::to_string(info.channels);
+    if (options.colors != Colors::kStored) {
+      ThrowL3Error(Status::kInvalidArgument,
+                   "colors are made of images of up to 4 channels, all of them, and this one has " +
+                       count + "; decode them as stored",
+                   IndexOf(i));
+    }
+    const int32_t missing = FindMissing(info, options.channels);
+    if (missing >= 0) {
+      ThrowL3Error(Status::kInvalidArgument,
+                   "channel " + std::to_string(missing) + " is asked for, and the image has " +
+                       count + ", numbered from 0",
+                   IndexOf(i));
+    }
+    PlanWidePixels(info, options.channels, type, plan);
   }
 
   const bool names_items_;
@@ -179,26 +233,28 @@ class DecodeBatch {
   std::vector<ImageView> views_;
   std::vector<bool> shares_file_;
   std::vector<TensorPlan> plans_;
-  std::vector<OutputPlan> outputs_;  // placed
+  std::vector<File> files_;
 };
 
 // Makes the class, for a module that adds its engine's method.
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
-  const auto make = [](const std::vector<py::buffer>& items,
-                       const std::vector<DecodeBatch::MaybeWindow>& windows,
-                       const std::string& colors, const std::optional<std::string>& type,
-                       bool channels_first, uint64_t max_pixels, bool names_items) {
-    DecodeOptions options = {Colors::kStored, std::nullopt, channels_first, max_pixels,
-                             names_items};
-    if (colors == "RGB") options.colors = Colors::kRgb;
-    if (colors == "GRAY") options.colors = Colors::kGray;
-    if (type) options.type = OutputTypeOf(*type);
-    return std::make_unique<DecodeBatch>(items, windows, options);
-  };
+  const auto make =
+      [](const std::vector<py::buffer>& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
+         const std::string& colors, const std::optional<std::string>& type, bool channels_first,
+         uint64_t max_pixels, bool names_items, const std::vector<int64_t>& channels) {
+        DecodeOptions options = {Colors::kStored, {},         std::nullopt,
+                                 channels_first,  max_pixels, names_items};
+        const std::string wrong = ParseChannels(channels, &options.channels);
+        if (!wrong.empty()) throw py::value_error(wrong);
+        if (colors == "RGB") options.colors = Colors::kRgb;
+        if (colors == "GRAY") options.colors = Colors::kGray;
+        if (type) options.type = OutputTypeOf(*type);
+        return std::make_unique<DecodeBatch>(items, windows, options);
+      };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
            py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
-           py::arg("names_items"))
+           py::arg("names_items"), py::arg("channels") = std::vector<int64_t>())
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);
 }

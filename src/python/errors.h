@@ -65,12 +65,10 @@ class BufferBytes {
 inline void RequireParsed(Status status, const BufferBytes& bytes, const ImageView& view,
                           std::optional<size_t> index = std::nullopt) {
   std::string context;
-  ImageInfo info;
   if (status == Status::kTruncated && view.payloads_bytes != 0) {
     context = "the file has " + std::to_string(FileBytes(view)) + " bytes";
-  } else if (status == Status::kTruncated &&
-             ParseHeader(bytes.data(), bytes.size(), &info) == Status::kOk) {
-    context = "header, chunks and index have " + std::to_string(CheckedBytes(info)) + " bytes";
+  } else if (status == Status::kTruncated && view.group_count != 0) {
+    context = "header, chunks and index have " + std::to_string(CheckedBytes(view)) + " bytes";
   } else if (status == Status::kTruncated) {
     context = "the header has " + std::to_string(kHeaderBytes) + " bytes";
   }

@@ -17,6 +17,7 @@
 #include "cpu/parallel.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
+#include "python/cuda_decoder.h"
 #include "python/decode_batch.h"
 
 namespace l3 {
@@ -65,8 +66,7 @@ class GpuMeter {
     RequireCount(count);
     const std::vector<uintptr_t> outputs = PlaceOutputs(batch);
     batch.PlaceOutputs(outputs, std::nullopt);
-    std::vector<CudaSample> samples;
-    for (size_t i = 0; i < batch.size(); ++i) samples.push_back({batch.view(i), batch.plan(i)});
+    std::vector<CudaSample> samples = SamplesOf(batch);
     std::vector<DecodeResult> results;
     Times times = {};
     {
@@ -91,7 +91,7 @@ class GpuMeter {
         results = decoder->Wait();
       });
     }
-    batch.RequireDecoded(results);
+    batch.RequireDecoded(ResultsOf(batch, results));
     return times;
   }
 
@@ -133,8 +133,10 @@ class GpuMeter {
     const std::vector<DecodeResult> results = decoder->Wait();
     for (size_t i = 0; i < samples.size(); ++i) {
       const CachedImage* const cached = cache->Peek((*keys)[i]);
-      if (cached == nullptr && results[i].status == Status::kOk) throw std::bad_alloc();
-      if (cached == nullptr) continue;  // damaged: decoding says so
+      const bool is_kept = samples[i].cache_key != nullptr;
+      if (cached == nullptr && is_kept && results[i].status == Status::kOk) throw std::bad_alloc();
+      if (cached == nullptr)
+        continue;  // damaged, which decoding says, or none that the cache keeps
       samples[i].view = cached->view;
       samples[i].cached = cached;
       samples[i].cache_key = nullptr;

@@ -14,6 +14,7 @@
 #include "cpu/cpu_batch.h"
 #include "cpu/parallel.h"
 #include "encoder/encoder.h"
+#include "format/channel_groups.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "python/decode_batch.h"
@@ -59,7 +60,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
                  const std::optional<py::bytes>& palette, const std::optional<py::bytes>& xmp,
                  const std::optional<py::bytes>& key_values,
-                 const std::optional<py::bytes>& other_chunks) {
+                 const std::optional<py::bytes>& other_chunks,
+                 const std::vector<std::vector<uint32_t>>& groups) {
   const std::optional<SampleType> sample_type = FindSampleType(image);
   if (image.ndim() != 3 || !sample_type || !(image.flags() & py::array::c_style)) {
     throw py::type_error(
@@ -96,6 +98,7 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   options.xmp = ToBytes(xmp);
   options.key_values = ToBytes(key_values);
   options.other_chunks = ToBytes(other_chunks);
+  options.groups = groups;
 
   py::object encoded;
   Status status;
@@ -126,7 +129,9 @@ std::vector<DecodeResult> RunJobs(const std::vector<CpuJob>& jobs, unsigned thre
 std::vector<DecodeResult> RunWindows(const CpuJob& job, unsigned threads) {
   std::vector<DecodeResult> results;
   do {
-    results.push_back(RunJobs({{job.view, job.plans + results.size(), 1}}, threads)[0]);
+    CpuJob window = {job.groups, 1};
+    for (GroupJob& group : window.groups) group.plans += results.size();
+    results.push_back(RunJobs({window}, threads)[0]);
   } while (results.back().status == Status::kOk && results.size() < job.plan_count);
   return results;
 }
@@ -141,10 +146,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   {
     py::gil_scoped_release release;
     std::vector<CpuJob> jobs;
-    for (size_t i = 0; i < batch.size(); ++i) {
-      if (!batch.shares_file(i)) jobs.push_back({&batch.view(i), &batch.plan(i), 0});
-      ++jobs.back().plan_count;
-    }
+    for (const DecodeBatch::File& file : batch.files()) jobs.push_back({file.jobs(), file.size()});
     const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
     for (size_t k = 0; k < jobs.size(); ++k) {
       if (of_jobs[k].status != Status::kOk) {
@@ -160,15 +162,28 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   batch.RequireDecoded(results);
 }
 
+// The channels of each group.
+std::vector<std::vector<uint32_t>> ListGroups(const ImageView& view) {
+  std::vector<std::vector<uint32_t>> lists;
+  for (const ChannelGroup& group : ReadChannelGroups(view)) {
+    lists.emplace_back(group.channel, group.channel + group.channels);
+  }
+  return lists;
+}
+
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
   constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match"};
   constexpr size_t kCodings = std::size(kNames);
   size_t counts[kCodings] = {};
-  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+  const uint64_t payloads = view.payload_count();
+  for (uint64_t payload = 0; payload < payloads; ++payload) {
+    ImageView group = view;
+    group.group = static_cast<uint16_t>(payload % view.group_count);
+    const uint32_t tile = static_cast<uint32_t>(payload / view.group_count);
     uint64_t begin;
     uint32_t bytes;
-    const bool found = view.FindPayload(tile, &begin, &bytes);
+    const bool found = group.FindPayload(tile, &begin, &bytes);
     const uint32_t coding = found ? Once(view.payloads[begin + 4]) : 0;
     const std::string context = "tile " + std::to_string(tile) + ": ";
     Require(found ? Status::kOk : Status::kCorruptHeader, context);
@@ -217,6 +232,7 @@ py::dict Info(const py::buffer& data) {
   result["tile_height"] = 1u << info.tile_height_log2;
   result["labels"] = info.meaning == Meaning::kLabels;
   result["tile_count"] = info.tile_count();
+  result["groups"] = ListGroups(view);
   result["value_count"] = view.value_count;
   result["bytes"] = FileBytes(view);
   result["raw_bytes"] = info.image_bytes();
@@ -234,7 +250,8 @@ PYBIND11_MODULE(_native, m) {
   l3::FindL3Error();
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
         py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
-        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"));
+        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"),
+        py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

@@ -29,7 +29,7 @@ inline FilePart ChoosePart(const uint8_t* data, size_t size, std::mt19937_64* ra
   switch ((*random)() % 4) {
     case 0:
       return view.info.chunks_bytes != 0 ? FilePart{kHeaderBytes, view.info.chunks_bytes} : all;
-    case 1: return {index, 4 * size_t{view.info.tile_count()}};
+    case 1: return {index, 4 * size_t{view.payload_count()}};
     case 2: {  // the headers of a payload, of the tile and of its coding
       const uint32_t tile = static_cast<uint32_t>((*random)() % view.info.tile_count());
       const size_t begin = static_cast<size_t>(view.payloads - data + view.PayloadBegin(tile));

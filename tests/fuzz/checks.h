@@ -85,9 +85,14 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   }
   if (header != Status::kOk) return "an image without a header";
   uint64_t begin = 0;
-  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
-    if (view.PayloadBegin(tile) != begin || view.PayloadEnd(tile) <= begin) return "payloads";
-    begin = view.PayloadEnd(tile);
+  const std::vector<ChannelGroup> groups = ReadChannelGroups(view);
+  if (groups.size() != view.group_count) return "the list of channel groups is not sound any more";
+  for (uint64_t payload = 0; payload < view.payload_count(); ++payload) {
+    const uint32_t number = static_cast<uint32_t>(payload % groups.size());
+    const ImageView group = ViewOfGroup(view, groups[number], number);
+    const uint32_t tile = static_cast<uint32_t>(payload / groups.size());
+    if (group.PayloadBegin(tile) != begin || group.PayloadEnd(tile) <= begin) return "payloads";
+    begin = group.PayloadEnd(tile);
   }
   if (begin != view.payloads_bytes) return "the payloads end elsewhere";
   if (HeadBytes(view) + view.payloads_bytes != size) return "the file ends elsewhere";
@@ -125,12 +130,12 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
     for (const uint16_t frequency : model.frequency[t]) sum += frequency;
     if (sum != kRansScale) return "frequencies do not add up";
   }
-  for (uint32_t p = 0; p < view.info.channels; ++p) {
+  for (uint32_t p = 0; p < view.rans_positions; ++p) {
     for (const uint8_t of_level : model.table_of_level[p]) {
       if (of_level >= model.table_count) return "a level without a table";
     }
   }
-  HasRansTile(view, AllTiles(view.info));
+  HasRansTile(ViewOfGroup(view, groups[0], 0), AllTiles(view.info));
   uint64_t others = 0;
   for (uint64_t pos = 0; NextOtherChunk(view.chunks, view.info.chunks_bytes, &pos, &other);) {
     others += other.size;

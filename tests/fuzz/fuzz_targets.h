@@ -121,15 +121,21 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
   }
   plan.type = below(8);
   plan.op = below(3);
+  const bool is_wide = info.channels > kMaxChannels;  // such plans name different channels of many
+  if (is_wide) plan.op = below(2);
   const bool mixes = static_cast<PixelOp>(plan.op) == PixelOp::kMix;
   plan.channels = mixes ? 3 : 1 + below(kMaxChannels);
   for (uint32_t& source : plan.source) {
     source = below(info.channels);
+    if (is_wide) continue;
     if (!mixes && below(8) == 0) source = kFillChannel;
     if (!mixes && info.channels >= 3 && below(8) == 0) source = kLumaChannel;
   }
+  for (uint32_t c = 0; is_wide && c < kMaxChannels; ++c) {
+    plan.source[c] = (plan.source[0] + c) % info.channels;
+  }
   plan.luma_rounding = below(kLumaScale);
-  if (below(4) == 0) {  // as stored, but for its place
+  if (below(4) == 0 && !is_wide) {  // as stored, but for its place
     ImageInfo stored = {};
     stored.sample_type = static_cast<SampleType>(info.sample_type);
     plan.type = static_cast<uint32_t>(StoredType(stored));
@@ -276,7 +282,7 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   const bool is_large = choices.Below(8) == 7;
   const uint32_t width = 1 + choices.Below(is_large ? 600 : 100);
   const uint32_t height = 1 + choices.Below(is_large ? 300 : 24);
-  const uint32_t channels = 1 + choices.Below(4);
+  const uint32_t channels = 1 + choices.Below(choices.Below(6) == 5 ? 13 : 4);
   const uint32_t sample_type = choices.Below(kSampleTypes);
   L3TestEncodeOptions options{};
   options.mode = choices.Below(3);
@@ -320,6 +326,15 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   return decoded.pixels == pixels ? "" : "an encoded image decodes to other pixels";
 }
 
+// Payloads of a file with this header: where it has groups of channels, as many as their list says.
+inline uint64_t PayloadCount(const ImageInfo& info, const uint8_t* data, size_t size) {
+  uint64_t groups = 1;
+  if (info.channels > kMaxChannels) {
+    groups = size < kHeaderBytes + kGroupsHeadBytes ? 0 : LoadU16(data + kHeaderBytes + 8);
+  }
+  return info.tile_count() * groups;
+}
+
 // Makes the CRCs and tile checks right again where header and index still say
 // where they are, so that damage reaches the code behind them.
 inline void Repair(uint8_t* data, size_t size) {
@@ -327,7 +342,7 @@ inline void Repair(uint8_t* data, size_t size) {
   StoreU32(data + 28, Crc32c(data, 28));
   ImageInfo info;
   if (ParseHeader(data, size, &info) != Status::kOk) return;
-  const uint64_t checked_bytes = info.chunks_bytes + 4 * uint64_t{info.tile_count()};
+  const uint64_t checked_bytes = info.chunks_bytes + 4 * PayloadCount(info, data, size);
   const uint64_t index_end = kHeaderBytes + checked_bytes;
   if (size < index_end + 4) return;
   StoreU32(data + index_end, Crc32c(data + kHeaderBytes, checked_bytes));

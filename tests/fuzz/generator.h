@@ -266,7 +266,14 @@ inline uint64_t ColorKey(const std::array<uint32_t, kMaxChannels>& color, uint32
   return key;
 }
 
-// Adds tables and colours of match tiles to what is coded, and gives their chunk.
+// Whether there can be match tiles.
+inline bool CanMatch(const Coded& coded) {
+  const ImageInfo& info = coded.info;
+  return info.channels <= kMaxChannels && coded.model.table_count < kMaxRansTables &&
+         info.channels * info.used_bits <= kMaxMatchColorBits;
+}
+
+// Adds tables and colours of match tiles to what is coded, and gives their chunk. CanMatch().
 inline Bytes MakeMatchModel(Coded* coded, Dice* dice) {
   const uint32_t channels = coded->info.channels;
   const uint32_t used_bits = coded->info.used_bits;
@@ -857,12 +864,18 @@ inline Tile MakeTile(const Coded& coded, uint32_t number, Dice* dice) {
   }
 }
 
+// That a model has.
+inline uint32_t Positions(const ImageInfo& info) {
+  return std::min<uint32_t>(info.channels, kMaxChannels);
+}
+
 // Samples in an image, at most: more of them only cost time.
 constexpr uint32_t kMaxMadeSamples = 1u << 11;
 constexpr uint32_t kMaxRarelyMadeSamples = 1u << 16;
 
 inline void MakeShape(ImageInfo* info, Dice* dice) {
-  info->channels = static_cast<uint8_t>(dice->Range(1, kMaxChannels));
+  info->channels = static_cast<uint16_t>(dice->OneIn(6) ? dice->Range(kMaxChannels + 1, 13)
+                                                        : dice->Range(1, kMaxChannels));
   info->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
   info->tile_height_log2 =
       static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxPackedTileLog2));
@@ -902,6 +915,33 @@ inline Bytes OptionalChunk(Dice* dice) {
   return MakeChunk(type, AnyBytes(dice->Below(40), dice));
 }
 
+// Groups of any of the channels; one of all where they are few.
+inline std::vector<ChannelGroup> MakeGroups(uint32_t channels, Dice* dice) {
+  if (channels <= kMaxChannels) return {{channels, {0, 1, 2, 3}}};
+  std::vector<uint16_t> order(channels);
+  for (uint32_t i = 0; i < channels; ++i) {
+    const uint32_t place = dice->Below(i + 1);
+    order[i] = order[place];
+    order[place] = static_cast<uint16_t>(i);
+  }
+  std::vector<ChannelGroup> groups;
+  for (uint32_t begin = 0; begin < channels; begin += groups.back().channels) {
+    groups.push_back({dice->Range(1, std::min(kMaxChannels, channels - begin)), {}});
+    std::copy_n(order.begin() + begin, groups.back().channels, groups.back().channel);
+  }
+  return groups;
+}
+
+inline Bytes GroupsChunk(const std::vector<ChannelGroup>& groups) {
+  Bytes data;
+  AppendU16(&data, static_cast<uint32_t>(groups.size()));
+  for (const ChannelGroup& group : groups) {
+    data.push_back(static_cast<uint8_t>(group.channels));
+    for (uint32_t i = 0; i < group.channels; ++i) AppendU16(&data, group.channel[i]);
+  }
+  return MakeChunk(kChunkGroups, data);
+}
+
 // Bits and values of samples, and the model, with their chunks.
 inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice* dice) {
   Coded coded;
@@ -922,14 +962,11 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   }
   if (dice->OneIn(2)) {
     coded.model = MakeModel(info.used_bits, dice);
-    chunks->push_back(ModelChunk(coded.model, info.channels, info.used_bits, dice));
+    chunks->push_back(ModelChunk(coded.model, Positions(info), info.used_bits, dice));
   } else {
-    coded.model = BuiltInRansModel(info.channels, info.used_bits);
+    coded.model = BuiltInRansModel(Positions(info), info.used_bits);
   }
-  if (dice->OneIn(2) && coded.model.table_count < kMaxRansTables &&
-      info.channels * info.used_bits <= kMaxMatchColorBits) {
-    chunks->push_back(MakeMatchModel(&coded, dice));
-  }
+  if (dice->OneIn(2) && CanMatch(coded)) chunks->push_back(MakeMatchModel(&coded, dice));
   if (dice->OneIn(8)) chunks->push_back(OptionalChunk(dice));
   if (chunks->size() > 1 && dice->OneIn(2)) std::swap(chunks->front(), chunks->back());
   return coded;
@@ -940,21 +977,31 @@ inline Image MakeImage(Dice* dice) {
   MakeShape(&image.parts.info, dice);
   const Coded coded = MakeCoding(image.parts.info, &image.parts.chunks, dice);
   const ImageInfo& info = image.parts.info = coded.info;
+  const std::vector<ChannelGroup> groups = MakeGroups(info.channels, dice);
+  if (groups.size() > 1) {
+    image.parts.chunks.insert(image.parts.chunks.begin(), GroupsChunk(groups));
+  }
   image.pixels.resize(info.image_bytes());
-  for (uint32_t t = 0; t < info.tile_count(); ++t) {
-    Tile tile = MakeTile(coded, t, dice);
+  for (size_t payload = 0; payload < info.tile_count() * groups.size(); ++payload) {
+    const ChannelGroup& group = groups[payload % groups.size()];
+    const uint32_t t = static_cast<uint32_t>(payload / groups.size());
+    Coded of_group = coded;
+    of_group.info.channels = static_cast<uint16_t>(group.channels);
+    Tile tile = MakeTile(of_group, t, dice);
     const TileRect rect = GetTileRect(info, t);
     size_t i = 0;
     for (uint32_t y = rect.y_px; y < rect.y_px + rect.height_px && !image.bad; ++y) {
-      uint8_t* out = image.pixels.data() + y * info.row_bytes() + rect.x_px * info.pixel_bytes();
-      for (uint32_t x = 0; x < rect.width_px * info.channels && !image.bad; ++x, ++i) {
+      uint8_t* row = image.pixels.data() + y * info.row_bytes() + rect.x_px * info.pixel_bytes();
+      for (uint32_t n = 0; n < rect.width_px * group.channels && !image.bad; ++n, ++i) {
         if (tile.values[i] >= coded.valid_values()) {
           image.bad = t;
           break;
         }
         const uint32_t sample = coded.Sample(tile.values[i]);
-        out[x * info.sample_bytes()] = static_cast<uint8_t>(sample);
-        if (info.sample_bits() == 16) out[2 * x + 1] = static_cast<uint8_t>(sample >> 8);
+        const uint32_t channel = group.channel[n % group.channels];
+        uint8_t* out = row + (n / group.channels * info.channels + channel) * info.sample_bytes();
+        out[0] = static_cast<uint8_t>(sample);
+        if (info.sample_bits() == 16) out[1] = static_cast<uint8_t>(sample >> 8);
       }
     }
     image.parts.payloads.push_back(std::move(tile.payload));

@@ -53,9 +53,10 @@ inline Coded CodingOf(const Parts& parts) {
     if (count >= 1 && count <= coded.values()) coded.table.resize(count);
   }
   const ChunkView model = FindRawChunk(parts.chunks, kChunkRansModel);
-  if (model.data == nullptr || !ReadRansModel(model.data, model.size, coded.info.channels,
-                                              coded.info.used_bits, &coded.model)) {
-    coded.model = BuiltInRansModel(coded.info.channels, coded.info.used_bits);
+  const uint32_t positions = Positions(coded.info);
+  if (model.data == nullptr ||
+      !ReadRansModel(model.data, model.size, positions, coded.info.used_bits, &coded.model)) {
+    coded.model = BuiltInRansModel(positions, coded.info.used_bits);
   }
   const ChunkView match = FindRawChunk(parts.chunks, kChunkMatchModel);
   MatchColors colors;
@@ -90,22 +91,47 @@ inline bool IsSmall(const ImageInfo& info) {
   return samples <= kMaxRarelyMadeSamples && info.tile_count() <= kMaxMutatedTiles;
 }
 
-// As many payloads as the shape has tiles. False if those are too many.
+// The groups of the channels, as their list says or, if it does not fit them, a new one.
+inline std::vector<ChannelGroup> GroupsOf(Parts* parts, Dice* dice) {
+  ImageView view = {};
+  view.info = parts->info;
+  view.groups = FindRawChunk(parts->chunks, kChunkGroups);
+  if (!view.is_group() && view.groups.size >= 2) {
+    view.group_count = static_cast<uint16_t>(LoadU16(view.groups.data));
+    view.groups = {view.groups.data + 2, view.groups.size - 2};
+  }
+  std::vector<ChannelGroup> groups = ReadChannelGroups(view);
+  if (!groups.empty() && (view.is_group() || view.groups.data != nullptr)) return groups;
+  groups = MakeGroups(view.info.channels, dice);
+  std::vector<Bytes>& chunks = parts->chunks;
+  chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
+                              [](const Bytes& chunk) {
+                                return chunk.size() >= 4 && LoadU32(chunk.data()) == kChunkGroups;
+                              }),
+               chunks.end());
+  if (groups.size() > 1) chunks.insert(chunks.begin(), GroupsChunk(groups));
+  return groups;
+}
+
+// As many payloads as the shape has tiles, in each group. False if those are too many.
 inline bool FitPayloads(Parts* parts, Dice* dice) {
   if (!IsSmall(parts->info)) return false;
-  const uint32_t tiles = parts->info.tile_count();
+  const std::vector<ChannelGroup> groups = GroupsOf(parts, dice);
+  const uint32_t payloads = parts->info.tile_count() * static_cast<uint32_t>(groups.size());
   const bool repeat = !parts->payloads.empty() && dice->OneIn(2);
-  const Coded coded = CodingOf(*parts);
+  Coded coded = CodingOf(*parts);
   const size_t have = parts->payloads.size();
-  while (parts->payloads.size() < tiles) {
+  while (parts->payloads.size() < payloads) {
     if (repeat) {
       parts->payloads.push_back(Bytes(parts->payloads[parts->payloads.size() % have]));
     } else {
-      const uint32_t number = static_cast<uint32_t>(parts->payloads.size());
-      parts->payloads.push_back(MakeTile(coded, number, dice).payload);
+      const size_t number = parts->payloads.size();
+      coded.info.channels = static_cast<uint16_t>(groups[number % groups.size()].channels);
+      const uint32_t tile = static_cast<uint32_t>(number / groups.size());
+      parts->payloads.push_back(MakeTile(coded, tile, dice).payload);
     }
   }
-  parts->payloads.resize(tiles);
+  parts->payloads.resize(payloads);
   return true;
 }
 
@@ -116,7 +142,7 @@ inline bool MutateHeader(Parts* parts, Dice* dice) {
     return static_cast<uint8_t>(dice->Range(low, high));
   };
   switch (dice->Below(9)) {
-    case 0: info.channels = any(1, 4); break;
+    case 0: info.channels = any(1, dice->OneIn(2) ? 13 : 4); break;
     case 1: info.sample_type = static_cast<SampleType>(any(0, kSampleTypes - 1)); break;
     case 2: info.used_bits = any(1, info.sample_bits()); break;
     case 3: info.shift = any(0, 16); break;
@@ -144,7 +170,7 @@ inline void PutChunk(std::vector<Bytes>* chunks, Bytes chunk) {
 inline void MutateModel(Parts* parts, Dice* dice) {
   const ImageInfo& info = parts->info;
   RansModel model = CodingOf(*parts).model;
-  const uint32_t p = dice->Below(info.channels);
+  const uint32_t p = dice->Below(Positions(info));
   switch (dice->Below(5)) {
     case 0: model = MakeModel(info.used_bits, dice); break;
     case 1:
@@ -172,7 +198,7 @@ inline void MutateModel(Parts* parts, Dice* dice) {
       to = static_cast<uint16_t>(to + moved);
     }
   }
-  PutChunk(&parts->chunks, ModelChunk(model, info.channels, info.used_bits, dice));
+  PutChunk(&parts->chunks, ModelChunk(model, Positions(info), info.used_bits, dice));
 }
 
 inline void MutateChunks(Parts* parts, Dice* dice) {
@@ -182,8 +208,7 @@ inline void MutateChunks(Parts* parts, Dice* dice) {
     MutateModel(parts, dice);
   } else if (choice == 8) {
     Coded coded = CodingOf(*parts);
-    if (coded.model.table_count < kMaxRansTables &&
-        coded.info.channels * coded.info.used_bits <= kMaxMatchColorBits) {
+    if (CanMatch(coded)) {
       PutChunk(&chunks, MakeMatchModel(&coded, dice));
     }
   } else if (choice == 1) {
@@ -220,7 +245,7 @@ inline void MutateChunks(Parts* parts, Dice* dice) {
 inline void MutateTileFields(const ImageInfo& info, Bytes* payload, Dice* dice) {
   const auto byte = [payload](size_t i) -> uint8_t& { return (*payload)[i % payload->size()]; };
   const auto any = [dice](uint32_t limit) { return static_cast<uint8_t>(dice->Below(limit)); };
-  const uint32_t p = dice->Below(info.channels);
+  const uint32_t p = dice->Below(Positions(info));
   const uint32_t after_header = kTileHeaderBytes + kRansBodyHeaderBytes;
   switch (dice->Below(8)) {
     case 0: byte(4) = any(6); break;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "format/channel_groups.h"
 #include "format/constants.h"
 #include "format/crc32c.h"
 #include "format/image_view.h"
@@ -155,7 +156,7 @@ inline bool FromFile(const uint8_t* data, size_t size, Parts* parts) {
   ImageInfo& info = parts->info;
   if (ParseHeader(header.data(), header.size(), &info) != Status::kOk) return false;
   const uint64_t index = kHeaderBytes + uint64_t{info.chunks_bytes};
-  const uint64_t index_end = index + 4 * uint64_t{info.tile_count()};
+  const uint64_t index_end = index + 4 * PayloadCount(info, data, size);
   if (size < index_end + 4) return false;
 
   for (uint64_t pos = kHeaderBytes; pos < index;) {

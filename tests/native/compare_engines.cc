@@ -20,6 +20,7 @@
 #include "cuda/engine/encoded_cache.h"
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/warp_scratch.cuh"
+#include "format/channel_groups.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -173,7 +174,8 @@ Output LayOut(OutputPlan plan, const Layout& layout) {
   const Axis y = {&plan.y_stride_bytes,
                   int64_t{border.top_px} + window.height_px + border.bottom_px, border.top_px,
                   layout.mirrored_y};
-  const Axis channel = {&plan.channel_stride_bytes, plan.channels, 0, false};
+  int64_t channel_stride_bytes = 0;
+  const Axis channel = {&channel_stride_bytes, plan.channels, 0, false};
   std::vector<Axis> axes = {x, y};  // from the innermost on
   if (layout.transposed) std::swap(axes[0], axes[1]);
   axes.insert(layout.planar ? axes.end() : axes.begin(), channel);
@@ -184,6 +186,7 @@ Output LayOut(OutputPlan plan, const Layout& layout) {
     *axis.stride = axis.mirrored ? -bytes : bytes;
     bytes *= axis.length;
   }
+  plan.SetChannelStride(channel_stride_bytes);
   return {plan, static_cast<size_t>(first_pixel), static_cast<size_t>(bytes), 0};
 }
 
@@ -232,6 +235,12 @@ struct File {
   bool is_sound;  // all tiles can be decoded
 };
 
+// One of the groups of channels that engines take, where there are several.
+ImageView LastGroup(const ImageView& view) {
+  const std::vector<ChannelGroup> groups = ReadChannelGroups(view);
+  return ViewOfGroup(view, groups.back(), static_cast<uint32_t>(groups.size() - 1));
+}
+
 DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
   FillBorder(plan);
   const TileSpan span = TilesOfWindow(view.info, plan.window);
@@ -245,6 +254,7 @@ std::vector<File> ReadFiles(const std::vector<std::string>& names) {
     if (!stream) throw std::runtime_error("cannot read " + name);
     File file = {name, {std::istreambuf_iterator<char>(stream), {}}, {}, false, false};
     if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) continue;
+    file.view = LastGroup(file.view);
     const ImageInfo& info = file.view.info;
     file.has_rans = HasRansTile(file.view, AllTiles(info));
     std::vector<uint16_t> samples(CeilDiv(info.image_bytes(), 2));
@@ -306,9 +316,11 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
     if (way.source == Source::kPinnedInParts) {
       std::memcpy(pinned_file, file.bytes.data(), file.bytes.size());
       ParseImage(pinned_file, file.bytes.size(), &samples.back().view);
+      samples.back().view = LastGroup(samples.back().view);
       samples.back().is_pinned = true;
       pinned_file += CeilDiv(file.bytes.size(), 16) * 16;
     }
+    if (file.view.group_count != 1) continue;  // none that the cache keeps
     if (way.source == Source::kHostToCache) samples.back().cache_key = &file.name;
     if (way.source != Source::kCache) continue;
     const CachedImage* cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/output.h"
+#include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
 #include "cpu/parallel.h"
 #include "cuda/emulation/emulated_decoder.h"
@@ -26,7 +27,9 @@
 #include "encoder/encoder.h"
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
+#include "plan/group_plan.h"
 #include "plan/orientation.h"
+#include "plan/pixels.h"
 
 namespace {
 
@@ -111,20 +114,70 @@ const l3::GpuLimits* EmulatedGpuOf(uint32_t engine) {
   }
 }
 
+// Decodes channels of an image by their groups, as adapters do it.
+DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::TensorPlan& plan,
+                          uint8_t* tensor, unsigned threads, const l3::ForEach& for_each,
+                          uint64_t* decoded_tiles) {
+  const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, plan);
+  if (shares.empty()) return {Status::kCorruptHeader, 0};
+  std::vector<l3::OutputPlan> plans;
+  for (const l3::GroupShare& share : shares) plans.push_back(PlanOfShare(share, plan, tensor));
+  std::vector<l3::GroupJob> groups;
+  for (size_t i = 0; i < shares.size(); ++i) groups.push_back({&shares[i].view, &plans[i]});
+  DecodeResult first{Status::kOk, 0};
+  if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
+    std::vector<l3::CudaSample> samples;
+    l3::AppendSamples(groups, 1, &samples);
+    for (const DecodeResult& result :
+         l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
+      first = FirstBad(first, result);
+    }
+    return first;
+  }
+  constexpr uint64_t kTaskPixels = 1 << 14;
+  l3::CpuBatch batch({{groups, 1}}, kTaskPixels, CpuEngineOf(engine));
+  l3::ParallelFor(batch.task_count(), threads, [&](uint64_t task) { batch.Run(task); });
+  return batch.Results()[0];
+}
+
+// The image as stored, of more than four channels.
+l3::TensorPlan WholeWidePlan(const l3::ImageInfo& info, uint64_t row_stride_bytes) {
+  l3::TensorPlan plan = {};
+  l3::PlanWidePixels(info, {}, l3::StoredType(info), &plan);
+  l3::PlanTensor(info, l3::kAsStored, l3::WholeImage(ShownSize(info, l3::kAsStored)), false,
+                 l3::kHwc, &plan);
+  plan.output.y_stride_bytes = static_cast<int64_t>(row_stride_bytes);
+  return plan;
+}
+
+// A plan for up to four of more channels: sources are numbers of the image's channels.
+l3::TensorPlan ToWidePlan(const L3TestPlan& from, const l3::OutputPlan& output) {
+  l3::TensorPlan plan = {};
+  plan.output = output;
+  plan.channel_stride_bytes = from.channel_stride_bytes;
+  const auto list = [&](const float* values) {
+    return std::vector<float>(values, values + from.channels);
+  };
+  plan.wide = std::make_shared<l3::WideChannels>(
+      l3::WideChannels{{from.source, from.source + from.channels},
+                       list(from.subtract),
+                       list(from.multiply),
+                       list(from.fill)});
+  return plan;
+}
+
 DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
                     unsigned threads, const l3::ForEach& for_each = nullptr) {
+  if (!view.is_group()) {
+    return DecodeGroups(engine, view, WholeWidePlan(view.info, output.row_stride_bytes),
+                        output.data, threads, for_each, nullptr);
+  }
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     l3::OutputPlan plan = l3::WholeImagePlan(view.info, output.data);
     plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
     return l3::DecodeImageEmulated(view, plan, *gpu, for_each);
   }
   return l3::CpuDecoder(view, CpuEngineOf(engine)).DecodeImage(output, threads);
-}
-
-// The first bad tile of two.
-DecodeResult FirstBad(const DecodeResult& a, const DecodeResult& b) {
-  if (b.status == Status::kOk) return a;
-  return a.status == Status::kOk || b.tile < a.tile ? b : a;
 }
 
 // A task for some tiles, as operators do it.
@@ -167,7 +220,7 @@ l3::OutputPlan ToOutputPlan(const L3TestPlan& from, uint8_t* output) {
                                          static_cast<uintptr_t>(from.data_offset));
   plan.x_stride_bytes = from.x_stride_bytes;
   plan.y_stride_bytes = from.y_stride_bytes;
-  plan.channel_stride_bytes = from.channel_stride_bytes;
+  plan.SetChannelStride(from.channel_stride_bytes);
   plan.window = {from.x_px, from.y_px, from.width_px, from.height_px};
   plan.border = {from.left_px, from.top_px, from.right_px, from.bottom_px};
   plan.type = static_cast<l3::OutputType>(from.type);
@@ -363,7 +416,17 @@ uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
     std::vector<l3::OutputPlan> placed;
     for (size_t i = 0; i < plan_count; ++i) placed.push_back(ToOutputPlan(plans[i], pixels.data()));
     *decoded_tiles = 0;
-    const DecodeResult result = DecodePlans(engine, view, placed, threads, nullptr, decoded_tiles);
+    DecodeResult result{Status::kOk, 0};
+    if (view.is_group()) {
+      result = DecodePlans(engine, view, placed, threads, nullptr, decoded_tiles);
+    }
+    for (size_t i = 0; i < plan_count && !view.is_group(); ++i) {
+      const l3::TensorPlan plan = ToWidePlan(plans[i], placed[i]);
+      uint64_t tiles = 0;
+      result = FirstBad(result,
+                        DecodeGroups(engine, view, plan, placed[i].data, threads, nullptr, &tiles));
+      *decoded_tiles += tiles;
+    }
     *bad_tile = result.tile;
     if (output_bytes != 0) std::memcpy(output, pixels.data(), output_bytes);
     return result.status;
@@ -379,6 +442,8 @@ uint32_t l3_test_decode_changing(uint32_t engine, const uint8_t* data, const uin
     const Status status = l3::ParseImage(file.data(), file.size(), &view);
     if (status != Status::kOk) return status;
     if (plan == nullptr && view.info.image_bytes() != output_bytes) return Status::kInvalidArgument;
+    if (plan != nullptr && !view.is_group()) return Status::kInvalidArgument;
+    if (engine == kL3TestEncodedCache && !view.is_group()) engine = kL3TestEmulatedCuda;
     const uint32_t width_px = view.info.width_px;
     const uint32_t height_px = view.info.height_px;
     const MakePlan make_plan = [&](const l3::ImageView& of, uint8_t* to) {
@@ -408,7 +473,15 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
     l3::ImageView view;
     const Status status = l3::ParseImage(data, size, &view);
     if (status == Status::kOk) {
-      bytes = l3::UploadedBytesEmulated({view, ToOutputPlan(*plan, nullptr)});
+      std::vector<l3::CudaSample> samples = {{view, ToOutputPlan(*plan, nullptr)}};
+      if (!view.is_group()) {
+        const l3::TensorPlan wide = ToWidePlan(*plan, samples[0].plan);
+        samples.clear();
+        for (const l3::GroupShare& share : l3::ShareOutput(view, wide)) {
+          samples.push_back({share.view, PlanOfShare(share, wide, nullptr)});
+        }
+      }
+      for (const l3::CudaSample& sample : samples) bytes += l3::UploadedBytesEmulated(sample);
     }
     return status;
   });

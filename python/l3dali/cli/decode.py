@@ -40,6 +40,7 @@ def add_command(commands: Commands) -> None:
         l3 decode photo.l3 -o photo.tif            the suffix names the format
         l3 decode train_l3/ -o train/ --format webp
         l3 decode photo.l3 -o - --format ppm | display
+        l3 decode scene.l3 -o rgb.png --channels 3,2,1   three of many bands
         """,
     )
     add_output_options(command)
@@ -47,6 +48,12 @@ def add_command(commands: Commands) -> None:
         "--format",
         choices=[suffix[1:] for suffix in WRITERS],
         help="default: as OUT's suffix says, else png",
+    )
+    command.add_argument(
+        "--channels",
+        type=_channels,
+        metavar="N,N,...",
+        help="channels to decode, by their numbers from 0 on, in this order; default: all",
     )
     add_max_pixels_option(command)
 
@@ -63,8 +70,10 @@ def _decode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path, found.pipes)
         info = codec.info(data)
-        pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
-        picture = decoded_picture(pixels, info)
+        pixels = codec.decode(
+            data, channels=options.channels, threads=threads, max_pixels=options.max_pixels
+        )
+        picture = decoded_picture(pixels, info, options.channels)
         if picture.is_damaged:
             damaged.append(path)
         written = write_picture(picture, suffix)
@@ -83,6 +92,14 @@ def _decode(options: argparse.Namespace) -> int:
     report = run(list(targets), work, options, remark)
     columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}
     return finish(report, found, options, columns, remark)
+
+
+def _channels(text: str) -> list[int]:
+    """The numbers in a list that commas separate."""
+    try:
+        return codec.checked_channels([int(number) for number in text.split(",")])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _output_suffix(options: argparse.Namespace) -> str:

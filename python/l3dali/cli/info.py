@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from l3dali.cli.arguments import Commands
 
+_SHOWN_GROUPS = 12
 _MAX_NAMED = 20  # of the chunks of one file
 
 
@@ -131,6 +132,14 @@ def _info_text(path: Path, info: codec.Info) -> str:
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
         f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
+    if len(info.groups) > 1:
+        lines.insert(2, f"  groups {len(info.groups)} of channels: {_groups_text(info.groups)}")
     if kept:
         lines.append(f"  kept   {', '.join(kept)}")
     return "\n".join(lines + _metadata_text(info))
+
+
+def _groups_text(groups: tuple[tuple[int, ...], ...]) -> str:
+    """The first groups, and dots if there are more."""
+    some = "; ".join(" ".join(map(str, group)) for group in groups[:_SHOWN_GROUPS])
+    return some if len(groups) <= _SHOWN_GROUPS else f"{some}; ..."

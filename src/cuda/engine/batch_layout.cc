@@ -94,6 +94,17 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
+void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
+                   std::vector<CudaSample>* samples) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t i = 0; i < plan_count; ++i) {
+      samples->push_back({*groups[g].view, groups[g].plans[i]});
+      samples->back().shares_file = i != 0;
+      samples->back().shares_tables = g != 0;
+    }
+  }
+}
+
 RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
                   uint32_t scratch_bytes, StoreKind store, const GpuLimits& limits) {
   RansPlan best = {};
@@ -162,9 +173,13 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   takers_offset_ = lists_offset_ + (has_lists ? task_count_ * sizeof(TakerList) : 0);
   uint64_t offset = takers_offset_;
   if (has_lists) offset = Align16(offset + takers_.size() * sizeof(takers_[0]));
+  uint64_t table_offset = offset;
   for (size_t first : files_) {
-    for (size_t i = first; i < places_[first].file_end; ++i) places_[i].table_offset = offset;
-    offset = Align16(offset + 2 * uint64_t{samples[first].view.value_count});
+    if (!samples[first].shares_tables) {
+      table_offset = offset;
+      offset = Align16(offset + 2 * uint64_t{samples[first].view.value_count});
+    }
+    for (size_t i = first; i < places_[first].file_end; ++i) places_[i].table_offset = table_offset;
   }
   for (size_t first : files_) {
     for (size_t i = first; i < places_[first].file_end; ++i) places_[i].rans_offset = offset;
@@ -425,8 +440,14 @@ uint64_t BatchLayout::PlaceCopies(uint64_t offset) {
   return offset;
 }
 
+const BatchLayout::Run& BatchLayout::RunOfTile(const Place& file, uint32_t row,
+                                               uint32_t column) const {
+  const size_t in_row = file.row_runs == 1 ? 0 : column - file.file_span.column_begin;
+  return runs_[file.first_run + size_t{row - file.file_span.row_begin} * file.row_runs + in_row];
+}
+
 // Finds the payloads that the samples of a file need: of each row of tiles those from the first
-// that one of them touches to the last.
+// that one of them touches to the last, or each by itself.
 void BatchLayout::PlanRuns(size_t first) {
   const CudaSample& s = (*samples_)[first];
   const ImageView& view = s.view;
@@ -443,16 +464,13 @@ void BatchLayout::PlanRuns(size_t first) {
     places_[i].payloads_bytes = 0;
   }
   file.first_run = runs_.size();
+  file.row_runs = view.group_count == 1 ? 1 : all.columns();
   uint64_t bytes = 0;
   uint64_t last_end = 0;
-  for (const TileSpan& touched : row_spans_) {
-    if (touched.tile_count() == 0) {
-      runs_.push_back({0, 0, bytes});
-      continue;
-    }
-    const uint32_t tiles = touched.row_begin * view.info.tile_columns();
-    const uint64_t run_begin = view.PayloadBegin(tiles + touched.column_begin);
-    const uint64_t run_end = view.PayloadEnd(tiles + touched.column_end - 1);
+  const auto add_run = [&](uint32_t row, uint32_t column_begin, uint32_t column_end) {
+    const uint32_t tiles = row * view.info.tile_columns();
+    const uint64_t run_begin = view.PayloadBegin(tiles + column_begin);
+    const uint64_t run_end = view.PayloadEnd(tiles + column_end - 1);
     // False only if somebody changed the index since ParseImage() judged it. Runs that do not
     // overlap never add up to more than the file has.
     const bool sound =
@@ -460,6 +478,19 @@ void BatchLayout::PlanRuns(size_t first) {
     if (sound) last_end = run_end;
     runs_.push_back({run_begin, sound ? run_end - run_begin : 0, has_all ? run_begin : bytes});
     bytes += runs_.back().bytes;
+  };
+  for (const TileSpan& touched : row_spans_) {
+    if (file.row_runs == 1 && touched.tile_count() != 0) {
+      add_run(touched.row_begin, touched.column_begin, touched.column_end);
+      continue;
+    }
+    for (uint32_t column = all.column_begin; column < all.column_begin + file.row_runs; ++column) {
+      if (touched.column_begin <= column && column < touched.column_end) {
+        add_run(touched.row_begin, column, column + 1);
+      } else {
+        runs_.push_back({0, 0, bytes});
+      }
+    }
   }
   if (s.cached == nullptr) file.payloads_bytes = has_all ? view.payloads_bytes : bytes;
 }
@@ -471,7 +502,7 @@ void BatchLayout::PlanPieces(size_t sample) {
   if ((*samples_)[sample].cache_key != nullptr) {
     return AppendPieces(sample, {0, place.payloads_bytes, 0}, first_piece);
   }
-  for (size_t i = 0; i < place.file_span.rows(); ++i) {
+  for (size_t i = 0; i < size_t{place.file_span.rows()} * place.row_runs; ++i) {
     AppendPieces(sample, runs_[place.first_run + i], first_piece);
   }
 }
@@ -514,7 +545,7 @@ void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) con
   const ImageView& view = (*samples_)[first].view;
   const Place& place = places_[first];
   bool is_sound = true;
-  if (view.value_count != 0) {
+  if (view.value_count != 0 && !(*samples_)[first].shares_tables) {
     is_sound = ReadValueTable(view, reinterpret_cast<uint16_t*>(staging + place.table_offset));
   }
   if (first == 0 && !copies_.empty()) {
@@ -592,7 +623,7 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
   }
   for (size_t i = first; i < file.file_end; ++i) write_result(i, kNoBadTile);
   ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList& takers) {
-    const Run& run = runs_[file.first_run + (row - file.file_span.row_begin)];
+    const Run& run = RunOfTile(file, row, column);
     const uint32_t tile = row * view.info.tile_columns() + column;
     uint64_t payload;
     uint32_t bytes;

@@ -39,7 +39,13 @@ struct CudaSample {
   // the first of such samples, and a tile that several of them take is decoded once. The first has
   // what is said of the file above, and all have its `view` and `cached`.
   bool shares_file = false;
+  // Another group of channels of the image of the samples before: their value table goes up once.
+  bool shares_tables = false;
 };
+
+// The samples of an image: group by group, `plan_count` windows of each.
+void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
+                   std::vector<CudaSample>* samples);
 
 // How a batch goes up: as a whole and staged, unless told otherwise.
 struct UploadPolicy {
@@ -159,7 +165,8 @@ class BatchLayout {
     size_t file_end;
     TileSpan file_span;  // all tiles of the windows, and what is between
     uint64_t first_task;
-    size_t first_run;  // a run for each row of file_span
+    size_t first_run;  // a run for each row of file_span; or for each tile, where groups of
+    uint32_t row_runs;  // channels have payloads in turn
     // In taker_ends_, if the file has several samples, and in takers_. A file with one sample has
     // one taker, for all of its tiles.
     size_t first_tile;
@@ -167,7 +174,7 @@ class BatchLayout {
     uint64_t taker_count;
     bool shares_tiles;  // several samples take one of its tiles
   };
-  // The payloads of a row of tiles, in the file and behind payloads_offset.
+  // The payloads of a row of tiles, or one, in the file and behind payloads_offset.
   struct Run {
     uint64_t begin;
     uint64_t bytes;
@@ -188,6 +195,7 @@ class BatchLayout {
   template <class Function>
   void ForEachTile(size_t first, const Function& function) const;
   void PlanRuns(size_t first);
+  const Run& RunOfTile(const Place& file, uint32_t row, uint32_t column) const;
   void PlanParts(uint64_t part_bytes);
   void PlanOrder();
   bool CanBeDirect(size_t sample) const;

@@ -36,6 +36,7 @@ bool CopyStart(const ImageView& view, CachedImage* image) {
   ImageInfo info;
   if (ParseHeader(image->start.data(), bytes, &info) != Status::kOk ||
       info.chunks_bytes != view.info.chunks_bytes || info.tile_count() != view.info.tile_count() ||
+      info.channels != view.info.channels ||
       ParseImage(image->start.data(), image->file_bytes, &image->view) != Status::kOk) {
     return false;
   }
@@ -122,7 +123,8 @@ const CachedImage* EncodedCache::Count(const CachedImage* found) {
 bool EncodedCache::Wants(const std::string& key, const ImageView& view, const void* who) {
   const uint64_t head_bytes = HeadBytes(view);
   const uint64_t bytes = head_bytes + view.payloads_bytes;
-  if (head_bytes > kMaxHeadBytes) return false;
+  // Payloads of one group lie apart: what it needs would be listed tile by tile.
+  if (head_bytes > kMaxHeadBytes || view.group_count != 1) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes, who)) return false;
   return bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&

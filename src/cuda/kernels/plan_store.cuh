@@ -256,7 +256,7 @@ class PlanStore {
       : plan_(*GlobalPointer(&plan)),
         x_(rect.x_px - plan.window.x_px),
         y_(rect.y_px - plan.window.y_px),
-        origin_(plan.Place(static_cast<int32_t>(x_), static_cast<int32_t>(y_), 0)),
+        origin_(plan.PixelPlace(static_cast<int32_t>(x_), static_cast<int32_t>(y_))),
         channels_(plan.channels),
         path_(path),
         row_(row) {}
@@ -281,7 +281,7 @@ class PlanStore {
     const uint32_t width = plan_.window.width_px;
     const bool is_whole = x < width && kGroupSize <= width - x;
     if (IsStored(path_) && is_whole) {
-      HwcStore<kPixelBytes>(plan_.Place(x, y, 0), 0).StorePixels(words, 0, 0);
+      HwcStore<kPixelBytes>(plan_.PixelPlace(x, y), 0).StorePixels(words, 0, 0);
       return;
     }
     // Large pixels would take more registers than a rans kernel has to give.
@@ -290,9 +290,10 @@ class PlanStore {
       return StoreRarePixels(words, x - x_, y - y_);
     }
     const Pixels pixels(words);
-    uint8_t* out = plan_.Place(0, y, 0);
+    uint8_t* const row = plan_.PixelPlace(0, y);
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
+      uint8_t* const out = row + plan_.channel_offset_bytes[c];
       StoreGroup(GetChannelPlan(plan_, c), pixels, [&](const auto& values) {
         if (row_ != RowOrder::kScattered && is_whole) {
           StoreRun<false>(values, out, x);
@@ -300,7 +301,6 @@ class PlanStore {
           StoreEach<1>(values, out, x, width);
         }
       });
-      out += plan_.channel_stride_bytes;
     }
   }
   template <uint32_t kWords>
@@ -390,11 +390,11 @@ class PlanStore {
     const uint32_t first = has_group ? head + warp.lane() * kGroupSize : 0;
     const uint8_t* pixels = row + first * kPixelBytes;
     // The group's lowest address.
-    uint8_t* place = kForwards ? out + first * kBytes : out - (first + kGroupSize - 1) * kBytes;
+    uint8_t* const place =
+        kForwards ? out + first * kBytes : out - (first + kGroupSize - 1) * kBytes;
     const Chunk subtract = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan_.subtract));
     const Chunk multiply = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan_.multiply));
     const uint32_t sources = LoadConstantWord(plan_.source);
-    const int64_t channel_stride_bytes = plan_.channel_stride_bytes;
     L3_UNROLL
     for (uint32_t c = 0; c < kScaledChannels; ++c) {
       const ChannelPlan channel = {
@@ -406,9 +406,8 @@ class PlanStore {
       for (uint32_t i = 0; i < kGroupSize; ++i) values[i] = OutputValue(channel, samples.Pixel(i));
       auto group = ConvertValues<kType>(values);
       if (!kForwards) group = group.Reversed();
-      if (has_group) StoreWords<true>(group, place);
+      if (has_group) StoreWords<true>(group, place + plan_.channel_offset_bytes[c]);
       if (c + 1 == channels_) break;
-      place += channel_stride_bytes;
     }
     if (count != groups * kGroupSize) StoreOthers(warp, row, head, groups, count, out);
   }
@@ -416,13 +415,14 @@ class PlanStore {
   // Pixels [skip, skip + count) of `row`, the first of them to `out`.
   template <class Warp>
   L3_DEVICE void StoreGroups(const Warp& warp, const uint8_t* row, uint32_t skip, uint32_t count,
-                             uint8_t* out) const {
+                             uint8_t* pixels_out) const {
     const uint32_t lane = warp.lane();
     const bool is_scattered = row_ == RowOrder::kScattered;
     const uint32_t step = is_scattered ? kWarpLanes * kPixelBytes : kPixelBytes;
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
       const ChannelPlan channel = GetChannelPlan(plan_, c);
+      uint8_t* const out = pixels_out + plan_.channel_offset_bytes[c];
       // Where values are scattered, lanes side by side have pixels side by side.
       const uint32_t head = is_scattered ? 0
                                          : BeforeGroups(out, count, OutputBytes(plan_.type) / 2,
@@ -442,7 +442,6 @@ class PlanStore {
       if (!is_scattered && count != groups * kGroupSize) {
         StoreOthersOf(warp, channel, row + skip * kPixelBytes, head, groups, count, out);
       }
-      out += plan_.channel_stride_bytes;
     }
   }
 
@@ -461,8 +460,8 @@ class PlanStore {
                              uint32_t count, uint8_t* out) const {
     L3_NO_UNROLL
     for (uint32_t c = 0; c < channels_; ++c) {
-      StoreOthersOf(warp, GetChannelPlan(plan_, c), row, head, groups, count, out);
-      out += plan_.channel_stride_bytes;
+      StoreOthersOf(warp, GetChannelPlan(plan_, c), row, head, groups, count,
+                    out + plan_.channel_offset_bytes[c]);
     }
   }
   template <class Warp>

@@ -68,9 +68,11 @@ inline bool IsScaled(const ImageInfo& info, const OutputPlan& plan) {
   const int64_t group_bytes = int64_t{kGroupSize} * OutputBytes(plan.type);
   bool scaled = plan.op == PixelOp::kScale && plan.range == 1 && plan.channels <= kScaledChannels &&
                 GetRowOrder(plan) != RowOrder::kScattered &&
-                plan.channel_stride_bytes % group_bytes == 0 &&
                 (plan.type == OutputType::kF16 || plan.type == OutputType::kF32);
-  for (uint32_t c = 0; c < plan.channels; ++c) scaled = scaled && plan.source[c] < info.channels;
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    scaled =
+        scaled && plan.source[c] < info.channels && plan.channel_offset_bytes[c] % group_bytes == 0;
+  }
   return scaled;
 }
 

@@ -1,0 +1,227 @@
+#include "encoder/channel_grouping.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace l3 {
+namespace {
+
+// Pixels of the sample: blocks of a row, spread over the image.
+constexpr uint32_t kBlockPixels = 16;
+constexpr uint32_t kMaxBlocks = 128;
+// Products of all channels' samples that are added up, at most: some 0.1 s.
+constexpr uint64_t kMaxProducts = uint64_t{1} << 27;
+// Channels that each one is tried with.
+constexpr uint32_t kPartners = 8;
+// Groups are made where the determinant of the correlations of three channels is less: where they
+// say little of one another, each is decoded alone. Few pixels look alike by chance.
+constexpr double kMaxDeterminant = 0.8;
+constexpr double kChance = 4;  // over the root of their number
+
+// What neighbours do not predict of a sample of the pixels, of each channel.
+class Residuals {
+ public:
+  explicit Residuals(const PixelView& pixels) : channels_(pixels.channels) {
+    if (pixels.width_px < 2 || pixels.height_px < 2) return;
+    const uint32_t columns = pixels.width_px - 1;
+    const uint32_t rows = pixels.height_px - 1;
+    const uint32_t width = std::min(columns, kBlockPixels);
+    const uint64_t spots = uint64_t{rows} * ((columns + width - 1) / width);
+    const uint64_t blocks = std::min<uint64_t>(spots, kMaxBlocks);
+    for (uint64_t i = 0; i < blocks; ++i) {
+      // From the middle of a share of the rows, columns by the golden ratio.
+      const uint32_t y = static_cast<uint32_t>((2 * i + 1) * rows / (2 * blocks)) + 1;
+      const uint64_t spread = (i * 0x9E3779B1u) & 0xFFFFFFFF;
+      const uint32_t x = static_cast<uint32_t>(spread * (columns - width + 1) >> 32) + 1;
+      places_.push_back({x, y, width});
+    }
+    count_ = blocks * width;
+    values_.resize(count_ * channels_);
+    switch (pixels.sample_type) {
+      case SampleType::kUint8: Fill<uint8_t>(pixels); break;
+      case SampleType::kUint16: Fill<uint16_t>(pixels); break;
+      case SampleType::kInt8: Fill<int8_t>(pixels); break;
+      case SampleType::kInt16: Fill<int16_t>(pixels); break;
+    }
+    for (uint32_t c = 0; c < channels_; ++c) Limit(c);
+  }
+
+  uint64_t count() const { return count_; }
+
+  int64_t SumOfProducts(uint32_t a, uint32_t b) const {
+    const int32_t* of_a = values_.data() + a * count_;
+    const int32_t* of_b = values_.data() + b * count_;
+    int64_t sum = 0;
+    for (uint64_t i = 0; i < count_; ++i) sum += int64_t{of_a[i]} * of_b[i];
+    return sum;
+  }
+
+ private:
+  struct Block {
+    uint32_t x, y, width;
+  };
+
+  template <typename Sample>
+  void Fill(const PixelView& pixels) {
+    uint64_t next = 0;
+    const auto at = [&](const uint8_t* row, uint64_t i) {
+      Sample sample;
+      std::memcpy(&sample, row + i * sizeof(Sample), sizeof(Sample));
+      return int32_t{sample};
+    };
+    for (const Block& block : places_) {
+      const uint8_t* row = pixels.data + block.y * pixels.row_stride_bytes;
+      const uint8_t* above = row - pixels.row_stride_bytes;
+      for (uint32_t x = block.x; x < block.x + block.width; ++x, ++next) {
+        const uint64_t i = uint64_t{x} * channels_;
+        for (uint64_t c = 0; c < channels_; ++c) {
+          values_[c * count_ + next] =
+              2 * at(row, i + c) - at(row, i + c - channels_) - at(above, i + c);
+        }
+      }
+    }
+  }
+
+  // A few edges would decide all else.
+  void Limit(uint32_t channel) {
+    int32_t* values = values_.data() + channel * count_;
+    int64_t sum = 0;
+    for (uint64_t i = 0; i < count_; ++i) sum += std::abs(values[i]);
+    const int32_t most = static_cast<int32_t>(4 * sum / static_cast<int64_t>(count_)) + 1;
+    for (uint64_t i = 0; i < count_; ++i) values[i] = std::clamp(values[i], -most, most);
+  }
+
+  const uint32_t channels_;
+  uint64_t count_ = 0;
+  std::vector<Block> places_;
+  std::vector<int32_t> values_;  // channel after channel
+};
+
+// Correlations of each channel with those near it.
+class Correlations {
+ public:
+  Correlations(const Residuals& residuals, uint32_t channels) {
+    const uint64_t pairs = kMaxProducts / std::max<uint64_t>(1, residuals.count());
+    reach_ = static_cast<uint32_t>(
+        std::clamp<uint64_t>(pairs / channels, kPartners, std::max(channels - 1, kPartners)));
+    std::vector<double> power(channels);
+    for (uint32_t c = 0; c < channels; ++c) {
+      power[c] = static_cast<double>(residuals.SumOfProducts(c, c));
+    }
+    values_.resize(uint64_t{channels} * reach_);
+    for (uint32_t a = 0; a < channels; ++a) {
+      for (uint32_t b = a + 1; b < std::min(channels, a + 1 + reach_); ++b) {
+        const double both = power[a] * power[b];
+        const double product = static_cast<double>(residuals.SumOfProducts(a, b));
+        values_[uint64_t{a} * reach_ + (b - a - 1)] = both > 0 ? product / std::sqrt(both) : 0;
+      }
+    }
+  }
+
+  // 0 for channels that are far apart.
+  double operator()(uint32_t a, uint32_t b) const {
+    if (a > b) std::swap(a, b);
+    return b - a > reach_ ? 0 : values_[uint64_t{a} * reach_ + (b - a - 1)];
+  }
+
+ private:
+  uint32_t reach_;
+  std::vector<double> values_;
+};
+
+struct Triple {
+  double determinant;  // of the correlations: what is left of the bits, in a way
+  std::array<uint32_t, 3> channel;
+
+  bool operator<(const Triple& other) const {
+    return determinant != other.determinant ? determinant < other.determinant
+                                            : channel < other.channel;
+  }
+};
+
+Triple MakeTriple(const Correlations& correlation, uint32_t a, uint32_t b, uint32_t c) {
+  const double ab = correlation(a, b);
+  const double ac = correlation(a, c);
+  const double bc = correlation(b, c);
+  Triple triple = {1 + 2 * (ab * ac * bc) - ab * ab - ac * ac - bc * bc, {a, b, c}};
+  std::sort(triple.channel.begin(), triple.channel.end());
+  return triple;
+}
+
+// The triples of each free channel and those that are most like it.
+std::vector<Triple> FindTriples(const Correlations& correlation, double max_determinant,
+                                const std::vector<uint32_t>& free) {
+  std::vector<Triple> triples;
+  for (const uint32_t a : free) {
+    std::vector<uint32_t> partners;
+    for (const uint32_t b : free) {
+      if (b != a && correlation(a, b) != 0) partners.push_back(b);
+    }
+    const auto end =
+        partners.begin() + std::min<ptrdiff_t>(kPartners, partners.end() - partners.begin());
+    std::partial_sort(partners.begin(), end, partners.end(), [&](uint32_t b, uint32_t c) {
+      const double of_b = std::abs(correlation(a, b));
+      const double of_c = std::abs(correlation(a, c));
+      return of_b != of_c ? of_b > of_c : b < c;
+    });
+    for (auto b = partners.begin(); b != end; ++b) {
+      for (auto c = b + 1; c != end; ++c) {
+        const Triple triple = MakeTriple(correlation, a, *b, *c);
+        if (triple.determinant < max_determinant) triples.push_back(triple);
+      }
+    }
+  }
+  std::sort(triples.begin(), triples.end());
+  return triples;
+}
+
+}  // namespace
+
+std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
+  std::vector<ChannelGroup> groups;
+  for (uint32_t first = 0; first < channels; first += kMaxChannels) {
+    ChannelGroup group = {std::min(kMaxChannels, channels - first), {}};
+    for (uint32_t i = 0; i < group.channels; ++i) {
+      group.channel[i] = static_cast<uint16_t>(first + i);
+    }
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels) {
+  const uint32_t channels = pixels.channels;
+  const Residuals residuals(pixels);
+  const Correlations correlation(residuals, channels);
+  const double pixel_count = static_cast<double>(std::max<uint64_t>(1, residuals.count()));
+  const double max_determinant = kMaxDeterminant - kChance / std::sqrt(pixel_count);
+  std::vector<ChannelGroup> groups;
+  std::vector<uint32_t> free(channels);
+  std::iota(free.begin(), free.end(), 0u);
+  std::vector<bool> is_free(channels, true);
+  // The triples that save most go first. What is left finds partners anew.
+  for (size_t before = free.size() + 1; free.size() < before && free.size() >= 3;) {
+    before = free.size();
+    for (const Triple& triple : FindTriples(correlation, max_determinant, free)) {
+      const auto [a, b, c] = triple.channel;
+      if (!is_free[a] || !is_free[b] || !is_free[c]) continue;
+      is_free[a] = is_free[b] = is_free[c] = false;
+      groups.push_back(
+          {3, {static_cast<uint16_t>(a), static_cast<uint16_t>(b), static_cast<uint16_t>(c)}});
+    }
+    free.erase(std::remove_if(free.begin(), free.end(), [&](uint32_t c) { return !is_free[c]; }),
+               free.end());
+  }
+  for (const uint32_t c : free) groups.push_back({1, {static_cast<uint16_t>(c)}});
+  std::sort(groups.begin(), groups.end(), [](const ChannelGroup& a, const ChannelGroup& b) {
+    return a.channel[0] < b.channel[0];
+  });
+  return groups;
+}
+
+}  // namespace l3
