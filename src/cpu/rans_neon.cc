@@ -1,5 +1,6 @@
-// Rans and match tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc and
-// match_lockstep.inc, which are the decoders. rans_x86.cc says what each operation does. Layer: cpu.
+// Rans and match tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc
+// and match_lockstep.inc, which are the decoders. rans_x86.cc says what each operation does.
+// Layer: cpu.
 #include "cpu/rans_neon.h"
 
 #if defined(__aarch64__)
