@@ -1,6 +1,7 @@
 #include "encoder/match_image.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -279,14 +280,15 @@ bool MatchImage::IsLikely(const ImageInfo& info, unsigned threads, const LoadTil
   if (info.channels * info.used_bits > kMaxMatchColorBits) return false;
   const uint32_t tiles = info.tile_count();
   const uint32_t probes = std::min(tiles, 4 + tiles / 16);
-  std::vector<uint8_t> likely(probes);
+  std::atomic<bool> is_likely = false;
   ParallelForWithState(
       probes, threads, [] { return std::make_unique<Workspace>(); },
       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        if (is_likely) return;
         load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
-        likely[i] = MakeTile(work.get()).tokens.lanes != 0;
+        if (MakeTile(work.get()).tokens.lanes != 0) is_likely = true;
       });
-  return std::any_of(likely.begin(), likely.end(), [](uint8_t is) { return is != 0; });
+  return is_likely;
 }
 
 MatchImage::MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load)
