@@ -123,6 +123,7 @@ BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gn
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu.size --data $(DATA)
 	$(PY) -m benchmarks.cpu.speed --data $(DATA)
+	$(PY) -m benchmarks.cpu.match --data $(DATA)
 	$(PY) -m benchmarks.cpu.memory
 	$(PY) -m benchmarks.cpu.python_decode --data $(DATA)
 	$(PY) -m benchmarks.cpu.convert --data $(DATA)

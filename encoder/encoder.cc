@@ -719,7 +719,7 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
   MatchedFile matched = {};
-  if (!packed && groups.size() == 1) {
+  if (!packed && options.match_tiles && groups.size() == 1) {
     matched = EncodeMatched(pixels, info, groups, shifted, ranked, options);
   }
   EncodedFile file = std::move(matched.file);

@@ -46,6 +46,7 @@ struct EncodeOptions {
   unsigned threads = 1;             // 0: all the machine has
   uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8
   uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8
+  bool match_tiles = true;          // in the rans mode; without them for comparisons
   Meaning meaning = Meaning::kColor;
   Bytes icc, exif, palette;         // chunks; none when empty
   // Of more than four channels those that decode together, 1 to 4 in each; none: the encoder

@@ -97,9 +97,10 @@ struct ColorTable {
 struct RansTables {
   RansModel model;
   ColorTable colors;
-  // For engines: of each number the samples as a pixel has them, from the lowest bits up. Null
-  // where numbers are values, or a colour has no samples.
+  // For engines: of the first numbers the samples as a pixel has them, from the lowest bits up.
+  // Null and 0 where they do not need it, or a colour has no samples.
   const uint64_t* pixel_of_number;
+  uint32_t pixel_count;
   uint32_t slot[kMaxRansTables][kRansScale];
 };
 
@@ -107,6 +108,7 @@ inline void BuildRansTables(const RansModel& model, uint32_t used_bits, RansTabl
   tables->model = model;
   tables->colors = ColorTable{};
   tables->pixel_of_number = nullptr;
+  tables->pixel_count = 0;
   for (uint32_t t = 0; t < model.table_count + model.match_table_count; ++t) {
     const bool is_short = used_bits <= 8 && t < model.table_count;
     uint32_t* slot = tables->slot[t];

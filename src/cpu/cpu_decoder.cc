@@ -127,7 +127,8 @@ struct CpuDecoder::Tables {
       RansModel model;
       MatchColors found;
       if (!GetRansModel(view, &model, &found)) return;
-      rans = std::make_unique<RansTables>();
+      // Not cleared: of its tables only those of the model are read.
+      rans.reset(new RansTables);
       BuildRansTables(model, view.info.used_bits, rans.get());
       if (model.match_table_count == 0) return;
       rans->colors.count = 1u << view.info.used_bits;
@@ -135,8 +136,8 @@ struct CpuDecoder::Tables {
         colors = std::make_unique<uint64_t[]>(found.count);
         ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
         rans->colors = {colors.get(), found.count};
-        FindPixels(view.info);
       }
+      FindPixels(view.info);
     });
     return rans.get();
   }
@@ -144,8 +145,11 @@ struct CpuDecoder::Tables {
  private:
   void FindPixels(const ImageInfo& info) {
     const ColorTable& all = rans->colors;
-    pixels = std::make_unique<uint64_t[]>(all.count);
-    for (uint32_t number = 0; number < all.count; ++number) {
+    const bool are_values = all.color == nullptr;
+    if (are_values && (map.keeps_values() || info.used_bits > 8)) return;
+    const uint32_t count = are_values ? std::min(all.count, map.value_count) : all.count;
+    pixels = std::make_unique<uint64_t[]>(count);
+    for (uint32_t number = 0; number < count; ++number) {
       for (uint32_t c = 0; c < info.channels; ++c) {
         const uint32_t value = all.Value(number, c);
         if (value >= map.value_count) return;  // found where a tile has it
@@ -154,6 +158,7 @@ struct CpuDecoder::Tables {
       }
     }
     rans->pixel_of_number = pixels.get();
+    rans->pixel_count = count;
   }
 };
 

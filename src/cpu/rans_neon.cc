@@ -1,5 +1,6 @@
-// Rans tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc, which is
-// the decoder. rans_x86.cc says what each operation does. Layer: cpu.
+// Rans and match tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc
+// and match_lockstep.inc, which are the decoders. rans_x86.cc says what each operation does.
+// Layer: cpu.
 #include "cpu/rans_neon.h"
 
 #if defined(__aarch64__)
@@ -145,6 +146,34 @@ L3_OP Wide LookUp(const uint32_t* table, Vector index) {
   return {
       {LookUp4(table, vgetq_lane_u64(by_fours, 0)), LookUp4(table, vgetq_lane_u64(by_fours, 1))}};
 }
+
+L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
+  const uint64x2_t by_fours = vreinterpretq_u64_u16(index);
+  const Vector one = LookUp4(table, vgetq_lane_u64(by_fours, 0));
+  const Vector other = LookUp4(table, vgetq_lane_u64(by_fours, 1));
+  *low = vuzp1q_u16(one, other);
+  *high = vuzp2q_u16(one, other);
+}
+
+using Mask = Vector;
+L3_OP Mask EqualMask(Vector a, Vector b) { return Equal16(a, b); }
+L3_OP Vector Select(Mask mask, Vector yes, Vector no) { return SelectOf(mask, yes, no); }
+L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
+  return Add16(v, And(Equal16(a, b), Fill16(bits)));
+}
+L3_OP Vector MulHigh16(Vector a, Vector b) {
+  const uint32x4_t low = vmull_u16(vget_low_u16(a), vget_low_u16(b));
+  return vuzp2q_u16(From(low), From(vmull_high_u16(a, b)));
+}
+L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
+  *low = Add16(*low, v);
+  *high = Sub16(*high, vcltq_u16(*low, v));
+}
+L3_OP void ShiftLanes(const Vector* v, const uint32_t& first, Vector* shifted) {
+  shifted[0] = vextq_u16(Fill(first), v[0], 7);
+  for (uint32_t i = 1; i < kParts; ++i) shifted[i] = vextq_u16(v[i - 1], v[i], 7);
+}
+L3_OP void StorePieces(Vector v, uint8_t* const* places) { Store(places[0], v); }
 
 L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
   for (uint32_t i = 0; i < kParts; ++i, lanes >>= kWidth) {

@@ -1,5 +1,5 @@
-// Rans tiles, 32 lanes at a time: the vector operations of AVX2 and AVX-512 for
-// rans_lockstep.inc, which is the decoder. Layer: cpu.
+// Rans and match tiles, 32 lanes at a time: the vector operations of AVX2 and AVX-512 for
+// rans_lockstep.inc and match_lockstep.inc, which are the decoders. Layer: cpu.
 #include "cpu/rans_x86.h"
 
 #if defined(__x86_64__)
@@ -128,6 +128,11 @@ L3_OP __m128i LookUp4(const uint32_t* table, uint64_t index) {
       static_cast<int>(table[index & 0xFFFF]), static_cast<int>(table[index >> 16 & 0xFFFF]),
       static_cast<int>(table[index >> 32 & 0xFFFF]), static_cast<int>(table[index >> 48]));
 }
+L3_OP __m128i LookUpEven(const uint32_t* table, uint64_t one, uint64_t other) {
+  return _mm_setr_epi32(
+      static_cast<int>(table[one & 0xFFFF]), static_cast<int>(table[one >> 32 & 0xFFFF]),
+      static_cast<int>(table[other & 0xFFFF]), static_cast<int>(table[other >> 32 & 0xFFFF]));
+}
 L3_OP Wide LookUp(const uint32_t* table, Vector index) {
   alignas(32) uint64_t by_fours[kWidth / 4];
   Store(by_fours, index);
@@ -136,6 +141,40 @@ L3_OP Wide LookUp(const uint32_t* table, Vector index) {
     found.half[h] = _mm256_setr_m128i(LookUp4(table, by_fours[h]), LookUp4(table, by_fours[2 + h]));
   }
   return found;
+}
+
+L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
+  alignas(32) uint64_t by_fours[kWidth / 4];
+  Store(by_fours, index);
+  const Vector even = _mm256_setr_m128i(LookUpEven(table, by_fours[0], by_fours[1]),
+                                        LookUpEven(table, by_fours[2], by_fours[3]));
+  const Vector odd = _mm256_setr_m128i(LookUpEven(table, by_fours[0] >> 16, by_fours[1] >> 16),
+                                       LookUpEven(table, by_fours[2] >> 16, by_fours[3] >> 16));
+  *low = _mm256_blend_epi16(even, ShiftLeft<16>(odd), 0xAA);
+  *high = _mm256_blend_epi16(ShiftRight<16>(even), odd, 0xAA);
+}
+
+using Mask = Vector;
+L3_OP Mask EqualMask(Vector a, Vector b) { return Equal16(a, b); }
+L3_OP Vector Select(Mask mask, Vector yes, Vector no) { return SelectOf(mask, yes, no); }
+L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
+  return Add16(v, And(Equal16(a, b), Fill16(bits)));
+}
+L3_OP Vector MulHigh16(Vector a, Vector b) { return _mm256_mulhi_epu16(a, b); }
+L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
+  const Vector sum = Add16(*low, v);
+  const Vector fits = Equal16(sum, AddCapped16(*low, v));
+  *low = sum;
+  *high = Add16(Add16(*high, Fill16(1)), fits);
+}
+L3_OP void ShiftLanes(const Vector* v, const uint32_t& first, Vector* shifted) {
+  const Vector before = _mm256_set1_epi32(static_cast<int>(first));
+  shifted[0] = _mm256_alignr_epi8(v[0], _mm256_permute2x128_si256(before, v[0], 0x21), 14);
+  shifted[1] = _mm256_alignr_epi8(v[1], _mm256_permute2x128_si256(v[0], v[1], 0x21), 14);
+}
+L3_OP void StorePieces(Vector v, uint8_t* const* places) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[0]), _mm256_castsi256_si128(v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[1]), _mm256_extracti128_si256(v, 1));
 }
 
 L3_OP __m128i SpreadTo8(uint32_t lanes, uint32_t group, const uint8_t* words) {
@@ -270,6 +309,49 @@ L3_OP Wide LookUp(const uint32_t* table, Vector index) {
   const Vector zero = _mm512_setzero_si512();
   return {{_mm512_i32gather_epi32(ZipLow16(index, zero), table, 4),
            _mm512_i32gather_epi32(ZipHigh16(index, zero), table, 4)}};
+}
+
+// What match_lockstep.inc needs besides. Of entries of a table, the low and the high 16 bits.
+L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
+  constexpr __mmask32 kOdd = 0xAAAAAAAA;
+  const Vector even = _mm512_i32gather_epi32(And(index, Fill(0xFFFF)), table, 4);
+  const Vector odd = _mm512_i32gather_epi32(ShiftRight<16>(index), table, 4);
+  *low = _mm512_mask_blend_epi16(kOdd, even, ShiftLeft<16>(odd));
+  *high = _mm512_mask_blend_epi16(kOdd, ShiftRight<16>(even), odd);
+}
+// Which lanes, in the form that suits the instruction set.
+using Mask = __mmask32;
+L3_OP uint32_t LanesOf(const Mask* mask) { return mask[0]; }
+L3_OP Mask EqualMask(Vector a, Vector b) { return _mm512_cmpeq_epi16_mask(a, b); }
+L3_OP Vector Select(Mask mask, Vector yes, Vector no) {
+  return _mm512_mask_blend_epi16(mask, no, yes);
+}
+// v + bits where a is b, else v.
+L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
+  return _mm512_mask_add_epi16(v, EqualMask(a, b), v, Fill16(bits));
+}
+// Of unsigned 16-bit numbers, the upper half of the products.
+L3_OP Vector MulHigh16(Vector a, Vector b) { return _mm512_mulhi_epu16(a, b); }
+// Adds 16 bits to 32 bits that lie in two vectors.
+L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
+  *low = Add16(*low, v);
+  *high = _mm512_mask_sub_epi16(*high, _mm512_cmplt_epu16_mask(*low, v), *high, Fill16(0xFFFF));
+}
+// Each lane gets what the one before it has; lane 0 gets `first`, a number that is there twice.
+L3_OP void ShiftLanes(const Vector* v, const uint32_t& first, Vector* shifted) {
+  alignas(64) static constexpr uint8_t kBefore[64] = {
+      0,  0,  0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+      20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41,
+      42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61};
+  const Vector of_first = _mm512_set1_epi32(static_cast<int>(first));
+  shifted[0] = _mm512_mask_permutexvar_epi8(of_first, ~__mmask64{3}, Load(kBefore), v[0]);
+}
+// Each 16 bytes to a place of their own.
+L3_OP void StorePieces(Vector v, uint8_t* const* places) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[0]), _mm512_castsi512_si128(v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[1]), _mm512_extracti32x4_epi32(v, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[2]), _mm512_extracti32x4_epi32(v, 2));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(places[3]), _mm512_extracti32x4_epi32(v, 3));
 }
 
 // Gives words in turn to `lanes`, 0 to others.
