@@ -112,14 +112,14 @@ class Correlations {
     const uint64_t pairs = kMaxProducts / std::max<uint64_t>(1, residuals.count());
     reach_ = static_cast<uint32_t>(
         std::clamp<uint64_t>(pairs / channels, kPartners, std::max(channels - 1, kPartners)));
-    std::vector<double> power(channels);
+    power_.resize(channels);
     for (uint32_t c = 0; c < channels; ++c) {
-      power[c] = static_cast<double>(residuals.SumOfProducts(c, c));
+      power_[c] = static_cast<double>(residuals.SumOfProducts(c, c));
     }
     values_.resize(uint64_t{channels} * reach_);
     for (uint32_t a = 0; a < channels; ++a) {
       for (uint32_t b = a + 1; b < std::min(channels, a + 1 + reach_); ++b) {
-        const double both = power[a] * power[b];
+        const double both = power_[a] * power_[b];
         const double product = static_cast<double>(residuals.SumOfProducts(a, b));
         values_[uint64_t{a} * reach_ + (b - a - 1)] = both > 0 ? product / std::sqrt(both) : 0;
       }
@@ -132,8 +132,15 @@ class Correlations {
     return b - a > reach_ ? 0 : values_[uint64_t{a} * reach_ + (b - a - 1)];
   }
 
+  double Power(uint32_t channel) const { return power_[channel]; }
+  // Of the difference of two channels.
+  double PowerOfDifference(uint32_t a, uint32_t b) const {
+    return power_[a] + power_[b] - 2 * (*this)(a, b) * std::sqrt(power_[a] * power_[b]);
+  }
+
  private:
   uint32_t reach_;
+  std::vector<double> power_;
   std::vector<double> values_;
 };
 
@@ -252,9 +259,30 @@ Grouping GroupNeighbors(const Correlations& correlation, double max_determinant,
   return grouping;
 }
 
+// Puts the channel second, as green is, from which the others differ least: packed tiles have the
+// differences, or the others, whichever is less.
+void ChooseGreen(const Correlations& correlation, ChannelGroup* group) {
+  const auto bits = [&](uint32_t green) {
+    double sum = 0;
+    for (uint32_t i = 0; i < group->channels; ++i) {
+      const uint32_t channel = group->channel[i];
+      const double power = correlation.Power(channel);
+      const bool is_green = channel == green;
+      const double difference = is_green ? power : correlation.PowerOfDifference(channel, green);
+      sum += std::log2(std::max(std::min(power, difference), 1.0));
+    }
+    return sum;
+  };
+  uint32_t best = 1;
+  for (const uint32_t i : {0u, 2u}) {
+    if (bits(group->channel[i]) < bits(group->channel[best])) best = i;
+  }
+  std::swap(group->channel[1], group->channel[best]);
+}
+
 }  // namespace
 
-std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels) {
+std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode mode) {
   const uint32_t channels = pixels.channels;
   const Residuals residuals(pixels);
   const Correlations correlation(residuals, channels);
@@ -262,13 +290,16 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels) {
   const double max_determinant = kMaxDeterminant - kChance / std::sqrt(pixel_count);
   Grouping best = GroupBest(correlation, max_determinant, channels);
   Grouping neighbors = GroupNeighbors(correlation, max_determinant, channels);
-  if (neighbors.saved_bits >= best.saved_bits - kNearlyEqualBits * channels) {
-    return neighbors.groups;
+  const bool takes_neighbors =
+      neighbors.saved_bits >= best.saved_bits - kNearlyEqualBits * channels;
+  std::vector<ChannelGroup> groups = std::move(takes_neighbors ? neighbors : best).groups;
+  std::sort(groups.begin(), groups.end(), [](const ChannelGroup& a, const ChannelGroup& b) {
+    return a.channel[0] < b.channel[0];
+  });
+  for (ChannelGroup& group : groups) {
+    if (mode == EncodeMode::kPacked && group.channels == 3) ChooseGreen(correlation, &group);
   }
-  std::sort(
-      best.groups.begin(), best.groups.end(),
-      [](const ChannelGroup& a, const ChannelGroup& b) { return a.channel[0] < b.channel[0]; });
-  return best.groups;
+  return groups;
 }
 
 }  // namespace l3

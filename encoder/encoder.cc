@@ -608,7 +608,7 @@ std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOption
     }
     return groups;
   }
-  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels);
+  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels, options.mode);
   return GroupsInOrder(pixels.channels);
 }
 
