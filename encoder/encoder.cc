@@ -534,11 +534,11 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       LoadTile(pixels, coding, GetTileRect(info, tile), planes);
     };
   };
-  if (!MatchImage::IsLikely(info, options.threads, load_as(shifted))) return {};
+  if (!MatchImage::IsLikely(info, options.effort, options.threads, load_as(shifted))) return {};
 
   // Which tiles are likely is the same for values and their ranks.
   std::optional<MatchImage> match;
-  match.emplace(info, options.threads, load_as(shifted));
+  match.emplace(info, options.effort, options.threads, load_as(shifted));
   EncodeOptions quick = options;
   if (options.effort < kTileSearchEffort) {
     quick.effort = std::min(options.effort, kMatchJudgingEffort);
@@ -552,7 +552,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       coding = &*ranked;
       judged = std::move(other);
       SetValues(*coding, &info);
-      match.emplace(info, options.threads, load_as(*coding));
+      match.emplace(info, options.effort, options.threads, load_as(*coding));
     }
   }
   MatchedFile matched;
@@ -728,7 +728,8 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     matched = EncodeMatched(pixels, info, groups, shifted, ranked, options);
   }
   EncodedFile file = std::move(matched.file);
-  if (matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
+  const bool is_settled = !file.head.empty() && options.effort == 1;
+  if (!is_settled && matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
     EncodedFile other = EncodeUnmatched(pixels, info, groups, shifted, ranked, options);
     if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
   }

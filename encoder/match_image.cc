@@ -1,6 +1,7 @@
 #include "encoder/match_image.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -16,8 +17,10 @@ namespace {
 
 // Tables of match tiles. Rans tiles leave them as many.
 constexpr uint32_t kMaxMatchTables = 16;
-// Tiles where fewer pixels are like a neighbour are out of the question: one in so many.
+// Tiles where more pixels are like no neighbour are out of the question: one in so many. At effort
+// 1 it is more, for photographs to be told sooner.
 constexpr uint32_t kFewMatches = 2;
+constexpr uint32_t kFewMatchesQuickly = 4;
 // Those of more colours, too: each of them costs bytes.
 constexpr uint32_t kMaxTileColors = 4096;
 constexpr uint32_t kChoices = 3;  // rounds in which tiles are chosen by the numbers of the last
@@ -180,37 +183,60 @@ bool FindColors(Workspace* work) {
 
 // Contexts and tokens of a row.
 struct RowTokens {
-  uint8_t context[kMaxPackedTileSide];
-  uint8_t token[kMaxPackedTileSide];
+  uint16_t context[kMaxPackedTileSide];
+  uint16_t token[kMaxPackedTileSide];
 };
+
+// Of pixels that are not at an edge, a vector of them at a time.
+void FindInnerTokens(const uint16_t* __restrict row, const uint16_t* __restrict above,
+                     const uint16_t* __restrict above_2, uint32_t begin, uint32_t end,
+                     uint16_t* __restrict context, uint16_t* __restrict token) {
+  for (uint32_t x = begin; x < end; ++x) {
+    const RansNeighbors around = {above[x + 1], above[x],   above[x - 1],   row[x - 1],
+                                  above_2[x],   row[x - 2], above_2[x + 1], above[x - 2]};
+    context[x] = static_cast<uint16_t>(MatchContext(around));
+    token[x] = MatchOf(around, row[x]);
+  }
+}
 
 void FindTokens(const Plane& colors, uint32_t y, RowTokens* tokens) {
   const uint16_t* row = colors.at[y];
-  const auto find = [&](int32_t x, const RansNeighbors& around) {
-    tokens->context[x] = static_cast<uint8_t>(MatchContext(around));
-    tokens->token[x] = static_cast<uint8_t>(MatchOf(around, row[x]));
+  const uint32_t width = static_cast<uint32_t>(colors.width);
+  const auto find_at_edge = [&](uint32_t x) {
+    const RansNeighbors around =
+        colors.NeighborsOf(static_cast<int32_t>(x), static_cast<int32_t>(y));
+    tokens->context[x] = static_cast<uint16_t>(MatchContext(around));
+    tokens->token[x] = MatchOf(around, row[x]);
   };
-  const auto find_at_edge = [&](int32_t x) {
-    find(x, colors.NeighborsOf(x, static_cast<int32_t>(y)));
-  };
-  const int32_t begin = y < 2 ? colors.width : std::min(2, colors.width);
-  const int32_t end = std::max(begin, colors.width - 1);
-  for (int32_t x = 0; x < begin; ++x) find_at_edge(x);
+  const uint32_t begin = y < 2 ? width : std::min(2u, width);
+  const uint32_t end = std::max(begin, width - 1);
+  for (uint32_t x = 0; x < begin; ++x) find_at_edge(x);
   if (begin < end) {
-    const uint16_t* above = colors.at[y - 1];
-    const uint16_t* above_2 = colors.at[y - 2];
-    for (int32_t x = begin; x < end; ++x) {
-      find(x, {above[x + 1], above[x], above[x - 1], row[x - 1], above_2[x], row[x - 2],
-               above_2[x + 1], above[x - 2]});
-    }
+    FindInnerTokens(row, colors.at[y - 1], colors.at[y - 2], begin, end, tokens->context,
+                    tokens->token);
   }
-  for (int32_t x = end; x < colors.width; ++x) find_at_edge(x);
+  for (uint32_t x = end; x < width; ++x) find_at_edge(x);
+}
+
+// Adds the tokens of neighbours at some places. Most are like the one before.
+void CountTokens(const RansTokens& tokens, size_t begin, size_t end, uint32_t* counts) {
+  while (begin < end) {
+    const uint32_t context = tokens.level[begin];
+    const uint32_t token = tokens.folded[begin];
+    size_t run = begin + 1;
+    while (run < end && tokens.level[run] == context && tokens.folded[run] == token) ++run;
+    if (context < kMatchContexts && token < kMatchNeighbors) {
+      counts[context * kMatchNeighbors + token] += static_cast<uint32_t>(run - begin);
+    }
+    begin = run;
+  }
 }
 
 // Leaves a tile without tokens that is out of the question. Constant tiles are, too.
-MatchTile MakeTile(Workspace* work) {
+MatchTile MakeTile(uint32_t effort, Workspace* work) {
   const TilePlanes& planes = work->planes;
-  const uint32_t most = planes.width_px * planes.height_px / kFewMatches;
+  const uint32_t most =
+      planes.width_px * planes.height_px / (effort == 1 ? kFewMatchesQuickly : kFewMatches);
   if (IsConstant(planes) || HasFewMatches(planes, most) || !FindColors(work)) return {};
 
   MatchTile tile;
@@ -230,7 +256,7 @@ MatchTile MakeTile(Workspace* work) {
     const uint32_t first_step = y / schedule.lanes * schedule.period + 2 * lane;
     for (uint32_t x = 0; x < planes.width_px; ++x) {
       const size_t place = size_t{first_step + x} * tokens.lanes + lane;
-      tokens.level[place] = of_row.context[x];
+      tokens.level[place] = static_cast<uint8_t>(of_row.context[x]);
       if (of_row.token[x] == 0) continue;
       tokens.folded[place] = of_row.token[x];
       is_needed[(first_step + x) / kMatchBlockSteps] = true;
@@ -247,12 +273,7 @@ MatchTile MakeTile(Workspace* work) {
     const size_t end = size_t{std::min(step + kMatchBlockSteps, schedule.steps)} * tokens.lanes;
     const uint32_t block = step / kMatchBlockSteps;
     if (is_needed[block]) {
-      for (size_t k = begin; k < end; ++k) {
-        const uint32_t context = tokens.level[k];
-        const uint32_t token = tokens.folded[k];
-        if (context >= kMatchContexts || token >= kMatchNeighbors) continue;
-        ++tile.counts[context * kMatchNeighbors + token];
-      }
+      CountTokens(tokens, begin, end, tile.counts.data());
     } else {
       tile.skips[block / 8] |= static_cast<uint8_t>(1u << block % 8);
       std::fill(tokens.level.begin() + static_cast<ptrdiff_t>(begin),
@@ -275,27 +296,30 @@ struct MatchImage::Numbers {
   std::vector<uint8_t> chunk;         // the count and the gaps
 };
 
-bool MatchImage::IsLikely(const ImageInfo& info, unsigned threads, const LoadTile& load) {
+bool MatchImage::IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
+                          const LoadTile& load) {
   if (info.channels * info.used_bits > kMaxMatchColorBits) return false;
   const uint32_t tiles = info.tile_count();
   const uint32_t probes = std::min(tiles, 4 + tiles / 16);
-  std::vector<uint8_t> likely(probes);
+  std::atomic<bool> is_likely = false;
   ParallelForWithState(
       probes, threads, [] { return std::make_unique<Workspace>(); },
       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        if (is_likely) return;
         load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
-        likely[i] = MakeTile(work.get()).tokens.lanes != 0;
+        if (MakeTile(effort, work.get()).tokens.lanes != 0) is_likely = true;
       });
-  return std::any_of(likely.begin(), likely.end(), [](uint8_t is) { return is != 0; });
+  return is_likely;
 }
 
-MatchImage::MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load)
+MatchImage::MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads,
+                       const LoadTile& load)
     : info_(info), tiles_(info.tile_count()), ids_(tiles_.size()), chosen_(tiles_.size()) {
   ParallelForWithState(
       tiles_.size(), threads, [] { return std::make_unique<Workspace>(); },
       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
         load(static_cast<uint32_t>(i), &work->planes);
-        tiles_[i] = MakeTile(work.get());
+        tiles_[i] = MakeTile(effort, work.get());
       });
   std::unordered_map<uint64_t, uint32_t> id_of;
   for (size_t i = 0; i < tiles_.size(); ++i) {

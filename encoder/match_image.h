@@ -30,9 +30,10 @@ class MatchImage {
   using LoadTile = RansImage::LoadTile;
 
   // Whether some tile of a few looks as if it were smaller. `info` has the image's used bits.
-  static bool IsLikely(const ImageInfo& info, unsigned threads, const LoadTile& load);
+  static bool IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
+                       const LoadTile& load);
 
-  MatchImage(const ImageInfo& info, unsigned threads, const LoadTile& load);
+  MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load);
 
   // Which tiles are out of the question.
   std::vector<bool> Unlikely() const;
