@@ -32,6 +32,8 @@ constexpr uint32_t kJudgingEffort = 3;
 // several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
 // grows.
 constexpr uint32_t kNarrowPixels = 16;
+// What a value table of several channel groups has to save: one part of so many.
+constexpr uint64_t kTableShare = 100;
 // Tiles of up to so many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Of images whose tiles are all stored: big enough that tile headers cost less than 0.1 %.
@@ -483,7 +485,10 @@ EncodedFile EncodeUnmatched(const PixelView& pixels, ImageInfo info,
   EncodedFile file = encode(shifted);
   if (ranked) {
     EncodedFile other = encode(*ranked);
-    if (other.bytes < file.bytes) file = std::move(other);
+    // Decoders look each sample up, which takes longer than it saves reading where many channels
+    // share a table that saves little.
+    const uint64_t least_saved = groups.size() == 1 ? 0 : file.bytes / kTableShare;
+    if (other.bytes + least_saved < file.bytes) file = std::move(other);
   }
   return file;
 }
@@ -603,7 +608,7 @@ std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOption
     }
     return groups;
   }
-  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels);
+  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels, options.mode);
   return GroupsInOrder(pixels.channels);
 }
 

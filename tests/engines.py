@@ -236,6 +236,13 @@ class _Info(Structure):
     ]
 
 
+_MOST_CHANNELS = 40  # of a plan
+
+
+def _padded(values: Sequence[Any]) -> list[Any]:
+    return [*values, *[0] * (_MOST_CHANNELS - len(values))]
+
+
 class _Plan(Structure):
     _fields_ = [
         ("data_offset", c_uint64),
@@ -245,14 +252,14 @@ class _Plan(Structure):
         ("type", c_uint32),
         ("op", c_uint32),
         ("channels", c_uint32),
-        ("source", c_uint32 * 4),
+        ("source", c_uint32 * _MOST_CHANNELS),
         ("luma_rounding", c_uint32),
-        ("subtract", c_float * 4),
-        ("multiply", c_float * 4),
+        ("subtract", c_float * _MOST_CHANNELS),
+        ("multiply", c_float * _MOST_CHANNELS),
         ("range", c_float),
         ("weights", c_float * 9),
         ("bias", c_float * 3),
-        ("fill", c_float * 4),
+        ("fill", c_float * _MOST_CHANNELS),
     ]
 
     @classmethod
@@ -265,14 +272,14 @@ class _Plan(Structure):
             TYPES.index(plan.type),
             plan.op,
             plan.channels,
-            (c_uint32 * 4)(*[*plan.source, 0, 0, 0][:4]),
+            (c_uint32 * _MOST_CHANNELS)(*_padded(plan.source)),
             plan.luma_rounding,
-            (c_float * 4)(*plan.subtract.tolist()),
-            (c_float * 4)(*plan.multiply.tolist()),
+            (c_float * _MOST_CHANNELS)(*_padded(plan.subtract.tolist())),
+            (c_float * _MOST_CHANNELS)(*_padded(plan.multiply.tolist())),
             plan.range,
             (c_float * 9)(*plan.weights.ravel().tolist()),
             (c_float * 3)(*plan.bias.tolist()),
-            (c_float * 4)(*plan.fill.tolist()),
+            (c_float * _MOST_CHANNELS)(*_padded(plan.fill.tolist())),
         )
 
 

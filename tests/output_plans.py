@@ -195,6 +195,27 @@ def random_window(rng: Generator, width: int, height: int) -> tuple[int, int, in
     return x, y, w, h
 
 
+def wide_plan(rng: Generator, image: Samples) -> Plan:
+    """Any plan for some of an image's channels, which are more than four."""
+    height, width, stored = image.shape
+    count = stored if rng.random() < 0.4 else int(rng.integers(1, stored + 1))
+    chosen = rng.permutation(stored)[:count]
+    if rng.random() < 0.4:
+        chosen.sort()
+    plan = Plan(
+        window=random_window(rng, width, height),
+        border=(0, 0, 0, 0) if rng.random() < 0.7 else (1, 2, 3, 0),
+        type=str(rng.choice([*TYPES, image.dtype.str[1:], image.dtype.str[1:]])),
+        op=int(rng.choice([SELECT, SCALE])),
+        source=chosen.tolist(),
+        subtract=rng.uniform(0, 255, count).astype(np.float32),
+        multiply=rng.uniform(-2, 2, count).astype(np.float32),
+        fill=rng.uniform(0, 99, count).astype(np.float32),
+    )
+    (lay_out_planes if rng.random() < 0.1 else lay_out)(rng, plan)
+    return plan
+
+
 def _numbers(rng: Generator, shape: tuple[int, ...]) -> Floats:
     """Plausible and extreme factors."""
     extremes = [0, -0.0, 1, -1, 0.5, 1 / 255, 127.5, 1e-5, 3e38, -3e38, np.inf, 6e-8, 65520]

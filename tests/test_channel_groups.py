@@ -105,6 +105,37 @@ def test_channels_that_are_alike_come_together() -> None:
     assert all(len(of_kind(group)) == 1 for group in groups)
 
 
+def test_neighbors_come_together_where_all_are_alike() -> None:
+    """Whoever reads three channels side by side reads one group, or two."""
+    kinds = bands(100, 90, 14)
+    alike = kinds[..., :1] + np.random.default_rng(2).integers(0, 9, (100, 90, 14))
+    groups = l3dali.info(l3dali.encode(alike.astype(np.uint16))).groups
+    assert groups == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11), (12,), (13,))
+
+
+def test_packed_groups_have_what_the_others_differ_from_least_second() -> None:
+    rng = np.random.default_rng(4)
+    base = np.cumsum(rng.integers(-40, 41, (90, 120, 2)), axis=1) + 9000
+    own = rng.integers(-9, 10, (90, 120, 6))
+    own[..., [0, 5]] = 0  # these two are what the others come from
+    image = (base[..., [0, 0, 0, 1, 1, 1]] + own).astype(np.uint16)
+    data = l3dali.encode(image, mode="packed")
+    assert l3dali.info(data).groups == ((1, 0, 2), (3, 5, 4))
+    in_order = l3dali.encode(image, mode="packed", groups=[[0, 1, 2], [3, 4, 5]])
+    assert len(data) < 0.97 * len(in_order)
+    assert l3dali.info(l3dali.encode(image, mode="rans")).groups == ((0, 1, 2), (3, 4, 5))
+
+
+def test_a_value_table_of_many_channels_has_to_save_much() -> None:
+    """Each of their samples is looked up."""
+    wide = bands(400, 500, 7) + 12 * np.arange(500, dtype=np.uint16)[:, None]
+    wide[0, 0] = 8191
+    gaps = wide // 30 + wide  # a table would save 0.13 %
+    assert l3dali.info(l3dali.encode(gaps)).value_count == 0
+    few = wide // 1000 * 1000
+    assert l3dali.info(l3dali.encode(few)).value_count == 9
+
+
 def test_channels_that_are_not_alike_stay_alone() -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (100, 90, 9), np.uint16)
     smooth = noise >> 8

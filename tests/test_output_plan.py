@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reference_decoder
 import stream_builder as build
-from engines import ENGINES, GAP, MODES, SAMPLE_TYPES, Samples
+from engines import ENGINES, GAP, MODES, SAMPLE_TYPES, Outcome, Samples
 from numpy.random import Generator
 from output_plans import (
     FILL,
@@ -22,7 +22,10 @@ from output_plans import (
     random_plan,
     random_window,
     training_plan,
+    wide_plan,
 )
+
+import l3dali
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
@@ -151,6 +154,45 @@ def test_plans_of_training(engine: str) -> None:
     for _ in range(PLANS[engine] // 2):
         data, image = streams[rng.integers(0, len(streams))]
         assert_follows(engine, data, image, training_plan(rng, image))
+
+
+@functools.cache
+def wide_corpus() -> list[tuple[bytes, Samples]]:
+    """Streams of 5 to 34 channels in groups of all sizes, and their images."""
+    rng = np.random.default_rng(11)
+    streams = []
+    for channels in range(5, 35):
+        kind = SAMPLE_TYPES[channels % len(SAMPLE_TYPES)]
+        for mode in l3dali.MODES:
+            height, width = int(rng.integers(1, 40)), int(rng.integers(1, 150))
+            image = texture(rng, height, width, channels, kind)
+            order = rng.permutation(channels).tolist()
+            groups = []
+            while order:
+                size = int(rng.integers(1, 5))
+                groups.append(order[:size])
+                order = order[size:]
+            data = l3dali.encode(image, mode=mode, tile=(64, 32), groups=groups)
+            streams.append((data, image))
+    return streams
+
+
+@engine_matrix
+@present
+def test_plans_of_many_channels(engine: str) -> None:
+    """Every number of samples beside one another, which vectors store some of at a time."""
+    rng = np.random.default_rng(12)
+    streams = wide_corpus()
+    for _ in range(PLANS[engine] // 2):
+        data, image = streams[rng.integers(0, len(streams))]
+        assert_follows(engine, data, image, wide_plan(rng, image), int(rng.integers(1, 3)))
+
+
+@engine_matrix
+@present
+def test_whole_images_of_many_channels(engine: str) -> None:
+    for data, image in wide_corpus():
+        assert engines.decode(engine, data, row_padding_bytes=4) == Outcome("kOk", None, image)
 
 
 @engine_matrix

@@ -1,6 +1,7 @@
 #include "cpu/cpu_batch.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <utility>
 
@@ -61,10 +62,9 @@ void CpuBatch::Run(size_t number) {
 }
 
 // Pixels that follow one another in the output have the samples of all groups: some groups of a
-// tile are decoded, then stored together, a few rows at a time, while these are in the cache.
+// tile are decoded, then stored together, while they are in the cache.
 DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t end) const {
   constexpr size_t kMostBytes = 8 << 20;
-  constexpr uint32_t kRows = 8;
   const std::vector<GroupJob>& groups = image.job.groups;
   const ImageInfo& info = groups[0].view->info;
   DecodeResult result{Status::kOk, 0};
@@ -81,7 +81,19 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
         groups[0].plans, groups[0].plans + image.job.plan_count,
         [&](const OutputPlan& plan) { return ClipToWindow(plan.window, rect).width_px != 0; });
   };
-  std::vector<uint8_t*> memory(groups.size());
+  // Whether rows of a tile are in one place in the output, and few enough to wait in the cache.
+  constexpr uint64_t kMostAheadBytes = 1 << 19;
+  int64_t pixel_bytes = 0;
+  for (const GroupJob& group : groups) {
+    pixel_bytes += int64_t{group.plans[0].channels} * OutputBytes(group.plans[0].type);
+  }
+  const TileRect tile_rect = GetTileRect(info, 0);
+  const uint64_t tile_pixels = uint64_t{tile_rect.width_px} * tile_rect.height_px;
+  const bool is_dense = image.job.plan_count == 1 &&
+                        groups[0].plans[0].x_stride_bytes == pixel_bytes &&
+                        tile_pixels * static_cast<uint64_t>(pixel_bytes) <= kMostAheadBytes;
+  std::vector<std::array<DecodedSamples, 2>> samples(groups.size());
+  std::vector<GroupPart> parts;
   std::unique_ptr<uint8_t[]> scratch;
   size_t scratch_bytes = 0;
   for (uint32_t next = begin; next < end;) {
@@ -100,29 +112,29 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       } while (last < groups.size() &&
                bytes + count * image.decoders[last].tile_bytes() <= kMostBytes);
       if (bytes > scratch_bytes) {
-        scratch.reset(new uint8_t[bytes]);
+        scratch.reset(new uint8_t[bytes + kReadableBytes]);
         scratch_bytes = bytes;
       }
       uint8_t* place = scratch.get();
       DecodeResult of_groups{Status::kOk, 0};
       for (size_t g = first; g < last; ++g) {
-        memory[g] = place;
-        place += count * image.decoders[g].tile_bytes();
-        of_groups = FirstBad(
-            of_groups, image.decoders[g].DecodeToMemory(image.span, next, next + count, memory[g]));
+        const CpuDecoder& decoder = image.decoders[g];
+        const DecodeResult of_group = decoder.DecodeToMemory(
+            image.span, next, next + count, place, is_dense ? &groups[g].plans[0] : nullptr,
+            static_cast<uint32_t>(g - first), static_cast<uint32_t>(last - first),
+            samples[g].data());
+        of_groups = FirstBad(of_groups, of_group);
+        place += count * decoder.tile_bytes();
       }
       result = FirstBad(result, of_groups);
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
-        const uint32_t rows = GetTileRect(info, tile_at(next + k)).height_px;
-        for (uint32_t y = 0; y < rows; y += kRows) {
+        for (size_t i = 0; i < image.job.plan_count; ++i) {
+          parts.clear();
           for (size_t g = first; g < last; ++g) {
-            const CpuDecoder& decoder = image.decoders[g];
-            for (size_t i = 0; i < image.job.plan_count; ++i) {
-              decoder.StoreRows(groups[g].plans[i], tile_at(next + k), y, std::min(y + kRows, rows),
-                                memory[g] + k * decoder.tile_bytes());
-            }
+            parts.push_back({&groups[g].view->info, &groups[g].plans[i], samples[g][k]});
           }
+          image.decoders[first].StoreParts(parts.data(), parts.size(), tile_at(next + k));
         }
       }
       first = last;

@@ -65,6 +65,26 @@ decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) dec
   return StoreRect;
 }
 
+// The core leaves no planes.
+void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
+  for (const GroupPart* group = groups; group < groups + count; ++group) {
+    const DecodedSamples& samples = group->samples;  // nobody writes through it
+    StoreRect(*group->info, *group->plan, rect,
+              {const_cast<uint8_t*>(samples.data), samples.row_bytes});
+  }
+}
+
+// The same for groups of channels.
+decltype(&StoreGroupsByCore) FindGroupStore([[maybe_unused]] decltype(&StoreRect) store_rect) {
+#if defined(__x86_64__)
+  if (store_rect != StoreRect) return StoreGroupsAvx2;
+#endif
+#if defined(__aarch64__)
+  if (store_rect != StoreRect) return StoreGroupsNeon;
+#endif
+  return StoreGroupsByCore;
+}
+
 // The samples of a large tile that are decoded at a time.
 constexpr uint32_t kPiecePixels = 4096;
 
@@ -166,12 +186,14 @@ CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     : view_(view),
       decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
       store_rect_(FindStore(decode_tiles_)),
+      store_groups_(FindGroupStore(store_rect_)),
       tables_(std::make_shared<Tables>(view)) {}
 
 CpuDecoder::CpuDecoder(const ImageView& view, const CpuDecoder& other)
     : view_(view),
       decode_tiles_(other.decode_tiles_),
       store_rect_(other.store_rect_),
+      store_groups_(other.store_groups_),
       tables_(other.tables_) {}
 
 CpuDecoder::~CpuDecoder() = default;
@@ -309,33 +331,47 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
   return result;
 }
 
-size_t CpuDecoder::tile_bytes() const { return ScratchBytes(view_.info); }
+size_t CpuDecoder::tile_bytes() const {
+  return ScratchBytes(view_.info) + kMaxChannels * kPlaneGapBytes;
+}
 
 DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end,
-                                        uint8_t* memory) const {
+                                        uint8_t* memory, const OutputPlan* ahead, uint32_t share,
+                                        uint32_t shares, DecodedSamples* samples) const {
   TileJob jobs[kMaxTileJobs];
-  uint32_t count = 0;
-  for (uint32_t i = begin; i < end; ++i, ++count) {
-    const uint32_t tile = TileOfSpan(view_.info, span, i);
-    const uint64_t row_bytes =
-        uint64_t{GetTileRect(view_.info, tile).width_px} * view_.info.pixel_bytes();
-    jobs[count] = MakeJob(tile, {memory + count * tile_bytes(), row_bytes});
+  const uint32_t count = end - begin;
+  for (uint32_t k = 0; k < count; ++k) {
+    const uint32_t tile = TileOfSpan(view_.info, span, begin + k);
+    const TileRect rect = GetTileRect(view_.info, tile);
+    jobs[k] = MakeJob(
+        tile, {memory + k * tile_bytes(), uint64_t{rect.width_px} * view_.info.pixel_bytes()});
+    jobs[k].takes_planes = true;
+    if (ahead == nullptr) continue;
+    const TileRect part = ClipToWindow(ahead->window, rect);
+    if (part.width_px != rect.width_px || part.height_px != rect.height_px) continue;
+    const uint64_t row_bytes = rect.width_px * static_cast<uint64_t>(ahead->x_stride_bytes);
+    const uint64_t first_byte = row_bytes * share / shares;
+    jobs[k].ahead = {
+        ahead->PixelPlace(rect.x_px - ahead->window.x_px, rect.y_px - ahead->window.y_px) +
+            first_byte,
+        ahead->y_stride_bytes,
+        static_cast<uint32_t>(row_bytes * (share + 1) / shares - first_byte)};
   }
   RunJobs(jobs, count);
   DecodeResult result{Status::kOk, 0};
-  for (uint32_t k = 0; k < count; ++k) Note(jobs[k], &result);
+  for (uint32_t k = 0; k < count; ++k) {
+    Note(jobs[k], &result);
+    samples[k] = {jobs[k].output.data, jobs[k].output.row_stride_bytes, 0};
+    if (!jobs[k].has_planes) continue;
+    const TileRect rect = GetTileRect(view_.info, jobs[k].tile);
+    samples[k].row_bytes = uint64_t{rect.width_px} * view_.info.sample_bytes();
+    samples[k].plane_bytes = samples[k].row_bytes * rect.height_px + kPlaneGapBytes;
+  }
   return result;
 }
 
-void CpuDecoder::StoreRows(const OutputPlan& plan, uint32_t tile, uint32_t row_begin,
-                           uint32_t row_end, const uint8_t* memory) const {
-  TileRect rect = GetTileRect(view_.info, tile);
-  const uint64_t row_bytes = uint64_t{rect.width_px} * view_.info.pixel_bytes();
-  rect.y_px += row_begin;
-  rect.height_px = row_end - row_begin;
-  // Nobody writes through it.
-  uint8_t* const pixels = const_cast<uint8_t*>(memory) + row_begin * row_bytes;
-  store_rect_(view_.info, plan, rect, {pixels, row_bytes});
+void CpuDecoder::StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const {
+  store_groups_(parts, count, GetTileRect(view_.info, tile));
 }
 
 DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {

@@ -10,6 +10,7 @@
 #include "core/color.h"
 #include "core/output.h"
 #include "core/tile.h"
+#include "cpu/group_part.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -58,13 +59,15 @@ class CpuDecoder {
                              uint32_t begin, uint32_t end) const;
 
   // The two halves of that, for who has several groups of channels to store side by side. None is
-  // for images with large tiles. The first decodes up to two tiles of `span`, each to
-  // `tile_bytes()` of memory, where a window touches it. The second stores rows of one of them.
+  // for images with large tiles. The first decodes up to two tiles of `span` where windows touch
+  // them, each to `tile_bytes()` of memory with kReadableBytes behind the last; meanwhile it has
+  // the share `share` of `shares` of the output's rows fetched into the cache, if `ahead` is not
+  // null. The second stores what groups have of a tile, in outputs of the same shape.
   size_t tile_bytes() const;
-  DecodeResult DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end,
-                              uint8_t* memory) const;
-  void StoreRows(const OutputPlan& plan, uint32_t tile, uint32_t row_begin, uint32_t row_end,
-                 const uint8_t* memory) const;
+  DecodeResult DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end, uint8_t* memory,
+                              const OutputPlan* ahead, uint32_t share, uint32_t shares,
+                              DecodedSamples* samples) const;
+  void StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const;
 
  private:
   struct Tables;
@@ -78,6 +81,7 @@ class CpuDecoder {
   void (*decode_tiles_)(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                         TileJob* jobs, uint32_t count);
   decltype(&StoreRect) store_rect_;
+  void (*store_groups_)(const GroupPart* groups, size_t count, const TileRect& rect);
   std::shared_ptr<Tables> tables_;
 };
 

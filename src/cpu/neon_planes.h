@@ -110,8 +110,8 @@ void Interleave(const Value* const* planes, uint32_t channels, uint32_t width, u
 }
 
 // Shares the values of whole vectors of pixels out to planes. Returns how many pixels they have.
-template <uint32_t kChannels, typename Value, size_t kPlaneValues>
-uint32_t SplitVectors(const Value* values, uint32_t width, Value (*planes)[kPlaneValues]) {
+template <uint32_t kChannels, typename Value>
+uint32_t SplitVectors(const Value* values, uint32_t width, Value* const* planes) {
   using V = Vectors<sizeof(Value)>;
   using Unsigned = typename V::Value;
   constexpr uint32_t kCount = 16 / sizeof(Value);

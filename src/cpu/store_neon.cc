@@ -18,8 +18,8 @@ struct Floats {
 };
 
 template <uint32_t kChannels, typename Stored>
-inline uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stored>* planes) {
-  return neon::SplitVectors<kChannels>(samples, width, planes->channel);
+inline uint32_t SplitBlocks(const Stored* samples, uint32_t width, Stored* const* channels) {
+  return neon::SplitVectors<kChannels>(samples, width, channels);
 }
 
 inline Floats LoadFloats(uint16x8_t words) {
@@ -92,6 +92,49 @@ inline void StoreReversed(const Value* values, Value* out) {
 constexpr int64_t kMaxInterleavedBytes = 4;
 using neon::Interleave;
 
+using Block = uint8x16_t;
+using BlockHalf = uint8x16_t;  // all of it
+template <typename Value>
+constexpr uint32_t kMostLanes = sizeof(Value) == 4 ? 4 : 8;
+
+inline Block LoadBlock(const void* values) { return vld1q_u8(static_cast<const uint8_t*>(values)); }
+inline BlockHalf HalfOf(Block v, uint32_t) { return v; }
+template <uint32_t kBytes>
+inline Block ZipLow(Block a, Block b) {
+  if constexpr (kBytes == 1) {
+    return vzip1q_u8(a, b);
+  } else if constexpr (kBytes == 2) {
+    return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  } else {
+    return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  }
+}
+template <uint32_t kBytes>
+inline Block ZipHigh(Block a, Block b) {
+  if constexpr (kBytes == 1) {
+    return vzip2q_u8(a, b);
+  } else if constexpr (kBytes == 2) {
+    return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  } else {
+    return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  }
+}
+template <uint32_t kBytes, uint32_t kIndex>
+inline void StoreField(BlockHalf v, uint8_t* out) {
+  if constexpr (kBytes == 16) {
+    vst1q_u8(out, v);
+  } else if constexpr (kBytes == 8) {
+    const uint64_t field = vgetq_lane_u64(vreinterpretq_u64_u8(v), kIndex);
+    std::memcpy(out, &field, kBytes);
+  } else if constexpr (kBytes == 4) {
+    const uint32_t field = vgetq_lane_u32(vreinterpretq_u32_u8(v), kIndex);
+    std::memcpy(out, &field, kBytes);
+  } else {
+    const uint16_t field = vgetq_lane_u16(vreinterpretq_u16_u8(v), kIndex);
+    std::memcpy(out, &field, kBytes);
+  }
+}
+
 #include "cpu/store_stage.inc"
 
 #undef L3_STORE
@@ -101,6 +144,10 @@ using neon::Interleave;
 void StoreRectNeon(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
                    const ImageOutput& pixels) {
   StoreRectInRuns(info, plan, rect, pixels);
+}
+
+void StoreGroupsNeon(const GroupPart* groups, size_t count, const TileRect& rect) {
+  StoreGroupsInRuns(groups, count, rect);
 }
 
 }  // namespace l3

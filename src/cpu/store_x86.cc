@@ -36,11 +36,50 @@ constexpr SplitTable MakeSplitTable() {
 }
 constexpr SplitTable kSplitTable = MakeSplitTable();
 
+// Where the words of a channel are, once three blocks of words are blended.
+struct SplitWordsTable {
+  alignas(16) uint8_t shuffle[3][16];
+};
+constexpr SplitWordsTable MakeSplitWordsTable() {
+  SplitWordsTable table{};
+  for (uint32_t channel = 0; channel < 3; ++channel) {
+    for (uint32_t i = 0; i < 16; ++i) {
+      table.shuffle[channel][i] = static_cast<uint8_t>((3 * (i / 2) + channel) % 8 * 2 + i % 2);
+    }
+  }
+  return table;
+}
+constexpr SplitWordsTable kSplitWordsTable = MakeSplitWordsTable();
+
+// Eight pixels of three words to place x of their channels. No two blocks have a channel's words in
+// the same place, so they are blended; then one shuffle brings them into order.
+template <typename Stored>
+L3_STORE inline void SplitWords(const Stored* samples, Stored* const* channels, uint32_t x) {
+  const __m128i a = LoadHalf(samples);
+  const __m128i b = LoadHalf(samples + 8);
+  const __m128i c = LoadHalf(samples + 16);
+  // Bit i of a mask: word i is from the second.
+  const __m128i words[3] = {
+      _mm_blend_epi16(_mm_blend_epi16(a, b, 0b10010010), c, 0b00100100),
+      _mm_blend_epi16(_mm_blend_epi16(a, b, 0b00100100), c, 0b01001001),
+      _mm_blend_epi16(_mm_blend_epi16(a, b, 0b01001001), c, 0b10010010),
+  };
+  for (uint32_t i = 0; i < 3; ++i) {
+    const __m128i order = LoadHalf(kSplitWordsTable.shuffle[i]);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(channels[i] + x),
+                     _mm_shuffle_epi8(words[i], order));
+  }
+}
+
 // Shares the samples of whole blocks of pixels out to planes. Returns how many pixels they have.
 template <uint32_t kChannels, typename Stored>
-L3_STORE uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stored>* planes) {
-  if constexpr (kChannels != 3 || sizeof(Stored) != 1) return 0;
+L3_STORE uint32_t SplitBlocks(const Stored* samples, uint32_t width, Stored* const* channels) {
+  if constexpr (kChannels != 3) return 0;
   uint32_t x = 0;
+  if constexpr (sizeof(Stored) == 2) {
+    for (; x + 8 <= width; x += 8) SplitWords(samples + 3 * x, channels, x);
+    return x;
+  }
   for (; x + 16 <= width; x += 16) {
     const __m128i block[3] = {LoadHalf(samples + 3 * x), LoadHalf(samples + 3 * x + 16),
                               LoadHalf(samples + 3 * x + 32)};
@@ -50,7 +89,7 @@ L3_STORE uint32_t SplitBlocks(const Stored* samples, uint32_t width, Planes<Stor
         const __m128i order = LoadHalf(kSplitTable.shuffle[c][b]);
         channel = _mm_or_si128(channel, _mm_shuffle_epi8(block[b], order));
       }
-      _mm_store_si128(reinterpret_cast<__m128i*>(planes->channel[c] + x), channel);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(channels[c] + x), channel);
     }
   }
   return x;
@@ -147,6 +186,44 @@ L3_STORE void Interleave(const Value* const* values, uint32_t channels, uint32_t
   x86::StoreRow<Lanes>(lanes, channels, width, out);
 }
 
+// Values of a vector, and half of it.
+using Block = __m256i;
+using BlockHalf = __m128i;
+template <typename Value>
+constexpr uint32_t kMostLanes = sizeof(Value) == 4 ? 4 : 8;
+
+L3_STORE inline Block LoadBlock(const void* values) { return x86::Load(values); }
+L3_STORE inline BlockHalf HalfOf(Block v, uint32_t half) {
+  return half == 0 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
+}
+// Of each half, values of a and b in turn: of the first ones, of the last ones.
+template <uint32_t kBytes>
+L3_STORE inline Block ZipLow(Block a, Block b) {
+  if constexpr (kBytes == 1) return _mm256_unpacklo_epi8(a, b);
+  return kBytes == 2 ? _mm256_unpacklo_epi16(a, b) : _mm256_unpacklo_epi32(a, b);
+}
+template <uint32_t kBytes>
+L3_STORE inline Block ZipHigh(Block a, Block b) {
+  if constexpr (kBytes == 1) return _mm256_unpackhi_epi8(a, b);
+  return kBytes == 2 ? _mm256_unpackhi_epi16(a, b) : _mm256_unpackhi_epi32(a, b);
+}
+// The field of so many bytes with this number.
+template <uint32_t kBytes, uint32_t kIndex>
+L3_STORE inline void StoreField(BlockHalf v, uint8_t* out) {
+  if constexpr (kBytes == 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), v);
+  } else if constexpr (kBytes == 8) {
+    const __m128i field = kIndex == 0 ? v : _mm_unpackhi_epi64(v, v);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out), field);
+  } else if constexpr (kBytes == 4) {
+    const int field = _mm_extract_epi32(v, kIndex);
+    std::memcpy(out, &field, kBytes);
+  } else {
+    const uint16_t field = static_cast<uint16_t>(_mm_extract_epi16(v, kIndex));
+    std::memcpy(out, &field, kBytes);
+  }
+}
+
 #include "cpu/store_stage.inc"
 
 #undef L3_STORE
@@ -156,6 +233,10 @@ L3_STORE void Interleave(const Value* const* values, uint32_t channels, uint32_t
 void StoreRectAvx2(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
                    const ImageOutput& pixels) {
   StoreRectInRuns(info, plan, rect, pixels);
+}
+
+void StoreGroupsAvx2(const GroupPart* groups, size_t count, const TileRect& rect) {
+  StoreGroupsInRuns(groups, count, rect);
 }
 
 }  // namespace l3

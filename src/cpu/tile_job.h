@@ -6,10 +6,23 @@
 
 #include "core/color.h"
 #include "core/tile.h"
+#include "cpu/group_part.h"
 #include "cpu/rans_jobs.h"
 #include "format/image_view.h"
 
 namespace l3 {
+
+// Where the rows of a tile will be stored once it is decoded: bytes to have in the cache by then.
+struct RowsAhead {
+  const uint8_t* data;
+  int64_t row_stride_bytes;
+  uint32_t row_bytes;
+
+  void Prefetch(uint32_t y) const {
+    const uint8_t* row = data + static_cast<int64_t>(y) * row_stride_bytes;
+    for (uint32_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(row + i, 1);
+  }
+};
 
 // A tile to decode, and what became of it.
 struct TileJob {
@@ -18,18 +31,26 @@ struct TileJob {
   uint32_t size;
   ImageOutput output;  // the tile's own
   Status status;
+  // Whether it may leave as planes, as wide and high as the tile, kPlaneGapBytes apart in `output`;
+  // and whether it has.
+  bool takes_planes = false;
+  bool has_planes = false;
+  RowsAhead ahead = {};
 };
 
 constexpr uint32_t kMaxTileJobs = 2;
 
 // The parts of an engine: they give what PayloadCheck, DecodeTile and DecodeRansTile of the core
 // would; decode_rans does match tiles too, all of its jobs of one coding. The second gets tiles of
-// other codings.
+// other codings. The last, for packed tiles that leave as planes, may be null.
 struct TileEngine {
   uint32_t (*payload_check)(const uint8_t* payload, uint32_t size);
   Status (*decode_other)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
                          const TilePayload& tile, const ImageOutput& output);
   void (*decode_rans)(const RansImage& image, RansTileJob* jobs, uint32_t count);
+  Status (*decode_planes)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                          const TilePayload& tile, const RowsAhead& ahead,
+                          uint8_t* planes) = nullptr;
 };
 
 // Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile would give it, but for those
@@ -49,6 +70,12 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
     job->status = ParseTilePayload(info, job->payload, job->size, &tile);
     if (job->status != Status::kOk) continue;
     const TileRect rect = GetTileRect(info, job->tile);
+    if (job->takes_planes && tile.coding == TileCoding::kPacked &&
+        engine.decode_planes != nullptr) {
+      job->status = engine.decode_planes(info, map, rect, tile, job->ahead, job->output.data);
+      job->has_planes = true;
+      continue;
+    }
     if (!HasModel(static_cast<uint8_t>(tile.coding))) {
       job->status = engine.decode_other(info, map, rect, tile, job->output);
       continue;

@@ -302,10 +302,12 @@ L3_AVX2 Status DecodeStored(const ImageInfo& info, const SampleMap& map, const T
   return Status::kOk;
 }
 
+// With `plane_bytes`, from a plane to the next, the tile leaves as planes: `output` is the first.
 template <typename Lanes>
 L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
                             const TilePayload& tile, UnpackRow<typename Lanes::Value>* unpack_row,
-                            const ImageOutput& output) {
+                            const ImageOutput& output, uint64_t plane_bytes,
+                            const RowsAhead& ahead) {
   using Value = typename Lanes::Value;
   PackedBody body;
   const Status status = ParsePackedBody(tile.data, tile.size, info.channels, info.used_bits,
@@ -336,12 +338,13 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
     const Row<Lanes>* above = rows[y & 1];
     Row<Lanes>* current = rows[(y & 1) ^ 1];
     uint8_t* out = output.Row(y);
-    if (y + 1 < rect.height_px) {
+    if (y + 1 < rect.height_px && plane_bytes == 0) {
       // A store that misses the cache holds up all those after it.
       for (uint32_t i = 0; i < rect.width_px * info.pixel_bytes(); i += 64) {
         __builtin_prefetch(out + output.row_stride_bytes + i, 1);
       }
     }
+    ahead.Prefetch(y);
     for (uint32_t c = 0; c < info.channels; ++c) {
       const PackedChannel& channel = body.channel[c];
       if (channel.layout == ChannelLayout::kConstant) continue;
@@ -380,9 +383,34 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
         planes[c] = values;
       }
     }
-    StoreRow<Lanes>(planes, info.channels, rect.width_px, out);
+    if (plane_bytes == 0) {
+      StoreRow<Lanes>(planes, info.channels, rect.width_px, out);
+      continue;
+    }
+    for (uint32_t c = 0; c < info.channels; ++c) {
+      std::memcpy(out + c * plane_bytes, planes[c], rect.width_px * sizeof(Value));
+    }
   }
   return CheckBodyEnd(tile, pos);
+}
+
+template <UnpackRow<uint8_t>* kUnpackBytes>
+L3_AVX2 Status DecodePackedAs(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                              const TilePayload& tile, const ImageOutput& output,
+                              uint64_t plane_bytes, const RowsAhead& ahead) {
+  return info.sample_bits() == 8 ? DecodePacked<ByteLanes>(info, map, rect, tile, kUnpackBytes,
+                                                           output, plane_bytes, ahead)
+                                 : DecodePacked<WordLanes>(info, map, rect, tile, UnpackWordsAvx2,
+                                                           output, plane_bytes, ahead);
+}
+
+// Planes as TileJob has them.
+template <UnpackRow<uint8_t>* kUnpackBytes>
+L3_AVX2 Status DecodePlanes(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                            const TilePayload& tile, const RowsAhead& ahead, uint8_t* planes) {
+  const uint64_t row_bytes = uint64_t{rect.width_px} * info.sample_bytes();
+  return DecodePackedAs<kUnpackBytes>(info, map, rect, tile, {planes, row_bytes},
+                                      row_bytes * rect.height_px + kPlaneGapBytes, ahead);
 }
 
 template <UnpackRow<uint8_t>* kUnpackBytes>
@@ -394,9 +422,7 @@ L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const Ti
     case TileCoding::kStored:
       return bytes ? DecodeStored<ByteLanes>(info, map, rect, tile, output)
                    : DecodeStored<WordLanes>(info, map, rect, tile, output);
-    default:
-      return bytes ? DecodePacked<ByteLanes>(info, map, rect, tile, kUnpackBytes, output)
-                   : DecodePacked<WordLanes>(info, map, rect, tile, UnpackWordsAvx2, output);
+    default: return DecodePackedAs<kUnpackBytes>(info, map, rect, tile, output, 0, {});
   }
 }
 
@@ -406,14 +432,14 @@ L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const Ti
 void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
   constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx2>,
-                                  DecodeRansTilesAvx2};
+                                  DecodeRansTilesAvx2, x86::DecodePlanes<x86::UnpackBytesAvx2>};
   DecodeTilesWith(kEngine, info, map, rans, jobs, count);
 }
 
 void DecodeTilesAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                        TileJob* jobs, uint32_t count) {
   constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx512>,
-                                  DecodeRansTilesAvx512};
+                                  DecodeRansTilesAvx512, x86::DecodePlanes<x86::UnpackBytesAvx512>};
   DecodeTilesWith(kEngine, info, map, rans, jobs, count);
 }
 

@@ -124,14 +124,17 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
   const bool is_wide = info.channels > kMaxChannels;  // such plans name different channels of many
   if (is_wide) plan.op = below(2);
   const bool mixes = static_cast<PixelOp>(plan.op) == PixelOp::kMix;
-  plan.channels = mixes ? 3 : 1 + below(kMaxChannels);
-  for (uint32_t& source : plan.source) {
+  const uint32_t most =
+      is_wide ? std::min<uint32_t>(info.channels, L3_TEST_MOST_CHANNELS) : kMaxChannels;
+  plan.channels = mixes ? 3 : 1 + below(most);
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    uint32_t& source = plan.source[c];
     source = below(info.channels);
     if (is_wide) continue;
     if (!mixes && below(8) == 0) source = kFillChannel;
     if (!mixes && info.channels >= 3 && below(8) == 0) source = kLumaChannel;
   }
-  for (uint32_t c = 0; is_wide && c < kMaxChannels; ++c) {
+  for (uint32_t c = 0; is_wide && c < plan.channels; ++c) {
     plan.source[c] = (plan.source[0] + c) % info.channels;
   }
   plan.luma_rounding = below(kLumaScale);
@@ -143,11 +146,17 @@ inline L3TestPlan RandomPlan(const L3TestInfo& info, uint64_t seed, size_t* outp
     plan.channels = info.channels;
     for (uint32_t c = 0; c < kMaxChannels; ++c) plan.source[c] = c;
   }
-  for (float& v : plan.subtract) v = number();
-  for (float& v : plan.multiply) v = number();
+  const auto fill_in = [&](float* values) {
+    for (uint32_t c = 0; c < kMaxChannels; ++c) values[c] = number();
+    for (uint32_t c = kMaxChannels; c < L3_TEST_MOST_CHANNELS; ++c) {
+      values[c] = values[c % kMaxChannels];
+    }
+  };
+  fill_in(plan.subtract);
+  fill_in(plan.multiply);
   for (float& v : plan.weights) v = number();
   for (float& v : plan.bias) v = number();
-  for (float& v : plan.fill) v = number();
+  fill_in(plan.fill);
   plan.range = below(2) == 0 ? 1.0f : number();
 
   const int64_t width = int64_t{plan.left_px} + plan.width_px + plan.right_px;

@@ -57,8 +57,11 @@ struct L3TestEncodeOptions {
   uint32_t kernels;  // 0: the fastest; else none above 1 baseline, 2 AVX2, 3 AVX-512
 };
 
+#define L3_TEST_MOST_CHANNELS 40
+
 // OutputPlan of core/output.h, its enumerations as numbers. `data_offset` is the place of
-// the window's first sample in the output.
+// the window's first sample in the output. Of an image with more than four channels there may be
+// more than four, all different ones.
 struct L3TestPlan {
   uint64_t data_offset;
   int64_t x_stride_bytes, y_stride_bytes, channel_stride_bytes;
@@ -67,14 +70,14 @@ struct L3TestPlan {
   uint32_t type;
   uint32_t op;
   uint32_t channels;
-  uint32_t source[4];
+  uint32_t source[L3_TEST_MOST_CHANNELS];
   uint32_t luma_rounding;
-  float subtract[4];
-  float multiply[4];
+  float subtract[L3_TEST_MOST_CHANNELS];
+  float multiply[L3_TEST_MOST_CHANNELS];
   float range;
   float weights[9];
   float bias[3];
-  float fill[4];
+  float fill[L3_TEST_MOST_CHANNELS];
 };
 
 const char* l3_test_status_name(uint32_t status);
