@@ -118,7 +118,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`kChecksumMismatch`": "kChecksumMismatch__tile",
         "`kOutputTooSmall`": INTERFACES,
         "`kInvalidArgument`": INTERFACES,
-        "These numbers are frozen": PEOPLE,
+        "These numbers are final": PEOPLE,
     },
     "3": {
         "| signature |": "stored kBadMagic__*",
@@ -160,7 +160,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`type`: four characters": "chunks kCorruptHeader__chunk_type_*",
         "`length` in bytes, without padding": "chunks kCorruptHeader__chunk_length_2_to_the_32",
         "data, then zero bytes up to": "chunks kCorruptHeader__chunk_padding_not_zero",
-        "whose first letter is upper case": "chunks kUnsupportedFeature__required_chunk",
+        "as its first character is **required**": "chunks kUnsupportedFeature__required_chunk",
         "| `GRPS` |": "groups",
         "| `VTAB` |": "value_table_*",
         "| `RANS` |": "rans_32_tables",
@@ -193,9 +193,9 @@ FILES: dict[str, dict[str, str | NoFile]] = {
             "kCorruptHeader__chunk_header_passes_area kCorruptHeader__chunk_data_passes_area "
             "kCorruptHeader__chunk_length_2_to_the_32"
         ),
-        "not a letter, digit or space": "kCorruptHeader__chunk_type_*",
+        "not an ASCII letter, digit or space": "kCorruptHeader__chunk_type_*",
         "a padding byte that is not zero": "kCorruptHeader__chunk_padding_not_zero",
-        "a known chunk that occurs twice": (
+        "a chunk of the table above that occurs twice": (
             "kCorruptHeader__chunk_*_twice kCorruptHeader__groups_twice "
             "kCorruptHeader__first_bad_chunk_decides"
         ),
@@ -309,7 +309,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
             "kCorruptHeader__index_* kCorruptHeader__groups_index_falls_within_a_tile "
             "kTruncated__index_payload_below_2_to_the_31_bytes"
         ),
-        "with a tile side over `2^8`, a payload is not as long": (
+        "whatever its tiles are cut to, a payload is not as long": (
             "kCorruptHeader__large_tile* groups_large_tiles_stored "
             "kCorruptHeader__groups_large_tile_as_long_as_all_channels"
         ),
@@ -435,7 +435,9 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "Lanes and steps, the words": "match_size_*",
         "**Body.**": LEADS,
         "1. u16 `base[0]`": "match_size_*",
-        "2. `ceil_div(S, 256)` u16": "match_size_* match_last_pixel match_tile_256x256",
+        "2. `ceil_div(S, 256)` u16": (
+            "match_size_* match_steps_* match_last_pixel match_tile_256x256"
+        ),
         "3. For each of the first": "match_size_*",
         "4. Words, u16 each": "match_2000_colours",
         "In a skipped step": "match_size_* match_last_pixel",
@@ -450,6 +452,10 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "1 if W = N": "match_size_* match_31_tables_beside_one",
         "It has the table": LEADS,
         "| number | W | N |": "match_size_*",
+        "Numbers of colours are those below": (
+            "match_values_of_*_bits kCorruptTile__match_number_* "
+            "kCorruptTile__match_value_64_of_6_bits"
+        ),
         "`z - 4` is no number": (
             "kCorruptTile__match_number_* kCorruptTile__match_value_64_of_6_bits"
         ),

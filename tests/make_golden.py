@@ -1,9 +1,10 @@
 """Writes tests/golden/v1, tests/invalid and their manifest; --check fails if a file differs.
 
-Golden files are frozen with the format: a change here that changes their bytes is a change
-of the format. Their digests are of the pixels they were built from, so no decoder is its own
-judge; rans and match tiles are built on the reference's walk, so there the engines judge it. An
-invalid file is named <status>__<reason>.l3, and the name is the assertion.
+The files are frozen with the format: tests/frozen.sha256 has their hashes (`sha256sum -c` knows
+it), and none of them changes or goes any more. New files may come. The manifest's digests are of
+the pixels that files were built from, so no decoder is its own judge; rans and match tiles are
+built on the reference's walk, so there the engines judge it. An invalid file is named
+<status>__<reason>.l3, and the name is the assertion.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ from stream_builder import (
 
 TESTS = Path(__file__).resolve().parent
 MANIFEST = TESTS / "conformance.json"
+FROZEN = TESTS / "frozen.sha256"
 Samples = NDArray[Any]
 
 
@@ -480,6 +482,10 @@ def _golden_match_files() -> Iterator[tuple[str, tuple[bytes, Samples]]]:
     one = Stream(261, 260, tile_width_log2=8, tile_height_log2=8)
     values = drawing((260, 261, 1), 6, 6) // 5
     yield "match_tile_256x256", match(one, values)
+    for steps, width, height in [(256, 4, 127), (256, 8, 125), (256, 64, 97), (260, 4, 129)]:
+        one = Stream(width, height, tile_width_log2=8, tile_height_log2=8)
+        values = drawing((height, width, 1), 6, 6) // 5
+        yield f"match_steps_{steps}_of_{width}x{height}", match(one, values)
     values = np.zeros((64, 64, 3), np.int64)
     values[63, 63] = 255  # all blocks of steps are skipped but for the last
     yield "match_last_pixel", match(stream(64, 64, 3), values)
@@ -1216,7 +1222,20 @@ def main() -> int:
     check = parser.parse_args().check
     files = all_files()
     present = {p for folder in ("golden/v1", "invalid") for p in (TESTS / folder).glob("*.*")}
-    present |= {MANIFEST} & {*TESTS.glob("*.json")}
+    present |= {MANIFEST, FROZEN} & {*TESTS.glob("*.json"), *TESTS.glob("*.sha256")}
+    frozen = dict(line.split("  ")[::-1] for line in FROZEN.read_text().splitlines())
+    hashes = {
+        str(path.relative_to(TESTS)): hashlib.sha256(data).hexdigest()
+        for path, data in files.items()
+        if path.suffix == ".l3"
+    }
+    broken = [name for name, digest in frozen.items() if hashes.get(name) != digest]
+    for name in broken:
+        print(f"{name} is frozen, and make_golden.py makes another")
+    if broken:
+        return 1
+    lines = [f"{digest}  {name}\n" for name, digest in (frozen | hashes).items()]
+    files[FROZEN] = "".join(lines).encode()  # new ones come last
     stale = present - files.keys()
     differing = {p for p, data in files.items() if p not in present or p.read_bytes() != data}
     if check:

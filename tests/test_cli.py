@@ -365,6 +365,13 @@ def test_verify_finds_damage(tree: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "kChecksumMismatch" in error
 
 
+def test_verify_finds_what_decoders_find(capsys: pytest.CaptureFixture[str]) -> None:
+    """A check is judged before the coding that it covers."""
+    path = Path(__file__).parent / "invalid" / "kChecksumMismatch__before_coding.l3"
+    assert main(["verify", str(path)]) == 2
+    assert "kChecksumMismatch" in capsys.readouterr().err
+
+
 def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tree.parent / "out"
     against_tree = ["verify", str(out), "--source", str(tree)]

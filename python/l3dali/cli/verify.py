@@ -58,15 +58,18 @@ def _verify(options: argparse.Namespace) -> int:
 
     def work(path: Path) -> Done:
         data = read_file(path, found.pipes)
-        info = codec.info(data)
+        # Before all else: what is told of damage is what decoders find.
+        decoded = None
         if sources is None:
             codec.verify(data, threads=threads, max_pixels=options.max_pixels)
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
+            decoded = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
+        info = codec.info(data)
+        if sources is not None and decoded is not None:
             source = read_file(sources[path], sources.values())
             with reader.read(source, labels=info.labels) as picture:
-                decoded = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
                 compare(decoded, picture.pixels)
             if picture.palette != info.palette:
                 raise ValueError("the palette differs from the source's")
