@@ -18,11 +18,12 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
-# What sanitizers have no part in: memory that is measured, Python that calls what other tests call.
-NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering liquid* lossy \
-  readme size_ledger skips soak
-# Those that ask engines and encoder through tests/engines.py alone.
-TESTS_OF_ENGINES := change encoder_kernels golden invalid output_plan parity roundtrip
+# In the rooms of engines, what sanitizers have no part in: measured memory, Python that calls what others call.
+NOT_SANITIZED := encoder/test_encoder_memory encoder/test_size_ledger python/test_geometry python/test_image_io \
+  python/test_lossy
+# Those that ask engines and encoder through tests/engines/engines.py alone.
+TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
+  engines/test_output_plan engines/test_parity encoder/test_roundtrip
 LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
@@ -76,7 +77,7 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 	  --ignore=tests/integrations/test_streaming.py tests/integrations
 	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
-	  --ignore=tests/test_build.py tests
+	  --ignore=tests/tools/test_build.py tests
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
@@ -89,7 +90,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
-	  $(NOT_SANITIZED:%=--ignore-glob='tests/test_%.py')
+	  $(NOT_SANITIZED:%=--ignore=tests/%.py) tests/format tests/engines tests/encoder tests/python
 
 # Every engine that 64-bit ARM has, and the scalar core as its compiler makes it. Needs
 # g++-aarch64-linux-gnu and qemu-user-static. Emulated lanes are the same code on each processor.
@@ -114,7 +115,7 @@ test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engin
 	$(REPLAY_AARCH64_SANITIZED) --encode 50
 	$(REPLAY_AARCH64_SANITIZED) --build 50
 	L3_TESTING_COMMAND="$(RUN_AARCH64) $(AARCH64)/l3_serve" $(PY) -m pytest $(IN_PARALLEL) \
-	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/test_%.py)
+	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/%.py)
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \

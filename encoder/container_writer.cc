@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "encoder/payload_check.h"
 #include "format/crc32c.h"
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "encoder/channel_grouping.h"
 #include "encoder/container_writer.h"
 #include "encoder/match_image.h"

@@ -22,10 +22,10 @@ from nvidia.dali import fn, types
 import l3dali
 import l3dali.plugin
 from l3dali import _build_info
-from l3dali._gpu import has_gpu
 from l3dali.codec import Image
 from l3dali.console import megabytes, print_table, ratio, speed
-from l3dali.image_io import read_picture
+from l3dali.dali.driver import has_gpu
+from l3dali.images.reading import read_picture
 
 PHOTOGRAPHS = (
     *("astronaut", "brick", "camera", "cell", "chelsea", "coffee", "coins", "grass", "gravel"),

@@ -11,7 +11,7 @@ import engines
 import pytest
 from hypothesis import settings
 
-from l3dali._gpu import has_gpu
+from l3dali.dali.driver import has_gpu
 
 settings.register_profile("l3", deadline=None)
 settings.load_profile("l3")

@@ -36,8 +36,8 @@ from benchmarks.report import RESULTS, code_commit, markdown_table, write_result
 from rich.progress import track
 
 import l3dali
-from l3dali.image_io import Picture, read_picture
-from l3dali.transcoding import encode_picture
+from l3dali.images.reading import Picture, read_picture
+from l3dali.images.transcoding import encode_picture
 
 PHOTOGRAPHS = ("photo/kodak", "photo/gb82")
 SHARDS = 8
@@ -241,11 +241,11 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     from ray.cluster_utils import Cluster
 
-    from l3dali.convert import ray_engine
-    from l3dali.convert.images import Options
-    from l3dali.convert.manifest import Manifest
-    from l3dali.convert.plan import find_sources, make_plan
-    from l3dali.convert.storage import open_folder
+    from l3dali.datasets.convert import ray_engine
+    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.manifest import Manifest
+    from l3dali.datasets.convert.plan import find_sources, make_plan
+    from l3dali.datasets.convert.storage import open_folder
 
     photos = write_shards(files, folder / "ray", 2 * SHARDS)
     tiny = write_shards(small_images(8), folder / "ray-tiny", 8)

@@ -54,15 +54,15 @@ from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
-from l3dali.convert.storage import open_folder
-from l3dali.image_headers import read_header
-from l3dali.liquid.fit import fit_groups
-from l3dali.liquid.groups import group_of
-from l3dali.liquid.host import Reading, measure_reading
-from l3dali.liquid.measure import measure_profile
-from l3dali.liquid.model import Limits, turn_seconds
-from l3dali.liquid.plan import find_plan
-from l3dali.liquid.profile import CPU, L3_FORMATS, SOURCE, Profile, cost_key
+from l3dali.datasets.convert.storage import open_folder
+from l3dali.datasets.liquid.fit import fit_groups
+from l3dali.datasets.liquid.groups import group_of
+from l3dali.datasets.liquid.host import Reading, measure_reading
+from l3dali.datasets.liquid.measure import measure_profile
+from l3dali.datasets.liquid.model import Limits, turn_seconds
+from l3dali.datasets.liquid.plan import find_plan
+from l3dali.datasets.liquid.profile import CPU, L3_FORMATS, SOURCE, Profile, cost_key
+from l3dali.images.headers import read_header
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

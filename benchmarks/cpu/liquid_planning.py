@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from benchmarks.report import RESULTS, code_commit, markdown_table, write_results
 
-from l3dali.liquid.fit import fit_groups
-from l3dali.liquid.profile import Host, Profile, Sample
+from l3dali.datasets.liquid.fit import fit_groups
+from l3dali.datasets.liquid.profile import Host, Profile, Sample
 
 IMAGES = 1_300_000
 SAMPLES = 200

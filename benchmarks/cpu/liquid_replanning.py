@@ -24,12 +24,12 @@ import imagecodecs
 import skimage.data
 from benchmarks.report import RESULTS, code_commit, markdown_table, write_results
 
-from l3dali.convert.plan import find_sources
-from l3dali.convert.storage import MANIFEST_NAME
-from l3dali.liquid.dataset import fingerprint
-from l3dali.liquid.model import Group, Prices
-from l3dali.liquid.plan import Plan, Predicted, Tie
-from l3dali.liquid.profile import Host, Linear
+from l3dali.datasets.convert.plan import find_sources
+from l3dali.datasets.convert.storage import MANIFEST_NAME
+from l3dali.datasets.liquid.dataset import fingerprint
+from l3dali.datasets.liquid.model import Group, Prices
+from l3dali.datasets.liquid.plan import Plan, Predicted, Tie
+from l3dali.datasets.liquid.profile import Host, Linear
 
 IMAGES = 100_000
 IN_A_FOLDER = 1000

@@ -30,7 +30,7 @@ from rich.progress import track
 
 import l3dali
 import l3dali.plugin
-from l3dali.geometry import shrink
+from l3dali.images.geometry import shrink
 
 MAX_SIDE = 256
 QUALITIES = (95, 90)

@@ -7,8 +7,8 @@ from l3dali import _build_info
 from l3dali.codec import MODES, Info, Mode, decode, decode_batch, encode, info, verify
 from l3dali.errors import L3Error
 from l3dali.files import imread, imwrite
-from l3dali.image_headers import ImageError
-from l3dali.transcoding import transcode
+from l3dali.images.headers import ImageError
+from l3dali.images.transcoding import transcode
 
 __version__ = _build_info.VERSION
 

@@ -1,6 +1,6 @@
 """Arrays to L3 bytes and back: judges arguments and calls the native codec.
 
-Knows L3 files alone; `image_io` knows the other formats.
+Knows L3 files alone; `images` knows the other formats.
 """
 
 from __future__ import annotations

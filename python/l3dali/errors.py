@@ -52,3 +52,7 @@ class L3Error(ValueError):
 
 
 L3Error.__module__ = "l3dali"  # where users find it, in tracebacks and pickles
+
+
+class UsageError(Exception):
+    """A command that cannot be carried out as asked; nothing has been done."""

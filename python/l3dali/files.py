@@ -83,7 +83,7 @@ def imread(
         name = _name(file)
         raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
     if orient:
-        from l3dali.geometry import upright
+        from l3dali.images.geometry import upright
 
         with contextlib.suppress(Exception):  # Pillow raises anything on damaged blocks.
             pixels = np.ascontiguousarray(upright(pixels, codec.info(data).exif)[0])

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 #include "format/rans_model.h"
 #include "format/status.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cpu/cpu_batch.h"
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "encoder/encoder.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"

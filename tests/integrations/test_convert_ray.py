@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from convert_tools import convert, files_below, png, rows_of, samples, write_tar
 
-from l3dali.convert import ray_engine
+from l3dali.datasets.convert import ray_engine
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
 ray = pytest.importorskip("ray")

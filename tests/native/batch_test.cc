@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "cpu/cpu_decoder.h"
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cpu/tile_x86.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"

@@ -1,5 +1,5 @@
 // Tests of the nvImageCodec extension over its C interface: this program is the framework, and the
-// GPU is emulated. What nvImageCodec itself makes of the extension is in tests/test_nvimgcodec.py.
+// GPU is emulated. What nvImageCodec itself makes of the extension is in tests/dali/test_nvimgcodec.py.
 //
 //   l3_nvimgcodec_test --list                          names the tests
 //   l3_nvimgcodec_test NAME                            runs one; exits with 1 and says where it

@@ -19,7 +19,7 @@
 #include "core/output.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"

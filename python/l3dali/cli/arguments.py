@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import codec
-from l3dali.batch import STDIN, STDOUT, UsageError
+from l3dali.cli.batch import STDIN, STDOUT
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ def positive_float(text: str) -> float:
 
 def rate_argument(text: str) -> float:
     """Bytes a second: 200MB/s, 2GB/s, unlimited."""
-    from l3dali.liquid.host import parse_rate
+    from l3dali.datasets.liquid.host import parse_rate
 
     try:
         return parse_rate(text)
@@ -175,7 +176,7 @@ def rate_argument(text: str) -> float:
 
 def size_argument(text: str) -> float:
     """Bytes: 500MB, 2TB."""
-    from l3dali.liquid.host import parse_rate
+    from l3dali.datasets.liquid.host import parse_rate
 
     try:
         size = math.nan if "/" in text else parse_rate(text)

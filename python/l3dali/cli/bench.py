@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
-from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command, positive_number
+from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import compare, find_inputs
 from l3dali.console import megabytes, print_table, progress, ratio, speed
-from l3dali.image_io import READ_SUFFIXES, read_picture
+from l3dali.images.reading import READ_SUFFIXES, read_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,24 +12,25 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import add_jobs_option, add_report_options, local_cores
+from l3dali.cli.batch import STDOUT
 from l3dali.cli.files import write_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.cli.work import check_summary
 from l3dali.console import complain, megabytes, progress
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from l3dali.cli.arguments import Commands
-    from l3dali.convert.job import Job
-    from l3dali.convert.manifest import Manifest, Row
-    from l3dali.convert.plan import Plan, Sources
-    from l3dali.convert.report import Summary
-    from l3dali.liquid.plan import Plan as LiquidPlan
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Manifest, Row
+    from l3dali.datasets.convert.plan import Plan, Sources
+    from l3dali.datasets.convert.report import Summary
+    from l3dali.datasets.liquid.plan import Plan as LiquidPlan
 
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
@@ -132,12 +133,12 @@ def _url(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
-    from l3dali.convert.images import Options
-    from l3dali.convert.manifest import Manifest
-    from l3dali.convert.plan import find_sources, make_plan
-    from l3dali.convert.report import summarize
-    from l3dali.convert.storage import open_folder
-    from l3dali.liquid.plan import read_plan
+    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.manifest import Manifest
+    from l3dali.datasets.convert.plan import find_sources, make_plan
+    from l3dali.datasets.convert.report import summarize
+    from l3dali.datasets.convert.storage import open_folder
+    from l3dali.datasets.liquid.plan import read_plan
 
     if arguments.plan is not None and (arguments.mode is not None or arguments.to != "l3"):
         raise UsageError("--plan chooses the formats; --mode and --to png do not go with it")
@@ -197,11 +198,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
     """The engine, and how many jobs it has room for at a time."""
     if arguments.engine == "local":
-        from l3dali.convert.engine import run_local
+        from l3dali.datasets.convert.engine import run_local
 
         yield run_local, arguments.jobs or local_cores()
         return
-    from l3dali.convert import ray_engine
+    from l3dali.datasets.convert import ray_engine
 
     cores = ray_engine.connect(arguments.address, arguments.jobs or local_cores())
     try:
@@ -217,7 +218,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _refuse_changes(plan: LiquidPlan, sources: Sources, name: str) -> None:
-    from l3dali.liquid.dataset import fingerprint
+    from l3dali.datasets.liquid.dataset import fingerprint
 
     if fingerprint(sources) != plan.fingerprint:
         raise UsageError(
@@ -235,7 +236,7 @@ def _refuse_unknown_sources(sources: Sources) -> None:
 
 
 def _check_writable(dest: str) -> None:
-    from l3dali.convert.storage import open_folder
+    from l3dali.datasets.convert.storage import open_folder
 
     try:
         open_folder(dest).check_writable()
@@ -257,8 +258,8 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
 
 def _preview(plan: Plan) -> int:
     """Says what would be done; gives the exit code."""
-    from l3dali.convert.preview import preview
-    from l3dali.convert.report import stored_text
+    from l3dali.datasets.convert.preview import preview
+    from l3dali.datasets.convert.report import stored_text
 
     done = converted = size = 0
     stored: Counter[str] = Counter()
@@ -288,7 +289,7 @@ def _preview(plan: Plan) -> int:
 
 
 def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:
-    from l3dali.convert.advice import find_growth
+    from l3dali.datasets.convert.advice import find_growth
 
     growth = find_growth(jobs, threads)
     if growth is not None:
@@ -298,7 +299,7 @@ def _refuse_growth(jobs: Sequence[Job], threads: int) -> None:
 def _convert(
     jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
 ) -> list[Row]:
-    from l3dali.convert.engine import is_disk_full
+    from l3dali.datasets.convert.engine import is_disk_full
 
     new: list[Row] = []
     with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
@@ -312,8 +313,8 @@ def _convert(
 
 
 def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
-    from l3dali.convert.report import make_page, to_json
-    from l3dali.convert.storage import REPORT_NAME, open_folder
+    from l3dali.datasets.convert.report import make_page, to_json
+    from l3dali.datasets.convert.storage import REPORT_NAME, open_folder
 
     code = EXIT_FAILED if summary.failures else 0
     if not arguments.quiet:
@@ -331,7 +332,7 @@ def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _print_report(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> None:
-    from l3dali.convert.report import print_summary
+    from l3dali.datasets.convert.report import print_summary
 
     file = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
     if plan.jobs:

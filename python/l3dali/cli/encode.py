@@ -20,9 +20,9 @@ from l3dali.cli.work import (
     threads_per_file,
 )
 from l3dali.console import megabytes, ratio
-from l3dali.image_io import READ_SUFFIXES
-from l3dali.lossy import lossy_format
-from l3dali.transcoding import encode_picture
+from l3dali.images.lossy import lossy_format
+from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.transcoding import encode_picture
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command
+from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.report import Report, finish
 from l3dali.cli.work import L3_SUFFIX, find_inputs

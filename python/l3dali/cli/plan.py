@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import (
     cache_argument,
     new_file,
@@ -21,16 +20,18 @@ from l3dali.cli.arguments import (
     rate_argument,
     size_argument,
 )
+from l3dali.cli.batch import STDOUT
 from l3dali.console import complain, duration, megabytes, print_table
-from l3dali.liquid.profile import DEFAULT_BATCH
+from l3dali.datasets.liquid.profile import DEFAULT_BATCH
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import TextIO
 
     from l3dali.cli.arguments import Commands
-    from l3dali.liquid.model import Limits
-    from l3dali.liquid.plan import Plan, Predicted
-    from l3dali.liquid.profile import Profile
+    from l3dali.datasets.liquid.model import Limits
+    from l3dali.datasets.liquid.plan import Plan, Predicted
+    from l3dali.datasets.liquid.profile import Profile
 
 _SUMMARY = "Plan in which formats to store the images of a data set, from a profile."
 _MORE = {
@@ -157,8 +158,8 @@ def _part(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
     from l3dali.codec import write_atomically
-    from l3dali.liquid.plan import DEFAULT_MIN_GAIN, find_plan
-    from l3dali.liquid.profile import read_profile, without_gpu
+    from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan
+    from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
@@ -193,15 +194,15 @@ def run(arguments: argparse.Namespace) -> int:
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
     if plot is not None:
-        from l3dali.liquid.plot import draw_plan
+        from l3dali.datasets.liquid.plot import draw_plan
 
         draw_plan(profile, plan, limits, plot)
     return 0
 
 
 def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
-    from l3dali.liquid.model import Limits
-    from l3dali.liquid.profile import Training
+    from l3dali.datasets.liquid.model import Limits
+    from l3dali.datasets.liquid.profile import Training
 
     host, training = profile.host, profile.training
     for name in ("cores", "disk", "network", "upload", "gpu_cache"):
@@ -223,7 +224,7 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:
-    from l3dali.liquid.profile import FORMATS, JPEG
+    from l3dali.datasets.liquid.profile import FORMATS, JPEG
 
     if arguments.formats is None:
         return [name for name in FORMATS if name != JPEG or arguments.allow_lossy]
@@ -240,8 +241,8 @@ def _count(profile: Profile, plan: Plan, listing: Path) -> dict[str, tuple[int, 
     """By format, images of the listing and their bytes as planned."""
     import numpy as np
 
-    from l3dali.liquid.plan import expected_bytes, images_of_listing, read_listing
-    from l3dali.liquid.profile import FORMATS
+    from l3dali.datasets.liquid.plan import expected_bytes, images_of_listing, read_listing
+    from l3dali.datasets.liquid.profile import FORMATS
 
     names, images = images_of_listing(profile, plan, *read_listing(listing))
     if not names:
@@ -300,7 +301,7 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
 
 def _decoding(plan: Plan) -> str:
     """The call of a pipeline that decodes where the plan says; "" where that is on cores alone."""
-    from l3dali.liquid.profile import CACHE, CPU, L3_FORMATS
+    from l3dali.datasets.liquid.profile import CACHE, CPU, L3_FORMATS
 
     by_place: dict[str, float] = {}
     for key, share in plan.predicted.shares.items():

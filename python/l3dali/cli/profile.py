@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import (
     cache_argument,
     natural_number,
@@ -18,14 +17,16 @@ from l3dali.cli.arguments import (
     positive_number,
     rate_argument,
 )
+from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.console import print_table, say
-from l3dali.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
+from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
-    from l3dali.liquid.profile import Fits, Host, Profile, Sample
-    from l3dali.liquid.step import Step
+    from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
+    from l3dali.datasets.liquid.step import Step
 
 _SUMMARY = "Measure what the images of a data set cost in each format on this host."
 
@@ -118,7 +119,7 @@ def add_command(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it for people; gives the exit code."""
     from l3dali.codec import write_atomically
-    from l3dali.liquid.measure import Given, measure_profile
+    from l3dali.datasets.liquid.measure import Given, measure_profile
 
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
@@ -151,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _find_step(arguments: argparse.Namespace) -> Step | None:
     """The function that `--step` names."""
-    from l3dali.liquid.step import Step
+    from l3dali.datasets.liquid.step import Step
 
     if (arguments.step is None) != (arguments.step_images is None):
         raise UsageError("--step and --step-images go together")

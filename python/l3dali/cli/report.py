@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.batch import STDOUT
+from l3dali.cli.batch import STDOUT
 from l3dali.cli.files import end_writes, write_file
 from l3dali.console import complain, megabytes, print_table, ratio, say, speed
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from l3dali.batch import Failure, Found
+    from l3dali.cli.batch import Failure, Found
 
 EXIT_FAILED = 2
 EXIT_SIGNAL = 128  # and the signal's number

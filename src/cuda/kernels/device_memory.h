@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "cuda/kernels/warp.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -6,7 +6,7 @@
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/warp.h"
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 
