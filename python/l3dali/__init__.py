@@ -4,7 +4,7 @@
 """
 
 from l3dali import _build_info
-from l3dali.codec import MODES, Info, Mode, decode, decode_batch, encode, info, verify
+from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, info, verify
 from l3dali.errors import L3Error
 from l3dali.files import imread, imwrite
 from l3dali.images.headers import ImageError
@@ -13,11 +13,11 @@ from l3dali.images.transcoding import transcode
 __version__ = _build_info.VERSION
 
 __all__ = [
-    "MODES",
+    "CODINGS",
+    "Coding",
     "ImageError",
     "Info",
     "L3Error",
-    "Mode",
     "__version__",
     "decode",
     "decode_batch",

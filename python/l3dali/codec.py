@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "CODINGS",
     "DEFAULT_MAX_PIXELS",
-    "MODES",
+    "Coding",
     "EncodeOptions",
     "Image",
     "Info",
-    "Mode",
     "Window",
     "decode",
     "decode_batch",
@@ -43,9 +43,9 @@ __all__ = [
     "verify",
 ]
 
-Mode = Literal["packed", "rans", "stored"]
-MODES: tuple[Mode, ...] = ("packed", "rans", "stored")
-DEFAULT_MODE: Mode = "rans"
+Coding = Literal["packed", "rans", "stored"]
+CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")
+DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
@@ -69,7 +69,7 @@ _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
 class EncodeOptions(TypedDict, total=False):
     """The options of `encode`."""
 
-    mode: Mode
+    coding: Coding
     effort: int
     threads: int
     tile: tuple[int, int] | None
@@ -123,7 +123,7 @@ class Info:
 def encode(
     image: npt.ArrayLike,
     *,
-    mode: Mode = DEFAULT_MODE,
+    coding: Coding = DEFAULT_CODING,
     effort: int = DEFAULT_EFFORT,
     threads: int = 1,
     tile: tuple[int, int] | None = None,
@@ -144,14 +144,14 @@ def encode(
             bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and 2^35
             bytes. It must not change during the call: the file of one that does may not decode, and
             nothing says so.
-        mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
+        coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
-        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5;
-            in the other modes all do. 7 to 9 search for coefficients that cost fewer bits, and take
+        effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
+            the other codings all do. 7 to 9 search for coefficients that cost fewer bits, and take
             five to ten times as long as 5; images decode as fast.
         threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
             on it.
-        tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
+        tile: height and width of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
         exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
@@ -171,8 +171,8 @@ def encode(
         TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(MODES)}")
+    if coding not in CODINGS:
+        raise ValueError(f"coding {coding!r} is not supported; codings: {', '.join(CODINGS)}")
     if not isinstance(labels, (bool, np.bool_)):
         raise TypeError(f"labels is True or False, not {labels!r}")
     entries = _checked_bytes("palette", palette)
@@ -196,7 +196,7 @@ def encode(
         )
     return _native.encode(
         array,
-        mode=mode,
+        coding=coding,
         effort=_checked_number("effort", effort, EFFORTS),
         threads=checked_threads(threads),
         tile=_checked_tile(tile),
@@ -647,14 +647,14 @@ def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
     if tile is None:
         return None
     try:
-        width, height = map(operator.index, tile)
+        height, width = map(operator.index, tile)
     except (TypeError, ValueError):
-        raise TypeError(f"tile is two integers, width and height, not {tile!r}") from None
-    if width not in TILE_WIDTHS or height not in TILE_HEIGHTS:
+        raise TypeError(f"tile is two integers, height and width, not {tile!r}") from None
+    if height not in TILE_HEIGHTS or width not in TILE_WIDTHS:
         raise ValueError(
-            f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
+            f"tile {tile} is not supported; heights: {TILE_HEIGHTS}, widths: {TILE_WIDTHS}"
         )
-    return width, height
+    return height, width
 
 
 _KNOWN_CHUNKS = frozenset({b"icc ", b"exif", b"plte", b"xmp ", b"keyv"})

@@ -166,7 +166,7 @@ import numpy as np
 import l3dali
 
 image = np.random.default_rng(1).integers(0, 200, (2048, 2048), np.uint8)
-data = l3dali.encode(image, mode="packed", tile=(32, 8))
+data = l3dali.encode(image, coding="packed", tile=(8, 32))
 memory = mmap.mmap(-1, len(data))
 memory[:] = data
 index = HEADER_BYTES + int.from_bytes(data[CHUNKS_BYTES:][:4], "little")

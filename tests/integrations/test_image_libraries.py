@@ -84,10 +84,10 @@ def test_torchvision_image_folder(tmp_path: Path, context: str) -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 def test_imageio(tmp_path: Path, shape: tuple[int, ...], kind: Any) -> None:
     array = pixels(1, *shape, kind=kind)
-    iio.imwrite(tmp_path / "a.l3", array, mode="packed")
+    iio.imwrite(tmp_path / "a.l3", array, coding="packed")
     data = (tmp_path / "a.l3").read_bytes()
-    assert data == l3dali.encode(array, mode="packed")
-    assert iio.imwrite("<bytes>", array, extension=".l3", mode="packed") == data
+    assert data == l3dali.encode(array, coding="packed")
+    assert iio.imwrite("<bytes>", array, extension=".l3", coding="packed") == data
     for source in (tmp_path / "a.l3", io.BytesIO(data)):
         found = iio.imread(source, extension=".l3")
         assert found.dtype == kind

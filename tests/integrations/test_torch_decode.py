@@ -88,7 +88,7 @@ def test_one_tensor_of_windows(
 def test_windows_of_one_file(device: str) -> None:
     """One object several times in a row: its tiles are decoded once, on the emulated GPU."""
     image: Image = np.random.default_rng(3).integers(0, 9, (128, 160, 3), np.uint8)
-    data = l3dali.encode(image, tile=(64, 32))
+    data = l3dali.encode(image, tile=(32, 64))
     tiles = l3dali.info(data).tile_count
     assert tiles == 12
     corners = [(top, left) for top in range(0, 97, 16) for left in range(0, 97, 16)]
@@ -109,7 +109,7 @@ def test_windows_of_one_file(device: str) -> None:
 
 def test_damage_in_one_file_names_the_first_window(device: str) -> None:
     image: Image = np.random.default_rng(3).integers(0, 256, (96, 64, 3), np.uint8)
-    data = bytearray(l3dali.encode(image, mode="packed", tile=(64, 32)))
+    data = bytearray(l3dali.encode(image, coding="packed", tile=(32, 64)))
     data[-9] ^= 1  # in the last of three tiles
     first, second, third = (0, 0, 9, 9), (40, 5, 9, 9), (70, 9, 9, 9)
     l3dali.torch.decode([data] * 2, device=device, windows=[first, second])

@@ -29,10 +29,10 @@ ENCODED = l3dali.encode(PHOTO)
 
 @pytest.mark.parametrize("dtype", codec.SAMPLE_TYPES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-@pytest.mark.parametrize("mode", codec.MODES)
-def test_round_trip(dtype: str, channels: int, mode: codec.Mode) -> None:
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_round_trip(dtype: str, channels: int, coding: codec.Coding) -> None:
     image: Image = np.random.default_rng(1).integers(0, 200, (33, 65, channels)).astype(dtype)
-    decoded = l3dali.decode(l3dali.encode(image, mode=mode))
+    decoded = l3dali.decode(l3dali.encode(image, coding=coding))
     assert decoded.dtype == dtype
     assert np.array_equal(decoded, image[:, :, 0] if channels == 1 else image)
 
@@ -119,10 +119,10 @@ def test_refused_shape(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "zip"}, "modes: packed, rans"),
+        ({"coding": "zip"}, "codings: packed, rans"),
         ({"effort": 0}, "1 to 9"),
         ({"tile": (16, 16)}, "widths"),
-        ({"tile": (64, 512)}, "heights"),
+        ({"tile": (512, 64)}, "heights"),
         ({"threads": -1}, "threads is 0 to 1024"),
         ({"threads": 2**40}, "threads is 0 to 1024"),
         ({"palette": b"\0\0\0\0"}, "labels=True"),
@@ -140,7 +140,7 @@ def test_refused_option(options: dict[str, Any], message: str) -> None:
         ({"effort": 5.0}, "effort is an integer, not 5.0"),
         ({"threads": 1.5}, "threads is an integer, not 1.5"),
         ({"threads": None}, "threads is an integer, not None"),
-        ({"tile": 64}, "tile is two integers, width and height, not 64"),
+        ({"tile": 64}, "tile is two integers, height and width, not 64"),
         ({"tile": (64,)}, "tile is two integers"),
         ({"tile": (64.0, 32.0)}, "tile is two integers"),
         ({"labels": "no"}, "labels is True or False, not 'no'"),
@@ -166,7 +166,7 @@ def test_options_of_other_types_that_say_the_same() -> None:
     palette = np.arange(12, dtype=np.uint8).reshape(3, 4)
     odd: dict[str, Any] = {
         "effort": np.int64(4),
-        "tile": np.array([32, 16]),
+        "tile": np.array([16, 32]),
         "labels": np.True_,
         "icc": bytearray(b"profile"),
         "exif": memoryview(b"II*\0")[::-1],
@@ -174,7 +174,7 @@ def test_options_of_other_types_that_say_the_same() -> None:
     }
     plain: dict[str, Any] = {
         "effort": 4,
-        "tile": (32, 16),
+        "tile": (16, 32),
         "labels": True,
         "icc": b"profile",
         "exif": b"\0*II",
@@ -248,7 +248,7 @@ def test_damage_has_a_status(function: Any, data: bytes, status: str) -> None:
 
 def test_info() -> None:
     image = np.arange(100 * 50, dtype=np.uint16).reshape(50, 100) % 16 * 16
-    data = l3dali.encode(image, tile=(32, 16), icc=b"profile", exif=b"II*\0")
+    data = l3dali.encode(image, tile=(16, 32), icc=b"profile", exif=b"II*\0")
     info = l3dali.info(data)
     assert (info.width, info.height, info.channels, info.bit_depth) == (100, 50, 1, 16)
     assert (info.tile_width, info.tile_height, info.tile_count) == (32, 16, 16)
@@ -270,7 +270,7 @@ def test_info_of_signed_samples(dtype: str, bits: int) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_window_and_out_of_signed_samples(dtype: str) -> None:
     image = np.random.default_rng(3).integers(-128, 128, (70, 90, 3)).astype(dtype)
-    data = l3dali.encode(image, tile=(32, 8))
+    data = l3dali.encode(image, tile=(8, 32))
     expected = image[5:45, 20:71]
     assert np.array_equal(l3dali.decode(data, window=(5, 20, 40, 51)), expected)
     out = np.empty((40, 60, 3), dtype)[:, 3:54]
@@ -365,11 +365,11 @@ def part(image: Image, window: codec.Window) -> Image:
     return image[top : top + height, left : left + width]
 
 
-@pytest.fixture(scope="module", params=codec.MODES)
+@pytest.fixture(scope="module", params=codec.CODINGS)
 def tiled(request: pytest.FixtureRequest) -> tuple[Image, bytes]:
     """An image of many tiles, and its file."""
     image = np.tile(PHOTO, (3, 4, 1))[:201, :343]
-    return image, l3dali.encode(image, mode=request.param, tile=(32, 16))
+    return image, l3dali.encode(image, coding=request.param, tile=(16, 32))
 
 
 WINDOWS: list[codec.Window] = [
@@ -494,9 +494,9 @@ def batch() -> list[Image]:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 7])
-@pytest.mark.parametrize("mode", codec.MODES)
-def test_decode_batch(batch: list[Image], threads: int, mode: codec.Mode) -> None:
-    decoded = l3dali.decode_batch([l3dali.encode(i, mode=mode) for i in batch], threads=threads)
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_decode_batch(batch: list[Image], threads: int, coding: codec.Coding) -> None:
+    decoded = l3dali.decode_batch([l3dali.encode(i, coding=coding) for i in batch], threads=threads)
     for one, image in zip(decoded, batch, strict=True):
         assert one.dtype == image.dtype
         np.testing.assert_array_equal(one, image)
@@ -517,14 +517,14 @@ def test_decode_batch_of_windows(batch: list[Image]) -> None:
         np.testing.assert_array_equal(one, image if window is None else part(image, window))
 
 
-@pytest.mark.parametrize("mode", codec.MODES)
+@pytest.mark.parametrize("coding", codec.CODINGS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_windows_of_one_file(threads: int, mode: codec.Mode) -> None:
+def test_windows_of_one_file(threads: int, coding: codec.Coding) -> None:
     """One object several times in a row, among others, and the same bytes in another object."""
     rng = np.random.default_rng(9)
     image: Image = rng.integers(0, 20, (300, 200, 3), np.uint8)
     other: Image = rng.integers(0, 20, (40, 30), np.uint8)
-    data, other_data = l3dali.encode(image, mode=mode, tile=(64, 32)), l3dali.encode(other)
+    data, other_data = l3dali.encode(image, coding=coding, tile=(32, 64)), l3dali.encode(other)
     corners = rng.integers(0, (200, 100), (40, 2)).tolist()
     windows: list[codec.Window | None] = [(top, left, 90, 70) for top, left in corners]
     windows[7] = None
@@ -540,7 +540,7 @@ def test_windows_of_one_file(threads: int, mode: codec.Mode) -> None:
 def test_damage_in_one_file_names_the_first_window_that_touches_it() -> None:
     """Also where a later one touches a tile before, and in no window's tile it goes unseen."""
     image: Image = np.random.default_rng(9).integers(0, 256, (96, 64, 3), np.uint8)
-    data = bytearray(l3dali.encode(image, mode="packed", tile=(64, 32), effort=1))
+    data = bytearray(l3dali.encode(image, coding="packed", tile=(32, 64), effort=1))
     size = l3dali.info(data).encoded_bytes
     tile_bytes = 64 * 32 * 3
     assert size > 3 * tile_bytes

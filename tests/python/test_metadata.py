@@ -171,11 +171,11 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.status == "kInvalidArgument"
 
 
-@pytest.mark.parametrize("mode", codec.MODES)
-def test_every_mode_keeps_all(mode: codec.Mode) -> None:
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_every_mode_keeps_all(coding: codec.Coding) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (40, 70, 3), np.uint16)
     others = chunk(b"zzz1", b"twice") + chunk(b"zzz1", b"")
-    data = l3dali.encode(noise, mode=mode, xmp=XMP, metadata=PAIRS, other_chunks=others)
+    data = l3dali.encode(noise, coding=coding, xmp=XMP, metadata=PAIRS, other_chunks=others)
     info = l3dali.info(data)
     assert (info.xmp, info.metadata, info.other_chunks) == (XMP, PAIRS, others)
     np.testing.assert_array_equal(l3dali.decode(data), noise)

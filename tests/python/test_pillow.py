@@ -50,9 +50,9 @@ def test_modes(mode: str, tmp_path: Path) -> None:
         assert (image.format, image.mode, image.size) == ("L3", mode, (53, 41))
         assert image.get_format_mimetype() == "image/x-l3"
         assert np.array_equal(np.asarray(image), array)
-    image.save(tmp_path / "a.l3", mode="packed", effort=1)
+    image.save(tmp_path / "a.l3", coding="packed", effort=1)
     assert np.array_equal(l3dali.imread(tmp_path / "a.l3"), array)
-    assert (tmp_path / "a.l3").read_bytes() == l3dali.encode(array, mode="packed")
+    assert (tmp_path / "a.l3").read_bytes() == l3dali.encode(array, coding="packed")
 
 
 def test_big_endian_samples_are_kept() -> None:
@@ -158,8 +158,8 @@ def test_signed_samples_have_mode_i(dtype: str, tmp_path: Path) -> None:
 
 def test_bad_options() -> None:
     image = Image.new("L", (4, 4))
-    with pytest.raises(ValueError, match="mode 'small' is not supported"):
-        saved(image, mode="small")
+    with pytest.raises(ValueError, match="coding 'small' is not supported"):
+        saved(image, coding="small")
     with pytest.raises(ValueError, match="effort is 1 to 9"):
         saved(image, effort=10)
 

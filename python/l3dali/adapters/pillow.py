@@ -34,7 +34,7 @@ _MODES = {
     (1, "int16"): "I",
 }
 _SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "P"})
-_OPTIONS = ("mode", "effort", "threads", "tile")
+_OPTIONS = ("coding", "effort", "threads", "tile")
 
 
 def register() -> None:
@@ -50,10 +50,11 @@ def register() -> None:
     and "labels" where samples of L or I;16 are numbers of classes. "metadata" has the key-value
     pairs; damaged ones are left out with a warning.
 
-    `save` takes `mode`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`, `icc_profile`
-    and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it for PNG), and
-    `metadata` and `other_chunks`, by default those of the file if the image is one that was opened,
-    and none if it is a copy or a part, where they may not hold, as with tags of a TIFF in Pillow.
+    `save` takes `coding`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`,
+    `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it
+    for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
+    that was opened, and none if it is a copy or a part, where they may not hold, as with tags of a
+    TIFF in Pillow.
     Modes that L3 cannot hold raise `OSError`.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)

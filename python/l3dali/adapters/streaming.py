@@ -1,6 +1,6 @@
 """L3 in MosaicML Streaming: `register()` once, and columns of MDS shards may have the type "l3".
 
-    l3dali.streaming.register(mode="packed")
+    l3dali.streaming.register(coding="packed")
     with streaming.MDSWriter(out=folder, columns={"image": "l3", "class": "int"}) as writer: ...
     streaming.StreamingDataset(local=folder)
 

@@ -77,7 +77,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
     that is read in part, only the tiles of that part are decoded.
     """
 
-    mode: codec.Mode = codec.DEFAULT_MODE
+    coding: codec.Coding = codec.DEFAULT_CODING
     effort: int = codec.DEFAULT_EFFORT
 
     is_fixed_size = False
@@ -89,7 +89,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
             TypeError: an option is of a wrong type.
             ValueError: an option is not supported.
         """
-        codec.encode(np.zeros((1, 1), np.uint8), mode=self.mode, effort=self.effort)
+        codec.encode(np.zeros((1, 1), np.uint8), coding=self.coding, effort=self.effort)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> L3:
@@ -99,7 +99,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
 
     def to_dict(self) -> dict[str, Any]:
         """What the metadata of arrays say of the codec; Zarr's interface."""
-        return {"name": _NAME, "configuration": {"mode": self.mode, "effort": self.effort}}
+        return {"name": _NAME, "configuration": {"coding": self.coding, "effort": self.effort}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuses arrays whose chunks L3 cannot hold; Zarr's interface.
@@ -119,7 +119,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
 
     def _encode_sync(self, chunk: Any, chunk_spec: Any) -> Any:
         image = as_image(chunk.as_numpy_array())
-        data = codec.encode(image, mode=self.mode, effort=self.effort)
+        data = codec.encode(image, coding=self.coding, effort=self.effort)
         return chunk_spec.prototype.buffer.from_bytes(data)
 
     def _decode_sync(self, data: Any, chunk_spec: Any) -> Any:
