@@ -55,6 +55,8 @@ MAX_BYTES = 2**35  # of an image to encode
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
+# One: loaders call from many processes or threads, and each would start as many as the machine has.
+DEFAULT_THREADS = 1
 MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the encoder's own
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
@@ -125,7 +127,7 @@ def encode(
     *,
     coding: Coding = DEFAULT_CODING,
     effort: int = DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
     labels: bool = False,
     icc: Buffer | None = None,
@@ -149,8 +151,9 @@ def encode(
         effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
             the other codings all do. 7 to 9 search for coefficients that cost fewer bits, and take
             five to ten times as long as 5; images decode as fast.
-        threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
-            on it.
+        threads: how many to use, up to 1024; 0 for all of the machine. By default one, here and in
+            every other call: a loader has many workers, and each would start as many threads as
+            the machine has cores. The bytes do not depend on it.
         tile: height and width of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
@@ -212,7 +215,7 @@ def decode(
     window: Window | None = None,
     channels: Sequence[int] | None = None,
     out: Image | None = None,
-    threads: int = 1,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> Image:
     """Decodes an L3 image: (H, W) for one channel, else (H, W, C), of the stored type.
@@ -250,7 +253,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[Image]: ...
@@ -260,7 +263,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: _Outputs,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> _Outputs: ...
@@ -269,7 +272,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[Image] | _Outputs:
@@ -353,7 +356,9 @@ def info(data: Buffer) -> Info:
     )
 
 
-def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
+def verify(
+    data: Buffer, *, threads: int = DEFAULT_THREADS, max_pixels: int | None = DEFAULT_MAX_PIXELS
+) -> None:
     """Checks every part of an L3 file, tiles included.
 
     The data must not change during the call. Takes the memory of a `decode`, whose arguments

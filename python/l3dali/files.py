@@ -56,7 +56,7 @@ Target: TypeAlias = "str | os.PathLike[str] | Writable | Openable"
 def imread(
     file: Source,
     *,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     orient: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image:

@@ -13,6 +13,7 @@ import torch
 from l3dali import _native
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
+    DEFAULT_THREADS,
     Window,
     checked_channels,
     checked_files,
@@ -47,7 +48,7 @@ def decode(
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: Literal[False] = False,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[torch.Tensor]: ...
 @overload
@@ -61,7 +62,7 @@ def decode(
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: Literal[True],
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> torch.Tensor: ...
 def decode(
@@ -74,7 +75,7 @@ def decode(
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: bool = False,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[torch.Tensor] | torch.Tensor:
     """Decodes a batch of L3 images to tensors.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import os
 import pickle
@@ -152,6 +153,18 @@ def test_refused_option(options: dict[str, Any], message: str) -> None:
 def test_option_of_a_wrong_type(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=f"^{message}"):
         l3dali.encode(PHOTO, **options)
+
+
+def test_one_default_of_threads() -> None:
+    found = {
+        name: inspect.signature(function).parameters["threads"].default
+        for name, function in vars(l3dali).items()
+        if name in l3dali.__all__
+        and inspect.isfunction(function)
+        and "threads" in inspect.signature(function).parameters
+    }
+    assert set(found) == {"encode", "decode", "decode_batch", "verify", "imread", "transcode"}
+    assert set(found.values()) == {1}
 
 
 @pytest.mark.parametrize("threads", [2**40, 1.5, None])

@@ -63,7 +63,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         self,
         *,
         index: int | EllipsisType | None = None,
-        threads: int = 1,
+        threads: int = codec.DEFAULT_THREADS,
         max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     ) -> codec.Image:
         """The image; its arguments are those of `l3dali.decode`, whose array this is.

@@ -76,5 +76,5 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
         Raises:
             L3Error: the data is damaged or not L3.
         """
-        threads = self._options.get("threads", 1)
+        threads = self._options.get("threads", codec.DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

@@ -34,7 +34,7 @@ def transcode(
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Makes an L3 file of an image file of any format that `l3 encode` reads.
@@ -90,7 +90,7 @@ def encode_picture(
     labels: bool = False,
     coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Encodes a picture with all that goes with it; the options are those of `encode`.
