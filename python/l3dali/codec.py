@@ -239,7 +239,7 @@ def decode(
             image; `.status` says how.
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
-    windows = [_checked_window("window", window)]
+    windows = [checked_window("window", window)]
     batch = _plan([contiguous(data)], windows, max_pixels, channels, names_items=False)
     if out is None:
         return _run(batch, None, threads)[0]
@@ -531,7 +531,7 @@ def checked_files(
     """The files of a batch as the native codec takes them; `bytes_of` gives those of an item."""
     is_one = isinstance(items, (str, bytes, bytearray, memoryview))
     hint = None if isinstance(items, Sized) else "make a list of it"
-    if is_one or (isinstance(items, np.ndarray) and items.dtype != object):
+    if is_one or getattr(items, "dtype", None) not in (None, object):  # an array or a tensor
         hint = "put one file in a list"
     if hint is not None:
         raise TypeError(f"items is a sequence of files, not {type(items).__name__}: {hint}")
@@ -552,10 +552,11 @@ def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list
         raise TypeError(f"windows is a sequence, not {type(windows).__name__}: make a list of it")
     if len(windows) != count:
         raise ValueError(f"{len(windows)} windows for {count} items")
-    return [_checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
+    return [checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
 
 
-def _checked_window(name: str, window: Window | None) -> Window | None:
+def checked_window(name: str, window: Window | None) -> Window | None:
+    """A window, if it is one; `name` is that of the argument."""
     if window is None:
         return None
     try:
@@ -624,6 +625,7 @@ def contiguous(data: Buffer) -> Buffer:
         raise TypeError(
             f"the bytes of a file are needed, as bytes or a 1-D uint8 array, not "
             f"{type(data).__name__}"
+            f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
     return view if view.c_contiguous else view.tobytes()
 
