@@ -5,7 +5,7 @@
 
 from l3dali import _build_info
 from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, info, verify
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status, UsageError
 from l3dali.files import imread, imwrite
 from l3dali.images.headers import ImageError
 from l3dali.images.transcoding import transcode
@@ -18,6 +18,8 @@ __all__ = [
     "ImageError",
     "Info",
     "L3Error",
+    "Status",
+    "UsageError",
     "__version__",
     "decode",
     "decode_batch",

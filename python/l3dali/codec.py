@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from l3dali import _native
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status
 from l3dali.metadata import dump_metadata, load_metadata
 
 if TYPE_CHECKING:
@@ -194,8 +194,8 @@ def encode(
     if kept_bytes > MAX_KEPT_BYTES:
         raise L3Error(
             f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
-            f"{MAX_KEPT_BYTES} (kInvalidArgument)",
-            "kInvalidArgument",
+            f"{MAX_KEPT_BYTES}",
+            Status.INVALID_ARGUMENT,
         )
     return _native.encode(
         array,

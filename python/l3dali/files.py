@@ -16,7 +16,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -121,7 +121,7 @@ def read_info(file: Readable) -> codec.Info:
         try:
             return codec.info(data)
         except L3Error as error:
-            more = file.read(len(data)) if error.status == "kTruncated" and data else b""
+            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
             if not more:
                 raise
             data += more

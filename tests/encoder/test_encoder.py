@@ -73,7 +73,7 @@ def test_stored_tiles_have_the_size_that_was_asked_for() -> None:
 def test_metadata_that_does_not_fit_is_refused() -> None:
     with pytest.raises(l3dali.L3Error) as error:
         l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
-    assert error.value.status == "kInvalidArgument"
+    assert error.value.status is l3dali.Status.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ try:
             try:
                 call(memory)
             except l3dali.L3Error as error:
-                outcomes.add(error.status)
+                outcomes.add(error.status.name)
     print(*sorted(outcomes))
 finally:
     os.kill(child, 9)
@@ -198,5 +198,5 @@ def test_memory_that_another_process_writes() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=600
     )
     assert result.returncode == 0, result.stderr
-    statuses = {"kChecksumMismatch", "kCorruptHeader", "kUnsupportedFeature", "kTruncated"}
+    statuses = {"CHECKSUM_MISMATCH", "CORRUPT_HEADER", "UNSUPPORTED_FEATURE", "TRUNCATED"}
     assert set(result.stdout.split()) <= statuses

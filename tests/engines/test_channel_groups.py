@@ -229,7 +229,7 @@ def test_only_groups_of_chosen_channels_are_read() -> None:
     for channels in ([3], [0, 4, 8], None):
         with pytest.raises(L3Error, match="tile 1 of 6") as caught:
             l3dali.decode(data, channels=channels)
-        assert caught.value.status == "kChecksumMismatch"
+        assert caught.value.status is l3dali.Status.CHECKSUM_MISMATCH
 
 
 def test_the_first_bad_payload_decides() -> None:
@@ -290,7 +290,7 @@ def test_a_forged_header_takes_no_memory() -> None:
     for function in (l3dali.decode, l3dali.verify, l3dali.info):
         with pytest.raises(L3Error) as caught:
             function(data)
-        assert caught.value.status == "kCorruptHeader"
+        assert caught.value.status is l3dali.Status.CORRUPT_HEADER
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 

@@ -108,7 +108,7 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
         iio.imread(data, plugin="L3", index=1)
     with pytest.raises(l3dali.L3Error) as caught:
         iio.imread(data[:-1], plugin="L3")
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
     with pytest.raises(OSError, match="can not handle"):
         iio.imread(b"no L3 file", plugin="L3")
     (tmp_path / "a.l3").write_bytes(data)

@@ -77,7 +77,7 @@ def test_webdataset_damaged_member(tmp_path: Path) -> None:
     with pytest.raises(webdataset.autodecode.DecodingError) as caught:
         list(dataset.decode(l3dali.webdataset.decode))
     assert isinstance(caught.value.__cause__, l3dali.L3Error)
-    assert caught.value.__cause__.status == "kTruncated"
+    assert caught.value.__cause__.status is l3dali.Status.TRUNCATED
     skipping = webdataset.WebDataset(f"file:{tmp_path}/a.tar", shardshuffle=False).decode(
         l3dali.webdataset.decode, handler=webdataset.ignore_and_continue
     )

@@ -106,7 +106,7 @@ def test_refuses(tmp_path: Path) -> None:
     dataset = streaming.StreamingDataset(local=str(tmp_path / "shards"), batch_size=1)
     with pytest.raises(l3dali.L3Error) as caught:
         dataset[0]
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_example(tmp_path: Path) -> None:

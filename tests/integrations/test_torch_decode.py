@@ -185,9 +185,9 @@ def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
 def test_damage_names_its_index(device: str, files: list[bytes]) -> None:
     flipped = bytearray(files[2])
     flipped[-40] ^= 1
-    bad: list[tuple[list[Any], str, int]] = [
-        ([*files[:3], files[3][:-1]], "kTruncated", 3),
-        ([*files[:2], flipped, files[3]], "kChecksumMismatch", 2),
+    bad: list[tuple[list[Any], l3dali.Status, int]] = [
+        ([*files[:3], files[3][:-1]], l3dali.Status.TRUNCATED, 3),
+        ([*files[:2], flipped, files[3]], l3dali.Status.CHECKSUM_MISMATCH, 2),
     ]
     for items, status, index in bad:
         with pytest.raises(l3dali.L3Error, match=f"^item {index}: ") as caught:
@@ -305,7 +305,7 @@ def test_workers_of_a_loader(context: str) -> None:
     np.testing.assert_array_equal(torch.cat(batches).permute(0, 2, 3, 1).numpy(), images)
     with pytest.raises(l3dali.L3Error, match="item 3: ") as caught:
         list(DataLoader(encoded, collate_fn=Raising(), **options))
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_pickles() -> None:

@@ -168,7 +168,7 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(info.icc or b""), len(info.xmp or b"")) == (50, 48)
     with pytest.raises(l3dali.L3Error, match=r"take 101 bytes; .* room for 100 ") as caught:
         l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(49), metadata={})
-    assert caught.value.status == "kInvalidArgument"
+    assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("coding", codec.CODINGS)

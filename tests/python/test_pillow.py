@@ -199,12 +199,12 @@ def test_limit_of_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_damaged_heads() -> None:
     data = bytearray(l3dali.encode(pixels("RGB")))
-    with pytest.raises(UnidentifiedImageError, match="kTruncated"):
+    with pytest.raises(UnidentifiedImageError, match="the data ends too early"):
         opened(bytes(data[:20]))
     with pytest.raises(UnidentifiedImageError):
         opened(bytes(data[:4]))
     data[20] ^= 1
-    with pytest.raises(UnidentifiedImageError, match=r"cannot identify .*\(k\w+\)"):
+    with pytest.raises(UnidentifiedImageError, match=r"cannot identify .*(checksum|corrupt)"):
         opened(bytes(data))
 
 
@@ -212,9 +212,9 @@ def test_damaged_heads() -> None:
 def test_damaged_payloads(check: str) -> None:
     data = l3dali.encode(pixels("RGB"))
     changed = data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
-    for damaged, status in [(data[:-1], "kTruncated"), (changed, "k")]:
+    for damaged, text in [(data[:-1], "ends too early"), (changed, "checksum|corrupt")]:
         image = opened(damaged)
-        with pytest.raises(OSError, match=rf"\({status}\w*\)$"):
+        with pytest.raises(OSError, match=text):
             getattr(image, check)()
 
 

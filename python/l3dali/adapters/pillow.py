@@ -120,7 +120,7 @@ class L3ImageFile(ImageFile.ImageFile):
         """Checks every part of the file, and closes it.
 
         Raises:
-            OSError: the file is damaged; the text ends with the status.
+            OSError: the file is damaged; the text says how.
             RuntimeError: the image has been loaded or verified before.
         """
         if self.fp is None or not self.tile:

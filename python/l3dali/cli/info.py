@@ -65,7 +65,7 @@ def _info_of(data: bytes) -> codec.Info:
     if info.codings is None:
         raise ValueError(
             f"the file has {info.encoded_bytes} bytes, here are {len(data)}: "
-            "the data ends too early (kTruncated)"
+            "the data ends too early"
         )
     return info
 
