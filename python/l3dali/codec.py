@@ -93,7 +93,7 @@ class Info:
     height: int
     channels: int
     groups: tuple[tuple[int, ...], ...]  # channels that decode together; one of all, up to four
-    dtype: str  # of the decoded samples: "uint8", "uint16", "int8" or "int16"
+    dtype: np.dtype[Any]  # of the decoded samples: uint8, uint16, int8 or int16
     bit_depth: int  # of the decoded samples: 8 or 16
     used_bits: int  # of the coded values
     shift: int  # low bits that are zero in every sample
@@ -111,6 +111,11 @@ class Info:
     xmp: bytes | None
     metadata_json: bytes | None  # as it stands in the file, sound or not
     other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array that `decode` gives: (H, W) for one channel, else (H, W, C)."""
+        return (self.height, self.width, self.channels)[: 2 if self.channels == 1 else 3]
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -335,7 +340,7 @@ def info(data: Buffer) -> Info:
         height=fields["height"],
         channels=fields["channels"],
         groups=tuple(map(tuple, fields["groups"])),
-        dtype=fields["dtype"],
+        dtype=np.dtype(fields["dtype"]),
         bit_depth=fields["bit_depth"],
         used_bits=fields["used_bits"],
         shift=fields["shift"],

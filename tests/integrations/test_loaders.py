@@ -153,7 +153,7 @@ def test_zarr(
     assert np.array_equal(store[...], array)
     files = [f for f in (tmp_path / "a.zarr").rglob("*") if f.is_file() and f.name[0] != "."]
     assert files
-    assert {l3dali.info(file.read_bytes()).dtype for file in files} == {np.dtype(kind).name}
+    assert {l3dali.info(file.read_bytes()).dtype.name for file in files} == {np.dtype(kind).name}
 
 
 def test_numcodecs() -> None:

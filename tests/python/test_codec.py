@@ -270,7 +270,17 @@ def test_info() -> None:
     assert info.used_bits == 4
     assert (info.icc, info.exif, info.palette) == (b"profile", b"II*\0", None)
     assert not info.labels
-    assert info.dtype == "uint16"
+    assert (info.shape, info.dtype) == ((50, 100), np.dtype(np.uint16))
+    assert isinstance(info.dtype, np.dtype)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (5, 6, 2), (1, 1, 7)])
+def test_info_has_the_shape_and_type_of_the_array(shape: tuple[int, ...]) -> None:
+    data = l3dali.encode(np.ones(shape, np.int16))
+    decoded, info = l3dali.decode(data), l3dali.info(data)
+    assert (info.shape, info.dtype) == (decoded.shape, decoded.dtype)
+    assert pickle.loads(pickle.dumps(info)) == info
+    assert hash(pickle.loads(pickle.dumps(info))) == hash(info)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("int8", 8), ("int16", 16)])

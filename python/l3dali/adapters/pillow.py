@@ -79,7 +79,7 @@ class L3ImageFile(ImageFile.ImageFile):
             raise UnidentifiedImageError(
                 f"cannot identify L3 file {self.filename!r}: {error}"
             ) from error
-        mode = _MODES.get((info.channels, info.dtype))
+        mode = _MODES.get((info.channels, info.dtype.name))
         if mode is None:
             raise OSError(
                 f"Pillow has no mode for {info.channels} channels of {info.dtype}; "
@@ -105,7 +105,7 @@ class L3ImageFile(ImageFile.ImageFile):
             self.info["labels"] = True
         self._mode = mode
         self._file_bytes = info.encoded_bytes
-        arguments = (info.encoded_bytes, info.channels, info.dtype)
+        arguments = (info.encoded_bytes, info.channels, info.dtype.name)
         self.tile = [ImageFile._Tile("l3", (0, 0, *self._size), 0, arguments)]
 
     def _set_palette(self, palette: bytes) -> None:

@@ -131,13 +131,11 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         content = data.as_buffer_like()
         whole = image_shape(shape)
         info = codec.info(content)
-        samples = np.dtype(info.dtype)
-        found = (info.height, info.width, *([info.channels] if info.channels > 1 else []))
-        if prod(found) != prod(whole) or found[:2] != whole[:2]:
-            raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {found}")
+        if prod(info.shape) != prod(whole) or info.shape[:2] != whole[:2]:
+            raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {info.shape}")
         expected = chunk_spec.dtype.to_native_dtype()
-        if samples != expected.newbyteorder("="):
-            raise ValueError(f"a chunk of {expected} is an L3 file of {samples}")
+        if info.dtype != expected.newbyteorder("="):
+            raise ValueError(f"a chunk of {expected} is an L3 file of {info.dtype}")
         part = _part(selection, shape)
         if part is None:
             pixels = codec.decode(content).reshape(shape)[selection]
