@@ -39,7 +39,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")  # as headers have them
-MODES = ("packed", "rans", "stored")
+CODINGS = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
@@ -175,7 +175,7 @@ def status_name(status: int) -> str:
 def encode(
     samples: Samples,
     *,
-    mode: str = "packed",
+    coding: str = "packed",
     effort: int = 5,
     threads: int = 1,
     tile_log2: tuple[int, int] = (0, 0),
@@ -201,7 +201,7 @@ def encode(
         _Call.ENCODE,
         [
             *(width, height, channels, SAMPLE_TYPES.index(samples.dtype.name), stride),
-            *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
+            *(CODINGS.index(coding), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
         ],
         [pixels, icc, exif, palette],
     )
