@@ -128,7 +128,7 @@ def _info_text(path: Path, info: codec.Info) -> str:
         printable(path),
         f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
         + (", labels" if info.labels else ""),
-        f"  tiles  {info.tile_count}, each {info.tile_height} high, {info.tile_width} wide: {codings}",
+        f"  tiles  {info.tile_count}, {info.tile_height} x {info.tile_width} (H x W): {codings}",
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
         f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
