@@ -117,12 +117,12 @@ def main() -> int:
 
     print(f"{len(photographs)} photographs, {megabytes(raw_bytes)}: every pixel came back.")
     print_table(
-        ["", "size", "ratio", "one thread, MB/s", f"DALI {device}, {threads} threads, MB/s"],
+        ["", "size", "ratio to raw", "one thread, MB/s", f"DALI {device}, {threads} threads, MB/s"],
         *(
             [
                 m.format.name,
                 megabytes(m.file_bytes),
-                ratio(raw_bytes, m.file_bytes),
+                ratio(m.file_bytes, raw_bytes),
                 speed(raw_bytes, m.library_seconds),
                 speed(raw_bytes, m.pipeline_seconds),
             ]

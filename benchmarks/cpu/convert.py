@@ -246,8 +246,8 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     from l3dali.datasets.convert import ray_engine
     from l3dali.datasets.convert.images import Options
     from l3dali.datasets.convert.manifest import Manifest
-    from l3dali.datasets.convert.plan import find_sources, make_plan
     from l3dali.datasets.convert.storage import open_folder
+    from l3dali.datasets.convert.work import find_sources, find_work
 
     photos = write_shards(files, folder / "ray", 2 * SHARDS)
     tiny = write_shards(small_images(8), folder / "ray-tiny", 8)
@@ -257,9 +257,9 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
             tempfile.TemporaryDirectory() as target,
             Manifest(open_folder(target)) as manifest,
         ):
-            plan = make_plan(find_sources([str(source)]), target, Options(), manifest, workers)
+            work = find_work(find_sources([str(source)]), target, Options(), manifest, workers)
             start = time.perf_counter()
-            for rows in ray_engine.run_on_ray(plan.jobs, workers):
+            for rows in ray_engine.run_on_ray(work.jobs, workers):
                 if any(row.status != "done" for row in rows):
                     raise SystemExit(f"{rows[0].source}: {rows[0].reason}")
             return time.perf_counter() - start

@@ -24,8 +24,8 @@ import imagecodecs
 import skimage.data
 from benchmarks.report import RESULTS, code_commit, markdown_table, write_results
 
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME
+from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.model import Group, Prices
 from l3dali.datasets.liquid.plan import Plan, Predicted, Tie

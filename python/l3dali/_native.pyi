@@ -53,6 +53,7 @@ class DecodeBatch:
         max_pixels: int,
         names_items: bool,
         channels: Sequence[int] = (),
+        fills_range: bool = True,
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

@@ -61,6 +61,9 @@ MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the e
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
+Layout = Literal["HWC", "CHW"]
+LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
+_LARGE_SIDE = 32  # of arrays that have their channels first, surely
 Image = npt.NDArray[Any]  # of one of SAMPLE_TYPES
 Window = tuple[int, int, int, int]  # top, left, height, width
 _PLACES = range(MAX_PIXELS + 1)
@@ -71,6 +74,7 @@ _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
 class EncodeOptions(TypedDict, total=False):
     """The options of `encode`."""
 
+    layout: Layout | None
     coding: Coding
     effort: int
     threads: int
@@ -130,6 +134,7 @@ class Info:
 def encode(
     image: npt.ArrayLike,
     *,
+    layout: Layout | None = None,
     coding: Coding = DEFAULT_CODING,
     effort: int = DEFAULT_EFFORT,
     threads: int = DEFAULT_THREADS,
@@ -151,6 +156,8 @@ def encode(
             bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and 2^35
             bytes. It must not change during the call: the file of one that does may not decode, and
             nothing says so.
+        layout: of an array of three axes, "HWC" or "CHW", which has its channels first. None is
+            "HWC", but refuses what looks like "CHW": 3 or 4 rows, 32 columns and channels or more.
         coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
         effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
@@ -186,7 +193,7 @@ def encode(
     entries = _checked_bytes("palette", palette)
     if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
-    array = _as_hwc(image)
+    array = _as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
         "icc": _checked_bytes("icc", icc),
         "exif": strip_exif_prefix(_checked_bytes("exif", exif)),
@@ -325,13 +332,8 @@ def decode_batch(
 def info(data: Buffer) -> Info:
     """Reads what an L3 file says about itself, without decoding tiles.
 
-    The data must not change during the call. Header, chunks and index are enough of a file: they
-    come first, and an error says how many bytes they have. Of such a beginning `codings`, which
-    payloads tell, is None; whether it is damaged is judged all the same.
-
     Raises:
-        L3Error: header, chunks or index are damaged or not all there, the data is not an L3 file,
-            or it is longer than one.
+        L3Error: as `l3dali.info`, which takes files, too.
     """
     fields = _native.info(contiguous(data))
     chunks = fields["chunks"]
@@ -418,8 +420,10 @@ def unsupported_samples(dtype: np.dtype[Any]) -> str:
     return f"{text} ({advice})" if advice else text
 
 
-def _as_hwc(image: npt.ArrayLike) -> Image:
+def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
+    if layout is not None and layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
@@ -427,6 +431,13 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
         raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]
+    elif array.ndim == 3 and layout == "CHW":
+        array = np.moveaxis(array, 0, 2)
+    elif array.ndim == 3 and layout is None and _has_channels_first(array.shape):
+        raise ValueError(
+            f"shape {array.shape} looks like {array.shape[0]} channels first: layout='CHW' takes "
+            f"it so, and layout='HWC' as {array.shape[0]} rows with {array.shape[2]} channels"
+        )
     if array.ndim != 3 or array.shape[2] > MAX_CHANNELS or 0 in array.shape:
         raise ValueError(
             f"shape {np.shape(image)} is not supported; "
@@ -439,6 +450,10 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
     if array.nbytes > MAX_BYTES:
         raise ValueError(f"samples of {array.nbytes} bytes are too many; L3 encodes up to 2^35")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return shape[0] in (3, 4) and min(shape[1:]) >= _LARGE_SIDE
 
 
 def _plan(
@@ -621,8 +636,8 @@ def contiguous(data: Buffer) -> Buffer:
     """The bytes of a file as the native codec takes them."""
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(
-            "bytes-like data is needed, not a path: decode, info and verify take the bytes of a "
-            "file; l3dali.imread takes a path"
+            "bytes-like data is needed, not a path: decode and verify take the bytes of a file; "
+            "l3dali.imread and l3dali.info take a path"
         )
     try:
         view = memoryview(data)

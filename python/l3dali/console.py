@@ -98,9 +98,9 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} B"
 
 
-def ratio(raw: int, encoded: int) -> str:
-    """How many times smaller than raw."""
-    return f"{raw / encoded:.2f}" if encoded else "-"
+def ratio(result: int, source: int) -> str:
+    """The bytes of a result over those of what it was made of: below 1 where it is smaller."""
+    return f"{result / source:.2f}" if source else "-"
 
 
 def speed(size: int, seconds: float) -> str:

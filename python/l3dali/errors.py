@@ -74,7 +74,9 @@ def _class_of(status: Status) -> type[L3Error]:
     return made
 
 
-_CLASSES = {status: _class_of(status) for status in Status if status is not Status.OK}
+_CLASSES: dict[Status, type[L3Error]] = {
+    status: _class_of(status) for status in Status if status is not Status.OK
+}
 
 
 class UsageError(Exception):

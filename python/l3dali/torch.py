@@ -14,6 +14,8 @@ from l3dali import _native
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
     DEFAULT_THREADS,
+    LAYOUTS,
+    Layout,
     Window,
     checked_channels,
     checked_files,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "Mode", "decode", "decode_batch"]
 
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
-Layout = Literal["CHW", "HWC"]
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 
@@ -45,6 +46,7 @@ def decode(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     window: Window | None = None,
     channels: Sequence[int] | None = None,
@@ -58,10 +60,11 @@ def decode(
     Args:
         data: an L3 file, as bytes or as a 1-D uint8 tensor of the CPU. It must not change during
             the call.
-        device: as in `decode_batch`, and so are `mode`, `dtype`, `layout`, `channels`, `threads`
-            and `max_pixels`.
+        device: as in `decode_batch`, and so are `mode`, `dtype`, `fill_range`, `layout`,
+            `channels`, `threads` and `max_pixels`.
         mode: which channels to make.
         dtype: of the tensor.
+        fill_range: whether values fill the range of `dtype`.
         layout: "CHW" or "HWC".
         window: (top, left, height, width), or None for all of the image.
         channels: numbers of channels.
@@ -83,6 +86,7 @@ def decode(
         device,
         mode,
         dtype,
+        fill_range,
         layout,
         channels,
         threads,
@@ -99,6 +103,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -113,6 +118,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -126,6 +132,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -148,9 +155,11 @@ def decode_batch(
         device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
-        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. Where
-            it is not the stored one, values fill its range, floats that of 0 to 1, and negative
-            samples -1 to 0. None: uint8, uint16, int8 or int16, as stored.
+        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. None:
+            uint8, uint16, int8 or int16, as stored.
+        fill_range: whether values fill the range of a `dtype` that is not the stored one, floats
+            that of 0 to 1, and negative samples -1 to 0, as with `fn.l3.decode`. False: they stay
+            what they are, cut to the type.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
@@ -175,6 +184,7 @@ def decode_batch(
         device,
         mode,
         dtype,
+        fill_range,
         layout,
         channels,
         threads,
@@ -190,6 +200,7 @@ def _decode(
     device: torch.device | str | int,
     mode: Mode,
     dtype: torch.dtype | None,
+    fill_range: bool,
     layout: Layout,
     channels: Sequence[int] | None,
     threads: int,
@@ -203,8 +214,8 @@ def _decode(
         raise ValueError(f"device is the CPU or one of CUDA, not {target}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(get_args(Mode))}")
-    if layout not in get_args(Layout):
-        raise ValueError(f"layout is CHW or HWC, not {layout!r}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
     batch = (_native if gpu is None else gpu.module).DecodeBatch(
         files,
@@ -215,6 +226,7 @@ def _decode(
         max_pixels=checked_max_pixels(max_pixels),
         names_items=names_items,
         channels=checked_channels(channels),
+        fills_range=bool(fill_range),
     )
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     dali::DALIDataType dtype;
     has_type_ = spec.TryGetArgument(dtype, "dtype");
     if (has_type_) type_ = ParseType(dtype);
+    bool fill_range;
+    if (spec.TryGetArgument(fill_range, "fill_range")) fill_range_ = fill_range;
   }
 
  protected:
@@ -134,9 +137,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
                                 TensorPlan* plan, std::string* misfit) {
     if (MakesColors(ws, sample, info, misfit)) {
-      return PlanPixels(*info, colors_, type_, &plan->output);
+      return PlanPixels(*info, colors_, type_, &plan->output, fill_range_.value_or(true));
     }
-    PlanWidePixels(*info, channels_, type_, plan);
+    PlanWidePixels(*info, channels_, type_, plan, fill_range_.value_or(true));
   }
 
   // Whether a sample is planned by colors; if not, by channels. The string gets the reason if it
@@ -244,6 +247,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   Colors colors_;
   ChosenChannels channels_;  // none: all
   OutputType type_;          // of the batch
+  std::optional<bool> fill_range_;
   Outside outside_ = Outside::kError;
   Layout layout_ = kHwc;
   dali::TensorLayout output_layout_ = "HWC";

@@ -104,7 +104,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   }
   void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
                         TensorPlan* plan, std::string* misfit) override {
-    Normalization normalization = {{}, {}, {}, pad_output_};
+    Normalization normalization = {{}, {}, {}, pad_output_, this->fill_range_.value_or(false)};
     if (!failed) {
       normalization.fill = fill_values_;
       DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/cpu_batch.h"
 #include "base/parallel.h"
+#include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
@@ -249,9 +249,9 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
   l3::FindL3Error();
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("coding"),
-        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
-        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"),
-        py::arg("groups"));
+        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"),
+        py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("key_values"),
+        py::arg("other_chunks"), py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

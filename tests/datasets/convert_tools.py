@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert.manifest import Row, row_of_json
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME
+from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.model import Group, Prices
 from l3dali.datasets.liquid.plan import Plan, Predicted, Tie

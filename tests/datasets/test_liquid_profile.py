@@ -25,8 +25,8 @@ from engines import ROOT
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import open_folder
+from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import decoding, measure, measure_step
 from l3dali.datasets.liquid.dataset import draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import UNKNOWN_ERROR, fit_groups, fit_linear

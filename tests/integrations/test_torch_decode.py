@@ -90,10 +90,12 @@ def test_one_that_is_refused(device: str, files: list[bytes]) -> None:
     assert caught.value.index is None
     with pytest.raises(l3dali.L3Error, match=r"^the window of 9 rows"):
         l3dali.torch.decode(files[0], device=device, window=(39, 0, 9, 9))
+    several: Any = files
+    three: Any = (1, 2, 3)
     with pytest.raises(TypeError, match="not list; decode_batch takes a list of files"):
-        l3dali.torch.decode(files, device=device)  # type: ignore[arg-type]
+        l3dali.torch.decode(several, device=device)
     with pytest.raises(TypeError, match=r"^window is four integers"):
-        l3dali.torch.decode(files[0], device=device, window=(1, 2, 3))  # type: ignore[arg-type]
+        l3dali.torch.decode(files[0], device=device, window=three)
     with pytest.raises(ValueError, match="max_pixels"):
         l3dali.torch.decode(files[0], device=device, max_pixels=100)
 
@@ -120,6 +122,18 @@ def test_one_tensor_of_windows(
         pixels = image[top_px : top_px + height, left : left + width, :3].astype(np.float64)
         rgb = np.broadcast_to(pixels, (5, 6, 3)).transpose(2, 0, 1)
         np.testing.assert_allclose(tensor.numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int32])
+@pytest.mark.parametrize("channels", [3, 6])
+def test_values_that_fill_no_range(device: str, dtype: torch.dtype, channels: int) -> None:
+    image: Image = np.arange(40 * 50 * channels, dtype=np.uint16).reshape(40, 50, channels)
+    data = l3dali.encode(image)
+    options: Any = {"device": device, "layout": "HWC", "dtype": dtype, "fill_range": False}
+    expected = image.clip(0, 255) if dtype == torch.uint8 else image
+    np.testing.assert_array_equal(l3dali.torch.decode(data, **options).numpy(), expected)
+    (one,) = l3dali.torch.decode_batch([data], **options)
+    np.testing.assert_array_equal(one.numpy(), expected)
 
 
 def test_windows_of_one_file(device: str) -> None:
@@ -210,7 +224,12 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         ([files[0], None], {}, TypeError, r"items\[1\]: the bytes .* not NoneType"),
         ([tensor.to("meta")], {}, TypeError, "on meta"),
         (files, {"mode": "CMYK"}, ValueError, "mode 'CMYK' is not supported"),
-        (files, {"layout": "NCHW"}, ValueError, "layout is CHW or HWC"),
+        (
+            files,
+            {"layout": "NCHW"},
+            ValueError,
+            "layout 'NCHW' is not supported; layouts: HWC, CHW",
+        ),
         (files, {"dtype": torch.int64}, ValueError, "dtype torch.int64 is not supported"),
         (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
         (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),

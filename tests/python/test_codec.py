@@ -121,6 +121,7 @@ def test_refused_shape(shape: tuple[int, ...]) -> None:
     ("options", "message"),
     [
         ({"coding": "zip"}, "codings: packed, rans"),
+        ({"layout": "WHC"}, "layouts: HWC, CHW"),
         ({"effort": 0}, "1 to 9"),
         ({"tile": (16, 16)}, "widths"),
         ({"tile": (512, 64)}, "heights"),
@@ -233,7 +234,29 @@ def test_decode_takes_a_mapped_file(tmp_path: Path) -> None:
         assert np.array_equal(l3dali.decode(mapped), PHOTO)
 
 
-@pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
+@pytest.mark.parametrize("shape", [(3, 32, 40), (4, 300, 200)])
+def test_channels_first(shape: tuple[int, int, int]) -> None:
+    image: Image = np.random.default_rng(1).integers(0, 9, shape, np.uint8)
+    message = rf"looks like {shape[0]} channels first: layout='CHW' .* layout='HWC' "
+    with pytest.raises(ValueError, match=message):
+        l3dali.encode(image)
+    hwc = image.transpose(1, 2, 0)
+    assert l3dali.encode(image, layout="CHW") == l3dali.encode(hwc)
+    assert np.array_equal(l3dali.decode(l3dali.encode(image, layout="HWC")), image)
+
+
+@pytest.mark.parametrize("shape", [(3, 31, 40), (3, 40, 31), (2, 40, 40), (5, 40, 40), (3, 4)])
+def test_what_may_have_its_channels_last_is_taken_so(shape: tuple[int, ...]) -> None:
+    image: Image = np.random.default_rng(1).integers(0, 9, shape, np.uint8)
+    assert np.array_equal(l3dali.decode(l3dali.encode(image)), image)
+
+
+def test_layout_of_two_axes_is_that_of_rows() -> None:
+    image = PHOTO[:, :, 0]
+    assert l3dali.encode(image, layout="CHW") == l3dali.encode(image)
+
+
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
 def test_decode_refuses_what_is_no_buffer(function: Any) -> None:
     with pytest.raises(TypeError, match="bytes-like"):
         function("photo.l3")
@@ -286,7 +309,7 @@ def test_info_has_the_shape_and_type_of_the_array(shape: tuple[int, ...]) -> Non
 @pytest.mark.parametrize(("dtype", "bits"), [("int8", 8), ("int16", 16)])
 def test_info_of_signed_samples(dtype: str, bits: int) -> None:
     info = l3dali.info(l3dali.encode(np.arange(-60, 60).reshape(10, 12).astype(dtype)))
-    assert (info.dtype, info.bit_depth, info.used_bits) == (dtype, bits, 7)
+    assert (info.dtype.name, info.bit_depth, info.used_bits) == (dtype, bits, 7)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])

@@ -231,7 +231,7 @@ def test_file_that_changes_behind_open(other: npt.NDArray[Any], tmp_path: Path) 
     l3dali.imwrite(path, np.zeros((41, 53), np.uint8))
     image = Image.open(path)
     path.write_bytes(l3dali.encode(other))
-    with pytest.raises(OSError, match=r"changed since|\(k\w+\)"):
+    with pytest.raises(OSError, match=r"changed since|checksum|corrupt|too early"):
         image.load()
 
 

@@ -73,14 +73,15 @@ def _bench(options: argparse.Namespace) -> int:
         for name, measurement in new.items():
             measured[name].append(measurement)
     print_table(
-        ["codec", "files", "raw", "encoded", "ratio", "encode MB/s", "decode MB/s"],
+        ["codec", "files", "raw", "source", "encoded", "ratio", "encode MB/s", "decode MB/s"],
         *(
             [
                 name,
                 str(len(report.done)),
                 megabytes(report.raw_bytes),
+                megabytes(report.read_bytes),
                 megabytes(sum(m.encoded_bytes for m in measured[name])),
-                ratio(report.raw_bytes, sum(m.encoded_bytes for m in measured[name])),
+                ratio(sum(m.encoded_bytes for m in measured[name]), report.read_bytes),
                 speed(report.raw_bytes, sum(m.encode_seconds for m in measured[name])),
                 speed(report.raw_bytes, sum(m.decode_seconds for m in measured[name])),
             ]

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Manifest, Row
-    from l3dali.datasets.convert.plan import Plan, Sources
     from l3dali.datasets.convert.report import Summary
-    from l3dali.datasets.liquid.plan import Plan as LiquidPlan
+    from l3dali.datasets.convert.work import Sources, Work
+    from l3dali.datasets.liquid.plan import Plan
 
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
@@ -135,9 +135,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
     from l3dali.datasets.convert.images import Options
     from l3dali.datasets.convert.manifest import Manifest
-    from l3dali.datasets.convert.plan import find_sources, make_plan
     from l3dali.datasets.convert.report import summarize
     from l3dali.datasets.convert.storage import open_folder
+    from l3dali.datasets.convert.work import find_sources, find_work
     from l3dali.datasets.liquid.plan import read_plan
 
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
@@ -167,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _check_writable(arguments.dest)
         with Manifest(open_folder(arguments.dest), read_only=True) as manifest:
-            work = make_plan(sources, arguments.dest, options, manifest, 1)
+            work = find_work(sources, arguments.dest, options, manifest, 1)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work)
     with (
@@ -177,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, _interrupt)  # after Ray, which sets its own
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
-        work = make_plan(sources, arguments.dest, options, manifest, workers)
+        work = find_work(sources, arguments.dest, options, manifest, workers)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             _refuse_growth(work.jobs, arguments.jobs or local_cores())
         manifest.begin()
@@ -217,7 +217,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt(number)
 
 
-def _refuse_changes(plan: LiquidPlan, sources: Sources, name: str) -> None:
+def _refuse_changes(plan: Plan, sources: Sources, name: str) -> None:
     from l3dali.datasets.liquid.dataset import fingerprint
 
     if fingerprint(sources) != plan.fingerprint:
@@ -256,7 +256,7 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
         complain(f"... and {len(gone) - _SHOWN_GONE} more")
 
 
-def _preview(plan: Plan) -> int:
+def _preview(work: Work) -> int:
     """Says what would be done; gives the exit code."""
     from l3dali.datasets.convert.preview import preview
     from l3dali.datasets.convert.report import stored_text
@@ -265,7 +265,7 @@ def _preview(plan: Plan) -> int:
     stored: Counter[str] = Counter()
     failures: list[str] = []
     for found in progress(
-        preview(plan.jobs, plan.foreseen), sum(len(job.files) for job in plan.jobs)
+        preview(work.jobs, work.foreseen), sum(len(job.files) for job in work.jobs)
     ):
         if found.failure:
             failures.append(found.failure)
@@ -277,11 +277,11 @@ def _preview(plan: Plan) -> int:
             stored += found.stored
     print(
         f"would convert {converted} shards and files of {megabytes(size)}; "
-        f"{len(plan.kept) + done} are done"
+        f"{len(work.kept) + done} are done"
     )
     if stored:
         print(f"their images by format: {stored_text(stored)}")
-    for place, reason in plan.failures:
+    for place, reason in work.failures:
         failures.append(f"{place}: {reason}")
     for failure in failures[:_SHOWN_FAILURES]:
         complain(failure)
@@ -312,30 +312,30 @@ def _convert(
     return new
 
 
-def _finish(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> int:
+def _finish(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     from l3dali.datasets.convert.report import make_page, to_json
     from l3dali.datasets.convert.storage import REPORT_NAME, open_folder
 
     code = EXIT_FAILED if summary.failures else 0
     if not arguments.quiet:
-        _print_report(summary, plan, arguments)
-    if plan.jobs:
+        _print_report(summary, work, arguments)
+    if work.jobs:
         page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
         with suppress(OSError), open_folder(arguments.dest).publish(REPORT_NAME) as file:
             file.write(page.encode("utf-8", "backslashreplace"))
     if summary.failures:
         _print_failures(summary)
     if arguments.json_summary is not None:
-        text = json.dumps(to_json(summary, plan.links, code), indent=2)
+        text = json.dumps(to_json(summary, work.links, code), indent=2)
         write_file(arguments.json_summary, f"{text}\n".encode())
     return code
 
 
-def _print_report(summary: Summary, plan: Plan, arguments: argparse.Namespace) -> None:
+def _print_report(summary: Summary, work: Work, arguments: argparse.Namespace) -> None:
     from l3dali.datasets.convert.report import print_summary
 
     file = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
-    if plan.jobs:
+    if work.jobs:
         print_summary(summary, file)
     else:
         print(f"nothing to do: all {summary.kept} shards and files are done", file=file)
@@ -344,8 +344,8 @@ def _print_report(summary: Summary, plan: Plan, arguments: argparse.Namespace) -
             f"l3: palette images that became colours: {summary.all_formats.expanded}; "
             "--labels NAMES keeps the numbers of their entries"
         )
-    if plan.links:
-        complain(f"l3: links to folders not followed: {plan.links}")
+    if work.links:
+        complain(f"l3: links to folders not followed: {work.links}")
 
 
 def _print_failures(summary: Summary) -> None:

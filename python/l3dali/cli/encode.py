@@ -137,8 +137,8 @@ def _remark_on_growth(report: Report) -> list[str]:
     """Says which lossy sources have grown, and what makes sense instead."""
     grown = [
         f"{len(part.done)} {name} {'file' if len(part.done) == 1 else 'files'} grew "
-        f"{ratio(part.written_bytes, part.read_bytes)} times, "
-        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}"
+        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}, "
+        f"ratio {ratio(part.written_bytes, part.read_bytes)}"
         for name, part in sorted(report.of_lossy_sources().items())
         if part.written_bytes > part.read_bytes
     ]

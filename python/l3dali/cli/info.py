@@ -124,13 +124,14 @@ def _info_text(path: Path, info: codec.Info) -> str:
     if len(others) > _MAX_NAMED:
         kept.append(f"{len(others) - _MAX_NAMED} more chunks")
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
+    tile = f"{info.tile_height} rows and {info.tile_width} columns"
     lines = [
         printable(path),
         f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
         + (", labels" if info.labels else ""),
-        f"  tiles  {info.tile_count}, {info.tile_height} x {info.tile_width} (H x W): {codings}",
-        f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
-        f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
+        f"  tiles  {info.tile_count} of {tile}: {codings}",
+        f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio to "
+        f"raw {ratio(info.encoded_bytes, info.raw_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
     if len(info.groups) > 1:
         lines.insert(2, f"  groups {len(info.groups)} of channels: {_groups_text(info.groups)}")

@@ -21,7 +21,7 @@ from l3dali.cli.arguments import (
     size_argument,
 )
 from l3dali.cli.batch import STDOUT
-from l3dali.console import complain, duration, megabytes, print_table
+from l3dali.console import complain, duration, megabytes, print_table, ratio
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 from l3dali.errors import UsageError
 
@@ -288,11 +288,8 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         print(line, file=file)
     if how := _decoding(plan):
         print(f"decode them by: {how}", file=file)
-    saved = predicted.stored_bytes / predicted.source_bytes
-    print(
-        f"on disk: {_size(predicted.stored_bytes)}, {saved:.2f} times the originals",
-        file=file,
-    )
+    share = ratio(predicted.stored_bytes, predicted.source_bytes)
+    print(f"on disk: {_size(predicted.stored_bytes)}, ratio {share}", file=file)
     if predicted.encode_seconds is None:
         complain("l3: the profile does not say what converting takes")
     elif predicted.encode_seconds:

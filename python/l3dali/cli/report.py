@@ -150,13 +150,14 @@ def _stdout_is_taken(options: argparse.Namespace) -> bool:
 
 
 def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool) -> None:
+    has_source = "source" in file_bytes
     print_table(
-        ["files", "raw", *file_bytes, "ratio", "time", "MB/s"],
+        ["files", "raw", *file_bytes, "ratio" if has_source else "ratio to raw", "time", "MB/s"],
         [
             str(len(report.done)),
             megabytes(report.raw_bytes),
             *map(megabytes, file_bytes.values()),
-            ratio(report.raw_bytes, file_bytes["L3"]),
+            ratio(file_bytes["L3"], report.read_bytes if has_source else report.raw_bytes),
             f"{report.seconds:.1f} s",
             speed(report.raw_bytes, report.seconds),
         ],

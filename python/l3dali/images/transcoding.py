@@ -109,6 +109,7 @@ def encode_picture(
     """
     return codec.encode(
         picture.pixels,
+        layout="HWC",
         coding=coding,
         effort=effort,
         threads=threads,

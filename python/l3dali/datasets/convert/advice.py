@@ -42,7 +42,7 @@ class Growth:
         return (
             f"the sources are {self.format} files, which lose data to be small; kept "
             f"without loss they grow. The first {self.images} images: from "
-            f"{megabytes(self.before)} to {megabytes(self.after)}, {factor:.2f} times; the whole "
+            f"{megabytes(self.before)} to {megabytes(self.after)}, ratio {factor:.2f}; the whole "
             f"set: from {megabytes(self.set_bytes)} to about "
             f"{megabytes(round(self.set_bytes * factor))}. --grow converts them all the same"
         )

@@ -287,7 +287,7 @@ def _stamp_result(row: Row, target: Folder) -> None:
 
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
-    if row.mode == "plan":
+    if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
 

@@ -138,7 +138,7 @@ def stored_text(stored: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in ordered)
 
 
-_HEADERS = ("source", "images", "pixels", "before", "after", "before / after")
+_HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
 
 
 def _cells(name: str, one: FormatTotals) -> list[str]:
@@ -148,7 +148,7 @@ def _cells(name: str, one: FormatTotals) -> list[str]:
         megabytes(one.raw_bytes),
         megabytes(one.source_bytes),
         megabytes(one.result_bytes),
-        ratio(one.source_bytes, one.result_bytes),
+        ratio(one.result_bytes, one.source_bytes),
     ]
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.images import HEAD_BYTES, format_of, has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
-from l3dali.datasets.convert.plan import find_sources, kind_of
 from l3dali.datasets.convert.storage import is_remote, open_folder
+from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from l3dali.datasets.convert.images import Options
-    from l3dali.datasets.convert.plan import Sources
     from l3dali.datasets.convert.storage import Folder, Stored
+    from l3dali.datasets.convert.work import Sources
 
 _PEEKED_FILES = 2000
 _PEEKED_BYTES = 2**14

@@ -63,7 +63,7 @@ class Sources:
 
 
 @dataclass
-class Plan:
+class Work:
     """The work of a run.
 
     Attributes:
@@ -166,9 +166,9 @@ def _is_folder(url: str) -> bool:
     return not is_remote(url) and Path(url.removeprefix("file://")).is_dir()
 
 
-def make_plan(
+def find_work(
     sources: Sources, target_url: str, options: Options, manifest: Manifest, workers: int
-) -> Plan:
+) -> Work:
     """Jobs for the sources that the manifest does not show to be done.
 
     Args:
@@ -182,7 +182,7 @@ def make_plan(
         UsageError: there are no files, two sources have one result, a result would be a source, or
             a file is in the way that no earlier run has made.
     """
-    plan = Plan(failures=list(sources.failures), links=sources.links)
+    work = Work(failures=list(sources.failures), links=sources.links)
     _refuse_overlap(sources, target_url)
     existing = open_folder(target_url).list_files().files
     results: dict[str, str] = {}
@@ -199,10 +199,10 @@ def make_plan(
             if name in _OWN_NAMES or name in indexes:
                 continue
             if reason:
-                plan.failures.append((folder.place(name), reason))
+                work.failures.append((folder.place(name), reason))
                 continue
             kind = kinds[name]
-            plan.names.add(name)
+            work.names.add(name)
             for result in _results(name, kind, options):
                 if result in results:
                     other = results[result]
@@ -210,7 +210,7 @@ def make_plan(
                 results[result] = folder.place(name)
             row = manifest.rows.get(name)
             if row is not None and _is_done(row, file, existing, options):
-                plan.kept.append(row)
+                work.kept.append(row)
                 continue
             if row is not None and _is_done_but_for_plan(row, file, existing, options):
                 planned.append((file, row))
@@ -223,27 +223,27 @@ def make_plan(
                 loose.append((file, row))
             else:
                 previous = {} if row is None else {name: row}
-                plan.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
-        loose += _plan_anew(planned, options, plan)
-        plan.jobs += _batches(loose, source_url, target_url, options, workers)
+                work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
+        loose += _plan_anew(planned, options, work)
+        work.jobs += _batches(loose, source_url, target_url, options, workers)
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
             place = open_folder(target_url).place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     if sources.are_whole:
-        plan.gone = [
+        work.gone = [
             row
             for row in manifest.rows.values()
-            if row.source not in plan.names
+            if row.source not in work.names
             and row.result in existing
             and row.result not in results  # maybe of a source that is there
         ]
     # Large ones first, so that no core is left with one at the end.
-    plan.jobs.sort(key=lambda job: -job.bytes)
-    if not plan.names and not plan.failures:
+    work.jobs.sort(key=lambda job: -job.bytes)
+    if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
-    return plan
+    return work
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
@@ -306,7 +306,7 @@ def _is_done_but_for_plan(
 
 
 def _plan_anew(
-    planned: Sequence[tuple[Stored, Row]], options: Options, plan: Plan
+    planned: Sequence[tuple[Stored, Row]], options: Options, work: Work
 ) -> list[tuple[Stored, None]]:
     """Files for which the plan chooses another format than their results have; others are kept.
 
@@ -330,10 +330,10 @@ def _plan_anew(
     for (file, row), stored_as in zip(planned, chosen, strict=True):
         if row.choices == digests[stored_as]:
             renewed = replace(row, options=options.identity)
-            plan.kept.append(renewed)
-            plan.renewed.append(renewed)
+            work.kept.append(renewed)
+            work.renewed.append(renewed)
         else:
-            plan.foreseen[file.name] = stored_as
+            work.foreseen[file.name] = stored_as
             again.append((file, None))
     return again
 
