@@ -80,6 +80,14 @@ def test_includes_point_down(source: Path) -> None:
         assert layer(included) in allowed, f"{source} includes {name}"
 
 
+def test_parts_of_the_encoder_do_not_know_its_face() -> None:
+    own = {Path("encoder/encoder.h"), Path("encoder/encoder.cc")}
+    parts = [source for source in SOURCES if layer(source) == "encoder" and source not in own]
+    assert len(parts) > 20
+    for source in parts:
+        assert "encoder/encoder.h" not in includes(source), source
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 def test_libraries_stay_in_their_place(source: Path) -> None:
     for name in includes(source):
