@@ -57,16 +57,16 @@ def _jpegxl(effort: int) -> Codec:
     )
 
 
-def _l3(mode: l3dali.Mode) -> Codec:
+def _l3(mode: l3dali.Coding) -> Codec:
     return Codec(
         f"L3 {mode}",
-        lambda image: l3dali.encode(image, mode=mode, threads=1),
+        lambda image: l3dali.encode(image, coding=mode, threads=1),
         lambda data: l3dali.decode(data, threads=1),
     )
 
 
 # What compresses: raw samples, the mode "stored", compare with no codec.
-L3_MODES: tuple[l3dali.Mode, ...] = ("packed", "rans")
+L3_MODES: tuple[l3dali.Coding, ...] = ("packed", "rans")
 L3 = tuple(_l3(mode) for mode in L3_MODES)
 PNG = Codec(
     "PNG -6",

@@ -190,8 +190,8 @@ def _load_npy_on_gpu(files: list[str], device: str) -> Any:
 def formats(device: str) -> list[Format]:
     """L3 and its peers on a device, PNG first: the others are compared with it."""
 
-    def encode_l3(mode: l3dali.Mode) -> Callable[[Image], bytes]:
-        return lambda image: l3dali.encode(image, mode=mode)
+    def encode_l3(mode: l3dali.Coding) -> Callable[[Image], bytes]:
+        return lambda image: l3dali.encode(image, coding=mode)
 
     chosen = [
         Format(PNG.name, PNG.encode, _load_image, _crops_of_image),

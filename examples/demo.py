@@ -58,12 +58,12 @@ class Measured:
     pipeline_seconds: float  # of the same in the pipeline
 
 
-def l3_format(mode: l3dali.Mode) -> Format:
-    """L3 in one of its modes."""
+def l3_format(coding: l3dali.Coding) -> Format:
+    """L3 in one of its codings."""
     return Format(
-        f"L3 {mode}",
+        f"L3 {coding}",
         ".l3",
-        partial(l3dali.encode, mode=mode),
+        partial(l3dali.encode, coding=coding),
         l3dali.decode,
         lambda data, device: fn.l3.decode(data, device=device),
     )

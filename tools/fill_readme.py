@@ -1,6 +1,6 @@
 """Fills the tables of README.md from benchmarks/results.
 
-    python tools/fill_readme.py [--check]
+    python tools/fill_readme.py [--check | --check-age]
 
 A table stands between `<!-- name -->` and `<!-- /name -->`. No number of it is written by hand.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
+MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op", "src/plan")
 
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
 PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
@@ -126,12 +128,29 @@ def fill(text: str) -> str:
     return text
 
 
+def stale() -> list[str]:
+    """Results of the tables that are older than the newest change of what they measured."""
+    older = []
+    for name in ("speed", "pipeline_cpu", "shrunk"):
+        commit = read(name)["made"]["commit"]
+        command = ["git", "diff", "--quiet", commit, "HEAD", "--", *MEASURED]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            older.append(f"{name}.json is of {commit}; {', '.join(MEASURED)} have changed since")
+    return older
+
+
 def main() -> int:
-    """Fills the README, or with --check says whether it is up to date."""
+    """Fills the README, or says whether it is up to date, or whether its results are."""
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
-    check = parser.parse_args().check
+    parser.add_argument("--check-age", action="store_true", help="1 if results are too old")
+    options = parser.parse_args()
+    if options.check_age:
+        older = stale()
+        print("\n".join(older) or "all results are of the newest code")
+        return int(bool(older))
+    check = options.check
     old = README.read_text()
     new = fill(old)
     if not check:

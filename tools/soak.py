@@ -214,7 +214,7 @@ class Soak:
         """Both ways, interrupted until they are through."""
         encoded, decoded = self.folder / "encoded", self.folder / "decoded"
         encode: list[str | Path] = ["encode", self.folder / SOURCES, "-o", encoded, "--effort", "1"]
-        encode += ["--mode", str(self.rng.choice(l3dali.MODES))]
+        encode += ["--coding", str(self.rng.choice(l3dali.CODINGS))]
         self._interrupt(encode, encoded, set(), lambda path: l3dali.imread(path))
         decode: list[str | Path] = ["decode", self.folder / ENCODED, "-o", decoded]
         self._interrupt(

@@ -85,7 +85,7 @@ def make_images(folder: Path, seed: int) -> None:
         top = (1 << bits) - 1
         noisy = (wave * 0.4 + 0.5 + rng.uniform(-0.02, 0.02, shape)) * top
         image = np.clip(noisy, 0, top).astype(f"u{bits // 8}").squeeze()
-        data = l3dali.encode(image, mode=l3dali.MODES[number % len(l3dali.MODES)], effort=1)
+        data = l3dali.encode(image, coding=l3dali.CODINGS[number % len(l3dali.CODINGS)], effort=1)
         if number % (100 // DAMAGED_PERCENT) == 7:
             data = damaged(data, rng)
         (folder / SOURCES / f"{name}.png").write_bytes(imagecodecs.png_encode(image, level=1))
@@ -137,9 +137,9 @@ def codec_rounds(folder: Path, rng: np.random.Generator) -> Iterator[Counter[str
         for name in rng.permutation(list(images))[:8]:
             image, threads = images[name], int(rng.integers(1, 4))
             options: dict[str, Any] = {
-                "mode": str(rng.choice(l3dali.MODES)),
+                "coding": str(rng.choice(l3dali.CODINGS)),
                 "effort": int(rng.integers(1, 6)),
-                "tile": [None, (32, 8), (64, 64)][rng.integers(3)],
+                "tile": [None, (8, 32), (64, 64)][rng.integers(3)],
             }
             l3dali.imwrite(path, image, threads=threads, **options)
             data = path.read_bytes()

@@ -55,7 +55,7 @@ def count_image(
 ) -> dict[str, dict[str, float]]:
     """Instructions a sample, by what is done: with NEON and without."""
     file, pixels = folder / "image.l3", folder / "image.raw"
-    file.write_bytes(l3dali.encode(image, mode=mode, effort=EFFORT))
+    file.write_bytes(l3dali.encode(image, coding=mode, effort=EFFORT))
     pixels.write_bytes(image.tobytes())
     shape = [str(n) for n in (image.shape[1], image.shape[0], image.shape[2], 8 * image.itemsize)]
     counts: dict[str, dict[str, float]] = {}

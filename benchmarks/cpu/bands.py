@@ -77,14 +77,14 @@ def seconds(call: Callable[[], object]) -> float:
     return time.thread_time() - begin
 
 
-def measure(image: Cube, mode: l3dali.Mode, rounds: int) -> dict[str, Any]:
+def measure(image: Cube, mode: l3dali.Coding, rounds: int) -> dict[str, Any]:
     """One image in one mode."""
     count = image.shape[2]
     bands = [np.ascontiguousarray(image[..., c]) for c in range(count)]
-    apart = [l3dali.encode(band, mode=mode) for band in bands]
-    encode_seconds = seconds(lambda: l3dali.encode(image, mode=mode))
-    encode_apart = seconds(lambda: [l3dali.encode(band, mode=mode) for band in bands])
-    together = l3dali.encode(image, mode=mode)
+    apart = [l3dali.encode(band, coding=mode) for band in bands]
+    encode_seconds = seconds(lambda: l3dali.encode(image, coding=mode))
+    encode_apart = seconds(lambda: [l3dali.encode(band, coding=mode) for band in bands])
+    together = l3dali.encode(image, coding=mode)
     groups = l3dali.info(together).groups
     most = max(len(group) for group in groups)
     three = list(next(group for group in groups if len(group) == most))[:3]

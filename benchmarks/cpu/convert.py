@@ -41,7 +41,7 @@ from l3dali.images.transcoding import encode_picture
 
 PHOTOGRAPHS = ("photo/kodak", "photo/gb82")
 SHARDS = 8
-MODES: tuple[tuple[l3dali.Mode, int], ...] = (("rans", 5), ("rans", 9), ("packed", 5))
+MODES: tuple[tuple[l3dali.Coding, int], ...] = (("rans", 5), ("rans", 9), ("packed", 5))
 CORES = len(os.sched_getaffinity(0))
 LARGE = ("4x4", "5x6")  # Kodak's images side by side: 18 and 34 MiB
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
@@ -137,16 +137,18 @@ def side_by_side(images: Sequence[Image], tiles: str) -> Image:
     return np.vstack([np.hstack(chosen[i * columns :][:columns]) for i in range(rows)])
 
 
-def of_mode(mode: l3dali.Mode, effort: int) -> str:
+def of_mode(mode: l3dali.Coding, effort: int) -> str:
     """The mode as the tables name it."""
     return f"rans, effort {effort}" if mode == "rans" else mode
 
 
-def phases(files: Sequence[bytes], mode: l3dali.Mode, effort: int, workers: int) -> dict[str, Cost]:
+def phases(
+    files: Sequence[bytes], mode: l3dali.Coding, effort: int, workers: int
+) -> dict[str, Cost]:
     """What reading, encoding and verifying cost without the command."""
 
     def encode(picture: Picture) -> bytes:
-        return encode_picture(picture, mode=mode, effort=effort)
+        return encode_picture(picture, coding=mode, effort=effort)
 
     def check(pair: tuple[Picture, bytes]) -> None:
         if not np.array_equal(l3dali.decode(pair[1]), pair[0].pixels):
@@ -175,7 +177,7 @@ def measure_throughput(files: list[bytes], folder: Path, rounds: int) -> list[di
     for (mode, effort), workers in track(turns, "photographs"):
         alone = phases(files, mode, effort, workers)
         for verify in (True, False):
-            options = ["--mode", mode, "--effort", str(effort), "--jobs", str(workers)]
+            options = ["--coding", mode, "--effort", str(effort), "--jobs", str(workers)]
             options.append("--verify" if verify else "--no-verify")
             cost, start = convert_anew(source, *options), starts[workers]
             parts = {name: c.cpu for name, c in alone.items() if verify or name != "compare"}
@@ -201,7 +203,7 @@ def measure_memory(photographs: list[bytes], folder: Path) -> list[dict[str, Any
         large = side_by_side(images, tiles)
         source = write_shards([to_png(large)] * 8, folder / f"memory-{tiles}", 4)
         for mode, effort in MODES:
-            cost = convert_anew(source, "--mode", mode, "--effort", str(effort))
+            cost = convert_anew(source, "--coding", mode, "--effort", str(effort))
             image_mib, peak_mib = large.nbytes / 2**20, cost.peak_kib / 2**10
             row = {"mode": of_mode(mode, effort), "image_mib": image_mib, "peak_mib": peak_mib}
             rows.append(row | {"beyond_mib": peak_mib - 2 * image_mib})

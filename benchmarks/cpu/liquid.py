@@ -165,7 +165,9 @@ def make_set(name: str, data: Path | None, count: int, folder: Path) -> list[Pic
             encoded = bytes(imagecodecs.jpeg8_encode(image, level=90))
             image = imagecodecs.jpeg8_decode(encoded)
         files = {SOURCE: encoded}
-        files.update({mode: l3dali.encode(image, mode=mode, threads=0) for mode in l3dali.MODES})
+        files.update(
+            {mode: l3dali.encode(image, coding=mode, threads=0) for mode in l3dali.CODINGS}
+        )
         paths = {}
         for stored_as, content in files.items():
             suffix = name if stored_as == SOURCE else "l3"

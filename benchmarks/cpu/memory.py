@@ -57,16 +57,16 @@ def make_image(shape: str) -> Image:
     return image
 
 
-def working_kib(direction: str, mode: l3dali.Mode, threads: int, shape: str) -> int:
+def working_kib(direction: str, mode: l3dali.Coding, threads: int, shape: str) -> int:
     """Encodes or decodes once in this process; returns KiB beyond input and output."""
     image = make_image(shape)
     raw_kib = image.nbytes // 1024
-    l3dali.decode(l3dali.encode(np.zeros((300, 300, 3), np.uint8), mode=mode), threads=threads)
+    l3dali.decode(l3dali.encode(np.zeros((300, 300, 3), np.uint8), coding=mode), threads=threads)
     if direction == "encode":
         before = _begin()
-        data = l3dali.encode(image, mode=mode, threads=threads)
+        data = l3dali.encode(image, coding=mode, threads=threads)
         return max(0, _status_kib("VmHWM") - before - len(data) // 1024)
-    data = l3dali.encode(image, mode=mode, threads=0)
+    data = l3dali.encode(image, coding=mode, threads=0)
     del image
     before = _begin()
     decoded = l3dali.decode(data, threads=threads)

@@ -58,9 +58,11 @@ def _decode_by_nvimgcodec(files: list[str], device: str) -> Any:
     return fn.decoders.image(fn.readers.file(files=files)[0], device=device)
 
 
-def measure(originals: list[Image], mode: l3dali.Mode, args: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    originals: list[Image], mode: l3dali.Coding, args: argparse.Namespace
+) -> dict[str, Any]:
     """Images a second and CPU time of both operators, and the second's share of the first."""
-    encode = functools.partial(l3dali.encode, mode=mode)
+    encode = functools.partial(l3dali.encode, coding=mode)
     loads = (_decode_by_l3, _decode_by_nvimgcodec)
     formats = [Format(n, encode, load) for n, load in zip(OPERATORS, loads, strict=True)]
     turns: dict[str, list[Turn]] = {name: [] for name in OPERATORS}
@@ -97,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     keep_memory()
     rows = []
-    for folder, mode in itertools.product(SETS, l3dali.MODES):
+    for folder, mode in itertools.product(SETS, l3dali.CODINGS):
         originals = [image for _, image in images(args.data, folder)]
         if not originals:
             raise SystemExit(f"no images in {args.data / folder}")

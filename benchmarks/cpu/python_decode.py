@@ -52,8 +52,8 @@ def measure_threads(data: Path, rounds: int) -> tuple[str, dict[str, Any]]:
     calls: dict[str, Callable[[], object]] = {
         PNG.name: lambda: [PNG.decode(one) for one in pngs],
     }
-    for mode in l3dali.MODES:
-        files = [l3dali.encode(image, mode=mode) for image in pictures]
+    for mode in l3dali.CODINGS:
+        files = [l3dali.encode(image, coding=mode) for image in pictures]
         outs = [np.empty_like(image) for image in pictures]
         for threads in (1, 2):
             calls[f"{mode} {threads}"] = functools.partial(
@@ -67,7 +67,7 @@ def measure_threads(data: Path, rounds: int) -> tuple[str, dict[str, Any]]:
             "two_over_one": best[f"{mode} 1"] / best[f"{mode} 2"],
             "x_png": best[PNG.name] / best[f"{mode} 1"],
         }
-        for mode in l3dali.MODES
+        for mode in l3dali.CODINGS
     }
     rows = [
         [mode, f"{r['one_ms']:.1f}", f"{r['two_over_one']:.2f}", f"{r['x_png']:.1f}"]
@@ -86,8 +86,8 @@ def measure_windows(data: Path | None, rounds: int) -> tuple[str, dict[str, Any]
     random = np.random.default_rng(1)
     pictures = make_images(data)
     results: dict[str, Any] = {}
-    for mode in l3dali.MODES:
-        files = [l3dali.encode(image, mode=mode) for image in pictures]
+    for mode in l3dali.CODINGS:
+        files = [l3dali.encode(image, coding=mode) for image in pictures]
 
         def windows(files: list[bytes] = files) -> None:
             for file in files:

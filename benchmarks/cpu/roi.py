@@ -38,7 +38,7 @@ def write_files(pictures: list[Image], out: Path) -> dict[str, list[str]]:
     """The images in every format; their paths by the format's name."""
     files: dict[str, list[str]] = {}
     for i, image in enumerate(track(pictures, description="encode")):
-        encoded = {f"L3 {mode}": l3dali.encode(image, mode=mode) for mode in L3_MODES}
+        encoded = {f"L3 {mode}": l3dali.encode(image, coding=mode) for mode in L3_MODES}
         encoded[PNG.name] = bytes(PNG.encode(image))
         for codec, content in encoded.items():
             path = out / f"{codec}-{i}".replace(" ", "_")

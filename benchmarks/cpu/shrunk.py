@@ -70,8 +70,8 @@ def formats(quality: int) -> list[Format]:
     def to_jpeg(image: Image) -> bytes:
         return bytes(imagecodecs.jpeg8_encode(image, level=quality, subsampling=SUBSAMPLING))
 
-    def to_l3(mode: l3dali.Mode) -> Callable[[Image], bytes]:
-        return lambda image: l3dali.transcode(to_jpeg(image), max_side=MAX_SIDE, mode=mode)
+    def to_l3(mode: l3dali.Coding) -> Callable[[Image], bytes]:
+        return lambda image: l3dali.transcode(to_jpeg(image), max_side=MAX_SIDE, coding=mode)
 
     return [
         Format(JPEG, to_jpeg, _decode_jpeg, lossless=False),

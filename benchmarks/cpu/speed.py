@@ -77,10 +77,10 @@ def measure_scaling(data: Path, rounds: int) -> dict[str, dict[str, float]]:
     image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
     scaling: dict[str, dict[str, float]] = {}
     for mode in L3_MODES:
-        encoded = l3dali.encode(image, mode=mode)
+        encoded = l3dali.encode(image, coding=mode)
         calls: dict[str, Callable[..., object]] = {
             "decode": functools.partial(l3dali.decode, encoded),
-            "encode": functools.partial(l3dali.encode, image, mode=mode),
+            "encode": functools.partial(l3dali.encode, image, coding=mode),
         }
         scaling[mode] = {}
         for name, call in calls.items():

@@ -52,12 +52,12 @@ def decode_png(encoded: Any) -> Any:
     return fn.decoders.image(encoded, **ARGUMENTS)
 
 
-def write_files(pictures: Sequence[Image], mode: l3dali.Mode, out: Path) -> list[dict[str, str]]:
+def write_files(pictures: Sequence[Image], mode: l3dali.Coding, out: Path) -> list[dict[str, str]]:
     """Each image as L3 and as PNG; their paths."""
     files = []
     for i, image in enumerate(pictures):
         paths = {kind: str(out / f"{mode}-{i}.{kind}") for kind in ("l3", "png")}
-        Path(paths["l3"]).write_bytes(l3dali.encode(image, mode=mode))
+        Path(paths["l3"]).write_bytes(l3dali.encode(image, coding=mode))
         Path(paths["png"]).write_bytes(PNG.encode(image))
         files.append(paths)
     return files
@@ -155,7 +155,7 @@ def interval(values: Any) -> tuple[float, float, float]:
 
 
 def measure(
-    data: Path, name: str, mode: l3dali.Mode, seconds: float, threads: int
+    data: Path, name: str, mode: l3dali.Coding, seconds: float, threads: int
 ) -> Iterator[dict[str, Any]]:
     """Both comparisons for one set and mode."""
     pictures = list(itertools.islice(itertools.cycle(images(data, name)), BATCH))

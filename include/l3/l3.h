@@ -81,6 +81,9 @@ enum {
 // The order of samples in memory, the slowest axis first: height, width, channel.
 enum { L3_HWC = 0, L3_CHW = 1 };
 
+// One for each processor.
+#define L3_ALL_THREADS 0xFFFFFFFFu
+
 // How tiles are coded.
 enum {
   L3_CODING_RANS = 0,    // small
@@ -149,8 +152,8 @@ typedef struct l3_window {
 
 typedef struct l3_decode_options {
   size_t struct_size;
-  // How many threads work, up to 1024; 0: one for each processor. 1 starts none. The samples do not
-  // depend on it.
+  // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The samples
+  // do not depend on it.
   uint32_t threads;
   // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
   // if samples are signed; integers are rounded to the nearest.

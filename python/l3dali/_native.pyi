@@ -27,7 +27,7 @@ class InfoDict(TypedDict):
 def encode(
     image: npt.NDArray[Any],
     *,
-    mode: str,
+    coding: str,
     effort: int,
     threads: int,
     tile: tuple[int, int] | None,

@@ -16,7 +16,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,7 +56,7 @@ Target: TypeAlias = "str | os.PathLike[str] | Writable | Openable"
 def imread(
     file: Source,
     *,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     orient: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image:
@@ -121,7 +121,7 @@ def read_info(file: Readable) -> codec.Info:
         try:
             return codec.info(data)
         except L3Error as error:
-            more = file.read(len(data)) if error.status == "kTruncated" and data else b""
+            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
             if not more:
                 raise
             data += more

@@ -39,6 +39,12 @@ constexpr Colors kColors[] = {Colors::kStored, Colors::kRgb,      Colors::kBgr,
                               Colors::kGray,   Colors::kRgbAlpha, Colors::kGrayAlpha};
 constexpr EncodeMode kCodings[] = {EncodeMode::kRans, EncodeMode::kPacked, EncodeMode::kStored};
 
+// Of options, as engines and encoder take them. False if nobody may ask for so many.
+bool ReadThreads(uint32_t threads, unsigned* count) {
+  *count = threads == 0 ? 1 : threads == L3_ALL_THREADS ? 0 : threads;
+  return *count <= kMaxThreads;
+}
+
 uint32_t NumberOf(OutputType type) {
   return L3_UINT8 + static_cast<uint32_t>(std::find(kTypes, std::end(kTypes), type) - kTypes);
 }
@@ -130,6 +136,7 @@ Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info)
 
 // What becomes of a file: judged, and planned as the options say.
 struct DecodePlan {
+  unsigned threads;
   ImageView view;
   TensorPlan tensor;
   uint32_t height_px, width_px;
@@ -183,7 +190,7 @@ Status PlanMemory(const l3_decode_options& options, const Region& region, Decode
 
 Status PlanDecode(const void* file, size_t file_size, const l3_decode_options& options,
                   DecodePlan* plan) {
-  if ((file == nullptr && file_size != 0) || options.threads > kMaxThreads ||
+  if ((file == nullptr && file_size != 0) || !ReadThreads(options.threads, &plan->threads) ||
       options.type > L3_FLOAT32 || options.colors > L3_COLORS_GRAY_ALPHA ||
       options.layout > L3_CHW || options.channel_count > kMaxImageChannels ||
       (options.channels == nullptr) != (options.channel_count == 0)) {
@@ -219,7 +226,7 @@ void SetOutput(const DecodePlan& plan, l3_output* output) {
   output->plane_stride = plan.plane_stride_bytes;
 }
 
-DecodeResult Decode(const DecodePlan& plan, unsigned threads, void* pixels) {
+DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   constexpr uint64_t kTaskPixels = 1 << 16;
   const std::vector<GroupShare> shares = ShareOutput(plan.view, plan.tensor);
   // The file has changed since it was judged.
@@ -229,7 +236,7 @@ DecodeResult Decode(const DecodePlan& plan, unsigned threads, void* pixels) {
   CpuJob job = {{}, 1};
   for (size_t i = 0; i < shares.size(); ++i) job.groups.push_back({&shares[i].view, &outputs[i]});
   CpuBatch work({job}, kTaskPixels);
-  ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
+  ParallelFor(work.task_count(), plan.threads, [&work](uint64_t task) { work.Run(task); });
   return work.Results()[0];
 }
 
@@ -242,7 +249,7 @@ Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& o
   if (plan.bytes > pixels_size) return Status::kOutputTooSmall;
   const size_t item = OutputBytes(plan.tensor.output.type);
   if (reinterpret_cast<uintptr_t>(pixels) % item != 0) return Status::kInvalidArgument;
-  const DecodeResult result = Decode(plan, options.threads, pixels);
+  const DecodeResult result = Decode(plan, pixels);
   if (result.status != Status::kOk && output != nullptr) output->bad_tile = result.tile;
   return result.status;
 }
@@ -268,16 +275,16 @@ Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, Encod
   l3_encode_options options;
   if (image == nullptr || !ReadStruct(from, &options) || image->type < L3_UINT8 ||
       image->type > L3_INT16 || image->height == 0 || image->channels > kMaxImageChannels ||
-      options.coding > L3_CODING_STORED || options.threads > kMaxThreads || options.labels > 1 ||
+      options.coding > L3_CODING_STORED || options.labels > 1 ||
       (options.palette.size != 0 && options.labels == 0)) {
     return Status::kInvalidArgument;
   }
   EncodeOptions& to = job->options;
   to.mode = kCodings[options.coding];
   to.effort = options.effort == 0 ? kDefaultEffort : options.effort;
-  to.threads = options.threads;
   to.meaning = options.labels == 1 ? Meaning::kLabels : Meaning::kColor;
-  if (!ReadSide(options.tile_width, &to.tile_width_log2) ||
+  if (!ReadThreads(options.threads, &to.threads) ||
+      !ReadSide(options.tile_width, &to.tile_width_log2) ||
       !ReadSide(options.tile_height, &to.tile_height_log2) || !ReadBytes(options.icc, &to.icc) ||
       !ReadBytes(options.exif, &to.exif) || !ReadBytes(options.xmp, &to.xmp) ||
       !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.key_values, &to.key_values)) {

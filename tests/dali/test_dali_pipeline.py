@@ -163,8 +163,8 @@ def test_every_format_and_every_mode(device: str) -> None:
     samples = []
     for n, name in enumerate(foreign(make_image(rng, (16, 16, 3)))):
         samples.append(as_sample(foreign(make_image(rng, (40 + n, 61, 3)))[name]))
-        mode = l3dali.MODES[n % len(l3dali.MODES)]
-        samples.append(as_sample(l3dali.encode(make_image(rng, (33, 50 + n, 3)), mode=mode)))
+        coding = l3dali.CODINGS[n % len(l3dali.CODINGS)]
+        samples.append(as_sample(l3dali.encode(make_image(rng, (33, 50 + n, 3)), coding=coding)))
     want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8)
     assert_same(decode_mixed(samples, device), want)
 

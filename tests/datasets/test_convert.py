@@ -293,7 +293,8 @@ def test_a_result_that_was_damaged_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [("--mode", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")]
+    "option",
+    [("--coding", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")],
 )
 def test_options_are_part_of_the_identity(tmp_path: Path, option: tuple[str, str]) -> None:
     write_tar(tmp_path / "s" / "a.tar", samples(1))

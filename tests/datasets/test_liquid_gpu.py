@@ -33,7 +33,7 @@ from l3dali.datasets.liquid.profile import (
 )
 from l3dali.errors import L3Error
 
-PLACES = {f"{mode}@{place}" for mode in codec.MODES for place in ("cpu", "mixed", "cache")}
+PLACES = {f"{coding}@{place}" for coding in codec.CODINGS for place in ("cpu", "mixed", "cache")}
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +73,10 @@ def test_a_gpu_is_measured(with_gpu: Path, capsys: pytest.CaptureFixture[str]) -
     assert written.host.upload > 0
     for sample in written.samples:
         assert sample.cpu_seconds.keys() >= PLACES
-        assert sample.gpu_seconds.keys() == {f"{mode}@mixed" for mode in codec.MODES}
+        assert sample.gpu_seconds.keys() == {f"{coding}@mixed" for coding in codec.CODINGS}
         assert all(seconds > 0 for seconds in sample.gpu_seconds.values())
     for fits in written.groups.values():
-        assert fits.gpu_seconds.keys() == {f"{mode}@mixed" for mode in codec.MODES}
+        assert fits.gpu_seconds.keys() == {f"{coding}@mixed" for coding in codec.CODINGS}
         assert fits.cpu_seconds.keys() >= PLACES
 
 

@@ -111,11 +111,11 @@ def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
         pixels = imagecodecs.imread(str(folder / each.name))
         assert each.source_bytes == each.sizes["source"] == len(data)
         assert (each.pixels, each.raw_bytes) == (pixels.shape[0] * pixels.shape[1], pixels.nbytes)
-        assert set(each.sizes) == {"source", *codec.MODES}
-        assert each.sizes["packed"] == len(codec.encode(pixels, mode="packed"))
+        assert set(each.sizes) == {"source", *codec.CODINGS}
+        assert each.sizes["packed"] == len(codec.encode(pixels, coding="packed"))
         assert each.cpu_seconds.keys() <= {f"{name}@cpu" for name in each.sizes}
         assert all(value > 0 for value in each.cpu_seconds.values())
-        assert {f"{mode}@cpu" for mode in codec.MODES} <= each.cpu_seconds.keys()
+        assert {f"{coding}@cpu" for coding in codec.CODINGS} <= each.cpu_seconds.keys()
     shown = capsys.readouterr()
     assert "10 images, 10 measured" in shown.out
     for word in ("png rgb 16", "packed", "bytes/pixel", "images/s per core", "host: "):

@@ -26,7 +26,7 @@ C_TYPES = (
 )
 COLORS = ("as stored", "RGB", "BGR", "GRAY", "RGBA", "GRAY_ALPHA")
 LAYOUTS = ("HWC", "CHW")
-CODINGS = ("rans", "packed", "stored")
+C_CODINGS = ("rans", "packed", "stored")
 NO_TILE = 0xFFFFFFFF
 OK, TRUNCATED, OUTPUT_TOO_SMALL, INVALID_ARGUMENT, OUT_OF_MEMORY = 0, 1, 8, 9, 1000
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import reference_decoder
-from c_library import C_TYPES, CODINGS, Info, built
+from c_library import C_CODINGS, C_TYPES, Info, built
 from numpy.typing import NDArray
 from output_plans import TYPES, Plan
 from reference_decoder import STATUS_NAMES, FormatError
@@ -40,7 +40,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 SAMPLE_TYPES = C_TYPES[1:5]
-MODES = ("packed", "rans", "stored")
+CODINGS = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
@@ -176,7 +176,7 @@ def status_name(status: int) -> str:
 def encode(
     samples: Samples,
     *,
-    mode: str = "packed",
+    coding: str = "packed",
     effort: int = 5,
     threads: int = 1,
     tile_log2: tuple[int, int] = (0, 0),
@@ -203,7 +203,7 @@ def encode(
         _Call.ENCODE,
         [
             *(height, width, channels, C_TYPES.index(samples.dtype.name), stride),
-            *(CODINGS.index(mode), effort, threads, *tile, meaning, KERNELS.index(kernels)),
+            *(C_CODINGS.index(coding), effort, threads, *tile, meaning, KERNELS.index(kernels)),
         ],
         [pixels, icc, exif, palette],
     )

@@ -105,6 +105,6 @@ def test_match_base_beyond_the_value_table(is_shown: bool) -> None:
 @settings(max_examples=80)
 @given(image=strategies.images(), effort=st.integers(1, 9))
 def test_rans_encoder_output(image: Samples, effort: int) -> None:
-    data = engines.encode(image, mode="rans", effort=effort)
+    data = engines.encode(image, coding="rans", effort=effort)
     for engine in ("reference", *filter(engines.is_available, ENGINES)):
         assert engines.decode(engine, data) == engines.Outcome("kOk", None, image), engine

@@ -241,7 +241,7 @@ def _palette_png() -> bytes:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_transcode_keeps_pixels_and_metadata(kind: Any) -> None:
     data = _jpeg(icc_profile=b"profile", exif=exif(6))
-    encoded = l3dali.transcode(kind(data), mode="packed", tile=(32, 16))
+    encoded = l3dali.transcode(kind(data), coding="packed", tile=(16, 32))
     assert np.array_equal(l3dali.decode(encoded), np.asarray(PIL_Image.open(io.BytesIO(data))))
     info = l3dali.info(encoded)
     assert (info.icc, info.exif) == (b"profile", exif(6).removeprefix(b"Exif\0\0"))
@@ -256,7 +256,7 @@ def test_transcode_keeps_pixels_and_metadata(kind: Any) -> None:
         ({"labels": True}, ["--labels"]),
         ({"max_side": 20}, ["--max-side", "20"]),
         ({"orient": True, "max_side": 20}, ["--orient", "--max-side", "20"]),
-        ({"mode": "packed"}, ["--mode", "packed"]),
+        ({"coding": "packed"}, ["--coding", "packed"]),
         ({"effort": 2, "tile": (32, 32)}, ["--effort", "2", "--tile", "32x32"]),
     ],
 )

@@ -168,14 +168,14 @@ def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(info.icc or b""), len(info.xmp or b"")) == (50, 48)
     with pytest.raises(l3dali.L3Error, match=r"take 101 bytes; .* room for 100 ") as caught:
         l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(49), metadata={})
-    assert caught.value.status == "kInvalidArgument"
+    assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("mode", codec.MODES)
-def test_every_mode_keeps_all(mode: codec.Mode) -> None:
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_every_mode_keeps_all(coding: codec.Coding) -> None:
     noise = np.random.default_rng(1).integers(0, 1 << 16, (40, 70, 3), np.uint16)
     others = chunk(b"zzz1", b"twice") + chunk(b"zzz1", b"")
-    data = l3dali.encode(noise, mode=mode, xmp=XMP, metadata=PAIRS, other_chunks=others)
+    data = l3dali.encode(noise, coding=coding, xmp=XMP, metadata=PAIRS, other_chunks=others)
     info = l3dali.info(data)
     assert (info.xmp, info.metadata, info.other_chunks) == (XMP, PAIRS, others)
     np.testing.assert_array_equal(l3dali.decode(data), noise)

@@ -50,9 +50,9 @@ def test_modes(mode: str, tmp_path: Path) -> None:
         assert (image.format, image.mode, image.size) == ("L3", mode, (53, 41))
         assert image.get_format_mimetype() == "image/x-l3"
         assert np.array_equal(np.asarray(image), array)
-    image.save(tmp_path / "a.l3", mode="packed", effort=1)
+    image.save(tmp_path / "a.l3", coding="packed", effort=1)
     assert np.array_equal(l3dali.imread(tmp_path / "a.l3"), array)
-    assert (tmp_path / "a.l3").read_bytes() == l3dali.encode(array, mode="packed")
+    assert (tmp_path / "a.l3").read_bytes() == l3dali.encode(array, coding="packed")
 
 
 def test_big_endian_samples_are_kept() -> None:
@@ -158,8 +158,8 @@ def test_signed_samples_have_mode_i(dtype: str, tmp_path: Path) -> None:
 
 def test_bad_options() -> None:
     image = Image.new("L", (4, 4))
-    with pytest.raises(ValueError, match="mode 'small' is not supported"):
-        saved(image, mode="small")
+    with pytest.raises(ValueError, match="coding 'small' is not supported"):
+        saved(image, coding="small")
     with pytest.raises(ValueError, match="effort is 1 to 9"):
         saved(image, effort=10)
 
@@ -199,12 +199,12 @@ def test_limit_of_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_damaged_heads() -> None:
     data = bytearray(l3dali.encode(pixels("RGB")))
-    with pytest.raises(UnidentifiedImageError, match="kTruncated"):
+    with pytest.raises(UnidentifiedImageError, match="the data ends too early"):
         opened(bytes(data[:20]))
     with pytest.raises(UnidentifiedImageError):
         opened(bytes(data[:4]))
     data[20] ^= 1
-    with pytest.raises(UnidentifiedImageError, match=r"cannot identify .*\(k\w+\)"):
+    with pytest.raises(UnidentifiedImageError, match=r"cannot identify .*(checksum|corrupt)"):
         opened(bytes(data))
 
 
@@ -212,9 +212,9 @@ def test_damaged_heads() -> None:
 def test_damaged_payloads(check: str) -> None:
     data = l3dali.encode(pixels("RGB"))
     changed = data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
-    for damaged, status in [(data[:-1], "kTruncated"), (changed, "k")]:
+    for damaged, text in [(data[:-1], "ends too early"), (changed, "checksum|corrupt")]:
         image = opened(damaged)
-        with pytest.raises(OSError, match=rf"\({status}\w*\)$"):
+        with pytest.raises(OSError, match=text):
             getattr(image, check)()
 
 

@@ -45,7 +45,7 @@ def write(tmp_path: Path) -> Callable[[str, Any], Path]:
 
     def write_l3(name: str, image: Any) -> Path:
         path = tmp_path / f"{name}.l3"
-        path.write_bytes(l3dali.encode(np.asarray(image), mode="packed"))
+        path.write_bytes(l3dali.encode(np.asarray(image), coding="packed"))
         return path
 
     return write_l3
@@ -1021,7 +1021,7 @@ def test_nvimgcodec(
     options = ["--rounds", "1", "--seconds", "0.01", "--files", "16"]
     module.main(["--data", str(tmp_path), "--out", str(tmp_path), *options])
     rows = json.loads((tmp_path / "nvimgcodec.json").read_text())["rows"]
-    assert [row["mode"] for row in rows] == list(l3dali.MODES)
+    assert [row["mode"] for row in rows] == list(l3dali.CODINGS)
     assert all(set(row["images_per_s"]) == set(module.OPERATORS) for row in rows)
     assert all(row["share"] > 0 for row in rows)
 

@@ -64,7 +64,7 @@ def _stub_arguments() -> dict[str, list[set[str]]]:
 def test_types_are_those_of_the_operators() -> None:
     """Independent of the tool: DALI's own signatures have the same arguments."""
     stubs = _stub_arguments()
-    module = importlib.import_module("l3dali.fn")
+    module = importlib.import_module("l3dali.dali.fn")
     assert stubs.keys() == set(module.__all__) == set(SECTIONS)
     for name, overloads in stubs.items():
         operator = getattr(fn.l3, name)

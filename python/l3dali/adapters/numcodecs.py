@@ -28,15 +28,15 @@ class L3(Codec):  # type: ignore[misc]
     codec_id = "l3"
 
     def __init__(
-        self, mode: codec.Mode = codec.DEFAULT_MODE, effort: int = codec.DEFAULT_EFFORT
+        self, coding: codec.Coding = codec.DEFAULT_CODING, effort: int = codec.DEFAULT_EFFORT
     ) -> None:
         """Makes the codec; the options are those of `l3dali.encode`.
 
         Raises:
             ValueError: an option is not supported.
         """
-        codec.encode(np.zeros((1, 1), np.uint8), mode=mode, effort=effort)  # judges the options
-        self.mode = mode
+        codec.encode(np.zeros((1, 1), np.uint8), coding=coding, effort=effort)  # judges the options
+        self.coding = coding
         self.effort = effort
 
     def encode(self, buf: Any) -> bytes:
@@ -51,7 +51,7 @@ class L3(Codec):  # type: ignore[misc]
             raise TypeError(f"chunks of type {chunk.dtype} are not supported; swap the byte order")
         if chunk.flags.f_contiguous and not chunk.flags.c_contiguous:
             chunk = chunk.T  # bytes in the order of memory, as other codecs have them
-        return codec.encode(as_image(chunk), mode=self.mode, effort=self.effort)
+        return codec.encode(as_image(chunk), coding=self.coding, effort=self.effort)
 
     def decode(self, buf: Buffer, out: Any = None) -> Any:
         """The samples of a chunk, in one axis; copied to `out` if that is given.

@@ -50,8 +50,11 @@ def _bench(options: argparse.Namespace) -> int:
     found = find_inputs(options, READ_SUFFIXES)
     report = Report()
     codecs: dict[str, tuple[Callable[[codec.Image], bytes], Callable[[bytes], codec.Image]]] = {
-        f"L3 {mode}": (partial(codec.encode, mode=mode), partial(codec.decode, max_pixels=None))
-        for mode in codec.MODES
+        f"L3 {coding}": (
+            partial(codec.encode, coding=coding),
+            partial(codec.decode, max_pixels=None),
+        )
+        for coding in codec.CODINGS
     }
     codecs["PNG level 6"] = (
         lambda pixels: bytes(imagecodecs.png_encode(pixels, level=6)),

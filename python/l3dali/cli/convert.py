@@ -55,7 +55,7 @@ def add_command(commands: Commands) -> None:
         "--to", choices=["l3", "png"], default="l3", help="png turns L3 back; default: l3"
     )
     parser.add_argument(
-        "--mode", choices=codec.MODES, help=f"of all images; default: {codec.DEFAULT_MODE}"
+        "--coding", choices=codec.CODINGS, help=f"of all images; default: {codec.DEFAULT_CODING}"
     )
     parser.add_argument(
         "--plan",
@@ -82,7 +82,7 @@ def add_command(commands: Commands) -> None:
         choices=codec.EFFORTS,
         default=codec.DEFAULT_EFFORT,
         metavar="N",
-        help="of the rans mode, 1 (fast) to 9 (small); default: %(default)s",
+        help="of rans, 1 (fast) to 9 (small); default: %(default)s",
     )
     parser.add_argument(
         "--labels",
@@ -140,14 +140,14 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.datasets.convert.storage import open_folder
     from l3dali.datasets.liquid.plan import read_plan
 
-    if arguments.plan is not None and (arguments.mode is not None or arguments.to != "l3"):
-        raise UsageError("--plan chooses the formats; --mode and --to png do not go with it")
+    if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
+        raise UsageError("--plan chooses the formats; --coding and --to png do not go with it")
     if arguments.allow_changes and arguments.plan is None:
         raise UsageError("--allow-changes is for --plan")
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
-        mode=arguments.mode or codec.DEFAULT_MODE,
+        coding=arguments.coding or codec.DEFAULT_CODING,
         effort=arguments.effort,
         labels=tuple(arguments.labels or (plan.labels if plan is not None else ())),
         on_error=arguments.on_error,

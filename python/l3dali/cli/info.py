@@ -65,13 +65,13 @@ def _info_of(data: bytes) -> codec.Info:
     if info.codings is None:
         raise ValueError(
             f"the file has {info.encoded_bytes} bytes, here are {len(data)}: "
-            "the data ends too early (kTruncated)"
+            "the data ends too early"
         )
     return info
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:
-    fields = asdict(info)
+    fields = {**asdict(info), "shape": info.shape, "dtype": info.dtype.name}
     for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
         fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
     fields["other_chunks"] = _other_chunks(info)
@@ -107,7 +107,7 @@ def _metadata_text(info: codec.Info) -> list[str]:
 
 
 def _info_text(path: Path, info: codec.Info) -> str:
-    signed = " signed" if info.dtype.startswith("int") else ""
+    signed = " signed" if info.dtype.kind == "i" else ""
     bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
@@ -128,7 +128,7 @@ def _info_text(path: Path, info: codec.Info) -> str:
         printable(path),
         f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
         + (", labels" if info.labels else ""),
-        f"  tiles  {info.tile_count} of {info.tile_width} x {info.tile_height}: {codings}",
+        f"  tiles  {info.tile_count}, {info.tile_height} x {info.tile_width} (H x W): {codings}",
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
         f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]

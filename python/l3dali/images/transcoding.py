@@ -32,9 +32,9 @@ def transcode(
     orient: bool = False,
     max_side: int | None = None,
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
-    mode: codec.Mode = codec.DEFAULT_MODE,
+    coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Makes an L3 file of an image file of any format that `l3 encode` reads.
@@ -52,7 +52,7 @@ def transcode(
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
             or by the nearest pixel where samples are labels or palette entries.
         max_pixels: refuse images of more, before anything is decoded.
-        mode: as in `encode`.
+        coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
@@ -73,7 +73,7 @@ def transcode(
         max_pixels=max_pixels,
     )
     return encode_picture(
-        picture, labels=labels, mode=mode, effort=effort, threads=threads, tile=tile
+        picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
     )
 
 
@@ -88,9 +88,9 @@ def encode_picture(
     picture: Picture,
     *,
     labels: bool = False,
-    mode: codec.Mode = codec.DEFAULT_MODE,
+    coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Encodes a picture with all that goes with it; the options are those of `encode`.
@@ -98,7 +98,7 @@ def encode_picture(
     Args:
         picture: what `read_picture` gives.
         labels: samples are numbers of classes; those of palette entries are anyway.
-        mode: as in `encode`.
+        coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
@@ -109,7 +109,7 @@ def encode_picture(
     """
     return codec.encode(
         picture.pixels,
-        mode=mode,
+        coding=coding,
         effort=effort,
         threads=threads,
         tile=tile,

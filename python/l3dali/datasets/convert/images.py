@@ -55,18 +55,18 @@ class Options:
 
     Attributes:
         to: one of `TARGETS`.
-        mode: see `l3dali.encode`.
+        coding: see `l3dali.encode`.
         effort: see `l3dali.encode`.
         labels: images whose samples are numbers of classes: by ends of the names of files or
             fields, or by patterns (with `*`, `?` or `[`) of whole names, folders included.
         on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
-        plan: chooses the format of each image, in place of `mode`.
+        plan: chooses the format of each image, in place of `coding`.
     """
 
     to: str = "l3"
-    mode: codec.Mode = codec.DEFAULT_MODE
+    coding: codec.Coding = codec.DEFAULT_CODING
     effort: int = codec.DEFAULT_EFFORT
     labels: tuple[str, ...] = ()
     on_error: str = "keep"
@@ -89,13 +89,13 @@ class Options:
     @property
     def base(self) -> str:
         """One text for all options but the plan."""
-        modes = [f"effort={self.effort}"] if self.to == "l3" else []
-        if self.plan is None and modes:
-            modes.insert(0, f"mode={self.mode}")
+        encoding = [f"effort={self.effort}"] if self.to == "l3" else []
+        if self.plan is None and encoding:
+            encoding.insert(0, f"coding={self.coding}")
         return " ".join(
             [
                 f"to={self.to}",
-                *modes,
+                *encoding,
                 f"labels={','.join(sorted(self.labels))}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
             ]
@@ -207,13 +207,13 @@ def result_names(name: str, options: Options) -> list[str]:
 
 
 def choose_format(blob: Blob, options: Options) -> str:
-    """The format to store an image in: a mode of the encoder, `png`, or what the plan says.
+    """The format to store an image in: a coding of the encoder, `png`, or what the plan says.
 
     Raises:
         ImageError: the plan needs a header, and that is damaged.
     """
     if options.plan is None:
-        return options.mode if options.to == "l3" else options.to
+        return options.coding if options.to == "l3" else options.to
     group, area = _describe(blob, options)
     chosen = options.plan.choose(blob.place, group, len(blob.data), area)
     return _allowed(chosen, group, options)
@@ -264,7 +264,7 @@ def _describe(blob: Blob, options: Options) -> tuple[str, int]:
 def _allowed(chosen: str, group: str, options: Options) -> str:
     """Other decoders give the colours of a palette, not the numbers that label maps mean."""
     if chosen == SOURCE and traits_of(group).is_labels and PALETTE in group:
-        return options.mode
+        return options.coding
     return chosen
 
 
@@ -339,7 +339,7 @@ def _from_picture(
     encoded = encode_picture(
         picture,
         labels=labels,
-        mode=cast("codec.Mode", stored_as),
+        coding=cast("codec.Coding", stored_as),
         effort=options.effort,
         threads=threads,
     )

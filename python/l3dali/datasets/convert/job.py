@@ -194,10 +194,10 @@ def read_blobs(job: Job, name: str) -> Iterator[Blob]:
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
     options = job.options
-    mode = options.mode if options.to == "l3" else options.to
+    coding = options.coding if options.to == "l3" else options.to
     if options.plan is not None:
-        mode = "plan"
-    row = Row(file.name, kind, FAILED, options.identity, mode)
+        coding = "plan"
+    row = Row(file.name, kind, FAILED, options.identity, coding)
     row.source_bytes, row.source_stamp = file.size, file.stamp
     return row
 

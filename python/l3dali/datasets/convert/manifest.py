@@ -35,7 +35,7 @@ class Row:
         kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
         options: the `identity` of the options.
-        mode: of the encoder, `png`, or `plan`.
+        coding: of the encoder, `png`, or `plan`.
         source_bytes: its size.
         source_stamp: its modification time or tag, as its folder has it.
         source_hash: SHA-256 of its bytes, in hexadecimal.
@@ -60,7 +60,7 @@ class Row:
     kind: str
     status: str
     options: str
-    mode: str
+    coding: str
     source_bytes: int = 0
     source_stamp: str = ""
     source_hash: str = ""
