@@ -597,8 +597,8 @@ void ChooseStoredTiles(const PixelView& pixels, const std::vector<ChannelGroup>&
   const uint64_t pixel_bytes = PayloadChannels(groups) * info->sample_bytes();
   if (info->tile_width_log2 == 0) {
     // Where tiles of the usual width would be small, as an image has few rows, they are wider.
-    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * pixel_bytes <
-                        kMinStoredTileBytes;
+    const bool is_low =
+        (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * pixel_bytes < kMinStoredTileBytes;
     const uint32_t most = is_asked_for && !is_low ? kStoredTileWidthLog2 : kMaxTileLog2;
     info->tile_width_log2 =
         static_cast<uint8_t>(std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, most));
@@ -728,7 +728,8 @@ Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t
   if (!IsValid(pixels, options)) return Status::kInvalidArgument;
   const ImageInfo info = MakeInfo(pixels, options);
   *bytes = StoredBytesLimit(pixels, info, options);
-  if (options.mode != EncodeMode::kStored) *bytes = std::max(*bytes, CodedBytesLimit(info, options));
+  if (options.mode != EncodeMode::kStored)
+    *bytes = std::max(*bytes, CodedBytesLimit(info, options));
   return Status::kOk;
 }
 

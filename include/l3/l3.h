@@ -9,7 +9,8 @@
 // What holds for all functions:
 // * Memory is the caller's. Nothing is kept between calls, so any threads may call at once.
 // * A file may hold any bytes: damaged or hostile ones give a status, and no byte outside of the
-//   buffers is read or written. Files and pixels must not change during a call.
+//   buffers is read or written. One that changes during a call gives a status or pixels. An image
+//   that changes while it is encoded may give a file that does not decode.
 // * A null pointer where none is allowed, an option out of range and a structure of unknown size
 //   give L3_INVALID_ARGUMENT. No C++ exception leaves the library.
 // * A structure that begins with struct_size may grow in later versions. Set struct_size to its
@@ -152,8 +153,8 @@ typedef struct l3_window {
 
 typedef struct l3_decode_options {
   size_t struct_size;
-  // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The samples
-  // do not depend on it.
+  // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The
+  // samples do not depend on it.
   uint32_t threads;
   // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
   // if samples are signed; integers are rounded to the nearest.
@@ -202,7 +203,7 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 // pixels: gets output.bytes of l3_decode_size(), at an address that is a multiple of the size of a
 //   sample. Bytes between rows stay as they are. After an error the pixels are undefined.
 // pixels_size: how many bytes there are.
-// output: null, or set as by l3_decode_size(); a damaged tile leaves what it says and sets bad_tile.
+// output: null, or set as by l3_decode_size(); a damaged tile sets bad_tile beside.
 // Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL also if pixels_size is less than needed;
 //   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
 //   L3_CHECKSUM_MISMATCH.
@@ -217,8 +218,8 @@ L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_o
 typedef struct l3_image {
   const void* pixels;
   uint32_t height, width;  // at least 1
-  uint32_t channels;       // 1 to 4096
-  uint32_t type;           // L3_UINT8 to L3_INT16
+  uint32_t channels;  // 1 to 4096
+  uint32_t type;  // L3_UINT8 to L3_INT16
   size_t row_stride;
 } l3_image;
 
@@ -234,15 +235,15 @@ typedef struct l3_encode_options {
   uint32_t labels;  // 1: samples are numbers of classes; else 0
   // Kept in the file as they are; together at most 2^28 - 2^18 bytes.
   l3_bytes icc;
-  l3_bytes exif;        // from its TIFF header on
-  l3_bytes xmp;         // UTF-8
-  l3_bytes palette;     // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
+  l3_bytes exif;  // from its TIFF header on
+  l3_bytes xmp;  // UTF-8
+  l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
   l3_bytes key_values;  // a JSON object in UTF-8
 } l3_encode_options;
 
-// Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles that
-// is at most 1 % above the samples, 512 bytes, 40 for each four channels, and what options keep.
-// Takes no time: image->pixels is not read and may be null.
+// Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles
+// that is at most 1 % above the samples, 512 bytes, 40 for each four channels, and what options
+// keep. Takes no time: image->pixels is not read and may be null.
 //
 // options: null for the defaults.
 // Returns L3_OK, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY if a size_t is too small for it.
@@ -252,8 +253,7 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // Encodes an image without loss. The same pixels and options give the same bytes on every machine.
 //
 // file: gets the file; null only if capacity is 0.
-// capacity: how many bytes there are. With those of l3_encode_bound() there is always room; fewer do
-//   where the file happens to be smaller.
+// capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
 // file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
 // Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples.

@@ -293,7 +293,8 @@ Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, Encod
   const SampleType type = static_cast<SampleType>(image->type - L3_UINT8);
   const uint64_t row_bytes = uint64_t{image->width} * image->channels * (SampleBits(type) / 8);
   const uint64_t row = image->row_stride == 0 ? row_bytes : image->row_stride;
-  if (row < row_bytes || row > uint64_t{PTRDIFF_MAX} / image->height) return Status::kInvalidArgument;
+  if (row < row_bytes || row > uint64_t{PTRDIFF_MAX} / image->height)
+    return Status::kInvalidArgument;
   job->pixels = {static_cast<const uint8_t*>(image->pixels),
                  image->width,
                  image->height,

@@ -178,9 +178,8 @@ inline std::string CheckDecode(const uint8_t* data, size_t size, Decoded* expect
   const uint64_t row_bytes = info.image_bytes / info.height;
   *expected = Decode(kL3TestScalar, data, size, info.image_bytes, row_bytes);
   for (const uint32_t engine : OtherEngines(data, size)) {
-    const std::string error =
-        Compare(kEngineNames[engine], Decode(engine, data, size, info.image_bytes, row_bytes),
-                *expected);
+    const std::string error = Compare(
+        kEngineNames[engine], Decode(engine, data, size, info.image_bytes, row_bytes), *expected);
     if (!error.empty()) return error;
   }
   ExactBytes file(data, size);
@@ -188,8 +187,7 @@ inline std::string CheckDecode(const uint8_t* data, size_t size, Decoded* expect
   l3_output output = {};
   output.struct_size = sizeof(output);
   Decoded decoded;
-  decoded.status =
-      l3_decode(file.data(), size, nullptr, pixels.data(), info.image_bytes, &output);
+  decoded.status = l3_decode(file.data(), size, nullptr, pixels.data(), info.image_bytes, &output);
   decoded.bad_tile = output.bad_tile;
   if (decoded.status == L3_OK) decoded.pixels.assign(pixels.data(), pixels.data() + pixels.size());
   const std::string error = Compare("l3_decode", decoded, *expected);

@@ -1,5 +1,5 @@
-// The calls of l3/l3.h and testing.h as bytes: for ctypes, and for a process on another machine's processor.
-// All numbers are little-endian.
+// The calls of l3/l3.h and testing.h as bytes: for ctypes, and for a process on another machine's
+// processor. All numbers are little-endian.
 //
 //   question  call, numbers, blobs (u32 each); the numbers (u64); the sizes of the blobs (u64);
 //             the blobs

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/parallel.h"
 #include "core/output.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
-#include "base/parallel.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"

@@ -84,7 +84,7 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const struct L
 // x axis of the stored image, plus 4 for a flipped y axis.
 uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size);
 
-// From now on the encoder uses no kernels above these: 1 baseline, 2 AVX2, 3 AVX-512; 0: the fastest.
+// The encoder uses no kernels above these from now on: 1 baseline, 2 AVX2, 3 AVX-512; 0 all.
 void l3_test_limit_kernels(uint32_t kernels);
 
 #ifdef __cplusplus
