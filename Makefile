@@ -1,7 +1,7 @@
 # Each target sets up what it needs, in .venv and build/; a repeat is quick.
 #
 #   PYTHON=python3.12   Python to build the venv from
-#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
+#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see docs/install.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
 #   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py

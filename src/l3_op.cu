@@ -353,8 +353,8 @@ extern "C" __attribute__((visibility("default"))) int l3_GetCacheStatistics(int 
   return l3::GetCacheStatistics(device_id, numbers) ? 1 : 0;
 }
 
-// For l3dali.pipeline: the number of new times, 0 if there is no memory; the number is closed;
-// batches, samples and seconds of cores and of the GPU, false if it is not open.
+// For l3dali.pipeline. The first opens a clock and returns its number, or 0 without memory. The
+// second closes it. The third reads batches, samples and seconds; false if the clock is not open.
 extern "C" __attribute__((visibility("default"))) int64_t l3_OpenTimes() {
   try {
     return l3::DecodeTimes::Open();

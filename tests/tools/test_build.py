@@ -196,7 +196,7 @@ def test_wheels_hold_what_the_project_names(
     assert pinned.endswith(f"=={wheels.DALIS[-1]}")
     assert (
         f"DALI {', '.join(wheels.DALIS[:-1])} and {wheels.DALIS[-1]}"
-        in (_ROOT / "README.md").read_text()
+        in (_ROOT / "docs" / "install.md").read_text()
     )
     assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0]}"
 

@@ -35,9 +35,9 @@ struct CudaSample {
   const std::string* cache_key = nullptr;
   // The file is in pinned memory, and stays there until the batch is done.
   bool is_pinned = false;
-  // The file of the sample before, as another window of it: payloads and tables go up once, with
-  // the first of such samples, and a tile that several of them take is decoded once. The first has
-  // what is said of the file above, and all have its `view` and `cached`.
+  // Another window of the file of the sample before. Payloads and tables go up once, and a shared
+  // tile is decoded once. Only the first sets cache_key and is_pinned; all have its `view` and
+  // `cached`.
   bool shares_file = false;
   // Another group of channels of the image of the samples before: their value table goes up once.
   bool shares_tables = false;

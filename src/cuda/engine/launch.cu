@@ -106,7 +106,7 @@ const void* FindKernel(StoreKind store) {
   }
   return reinterpret_cast<const void*>(&DecodeTiles<Lookup, StoreKind::kStored>);
 }
-// There are no plans with wide tables (docs/benchmarks.md, "The rans kernel").
+// There are no plans with wide tables (docs/notes/kernels-history.md, "The rans kernel").
 const void* FindKernel(RansLookupKind lookup, StoreKind store) {
   switch (lookup) {
     case RansLookupKind::kNone: return FindKernel<void>(store);
