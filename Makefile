@@ -52,10 +52,10 @@ endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
-  -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
+CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
+  -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h) \
-  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test test-aarch64 test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
   sanitize clean

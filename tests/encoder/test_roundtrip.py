@@ -250,7 +250,6 @@ def test_chunks_and_meaning_are_kept(coding: str) -> None:
         ((5, 5, 1), {"tile_log2": (9, 3)}),
         ((5, 5, 1), {"tile_log2": (5, 2)}),
         ((5, 5, 1), {"tile_log2": (5, 9)}),
-        ((5, 5, 1), {"coding": "rans", "effort": 0}),
         ((5, 5, 1), {"coding": "rans", "effort": 10}),
         ((5, 5, 1), {"palette": bytes(5)}),
         ((5, 5, 1), {"palette": bytes(1028)}),

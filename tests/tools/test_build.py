@@ -29,7 +29,7 @@ def test_clang_takes_what_fuzzing_builds(source: str) -> None:
     flags = (
         "-std=c++17 -fsyntax-only -Wall -Wextra -Wshadow -Wpedantic -Wno-unknown-pragmas -Werror"
     )
-    command = [clang, *flags.split(), "-Isrc", "-Itests", "-I.", source]
+    command = [clang, *flags.split(), "-Isrc", "-Iinclude", "-Itests", "-I.", source]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
