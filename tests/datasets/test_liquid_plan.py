@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l3dali.cli import main
+from l3dali.datasets.convert.images import Seen
 from l3dali.datasets.liquid.model import (
     Costs,
     Group,
@@ -379,12 +380,13 @@ def test_one_image_is_chosen_for_as_many_are() -> None:
     names = [f"{i}.png" for i in range(50)]
     chosen = plan.choose_all(names, images)
     for name, each, number in zip(names, size, chosen, strict=True):
-        assert plan.choose(name, GROUP, int(each), PIXELS) == FORMATS[number]
+        assert plan.choose([Seen(name, GROUP, int(each), PIXELS)]) == [FORMATS[number]]
     assert len(set(chosen.tolist())) == 2
 
 
 def test_an_unknown_group_stays_as_it_is() -> None:
-    assert plan_of(make_profile()).choose("a.tif", "tiff 4 uint16", 1000, 500) == "source"
+    seen = Seen("a.tif", "tiff 4 uint16", 1000, 500)
+    assert plan_of(make_profile()).choose([seen]) == ["source"]
 
 
 # What is decided.

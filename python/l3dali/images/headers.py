@@ -21,13 +21,34 @@ if TYPE_CHECKING:
     import tifffile
     from typing_extensions import Buffer
 
-__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"]
+__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "format_of", "read_header"]
 
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
 
 Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
+
+
+# What files begin with.
+L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RIFF = b"RIFF"  # and WEBP behind its size
+_JPEGXL_CODESTREAM = b"\xff\x0a"
+_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
+_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
+SIGNATURES: dict[str, tuple[bytes, ...]] = {
+    "l3": (L3_SIGNATURE,),
+    "png": (PNG_SIGNATURE,),
+    "jpeg": (b"\xff\xd8\xff",),
+    "webp": (_RIFF,),
+    "jpegxl": (_JPEGXL_CODESTREAM, b"\0\0\0\x0cJXL \r\n\x87\n"),
+    "jpeg2000": (_JPEG2000_CODESTREAM, b"\0\0\0\x0cjP  \r\n\x87\n"),
+    "bmp": (b"BM",),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "netpbm": _NETPBM,
+}
+_SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
 class ImageError(ValueError):
@@ -64,12 +85,11 @@ def read_header(data: bytes) -> Header:
         ImageError: the format is not known, or the header is damaged, or it says already that the
             image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
     """
-    reader = next((reader for starts, reader in _READERS if data.startswith(starts)), None)
-    if reader is None or (reader is _read_webp and data[8:12] != b"WEBP"):
-        is_l3 = data.startswith(L3_SIGNATURE)
-        raise ImageError("an L3 file already" if is_l3 else "not an image of a known format")
+    format, _ = format_of(data)
+    if format in ("", "l3"):
+        raise ImageError("an L3 file already" if format else "not an image of a known format")
     try:
-        header = reader(data)
+        header = _READERS[format](data)
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
@@ -77,6 +97,19 @@ def read_header(data: bytes) -> Header:
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
+
+
+def format_of(data: bytes) -> tuple[str, bool]:
+    """The `Format`, "l3" or "" that the first 16 bytes of a file show, and whether surely so.
+
+    Not sure are signatures so short that other data may begin so.
+    """
+    if data.startswith(_RIFF) and data[8:12] != b"WEBP":
+        return "", False
+    for name, signatures in SIGNATURES.items():
+        if data.startswith(signatures):
+            return name, not data.startswith(_SHORT_SIGNATURES)
+    return "", False
 
 
 def _header(format: Format, width: int, height: int, raw: int, read: int) -> Header:
@@ -93,8 +126,6 @@ def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
 
 # PNG, JPEG, WebP, BMP, netpbm.
 
-L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
 
 
@@ -444,34 +475,22 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
     allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
     for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
-        reader = next((r for starts, r in _CHUNK_READERS if start.startswith(starts)), None)
-        if reader is not None:
-            header = reader(start)
+        format, _ = format_of(start)
+        if format in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
+            header = _READERS[format](start)
             if header.width * header.height > allowed:
                 raise ImageError("a damaged TIFF: a tile is larger than the page says")
 
 
 _CHUNK_HEADER_BYTES = 4096
-_JPEGXL_CODESTREAM = b"\xff\x0a"
-_JPEGXL_FILE = b"\0\0\0\x0cJXL \r\n\x87\n"
-_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
-_JPEG2000_FILE = b"\0\0\0\x0cjP  \r\n\x87\n"
 
-JPEG_SIGNATURE = b"\xff\xd8\xff"
-RIFF_SIGNATURE = b"RIFF"
-JPEGXL_SIGNATURES = (_JPEGXL_CODESTREAM, _JPEGXL_FILE)
-JPEG2000_SIGNATURES = (_JPEG2000_CODESTREAM, _JPEG2000_FILE)
-
-_CHUNK_READERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], Header]], ...] = (
-    (PNG_SIGNATURE, _read_png),
-    (JPEG_SIGNATURE, _read_jpeg),
-    (RIFF_SIGNATURE, _read_webp),
-    (JPEGXL_SIGNATURES, _read_jpegxl),
-    (JPEG2000_SIGNATURES, _read_jpeg2000),
-)
-_READERS = (
-    *_CHUNK_READERS,
-    (b"BM", _read_bmp),
-    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _read_tiff),
-    (tuple(b"P%d" % number for number in range(1, 8)), _read_netpbm),
-)
+_READERS: dict[str, Callable[[bytes], Header]] = {
+    "png": _read_png,
+    "jpeg": _read_jpeg,
+    "webp": _read_webp,
+    "jpegxl": _read_jpegxl,
+    "jpeg2000": _read_jpeg2000,
+    "bmp": _read_bmp,
+    "tiff": _read_tiff,
+    "netpbm": _read_netpbm,
+}

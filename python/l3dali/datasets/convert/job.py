@@ -335,7 +335,7 @@ def _convert_files(
             row.kind = "other"
         else:
             totals.add(loaded.blobs[0], outcome)
-            row.group, row.area = outcome.group, outcome.area
+            _, row.group, row.area = outcome.choice
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
             elif outcome.failed and job.options.on_error == "fail":

@@ -92,11 +92,11 @@ class Totals:
 
     def add(self, blob: Blob, outcome: Outcome) -> None:
         """Counts one image."""
-        self._choices.add(outcome.stored_as)
+        self._choices.add(outcome.choice.stored_as)
         if outcome.failed:
             self.failures.append((blob.place, outcome.failure))
             return
-        self.stored[outcome.stored_as] = self.stored.get(outcome.stored_as, 0) + 1
+        self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
         totals = self.formats.setdefault(outcome.format, FormatTotals())
         totals.images += 1
         totals.source_bytes += outcome.source_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert import parquet, tar, tfrecord
-from l3dali.datasets.convert.images import HEAD_BYTES, Options, choose_formats, result_names
+from l3dali.datasets.convert.images import HEAD_BYTES, Options, Seen, result_names
 from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.datasets.convert.pipeline import Choices
@@ -312,14 +312,10 @@ def _plan_anew(
 
     Nothing is read: rows have what is chosen by.
     """
-    if not planned:
+    if options.plan is None:
         return []
-    chosen = choose_formats(
-        [file.name for file, _ in planned],
-        [row.group for _, row in planned],
-        [file.size for file, _ in planned],
-        [row.area for _, row in planned],
-        options,
+    chosen = options.plan.choose(
+        [Seen(file.name, row.group, file.size, row.area) for file, row in planned]
     )
     digests: dict[str, str] = {}
     for name in set(chosen):

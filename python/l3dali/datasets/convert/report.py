@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from l3dali import __version__
 from l3dali.console import megabytes, print_table, printable, ratio, speed
+from l3dali.datasets.convert.images import SOURCE
 from l3dali.datasets.convert.manifest import DONE, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals
-from l3dali.datasets.liquid.profile import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

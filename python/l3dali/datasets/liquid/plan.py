@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from l3dali import __version__
+from l3dali.codec import DEFAULT_MODE
+from l3dali.datasets.convert.images import SOURCE
+from l3dali.datasets.liquid.groups import group_of, is_label_palette
 from l3dali.datasets.liquid.model import (
     CORES,
     DISK,
@@ -31,7 +35,6 @@ from l3dali.datasets.liquid.model import (
 from l3dali.datasets.liquid.profile import (
     DEFAULT_BATCH,
     FORMATS,
-    SOURCE,
     Host,
     Linear,
     Training,
@@ -48,8 +51,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from l3dali.datasets.convert.images import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile, Sample
+    from l3dali.images.headers import Header
 
 FORMAT = "l3-plan"
 VERSION = 1
@@ -179,29 +184,36 @@ class Plan:
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def choose(self, name: str, group: str, source_bytes: int, pixels: int) -> str:
-        """The format that an image is to be stored in: one of `FORMATS`.
+    def group_of(self, data: bytes, header: Header, *, labels: bool) -> str:
+        """As the function of this name."""
+        return group_of(data, header, labels=labels)
 
-        The same arguments give the same format on any machine. An image of a group that the
-        profile did not see stays as it is.
+    def choose(self, images: Sequence[Seen]) -> list[str]:
+        """The format that each image is to be stored in: one of `FORMATS`.
 
-        Args:
-            name: decides between formats that are worth the same.
-            group: what `group_of` says of it.
-            source_bytes: its size.
-            pixels: width times height.
+        The same image gets the same format on any machine. One of a group that the profile did not
+        see stays as it is.
         """
-        number = list(self.groups).index(group) if group in self.groups else -1
-        images = Images(
-            np.array([number]),
-            np.array([float(source_bytes)]),
-            np.array([float(pixels)]),
-            np.ones(1),
+        numbers = {group: number for number, group in enumerate(self.groups)}
+        chosen = self.choose_all(
+            [image.name for image in images],
+            Images(
+                np.array([numbers.get(image.group, -1) for image in images], np.intp),
+                np.array([image.source_bytes for image in images], np.float64),
+                np.array([image.pixels for image in images], np.float64),
+                np.ones(len(images)),
+            ),
         )
-        return FORMATS[self.choose_all([name], images)[0]]
+        # Other decoders give the colours of a palette, not the numbers that label maps mean.
+        return [
+            DEFAULT_MODE
+            if number == FORMATS.index(SOURCE) and is_label_palette(image.group)
+            else FORMATS[number]
+            for number, image in zip(chosen.tolist(), images, strict=True)
+        ]
 
     def choose_all(self, names: Sequence[str], images: Images) -> npt.NDArray[np.intp]:
-        """The same for many images: numbers of `FORMATS`.
+        """The best format of each image by its costs alone: numbers of `FORMATS`.
 
         Args:
             names: of the images.
@@ -461,8 +473,6 @@ def find_plan(
     solution = found[mix]
     predicted = _predict(model, limits, mix, solution, best, found)
     used = [name for name in mix if predicted.format_shares().get(name, 0) > 0]
-    from l3dali import __version__
-
     return Plan(
         sources=profile.sources,
         fingerprint=profile.fingerprint,
