@@ -11,8 +11,9 @@ import numpy as np
 from l3dali import codec
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, format_of, read_header
-from l3dali.images.reading import READ_SUFFIXES, read_picture, write_picture
+from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
+from l3dali.images.writing import write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
