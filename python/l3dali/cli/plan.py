@@ -281,7 +281,7 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
     print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
     for name, (count, size) in counts.items():
-        print(f"listing: {count} images as {name}, {_size(size)}", file=file)
+        print(f"listing: {count} images as {name}, {megabytes(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
     print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
     for line in explain(plan):
@@ -290,7 +290,7 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         print(f"decode them by: {how}", file=file)
     saved = predicted.stored_bytes / predicted.source_bytes
     print(
-        f"on disk: {_size(predicted.stored_bytes)}, {saved:.2f} times the originals",
+        f"on disk: {megabytes(predicted.stored_bytes)}, {saved:.2f} times the originals",
         file=file,
     )
     if predicted.encode_seconds is None:
@@ -317,10 +317,6 @@ def _decoding(plan: Plan) -> str:
     if CACHE in by_place and plan.host.gpu_cache:
         arguments.append(f"cache_size={plan.host.gpu_cache / 2**20:.0f}")
     return f"l3dali.pipeline.decode({', '.join(arguments)})"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e8 else megabytes(round(size))
 
 
 def explain(plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali.console import Failure
 from l3dali.datasets.convert import parquet, tar, tfrecord
 from l3dali.datasets.convert.images import HEAD_BYTES, Options, Seen, result_names
 from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
@@ -46,13 +47,13 @@ class Sources:
 
     Attributes:
         folders: by the folder's path or URL, the files below it by name.
-        failures: what cannot be listed, or not be converted, and why.
+        failures: what cannot be listed, or not be converted.
         links: links to folders, which are not followed.
         whole: the folders that were named themselves.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     links: int = 0
     whole: set[str] = field(default_factory=set)
 
@@ -63,13 +64,13 @@ class Sources:
 
 
 @dataclass
-class Plan:
+class Work:
     """The work of a run.
 
     Attributes:
         jobs: what is to be done.
         kept: rows of results that are done already.
-        failures: sources that no job can be made for, and why.
+        failures: sources that no job can be made for.
         links: links to folders, which are not followed.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
@@ -82,7 +83,7 @@ class Plan:
 
     jobs: list[Job] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     links: int = 0
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
@@ -110,13 +111,13 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if not listing.files and not listing.failures and not _is_folder(name):
                 if len(names) == 1:
                     raise UsageError(f"{name}: no such file or folder")
-                sources.failures.append((name, "no such file"))
+                sources.failures.append(Failure(name, "no such file"))
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
             if name in sources.whole:
                 continue  # named twice: told of once
             sources.whole.add(name)
-            sources.failures += listing.failures
+            sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += listing.links
     return sources
 
@@ -168,7 +169,7 @@ def _is_folder(url: str) -> bool:
 
 def make_plan(
     sources: Sources, target_url: str, options: Options, manifest: Manifest, workers: int
-) -> Plan:
+) -> Work:
     """Jobs for the sources that the manifest does not show to be done.
 
     Args:
@@ -182,9 +183,10 @@ def make_plan(
         UsageError: there are no files, two sources have one result, a result would be a source, or
             a file is in the way that no earlier run has made.
     """
-    plan = Plan(failures=list(sources.failures), links=sources.links)
+    plan = Work(failures=list(sources.failures), links=sources.links)
     _refuse_overlap(sources, target_url)
-    existing = open_folder(target_url).list_files().files
+    target = open_folder(target_url)
+    existing = target.list_files().files
     results: dict[str, str] = {}
     for source_url, files in sources.folders.items():
         folder = open_folder(source_url)
@@ -199,7 +201,7 @@ def make_plan(
             if name in _OWN_NAMES or name in indexes:
                 continue
             if reason:
-                plan.failures.append((folder.place(name), reason))
+                plan.failures.append(Failure(folder.place(name), reason))
                 continue
             kind = kinds[name]
             plan.names.add(name)
@@ -229,7 +231,7 @@ def make_plan(
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
-            place = open_folder(target_url).place(in_the_way)
+            place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     if sources.are_whole:
         plan.gone = [
@@ -306,7 +308,7 @@ def _is_done_but_for_plan(
 
 
 def _plan_anew(
-    planned: Sequence[tuple[Stored, Row]], options: Options, plan: Plan
+    planned: Sequence[tuple[Stored, Row]], options: Options, plan: Work
 ) -> list[tuple[Stored, None]]:
     """Files for which the plan chooses another format than their results have; others are kept.
 

@@ -131,7 +131,7 @@ def open_dataset(
                 files.append((folder, file))
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
-    found.notes += [f"{place}: {reason}" for place, reason in sources.failures[:10]]
+    found.notes += [f"{each.path}: {each.reason}" for each in sources.failures[:10]]
     if empty:
         found.notes.append(f"empty files passed over: {empty}")
     if l3_files:
