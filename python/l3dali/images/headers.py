@@ -124,7 +124,23 @@ def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
     return channels
 
 
+# Memory that reading takes at its peak, measured with each library and rounded up: in bytes a
+# pixel, or a sample of it.
+_PNG_PEAK = 1  # a pixel, beside the samples
+_JPEG_PEAK = 6  # a sample
+_WEBP_PEAK = 24  # a pixel: Pillow decodes to a canvas of 4 channels, and keeps the frame before
+_BMP_PEAK = 12  # a pixel
+_NETPBM_PEAK = 1  # a pixel, beside the samples and a copy of them
+_NETPBM_DIGITS_PEAK = 30  # a byte of the file: numbers in digits, each a Python object
+_JPEGXL_PEAK = 12  # a sample, beside the samples
+_JPEG2000_PEAK = 8  # a sample
+
+
 # PNG, JPEG, WebP, BMP, netpbm.
+#
+# Pillow is asked where its answer is that of the decoder and costs no more. It inflates the texts
+# of a PNG and refuses large ones, knows no JPEG of 12 bits, which tiles of a TIFF may be, and
+# believes the box around a JPEG 2000, not the image in it.
 
 _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
 
@@ -132,12 +148,7 @@ _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent 
 def _read_png(data: bytes) -> Header:
     width, height, bits, color_type = struct.unpack_from(">II2B", data, len(PNG_SIGNATURE) + 8)
     raw = _PNG_CHANNELS.get(color_type, MAX_CHANNELS) * (2 if bits == 16 else 1)
-    return _header("png", width, height, raw, raw + 1)
-
-
-def _read_jpeg(data: bytes) -> Header:
-    width, height, channels = _jpeg_size(data)
-    return _header("jpeg", width, height, channels, 6 * channels)
+    return _header("png", width, height, raw, raw + _PNG_PEAK)
 
 
 # Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
@@ -145,50 +156,41 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers without a length.
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height and channels of the frame that comes first, which is the one decoded."""
+def _read_jpeg(data: bytes) -> Header:
     at = data.find(b"\xff", 2)
     while 0 <= at < len(data) - 9:
-        marker = data[at + 1]
-        if marker in _JPEG_FRAMES:
+        marker, size = struct.unpack_from(">BH", data, at + 1)
+        if marker in _JPEG_FRAMES:  # The first is the one decoded.
             height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-            return width, height, channels
+            return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
         if marker == 0xFF:
             at += 1
             continue
         if marker not in _JPEG_BARE:
-            at += max(2, struct.unpack_from(">H", data, at + 2)[0])
+            at += max(2, size)
         at = data.find(b"\xff", at + 2)
     raise ImageError("cannot be read: a JPEG that names no size")
 
 
 def _read_webp(data: bytes) -> Header:
-    # Pillow decodes to a canvas of 4 channels, and keeps the frame before.
-    width, height = _webp_size(data)
-    return _header("webp", width, height, MAX_CHANNELS, 24)
-
-
-def _webp_size(data: bytes) -> tuple[int, int]:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        sizes = data[24:30]
-        if len(sizes) == 6:
-            return int.from_bytes(sizes[:3], "little") + 1, int.from_bytes(sizes[3:], "little") + 1
+    kind, sizes = data[12:16], data[24:30]
+    if kind == b"VP8X" and len(sizes) == 6:
+        width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
     elif kind == b"VP8L":
         (sides,) = struct.unpack_from("<I", data, 21)
-        return (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        width, height = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
     elif kind == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    raise ImageError("cannot be read: a WebP that names no size")
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        raise ImageError("cannot be read: a WebP that names no size")
+    return _header("webp", width, height, MAX_CHANNELS, _WEBP_PEAK)
 
 
 def _read_bmp(data: bytes) -> Header:
     from PIL import BmpImagePlugin
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
-        width, height = image.size
-        return _header("bmp", width, height, MAX_CHANNELS, 12)
+        return _header("bmp", *image.size, MAX_CHANNELS, _BMP_PEAK)
 
 
 def _read_netpbm(data: bytes) -> Header:
@@ -196,9 +198,9 @@ def _read_netpbm(data: bytes) -> Header:
 
     with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
         raw = _checked_channels(file.depth) * file.dtype.itemsize
-        header = _header("netpbm", file.width, file.height, raw, 2 * raw + 1)
-        if file.magicnumber in ("P1", "P2", "P3"):  # Numbers in digits, each a Python object.
-            return replace(header, read_bytes=30 * len(data))
+        header = _header("netpbm", file.width, file.height, raw, 2 * raw + _NETPBM_PEAK)
+        if file.magicnumber in ("P1", "P2", "P3"):
+            return replace(header, read_bytes=_NETPBM_DIGITS_PEAK * len(data))
         return header
 
 
@@ -335,13 +337,15 @@ def _read_jpegxl(data: bytes) -> Header:
         _checked_channels(1 + header.extra_channels)
     channels = 3 + header.extra_channels  # Gray is told behind what is read here.
     raw = channels * (2 if header.wide else 1)
-    return _header("jpegxl", header.width, header.height, raw, 12 * channels + raw)
+    return _header("jpegxl", header.width, header.height, raw, _JPEGXL_PEAK * channels + raw)
 
 
 def _read_jpeg2000(data: bytes) -> Header:
-    width, height, channels = _jpeg2000_size(data)
+    start = jpeg2000_start(data)
+    right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
+    (channels,) = struct.unpack_from(">H", data, start + 40)
     channels = max(3, _checked_channels(channels))  # One channel may be numbers of a palette.
-    return _header("jpeg2000", width, height, 2 * channels, 8 * channels)
+    return _header("jpeg2000", right - left, bottom - top, 2 * channels, _JPEG2000_PEAK * channels)
 
 
 def jpeg2000_start(data: bytes) -> int:
@@ -356,14 +360,6 @@ def jpeg2000_start(data: bytes) -> int:
     if data[start : start + 4] != _JPEG2000_CODESTREAM:
         raise ImageError("cannot be read: a JPEG 2000 without an image")
     return start
-
-
-def _jpeg2000_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height and channels, as the codestream has them, which is what is decoded."""
-    start = jpeg2000_start(data)
-    right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
-    (channels,) = struct.unpack_from(">H", data, start + 40)
-    return right - left, bottom - top, channels
 
 
 # TIFF.
