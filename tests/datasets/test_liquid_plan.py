@@ -257,9 +257,9 @@ def _random_costs(rng: np.random.Generator, count: int, formats: Sequence[str]) 
 
 def _seconds(costs: Costs, limits: Limits, shares: np.ndarray) -> float:
     host = limits.host
-    taken = [(costs.later.cpu_seconds, host.cores * host.efficiency)]
+    taken = [(costs.later["cpu_seconds"], host.cores * host.efficiency)]
     if host.disk is not None:
-        taken.append((costs.later.read_bytes, host.disk))
+        taken.append((costs.later["read_bytes"], host.disk))
     return max(float(costs.weights @ (amount * shares).sum(axis=1)) / had for amount, had in taken)
 
 
@@ -311,8 +311,8 @@ def test_a_target_is_reached_with_least_bytes(seed: int) -> None:
         for each in itertools.product(range(len(costs.columns)), repeat=4)
         if _seconds(costs, Limits(host), eye[list(each)]) <= 1 / target / 1.05
     ]
-    stored = [float((costs.later.stored_bytes * shares).sum()) for shares in within]
-    assert float((costs.later.stored_bytes * found.shares).sum()) <= min(stored) * (1 + 1e-4)
+    stored = [float((costs.later["stored_bytes"] * shares).sum()) for shares in within]
+    assert float((costs.later["stored_bytes"] * found.shares).sum()) <= min(stored) * (1 + 1e-4)
 
 
 # Properties.
