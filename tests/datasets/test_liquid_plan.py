@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l3dali.cli import main
-from l3dali.datasets.convert.images import Seen
+from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.liquid.model import (
     Costs,
     Group,

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali.cli.arguments import (
-    cache_argument,
+    add_host_options,
+    add_new_file_options,
     new_file,
-    output_argument,
     path_argument,
     positive_float,
     positive_number,
-    rate_argument,
     size_argument,
+    write_new,
 )
 from l3dali.cli.batch import STDOUT
 from l3dali.console import complain, duration, megabytes, print_table
@@ -58,15 +58,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "profile", type=path_argument, metavar="PROFILE", help="what l3 profile wrote"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        default=Path("plan.json"),
-        metavar="FILE",
-        help="- is standard output; default: %(default)s",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+    add_new_file_options(parser, "plan.json")
     parser.add_argument(
         "--formats",
         metavar="LIST",
@@ -107,28 +99,7 @@ def add_command(commands: Commands) -> None:
         help="where pixels are wanted; cpu: no GPU decodes, and nothing goes up to it; "
         "default: mixed if the profile has a GPU",
     )
-    host = parser.add_argument_group("another host than the profile's")
-    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
-    for name, what in (
-        ("disk", "that the data set lies on"),
-        ("network", "that the data comes over"),
-        ("upload", "to the GPU"),
-    ):
-        host.add_argument(
-            f"--{name}", type=rate_argument, metavar="RATE", help=f"{what}: 200MB/s, unlimited"
-        )
-    host.add_argument(
-        "--gpu-cache",
-        type=cache_argument,
-        metavar="SIZE",
-        help="GPU memory for encoded images, or 0",
-    )
-    host.add_argument(
-        "--train-rate",
-        type=positive_float,
-        metavar="N",
-        help="images a second of the training step",
-    )
+    add_host_options(parser, "another host than the profile's")
     parser.add_argument(
         "--listing",
         type=path_argument,
@@ -157,7 +128,6 @@ def _part(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
-    from l3dali.codec import write_atomically
     from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
@@ -181,11 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
     plan = find_plan(profile, limits, formats, min_gain)
     counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
-    text = plan.to_json() + "\n"
-    if target == STDOUT:
-        print(text, end="")
-    else:
-        write_atomically(target, text.encode())
+    write_new(target, plan.to_json())
     if arguments.json:
         as_json = _as_json(plan, counts) | {"notes": profile.notes}
         print(json.dumps(as_json, indent=1, allow_nan=False))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from l3dali import codec
+from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, format_of, read_header
 from l3dali.images.reading import READ_SUFFIXES, read_picture
@@ -16,50 +17,16 @@ from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_pictu
 from l3dali.images.writing import write_picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from l3dali.codec import Image
-    from l3dali.images.headers import Header
+    from l3dali.datasets.convert.choosing import Chooser
 
 TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
 HEAD_BYTES = 16  # enough for `format_of`
 
-# What an image may be stored as, besides modes of the encoder and `png`.
-SOURCE = "source"  # it stays as it is
-JPEG = "jpeg95"
-UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
-
 _COMPARED_SAMPLES = 2**20
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
-
-
-class Seen(NamedTuple):
-    """What a plan chooses by."""
-
-    name: str  # the place of the image
-    group: str  # what its header says of it
-    source_bytes: int
-    pixels: int  # width times height
-
-
-class Chooser(Protocol):
-    """A plan: it chooses what each image of a data set is stored as."""
-
-    @property
-    def identity(self) -> str:
-        """A short text that differs where choices do."""
-
-    @property
-    def formats(self) -> Sequence[str]:
-        """Those it chooses from."""
-
-    def group_of(self, data: bytes, header: Header, *, labels: bool) -> str:
-        """What the header of an image says of it, in a few words."""
-
-    def choose(self, images: Sequence[Seen]) -> list[str]:
-        """What each image is to be stored as. The same image gets the same on any machine."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
 from l3dali.datasets.convert import parquet, tar, tfrecord
-from l3dali.datasets.convert.images import HEAD_BYTES, Options, Seen, result_names
+from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
 from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.datasets.convert.pipeline import Choices

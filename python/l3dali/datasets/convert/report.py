@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from l3dali.console import Failure, megabytes, printable, ratio, speed
-from l3dali.datasets.convert.images import SOURCE
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.manifest import DONE, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
 

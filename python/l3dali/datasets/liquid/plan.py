@@ -16,7 +16,7 @@ import numpy as np
 
 from l3dali import __version__
 from l3dali.codec import DEFAULT_MODE
-from l3dali.datasets.convert.images import SOURCE
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.liquid.groups import group_of, is_label_palette
 from l3dali.datasets.liquid.model import (
     CORES,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from l3dali.datasets.convert.images import Seen
+    from l3dali.datasets.convert.choosing import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile, Sample
     from l3dali.images.headers import Header
