@@ -190,7 +190,8 @@ def _read_bmp(data: bytes) -> Header:
     from PIL import BmpImagePlugin
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
-        return _header("bmp", *image.size, MAX_CHANNELS, _BMP_PEAK)
+        width, height = image.size
+        return _header("bmp", width, height, MAX_CHANNELS, _BMP_PEAK)
 
 
 def _read_netpbm(data: bytes) -> Header:

@@ -493,10 +493,14 @@ def least(low: float, high: float, rounds: int, suffices: Callable[[float], bool
 
 
 def solve_with(
-    costs: Costs, limits: Limits, formats: Collection[str] | None = None, **host: float
+    costs: Costs,
+    limits: Limits,
+    gives: Mapping[str, float],
+    formats: Collection[str] | None = None,
 ) -> Solution:
-    """What the best mix would be if the host had so much of some resources."""
-    return solve(costs, replace(limits, host=replace(limits.host, **host)), formats)  # type: ignore[arg-type]
+    """What the best mix would be if the host gave so much of some resources."""
+    changed: dict[str, Any] = dict(gives)
+    return solve(costs, replace(limits, host=replace(limits.host, **changed)), formats)
 
 
 def narrowed(costs: Costs, formats: Collection[str]) -> npt.NDArray[np.bool_]:

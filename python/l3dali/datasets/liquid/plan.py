@@ -576,7 +576,7 @@ def gains_of_more(
     """
     gains = {}
     for name, had in limiting(limits).items():
-        more = solve_with(costs, limits, formats, **{name: had + _STEPS[name]})
+        more = solve_with(costs, limits, {name: had + _STEPS[name]}, formats)
         gains[name] = max(0.0, more.rate - solution.rate)
     return gains
 
@@ -592,7 +592,7 @@ def _unreachable(costs: Costs, limits: Limits, best: Solution) -> str:
     for name, had in limiting(limits).items():
 
         def reaches(power: float, name: str = name, had: float = had) -> bool:
-            found = solve_with(costs, limits, **{name: had * math.exp(power)})
+            found = solve_with(costs, limits, {name: had * math.exp(power)})
             return found.seconds <= (1 + _CLOSE) / target
 
         if reaches(math.log(_MOST)):
