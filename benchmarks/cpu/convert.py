@@ -36,7 +36,8 @@ from benchmarks.report import RESULTS, code_commit, markdown_table, write_result
 from rich.progress import track
 
 import l3dali
-from l3dali.images.reading import Picture, read_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_picture
 
 PHOTOGRAPHS = ("photo/kodak", "photo/gb82")

@@ -54,6 +54,7 @@ from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
+from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.groups import group_of
@@ -411,10 +412,8 @@ class Model:
 def plan_for(profile: Profile, pictures: list[Picture]) -> Assignment:
     """What `l3 plan` chooses for the images of a set."""
     plan = find_plan(profile, Limits(profile.host), FORMATS)
-    return tuple(
-        plan.choose(picture.name, picture.group, picture.sizes[SOURCE], picture.pixels)
-        for picture in pictures
-    )
+    seen = [Seen(each.name, each.group, each.sizes[SOURCE], each.pixels) for each in pictures]
+    return tuple(plan.choose(seen))
 
 
 def with_reading(profile: Profile, old: Reading, new: Reading) -> Profile:

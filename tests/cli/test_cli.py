@@ -20,7 +20,9 @@ import l3dali
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.cli.batch import run_all
-from l3dali.images.reading import Picture, read_picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -31,6 +30,7 @@ from convert_tools import (
     samples,
     write_tar,
 )
+from held_work import DONE
 
 import l3dali
 from l3dali import codec
@@ -341,91 +341,69 @@ def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     assert not any(name.endswith(".tmp") for name in files_below(tmp_path / "d"))
 
 
-def run_in_the_background(source: Path, target: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "l3dali", "convert", str(source), str(target), "-j", "2"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-
-
-def has_rows(target: Path) -> bool:
-    return (target / "l3-manifest.jsonl").stat().st_size > 0
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    while not condition() and process.poll() is None:
-        time.sleep(0.01)
-    assert process.poll() is None
+SHARDS = 6
 
 
 @pytest.fixture
-def many_shards(tmp_path: Path) -> Path:
-    """More shards than are converted while a test looks at the first."""
-    noise = np.random.default_rng(0).integers(0, 255, (300, 300, 3)).astype(np.uint8)
-    data = bytes(imagecodecs.png_encode(noise, level=1))
-    for i in range(16):
-        write_tar(tmp_path / "s" / f"{i:02}.tar", [(f"{j}.png", data) for j in range(8)])
-    return tmp_path / "s"
+def held_run(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A run with results, and no end before it is stopped; see `held_work`."""
+    for i in range(SHARDS):
+        extra = [("first.txt", bytes(5000))] if i < len(DONE) else []  # Large ones come first.
+        write_tar(tmp_path / "s" / f"{i:02}.tar", [*samples(2), *extra])
+    command = [sys.executable, "-c", "import sys, held_work; sys.exit(held_work.run())"]
+    process = subprocess.Popen(
+        [*command, tmp_path / "s", tmp_path / "d", "-j", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    manifest = tmp_path / "d" / "l3-manifest.jsonl"
+    while not (manifest.exists() and manifest.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    return process
 
 
 @pytest.mark.parametrize("to_group", [True, False])
-def test_interrupted(tmp_path: Path, many_shards: Path, to_group: bool) -> None:
+def test_interrupted(tmp_path: Path, held_run: subprocess.Popen[bytes], to_group: bool) -> None:
     """By Ctrl-C, which goes to all processes, or a signal to the command alone."""
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
     if to_group:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(held_run.pid, signal.SIGINT)
     else:
-        process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == (130 if to_group else 143)
+        held_run.send_signal(signal.SIGTERM)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == (130 if to_group else 143)
     assert error == b"l3: interrupted\n"
-    assert 0 < len(list(target.glob("*.tar"))) < 16
-    assert not list(target.glob(".l3-*"))
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_interrupted_again_and_again(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
+def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
     for _ in range(100):
-        process.send_signal(signal.SIGINT)  # of no effect on a process that has ended
-        time.sleep(0.02)
-    try:
-        _, error = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+        held_run.send_signal(signal.SIGINT)  # of no effect on a process that has ended
+        time.sleep(0.005)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 130
     assert error == b"l3: interrupted\n"
-    assert not list(target.glob(".l3-*"))
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_killed(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: list(target.glob("*.tar")), process)
-    process.kill()
-    process.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
-    check_that_it_goes_on(many_shards, target)
-    assert not list(target.glob(".l3-*"))
+def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    held_run.kill()
+    held_run.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_a_killed_worker(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: list(target.glob("*.tar")), process)
-    command = ["ps", "-s", str(process.pid), "-o", "pid=,ppid="]
+def test_a_killed_worker(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    command = ["ps", "-s", str(held_run.pid), "-o", "pid=,ppid="]
     pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
     parents = {parent for _, parent in pairs}
     workers = [pid for pid, _ in pairs if pid not in parents]
     os.kill(int(workers[-1]), signal.SIGKILL)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 2
     assert b"a worker process died" in error
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -476,12 +454,15 @@ def check_that_it_goes_on(source: Path, target: Path) -> None:
     """Nothing that is in the manifest is done again, and all is done in the end."""
     manifest = (target / "l3-manifest.jsonl").read_text()
     inodes = {name: (target / name).stat().st_ino for name in rows_of(target)}
+    assert inodes.keys() <= set(DONE)
+    assert inodes
     assert convert(source, target) == 0
     assert inodes == {name: (target / name).stat().st_ino for name in inodes}
     assert (target / "l3-manifest.jsonl").read_text().startswith(manifest)
     rows = rows_of(target)
-    assert len(rows) == len(list(target.glob("*.tar"))) == 16
+    assert len(rows) == len(list(target.glob("*.tar"))) == SHARDS
     assert len({row.pixels_hash for row in rows.values()}) == 1
+    assert not list(target.glob(".l3-*"))
 
 
 def test_files_of_others_are_not_replaced(

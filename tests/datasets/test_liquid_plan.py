@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l3dali.cli import main
+from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.liquid.model import (
     Costs,
     Group,
@@ -256,9 +257,9 @@ def _random_costs(rng: np.random.Generator, count: int, formats: Sequence[str]) 
 
 def _seconds(costs: Costs, limits: Limits, shares: np.ndarray) -> float:
     host = limits.host
-    taken = [(costs.later.cpu_seconds, host.cores * host.efficiency)]
+    taken = [(costs.later["cpu_seconds"], host.cores * host.efficiency)]
     if host.disk is not None:
-        taken.append((costs.later.read_bytes, host.disk))
+        taken.append((costs.later["read_bytes"], host.disk))
     return max(float(costs.weights @ (amount * shares).sum(axis=1)) / had for amount, had in taken)
 
 
@@ -310,8 +311,8 @@ def test_a_target_is_reached_with_least_bytes(seed: int) -> None:
         for each in itertools.product(range(len(costs.columns)), repeat=4)
         if _seconds(costs, Limits(host), eye[list(each)]) <= 1 / target / 1.05
     ]
-    stored = [float((costs.later.stored_bytes * shares).sum()) for shares in within]
-    assert float((costs.later.stored_bytes * found.shares).sum()) <= min(stored) * (1 + 1e-4)
+    stored = [float((costs.later["stored_bytes"] * shares).sum()) for shares in within]
+    assert float((costs.later["stored_bytes"] * found.shares).sum()) <= min(stored) * (1 + 1e-4)
 
 
 # Properties.
@@ -379,12 +380,13 @@ def test_one_image_is_chosen_for_as_many_are() -> None:
     names = [f"{i}.png" for i in range(50)]
     chosen = plan.choose_all(names, images)
     for name, each, number in zip(names, size, chosen, strict=True):
-        assert plan.choose(name, GROUP, int(each), PIXELS) == FORMATS[number]
+        assert plan.choose([Seen(name, GROUP, int(each), PIXELS)]) == [FORMATS[number]]
     assert len(set(chosen.tolist())) == 2
 
 
 def test_an_unknown_group_stays_as_it_is() -> None:
-    assert plan_of(make_profile()).choose("a.tif", "tiff 4 uint16", 1000, 500) == "source"
+    seen = Seen("a.tif", "tiff 4 uint16", 1000, 500)
+    assert plan_of(make_profile()).choose([seen]) == ["source"]
 
 
 # What is decided.

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.reading import Picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("imagecodecs")

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from l3dali.codec import SAMPLE_TYPES
 from l3dali.images import reading
-from l3dali.images.headers import read_header, read_jpegxl_header
-from l3dali.images.reading import WRITERS, ImageError, Picture, read_picture, write_picture
+from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")

@@ -24,7 +24,10 @@ import l3dali
 import l3dali.pillow
 from l3dali import codec
 from l3dali.images import headers as image_headers
-from l3dali.images.reading import ImageError, Picture, read_picture, write_picture
+from l3dali.images.headers import ImageError
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 from l3dali.metadata import KEPT_TIFF_TAGS, dump_metadata, load_metadata, of_channels
 
 IMAGE = np.arange(6, dtype=np.uint8).reshape(2, 3)

@@ -1,7 +1,8 @@
-"""The layers of docs/architecture.md: no file includes one from a layer above its own."""
+"""The layers of docs/architecture.md: no file includes or imports one of a layer above its own."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -97,3 +98,58 @@ def test_libraries_stay_in_their_place(source: Path) -> None:
         for prefix, places in LIBRARIES.items():
             if name.startswith(prefix):
                 assert layer(source) in places, f"{source} includes {name}"
+
+
+# Python. Each package imports those of floors below its own, so there is no circle among them.
+PACKAGES = (
+    {"_build_info", "_native", "_cuda", "errors", "metadata", "console"},
+    {"codec"},
+    {"images"},
+    {"files"},
+    {"l3dali"},  # __init__.py
+    {"adapters", "dali", "torch"},
+    {"datasets.convert"},
+    {"datasets.liquid"},
+    {"cli"},
+)
+# Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.
+FACES = {"__main__", "fn", "pipeline", "plugin"} | {
+    path.stem for path in (ROOT / "python/l3dali/adapters").glob("[!_]*.py")
+}
+MODULES = sorted(path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.py"))
+
+
+def imports(module: Path) -> set[str]:
+    """The packages of this project that a module imports anywhere, for types alone too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / "python" / module).read_text())):
+        if isinstance(node, ast.Import):
+            found |= {package(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            name = node.module or ""
+            inner = {package(f"{name}.{alias.name}") for alias in node.names}
+            found |= inner if name in ("l3dali", "l3dali.datasets") else {package(name)}
+    return found - {""}
+
+
+def package(module: str) -> str:
+    """The package of a dotted module or of a name in it; "" if it is of another project."""
+    first, *names = module.split(".")
+    if first != "l3dali":
+        return ""
+    name = ".".join(names[: 2 if names[:1] == ["datasets"] else 1])
+    return name if name in FACES or any(name in floor for floor in PACKAGES) else first
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_point_down(module: Path) -> None:
+    name = ".".join(module.with_suffix("").parts)
+    own = package(name)
+    empty = ("l3dali.__init__", "l3dali.datasets.__init__")
+    assert own != "l3dali" or name in empty, f"{module} belongs to no package"
+    floors = [number for number, floor in enumerate(PACKAGES) if own in floor]
+    below = {each for floor in PACKAGES[: floors[0]] for each in floor} if floors else None
+    for imported in imports(module) - {own}:
+        assert imported not in FACES, f"{module} imports {imported}"
+        assert below is None or imported in below, f"{module} imports {imported}"

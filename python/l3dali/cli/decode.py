@@ -19,8 +19,8 @@ from l3dali.cli.work import (
 )
 from l3dali.console import printable
 from l3dali.errors import UsageError
-from l3dali.images.reading import WRITERS, write_picture
 from l3dali.images.transcoding import decoded_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 if TYPE_CHECKING:
     from pathlib import Path

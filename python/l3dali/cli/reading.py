@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from l3dali.cli.arguments import Parser
-    from l3dali.images.reading import Palette, Picture
+    from l3dali.images.picture import Palette, Picture
 
 # What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
 # pixels themselves; a decoded copy with --verify).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, path_argument
-from l3dali.cli.batch import Failure, Found, find_files, plan_targets
+from l3dali.cli.batch import Found, find_files, plan_targets
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
@@ -20,6 +20,7 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
+from l3dali.console import Failure
 from l3dali.errors import UsageError
 from l3dali.images.reading import READ_SUFFIXES
 

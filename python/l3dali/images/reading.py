@@ -1,4 +1,4 @@
-"""Other image formats, read and written by their libraries without loss.
+"""Other image formats, read by their libraries without loss.
 
 Knows nothing of L3's bytes. The libraries are imported where they are used, so
 that `import l3dali` needs none of them.
@@ -10,15 +10,13 @@ import io
 import operator
 import struct
 import zlib
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
-    MAX_CHANNELS,
     MAX_PIXELS,
     SAMPLE_TYPES,
     strip_exif_prefix,
@@ -33,6 +31,7 @@ from l3dali.images.headers import (
     read_header,
     read_jpegxl_header,
 )
+from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.metadata import (
     KEPT_TIFF_TAGS,
     TIFF_TYPES,
@@ -40,12 +39,11 @@ from l3dali.metadata import (
     dump_metadata,
     metadata_of_tiff,
     tiff_item_bytes,
-    tiff_of_metadata,
     without_geometry,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     import PIL.Image
@@ -54,50 +52,12 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
 
-__all__ = [
-    "READ_SUFFIXES",
-    "WRITERS",
-    "ImageError",
-    "Palette",
-    "Picture",
-    "read_picture",
-    "write_picture",
-]
+__all__ = ["READ_SUFFIXES", "read_picture"]
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
-PNG_LEVEL = 6
-
-Palette = Literal["rgb", "index"]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Pixels as stored, and what goes with them.
-
-    Attributes:
-        pixels: uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C).
-        icc: an ICC profile.
-        exif: an EXIF block, from its TIFF header on.
-        palette: R, G, B, A of each entry; then the pixels are entry numbers.
-        expanded: the file holds numbers of palette entries; the pixels are their colours.
-        xmp: an XMP packet.
-        metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
-        is_damaged: there are key-value pairs that could not be read, and are left out.
-        has_alpha: the last of two or four channels is alpha.
-    """
-
-    pixels: Image
-    icc: bytes | None = None
-    exif: bytes | None = None
-    palette: bytes | None = None
-    expanded: bool = False
-    xmp: bytes | None = None
-    metadata: Mapping[str, Any] | None = None
-    is_damaged: bool = False
-    has_alpha: bool = True
 
 
 def read_picture(
@@ -197,30 +157,6 @@ def _check_metadata(picture: Picture) -> None:
             raise ImageError(str(error)) from None
 
 
-def write_picture(picture: Picture, suffix: str) -> bytes:
-    """The bytes of a lossless image file of the format that `suffix` (".png") names.
-
-    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
-    keeps palettes. Only TIFF holds signed samples.
-
-    Raises:
-        ImageError: the format cannot hold the picture, or a TIFF tag of its metadata is damaged.
-    """
-    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
-    bits = 8 * picture.pixels.dtype.itemsize
-    writer = WRITERS[suffix]
-    if picture.pixels.dtype.kind == "i" and not writer.signed:
-        raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
-    if channels not in writer.channels or bits not in writer.bits:
-        many = f"{channels} channel" if channels == 1 else f"{channels} channels"
-        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
-        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
-    return writer.write(picture)
-
-
-# Reading.
-
-
 def _read_png(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
@@ -272,7 +208,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(page, palette)
-        xmp = _tiff_tag(data, page, _TIFF_XMP)
+        xmp = _tiff_tag(data, page, TIFF_XMP)
         return Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
@@ -285,14 +221,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
 
 _TIFF_DESCRIPTION = 270
-_TIFF_XMP = 700
 _TIFF_NO_DATA = 42113
-# Resolution that says nothing: one pixel in a unit without a name.
-_NO_RESOLUTION = {
-    282: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
-    283: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
-    296: TiffTag("SHORT", struct.pack("<H", 1)),
-}
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
@@ -306,8 +235,8 @@ def _tiff_metadata(
     tags = {code: tag for code, tag in found.items() if tag is not None}
     if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
-    if all(tags.get(code) in (None, tag) for code, tag in _NO_RESOLUTION.items()):
-        tags = {code: tag for code, tag in tags.items() if code not in _NO_RESOLUTION}
+    if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
+        tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
     if page.is_shaped:  # tifffile's note on its own array
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
@@ -420,164 +349,11 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 }
 
 
-# Writing.
+# Chunks of a PNG.
 
-
-@dataclass(frozen=True)
-class Writer:
-    """A lossless format: what it holds and the function that writes it."""
-
-    channels: Collection[int]
-    bits: tuple[int, ...]
-    write: Callable[[Picture], bytes]
-    signed: bool = False
-
-
-def _write_png(picture: Picture) -> bytes:
-    import imagecodecs
-    from PIL import Image
-
-    if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
-        png = bytes(imagecodecs.png_encode(picture.pixels, level=PNG_LEVEL))
-    else:
-        entries = _entries(picture)
-        image = Image.fromarray(picture.pixels)
-        image.putpalette(entries[:, :3].tobytes())
-        alpha = entries[:, 3].tobytes()
-        file = io.BytesIO()
-        options = {} if set(alpha) == {255} else {"transparency": alpha}
-        image.save(file, "PNG", compress_level=PNG_LEVEL, **options)
-        png = file.getvalue()
-    extra = b""
-    if picture.icc is not None:
-        extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
-    if picture.exif is not None:
-        extra += _png_chunk(b"eXIf", picture.exif)
-    if picture.xmp is not None:
-        extra += _png_chunk(b"iTXt", _PNG_XMP + bytes(4) + picture.xmp)
-    return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
-
-
-def _write_tiff(picture: Picture) -> bytes:
-    import tifffile
-
-    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
-    try:
-        tags = tiff_of_metadata(picture.metadata)
-    except ValueError as error:
-        raise ImageError(str(error)) from None
-    if picture.xmp:
-        tags[_TIFF_XMP] = TiffTag("BYTE", picture.xmp)
-    is_color = channels == 3 or (channels == 4 and picture.has_alpha)
-    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
-    if channels in (2, 4) and picture.has_alpha:
-        extra_samples = ["unassalpha"]
-    file = io.BytesIO()
-    tifffile.imwrite(
-        file,
-        picture.pixels,
-        photometric="rgb" if is_color else "minisblack",
-        planarconfig=None if channels == 1 else "contig",
-        extrasamples=extra_samples or None,
-        compression="zlib",
-        predictor=True,
-        iccprofile=picture.icc,
-        metadata=None,
-        byteorder="<",
-        extratags=[
-            (code, *_extratag(tag), True)
-            for code, tag in tags.items()
-            if code not in _NO_RESOLUTION
-        ],
-    )
-    return _with_resolution(file.getvalue(), tags)
-
-
-def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
-    """Type, count and values as tifffile takes them."""
-    number, letter = TIFF_TYPES[tag.type]
-    count = len(tag.data) // tiff_item_bytes(tag.type)
-    if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
-        return number, count, tag.data
-    return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
-
-
-def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
-    """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
-    if not tags.keys() & _NO_RESOLUTION.keys():
-        return tiff
-    out = bytearray(tiff)
-    with open_tiff(tiff) as page:
-        for code, usual in _NO_RESOLUTION.items():
-            tag = tags.get(code)
-            if tag is not None and (tag.type, len(tag.data)) == (usual.type, len(usual.data)):
-                at = page.tags[code].valueoffset
-                out[at : at + len(tag.data)] = tag.data
-    return bytes(out)
-
-
-def _write_webp(picture: Picture) -> bytes:
-    from PIL import Image
-
-    file = io.BytesIO()
-    metadata = {"icc_profile": picture.icc, "exif": picture.exif, "xmp": picture.xmp}
-    options = {name: value for name, value in metadata.items() if value is not None}
-    Image.fromarray(picture.pixels).save(file, "WEBP", lossless=True, exact=True, **options)
-    return file.getvalue()
-
-
-def _write_bmp(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.bmp_encode(picture.pixels))
-
-
-def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
-    import netpbmfile
-
-    pixels = picture.pixels
-    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
-    file = io.BytesIO()
-    netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
-    return file.getvalue()
-
-
-def _write_jpegxl(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.jpegxl_encode(picture.pixels, lossless=True))
-
-
-def _write_jpeg2000(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True))
-
-
-_ALL_CHANNELS = (1, 2, 3, 4)
-_TIFF_CHANNELS = range(1, MAX_CHANNELS + 1)
-
-WRITERS = {
-    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
-    ".tif": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".tiff": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".webp": Writer((3, 4), (8,), _write_webp),
-    ".bmp": Writer((1, 3), (8,), _write_bmp),
-    ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),
-    ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
-    ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
-    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
-    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
-}
-
-
-# Parts of files.
-
-_PNG_HEADER_END = len(PNG_SIGNATURE) + 25
 # libpng passes over these where they come late.
 _PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
 _PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
-_PNG_XMP = b"XML:com.adobe.xmp\0"  # the keyword of the iTXt that holds it
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
@@ -597,17 +373,13 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         wanted = kind in _PNG_KEPT and kind not in chunks
         if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
-            if kind == b"iTXt" and not body.startswith(_PNG_XMP):
+            if kind == b"iTXt" and not body.startswith(PNG_XMP):
                 at += 12 + size
                 continue
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
                 chunks[kind] = body
         at += 12 + size
     return chunks
-
-
-def _png_chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def _png_icc(body: bytes | None) -> bytes | None:
@@ -618,11 +390,11 @@ def _png_icc(body: bytes | None) -> bytes | None:
 
 
 def _png_xmp(body: bytes | None) -> bytes | None:
-    """The packet in an iTXt chunk that begins with `_PNG_XMP`; None if it is damaged."""
+    """The packet in an iTXt chunk that begins with `PNG_XMP`; None if it is damaged."""
     if body is None:
         return None
-    compressed, method = body[len(_PNG_XMP) : len(_PNG_XMP) + 1], body[len(_PNG_XMP) + 1 :][:1]
-    _, *rest = body[len(_PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
+    compressed, method = body[len(PNG_XMP) : len(PNG_XMP) + 1], body[len(PNG_XMP) + 1 :][:1]
+    _, *rest = body[len(PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
     if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
         return None
     return _inflated(rest[1]) if compressed == b"\1" else rest[1]
@@ -644,16 +416,6 @@ def _rgba(colors: bytes, alpha: bytes) -> bytes:
     entries[:, :3] = np.frombuffer(colors, np.uint8).reshape(-1, 3)
     entries[: len(alpha), 3] = np.frombuffer(alpha, np.uint8)
     return entries.tobytes()
-
-
-_OPAQUE_BLACK = np.array([0, 0, 0, 255], np.uint8)
-
-
-def _entries(picture: Picture) -> Image:
-    """The palette, with black entries added for numbers past its end."""
-    entries = np.frombuffer(picture.palette or b"", np.uint8).reshape(-1, 4)
-    missing = max(0, int(picture.pixels.max()) + 1 - len(entries))
-    return np.concatenate([entries, np.tile(_OPAQUE_BLACK, (missing, 1))])
 
 
 def _open_with_pillow(data: bytes) -> PIL.Image.Image:

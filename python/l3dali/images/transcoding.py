@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import codec
-from l3dali.images.reading import Picture, read_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
 from l3dali.metadata import of_channels, tiff_of_metadata
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from l3dali.codec import Image
-    from l3dali.images.reading import Palette
+    from l3dali.images.picture import Palette
 
 __all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
 

@@ -143,7 +143,10 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             return None
         if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
             return None
-        if row.options != job.options.identity and row.choices != _choices(job, file.name):
+        if (
+            row.options != job.options.identity
+            and row.choices != foresee(job, file.name).hexdigest()
+        ):
             return None
     except (OSError, ValueError):
         return None
@@ -155,14 +158,19 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
     )
 
 
-def _choices(job: Job, name: str) -> str:
-    """A hash of the formats that the plan chooses for the images of a source, without decoding."""
+def foresee(job: Job, name: str) -> Choices:
+    """What the images of one of a job's files are to be stored as, without decoding them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
     choices = Choices()
     for blob in read_blobs(job, name):
         chosen = foresee_format(blob, job.options)
         if chosen is not None:
             choices.add(chosen)
-    return choices.hexdigest()
+    return choices
 
 
 def read_blobs(job: Job, name: str) -> Iterator[Blob]:
@@ -335,7 +343,7 @@ def _convert_files(
             row.kind = "other"
         else:
             totals.add(loaded.blobs[0], outcome)
-            row.group, row.area = outcome.group, outcome.area
+            _, row.group, row.area = outcome.choice
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
             elif outcome.failed and job.options.on_error == "fail":

@@ -47,8 +47,8 @@ class Row:
         pixels_hash: of the pixels of the images that were converted, in order.
         stored: its images, by the format that they are stored in.
         choices: a hash of these formats, in order, if a plan has chosen them.
-        group: of a single image that a plan was asked about, what its header says of it
-            (`group_of` of Liquid). With size and name, another plan chooses by it.
+        group: of a single image that a plan was asked about, what its header says of it, in
+            the plan's words. With size and name, another plan chooses by it.
         area: its width times height.
         formats: sums over its images, by the format of the source.
         failures: images that could not be converted: where, and why.

@@ -135,11 +135,9 @@ class LocalFolder:
         self.root = root
 
     def place(self, name: str = "") -> str:
-        """See `Folder`."""
         return str(self.root / name)
 
     def list_files(self) -> Listing:
-        """See `Folder`."""
         listing = Listing()
 
         def on_error(error: OSError) -> None:
@@ -165,7 +163,6 @@ class LocalFolder:
         return listing
 
     def stat(self, name: str) -> Stored | None:
-        """See `Folder`."""
         try:
             status = (self.root / name).stat()
         except FileNotFoundError:
@@ -175,12 +172,10 @@ class LocalFolder:
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str) -> BinaryIO:
-        """See `Folder`."""
         return (self.root / name).open("rb")
 
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[BinaryIO]:
-        """See `Folder`."""
         path = self.root / name
         temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
         with naming(str(path)):
@@ -199,7 +194,6 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """See `Folder`."""
         (self.root / name).unlink(missing_ok=True)
 
     def check_writable(self) -> None:
@@ -240,11 +234,9 @@ class RemoteFolder:
         self._url = url.rstrip("/")
 
     def place(self, name: str = "") -> str:
-        """See `Folder`."""
         return f"{self._url}/{name}" if name else self._url
 
     def list_files(self) -> Listing:
-        """See `Folder`."""
         self._fs.invalidate_cache()
         listing = Listing()
         with naming(self._url):
@@ -259,7 +251,6 @@ class RemoteFolder:
         return listing
 
     def stat(self, name: str) -> Stored | None:
-        """See `Folder`."""
         with naming(self.place(name)):
             try:
                 info = self._fs.info(self._path(name))
@@ -268,14 +259,12 @@ class RemoteFolder:
         return _stored(name, info) if info["type"] == "file" else None
 
     def open(self, name: str) -> BinaryIO:
-        """See `Folder`."""
         with naming(self.place(name)):
             file = self._fs.open(self._path(name), "rb", block_size=REMOTE_BLOCK_BYTES)
         return cast("BinaryIO", file)
 
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[BinaryIO]:
-        """See `Folder`."""
         from fsspec.spec import AbstractBufferedFile
 
         folder = name.rpartition("/")[0]
@@ -308,7 +297,6 @@ class RemoteFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """See `Folder`."""
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
             self._fs.rm(self._path(name))
 

@@ -9,8 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali.console import Failure
 from l3dali.datasets.convert import parquet, tar, tfrecord
-from l3dali.datasets.convert.images import HEAD_BYTES, Options, choose_formats, result_names
+from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
 from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
 from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
 from l3dali.datasets.convert.pipeline import Choices
@@ -46,13 +48,13 @@ class Sources:
 
     Attributes:
         folders: by the folder's path or URL, the files below it by name.
-        failures: what cannot be listed, or not be converted, and why.
+        failures: what cannot be listed, or not be converted.
         links: links to folders, which are not followed.
         whole: the folders that were named themselves.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     links: int = 0
     whole: set[str] = field(default_factory=set)
 
@@ -69,7 +71,7 @@ class Work:
     Attributes:
         jobs: what is to be done.
         kept: rows of results that are done already.
-        failures: sources that no job can be made for, and why.
+        failures: sources that no job can be made for.
         links: links to folders, which are not followed.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
@@ -82,7 +84,7 @@ class Work:
 
     jobs: list[Job] = field(default_factory=list)
     kept: list[Row] = field(default_factory=list)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     links: int = 0
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
@@ -110,13 +112,13 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if not listing.files and not listing.failures and not _is_folder(name):
                 if len(names) == 1:
                     raise UsageError(f"{name}: no such file or folder")
-                sources.failures.append((name, "no such file"))
+                sources.failures.append(Failure(name, "no such file"))
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
             if name in sources.whole:
                 continue  # named twice: told of once
             sources.whole.add(name)
-            sources.failures += listing.failures
+            sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += listing.links
     return sources
 
@@ -184,7 +186,8 @@ def find_work(
     """
     work = Work(failures=list(sources.failures), links=sources.links)
     _refuse_overlap(sources, target_url)
-    existing = open_folder(target_url).list_files().files
+    target = open_folder(target_url)
+    existing = target.list_files().files
     results: dict[str, str] = {}
     for source_url, files in sources.folders.items():
         folder = open_folder(source_url)
@@ -199,7 +202,7 @@ def find_work(
             if name in _OWN_NAMES or name in indexes:
                 continue
             if reason:
-                work.failures.append((folder.place(name), reason))
+                work.failures.append(Failure(folder.place(name), reason))
                 continue
             kind = kinds[name]
             work.names.add(name)
@@ -229,7 +232,7 @@ def find_work(
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
-            place = open_folder(target_url).place(in_the_way)
+            place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     if sources.are_whole:
         work.gone = [
@@ -312,14 +315,10 @@ def _plan_anew(
 
     Nothing is read: rows have what is chosen by.
     """
-    if not planned:
+    if options.plan is None:
         return []
-    chosen = choose_formats(
-        [file.name for file, _ in planned],
-        [row.group for _, row in planned],
-        [file.size for file, _ in planned],
-        [row.area for _, row in planned],
-        options,
+    chosen = options.plan.choose(
+        [Seen(file.name, row.group, file.size, row.area) for file, row in planned]
     )
     digests: dict[str, str] = {}
     for name in set(chosen):

@@ -14,13 +14,13 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.images import HEAD_BYTES, format_of, has_image_suffix
+from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
 from l3dali.datasets.convert.storage import is_remote, open_folder
 from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
-from l3dali.images.headers import ImageError, read_header
+from l3dali.images.headers import ImageError, format_of, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -131,7 +131,7 @@ def open_dataset(
                 files.append((folder, file))
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
-    found.notes += [f"{place}: {reason}" for place, reason in sources.failures[:10]]
+    found.notes += [f"{each.path}: {each.reason}" for each in sources.failures[:10]]
     if empty:
         found.notes.append(f"empty files passed over: {empty}")
     if l3_files:
@@ -238,7 +238,7 @@ def _stratum(head: bytes, labels: bool) -> str:
     try:
         header = read_header(head)
     except ImageError:
-        return format_of(head[:HEAD_BYTES])[0]
+        return format_of(head)[0]
     return group_of(head, header, labels=labels)
 
 
