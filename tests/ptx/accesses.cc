@@ -67,6 +67,7 @@ class Machine::Access {
                               machine->memory_->Describe(address) + ", " +
                               machine->Who(*warp, lane));
       }
+      block->NoteUse(machine->launch_.operation);
       const uint64_t offset = address - block->base();
       data = block->data(offset);
       undefined = block->undefined(offset);

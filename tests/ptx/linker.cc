@@ -23,6 +23,7 @@ class Linker {
     body.is_entry = true;
     body.line = entry.line;
     body.entry_bytes = entry.entry_bytes;
+    body.parameters = entry.parameters;
     body.shared_bytes = entry.shared_bytes;
     body.max_threads = entry.max_threads;
     body.min_blocks = entry.min_blocks;

@@ -55,6 +55,9 @@ class Block {
     return address - base() < bytes_ && address - base() + bytes <= bytes_;
   }
   uint8_t* data(uint64_t offset) const { return data_ + offset; }
+  // The operation that touched it last.
+  void NoteUse(uint32_t operation) { last_use_ = operation; }
+  uint32_t last_use() const { return last_use_; }
   // A byte for each: which bits nobody has written.
   uint8_t* undefined(uint64_t offset) { return undefined_.data() + offset; }
   // Good for the bytes up to the end of the page.
@@ -68,6 +71,7 @@ class Block {
   uint8_t* data_;
   uint64_t bytes_;
   bool is_constant_;
+  uint32_t last_use_ = 0;
   std::vector<uint8_t> undefined_;
   std::vector<std::unique_ptr<Page>> pages_;
 };

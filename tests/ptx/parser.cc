@@ -707,6 +707,7 @@ uint32_t Parser::TakeSource(uint32_t bits, bool any_width) {
 
 uint32_t Parser::TakePredicateSource() {
   const bool negated = TakeIf("!");
+  TakeIf("-");  // -1 is true too
   const std::string_view word = Take().text;
   uint32_t slot = 0;
   if (const auto found = FindRegister(word)) {
