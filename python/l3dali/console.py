@@ -148,7 +148,7 @@ def megabytes(size: float) -> str:
     return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size:.0f} B"
 
 
-def ratio(result: int, source: int) -> str:
+def ratio(result: float, source: float) -> str:
     """The bytes of a result over those of what it was made of: below 1 where it is smaller."""
     return f"{result / source:.2f}" if source else "-"
 

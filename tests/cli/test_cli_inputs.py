@@ -253,7 +253,7 @@ def test_lists_are_for_every_command(tree: Path, capsys: pytest.CaptureFixture[s
     assert main(["info", *arguments]) == 0
     assert capsys.readouterr().out.count(".l3\n") == 1
     assert main(["verify", *arguments]) == 0
-    assert capsys.readouterr().out.split()[7] == "1"
+    assert capsys.readouterr().out.split()[9] == "1"
 
 
 # Folders and links.

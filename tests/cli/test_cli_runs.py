@@ -462,7 +462,7 @@ def test_second_interrupt_drops_the_files_in_hand(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert errors == "l3: interrupted; 1 of 2 files are done\n"
-    assert output.split()[7] == "1"
+    assert output.split()[9] == "1"
     os.close(writer)
 
 

@@ -254,8 +254,8 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         print(line, file=file)
     if how := _decoding(plan):
         print(f"decode them by: {how}", file=file)
-    of_sources = ratio(round(predicted.stored_bytes), round(predicted.source_bytes))
-    print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {of_sources}", file=file)
+    grown = ratio(predicted.stored_bytes, predicted.source_bytes)
+    print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
     if predicted.encode_seconds is None:
         complain("l3: the profile does not say what converting takes")
     elif predicted.encode_seconds:
