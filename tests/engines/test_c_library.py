@@ -41,7 +41,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from output_plans import FILL, LUMA, LUMA_SCALE, SCALE, SELECT, Plan, convert
 from reference_decoder import STATUS_NAMES
-from stream_builder import repair
+from stream_builder import Stream, constant_tile, repair
 
 import l3dali
 
@@ -345,13 +345,13 @@ def test_more_pixels_than_the_limit() -> None:
 
 
 def test_the_usual_limit_is_that_of_python() -> None:
-    side = 1 << 14
-    rows = l3dali.codec.DEFAULT_MAX_PIXELS // side
-    for height, status in [(rows, OK), (rows + 1, OUTPUT_TOO_SMALL)]:
-        data = l3dali.encode(np.zeros((height, side), np.uint8), coding="packed", threads=0)
-        output = Output()
+    rows = l3dali.codec.DEFAULT_MAX_PIXELS // 2**16
+    for tiles, status in [(rows, OK), (rows + 1, OUTPUT_TOO_SMALL)]:
+        stream = Stream(256, 256 * tiles, tile_width_log2=8, tile_height_log2=8)
+        stream.payloads = [constant_tile([1])] * tiles
+        data, output = stream.to_bytes(), Output()
         assert library().l3_decode_size(data, len(data), None, pointer_to(output)) == status
-        assert output.bytes == (height * side if status == OK else 0)
+        assert output.bytes == (2**16 * tiles if status == OK else 0)
 
 
 DATA = l3dali.encode(_image(3, "uint8"))
