@@ -221,37 +221,55 @@ def _convert_shard(
     start = time.perf_counter()
     row = _new_row(job, file, job.kind)
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
-    try:
-        with contextlib.ExitStack() as stack:
-            opened = stack.enter_context(source.open(file.name))
-            reader = HashedReader(opened, source.place(file.name), file.size)
-            published = stack.enter_context(target.publish(file.name))
-            writer = HashedWriter(published, target.place(file.name))
-            if job.kind == PARQUET:
-                seekable = stack.enter_context(_seekable(opened, reader, source))
+    with (
+        _publishing(row, target, file.name, announce) as writer,
+        source.open(file.name) as opened,
+    ):
+        reader = HashedReader(opened, source.place(file.name), file.size)
+        if job.kind == PARQUET:
+            with _seekable(opened, reader, source) as seekable:
                 index = parquet.write_entries(seekable, writer, pool)
-            else:
-                index = _STREAMED[job.kind](reader, writer, pool)
-            _check_length(reader, file)
-            # The index first: a shard that is there has its index.
-            row.index = _write_index(target, index_name(file.name), index)
-            row.source_hash = reader.hexdigest()
-            _count(row, pool.totals)
-            row.seconds = time.perf_counter() - start
-            _announce(row, file.name, writer, announce)
-        _stamp_result(row, target)
-    except Exception as error:  # Whatever it is, the other shards go on.
-        row.status, row.result, row.reason = FAILED, None, _reason(error)
+        else:
+            index = _STREAMED[job.kind](reader, writer, pool)
+        _check_length(reader, file)
+        # The index first: a shard that is there has its index.
+        row.index = _write_index(target, index_name(file.name), index)
+        row.source_hash = reader.hexdigest()
+        _count(row, pool.totals)
+        row.seconds = time.perf_counter() - start
+    if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
     return row
 
 
-def _announce(row: Row, name: str, writer: HashedWriter, announce: Callable[[Row], None]) -> None:
-    """Completes the row of a result that is written and about to appear."""
-    row.status, row.result = DONE, name
-    row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
-    announce(row)
+@contextlib.contextmanager
+def _publishing(
+    row: Row, target: Folder, name: str, announce: Callable[[Row], None]
+) -> Iterator[HashedWriter]:
+    """Writes a row's result, which appears at the end of the block.
+
+    Whatever fails is told in the row: the other results go on.
+    """
+    try:
+        with target.publish(name) as file:
+            writer = HashedWriter(file, target.place(name))
+            yield writer
+            row.status, row.result = DONE, name
+            row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            announce(row)
+        result = target.stat(name)
+        row.result_stamp = result.stamp if result is not None else ""
+    except Exception as error:
+        _fail(row, error)
+
+
+def _fail(row: Row, error: Exception) -> None:
+    row.status, row.result = FAILED, None
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        row.reason = f"{error.strerror}: {error.filename}"
+    else:
+        row.reason = " ".join(str(error).split()) or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -287,23 +305,11 @@ def _check_length(reader: HashedReader, file: Stored) -> None:
         raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
 
 
-def _stamp_result(row: Row, target: Folder) -> None:
-    assert row.result is not None
-    result = target.stat(row.result)
-    row.result_stamp = result.stamp if result is not None else ""
-
-
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
     if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {error.filename}"
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 # Single files.
@@ -352,25 +358,14 @@ def _convert_files(
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:
-            _publish_file(row, target, name, data, announce)
+            with _publishing(row, target, name, announce) as writer:
+                writer.write(data)
+            if row.reason:
+                row.pixels_hash = ""
         row.seconds = time.perf_counter() - started
         del loaded, outcomes, outcome, data
         yield row
         started = time.perf_counter()
-
-
-def _publish_file(
-    row: Row, target: Folder, name: str, data: bytes, announce: Callable[[Row], None]
-) -> None:
-    try:
-        with target.publish(name) as file:
-            writer = HashedWriter(file, target.place(name))
-            writer.write(data)
-            _announce(row, name, writer, announce)
-        _stamp_result(row, target)
-    except Exception as error:
-        row.status, row.result, row.reason = FAILED, None, _reason(error)
-        row.pixels_hash = ""
 
 
 def _load_files(
@@ -389,15 +384,12 @@ def _load_files(
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
-                with target.publish(file.name) as published:
-                    writer = HashedWriter(published, target.place(file.name))
+                with _publishing(row, target, file.name, announce) as writer:
                     while head:
                         writer.write(head)
                         head = reader.read(CHUNK_BYTES)
                     _check_length(reader, file)
                     row.source_hash = reader.hexdigest()
-                    _announce(row, file.name, writer, announce)
-            _stamp_result(row, target)
         except Exception as error:
-            row.status, row.result, row.reason = FAILED, None, _reason(error)
+            _fail(row, error)
         yield _Loaded(row)
