@@ -180,7 +180,8 @@ class Scenario:
 
     def use_pipelines(self) -> None:
         """Runs pipelines that stay, and some that come and go."""
-        for _ in range(10):
+        # Less at first, so that a run of seconds has all works.
+        for _ in range(min(60, 10 + 10 * self.counts["pipelines: checkpoints"])):
             for run in self.residents:
                 run()
         seed, at = int(self.rng.integers(1 << 30)), int(self.rng.integers(1, 6))
