@@ -104,11 +104,13 @@ int CompareMatchTiles(const l3::PixelView& pixels, int turns) {
       std::fill(out.begin(), out.end(), uint8_t{0xA5});
       const double begin = ThreadSeconds();
       l3::ImageView view;
-      if (l3::ParseImage(encoded[with].data(), encoded[with].size(), &view) != Status::kOk) return 1;
+      if (l3::ParseImage(encoded[with].data(), encoded[with].size(), &view) != Status::kOk)
+        return 1;
       const l3::CpuDecoder decoder(view, each.engine);
       const l3::DecodeResult result = decoder.DecodeImage({out.data(), pixels.row_stride_bytes}, 1);
       least[with] = std::min(least[with], ThreadSeconds() - begin);
-      if (result.status != Status::kOk || !std::equal(out.begin(), out.end(), pixels.data)) return 1;
+      if (result.status != Status::kOk || !std::equal(out.begin(), out.end(), pixels.data))
+        return 1;
     }
     std::printf("%s %zu %zu %.9f %.9f\n", each.name, encoded[0].size(), encoded[1].size(), least[0],
                 least[1]);
