@@ -122,20 +122,12 @@ BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gn
   && cmake --build $(1) --parallel
 
 bench: build  ## size, CPU speed and memory beside PNG and others
-	$(PY) -m benchmarks.cpu.size --data $(DATA)
-	$(PY) -m benchmarks.cpu.speed --data $(DATA)
-	$(PY) -m benchmarks.cpu.match --data $(DATA)
-	$(PY) -m benchmarks.cpu.memory
-	$(PY) -m benchmarks.cpu.python_decode --data $(DATA)
-	$(PY) -m benchmarks.cpu.convert --data $(DATA)
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.roi --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.windows --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.shrunk --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.nvimgcodec --data $(DATA))
+	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
+	  $(if $(filter OFF,$(L3_DALI)),,roi windows shrunk nvimgcodec) --data $(DATA)
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: build  ## mixed data sets beside single formats, with disk and cores held
-	$(PY) -m benchmarks.cpu.liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
+	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 

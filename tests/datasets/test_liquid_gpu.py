@@ -31,6 +31,7 @@ from l3dali.datasets.liquid.profile import (
     read_profile,
     without_gpu,
 )
+from l3dali.datasets.liquid.step import Step
 from l3dali.errors import L3Error
 
 PLACES = {f"{coding}@{place}" for coding in codec.CODINGS for place in ("cpu", "mixed", "cache")}
@@ -169,7 +170,7 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = folder.parent / "train.py"
     path.write_text(STEP)
     (folder.parent / "beside.py").write_text("")
-    monkeypatch.setattr("l3dali.datasets.liquid.step.Step.seconds", 0.1)
+    monkeypatch.setattr(Step.__init__, "__defaults__", (0.1,))  # seconds
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     return path
 
