@@ -360,8 +360,8 @@ bool EnginesAgree(const std::vector<std::string>& names,
     }
     const bool in_parts =
         way.source == Source::kHostInParts || way.source == Source::kPinnedInParts;
-    BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches), cache,
-                         in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
+    BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
+                         cache, in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
     const size_t differences = CountDifferences(way, chosen, memory.get(), &decoder, cache.get());
     std::printf("%s: %zu files, %zu differences\n", way.name, chosen.size(), differences);
     agree = agree && differences == 0;

@@ -312,8 +312,8 @@ void BatchLayout::PlanBlocks(const GpuLimits& limits) {
       const ImageInfo& info = (*samples_)[first].view.info;
       if (info.sample_bytes() != bytes || !places_[first].has_rans()) continue;
       task_counts_[first] = places_[first].task_count[kRans];
-      scratch_bytes = std::max(scratch_bytes,
-                               RansScratchBytes(info.channels, bytes, info.tile_width_log2));
+      scratch_bytes =
+          std::max(scratch_bytes, RansScratchBytes(info.channels, bytes, info.tile_width_log2));
     }
     if (scratch_bytes == 0) continue;
     const WarpLimits& warps = limits.rans[bytes - 1][static_cast<size_t>(store_)];
@@ -334,6 +334,7 @@ void BatchLayout::PlanOrder() {
     return (*samples_)[first].view.info;
   };
   launches_.clear();
+  order_.reserve(files_.size());
   task_count_ = 0;
   auto begin = files_.begin();
   for (BatchPart& part : parts_) {

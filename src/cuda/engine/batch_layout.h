@@ -149,6 +149,7 @@ class BatchLayout {
     return places_[sample].is_direct ? (*samples_)[sample].view.payloads
                                      : Payloads(sample, staging);
   }
+
  private:
   struct Place {
     TileSpan span;  // the tiles of the window

@@ -46,9 +46,10 @@ constexpr int kWarpsAtOnce = kStore == StoreKind::kPlans ? kPlanWarpsPerSm
 // the image's tables, then each warp's scratch. Where there are plans, some tasks of
 // packed tiles fill borders.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
-__global__ void __launch_bounds__(
-    kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore> : 1),
-    kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore>) DecodeTiles(TileBatch batch) {
+__global__ void __launch_bounds__(kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore>
+                                                                       : 1),
+                                  kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore>)
+    DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
   RansLookup* lookup = nullptr;

@@ -99,7 +99,13 @@ L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kGroupSize][kWords],
 template <uint32_t kPixelBytes>
 class HwcStore {
  public:
-  static constexpr bool kTakesPlanes = false;  // rows come staged
+  // Has no code for rows that have not been staged.
+  static constexpr bool kHasHalves = false;
+  struct Halves {
+    template <class... Arguments>
+    explicit L3_DEVICE Halves(const Arguments&...) {}
+    static L3_DEVICE constexpr bool serves() { return true; }
+  };
 
   // `tile` is the place of the tile's first sample, at any address.
   L3_DEVICE HwcStore(uint8_t* tile, uint64_t row_stride_bytes)

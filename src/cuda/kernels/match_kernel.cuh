@@ -90,7 +90,8 @@ class MatchLane {
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
     return StoreLaneRun<kChannels, kBytes>(
         {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, pixels_, steps, map,
-        store, [&](const SharedPixels& pixels) { ColorPixels<kChannels, kBytes>(colors_, pixels); });
+        store,
+        [&](const SharedPixels& pixels) { ColorPixels<kChannels, kBytes>(colors_, pixels); });
   }
 
  private:

@@ -20,6 +20,7 @@
 #include "cuda/kernels/tile_batch.h"
 #include "cuda/kernels/tile_tools.cuh"
 #include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
 
 namespace l3 {
 
@@ -190,8 +191,8 @@ template <uint32_t kSampleBytes>
 L3_DEVICE void StoreEight(const OutputPlan& plan, const DecodeSample& sample,
                           const SharedPixels& pixels, const PixelRange& range, uint32_t y) {
   const RowOrder order = sample.row_order;
-  const bool is_run = order != RowOrder::kScattered && range.step == 1 &&
-                      range.x == range.begin && range.count == kGroupSize;
+  const bool is_run = order != RowOrder::kScattered && range.step == 1 && range.x == range.begin &&
+                      range.count == kGroupSize;
   L3_NO_UNROLL
   for (uint32_t c = 0; c < plan.channels; ++c) {
     float values[kGroupSize];
@@ -284,8 +285,7 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
     const uint32_t head =
         1 + (sample.row_order == RowOrder::kForwards ? 0 - value - 1 : value) % kGroupSize;
     L3_NO_UNROLL
-    for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize;
-         end += kRowSpan) {
+    for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize; end += kRowSpan) {
       const uint32_t begin = end < kGroupSize ? 0 : end - kGroupSize;
       const uint32_t stop = end < part.count ? end : part.count;
       // The last pixels of a row have eight too: some that come before them.
@@ -299,46 +299,97 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
 template <uint32_t kChannels, uint32_t kSampleBytes>
 class PlansStore {
  public:
-  static constexpr bool kTakesPlanes = true;
+  static constexpr bool kHasHalves = true;
 
   // `rect` is the tile's place in the image.
   L3_DEVICE PlansStore(const TilePlans& plans, const TileRect& rect)
       : plans_(plans), x_(rect.x_px), y_(rect.y_px) {}
 
-  // Whether all plans ask for halves, so that StorePlanes() can serve them. The same on all lanes.
-  template <class Warp>
-  L3_DEVICE bool TakesPlanes(Warp& warp) const {
-    bool takes = true;
-    L3_NO_UNROLL
-    for (uint32_t i = warp.lane(); i < plans_.count; i += kWarpLanes) {
-      takes = takes && GlobalPointer(plans_.samples)[GlobalPointer(plans_.takers)[i]].path ==
-                           StorePath::kHalves;
+  // Stores rows of a packed tile that have not been staged, if all plans ask for halves.
+  class Halves {
+   public:
+    // `keeps_values` says that values are samples.
+    template <class Warp>
+    L3_DEVICE Halves(Warp& warp, const PlansStore& store, bool keeps_values, WarpScratch* scratch)
+        : store_(store), scratch_(scratch) {
+      const TilePlans& plans = store.plans_;
+      bool serves = keeps_values;
+      L3_NO_UNROLL
+      for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) {
+        const DecodeSample& sample = GlobalPointer(plans.samples)[GlobalPointer(plans.takers)[i]];
+        serves = serves && sample.path == StorePath::kHalves;
+      }
+      // What comes from lane 0 tells the compiler that lanes do not part there.
+      takers_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
     }
-    return OnAllLanes(warp, takes);
-  }
 
-  // Stores the first `width` pixels of row y of the tile, eight in each lane. `buffer` is
-  // in shared memory: 512 bytes for each channel, and a word to spare.
-  //
-  // Halves pass through it: whatever the place of the window, lanes then store 16 bytes at a time.
-  template <class Warp>
-  L3_DEVICE void StorePlanes(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
-                             uint32_t width, uint8_t* buffer) const {
-    constexpr uint32_t kPlaneBytes = 2 * kRowSpan;
-    const uint32_t lane = warp.lane();
-    ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
-      const RowPart part(plan.window, x_ - plan.window.x_px, y_ + y - plan.window.y_px, width);
-      if (part.count == 0) return;
-      const bool forwards = sample.row_order == RowOrder::kForwards;
+    L3_DEVICE bool serves() const { return takers_ != 0; }
+
+    // Stores the first `width` pixels of row y of the tile, eight in each lane. Halves pass through
+    // scratch->row: whatever the place of the window, lanes then store 16 bytes at a time.
+    template <class Warp>
+    L3_DEVICE void StoreRow(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
+                            uint32_t width) {
+      L3_NO_UNROLL
+      for (uint32_t i = 0; i < takers_; ++i) {
+        warp.Sync();  // what came before has been stored
+        // The place of a single taker stays.
+        if (takers_ != 1 || y == 0) {
+          if (warp.lane() == 0) Choose(i, width);
+          warp.Sync();
+        }
+        const HalvesPlace place = scratch_->halves;
+        if (OnAllLanes(warp, place.top + y < place.height)) StorePlanes(warp, planes, y, place);
+      }
+    }
+
+   private:
+    static constexpr uint32_t kPlaneBytes = 2 * kRowSpan;
+
+    L3_DEVICE void Choose(uint32_t i, uint32_t width) {
+      const TilePlans& plans = store_.plans_;
+      const uint32_t taker = GlobalPointer(plans.takers)[i];
+      const OutputPlan& plan = GlobalPointer(plans.plans)[taker];
+      const Window& window = plan.window;
+      const RowPart part(window, store_.x_ - window.x_px, 0, width);
+      HalvesPlace& place = scratch_->halves;
+      L3_NO_UNROLL
+      for (uint32_t c = 0; c < kMaxChannels; ++c) {
+        place.subtract[c] = plan.subtract[c];
+        place.multiply[c] = plan.multiply[c];
+        place.channel_offset_bytes[c] = plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0];
+      }
+      const bool forwards = GlobalPointer(plans.samples)[taker].row_order == RowOrder::kForwards;
+      const uint32_t top = store_.y_ - window.y_px;
+      place.is_forwards = forwards;
+      place.begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
+      place.count = part.count;
+      place.top = top;
+      place.height = part.count == 0 ? 0 : window.height_px;
+      place.out =
+          plan.Place(forwards ? part.x : part.x + part.count - 1, static_cast<int32_t>(top), 0);
+      place.y_stride_bytes = plan.y_stride_bytes;
+    }
+
+    template <class Warp>
+    L3_DEVICE void StorePlanes(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
+                               const HalvesPlace& place) {
+      uint8_t* const buffer = scratch_->row;
+      const uint32_t lane = warp.lane();
+      const bool forwards = OnAllLanes(warp, place.is_forwards != 0);
       uint8_t* const halves = buffer + 16 * (forwards ? lane : kWarpLanes - 1 - lane);
-      const Scales scales(plan);
-      warp.Sync();  // what came before has been stored
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {
+        // Values converted ahead of the loop over plans would take twice the registers.
+        SampleGroup plane;
+        L3_UNROLL
+        for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+          plane.word[k] = Opaque(planes[c].word[k]);
+        }
         float values[kGroupSize];
         L3_UNROLL
         for (uint32_t i = 0; i < kGroupSize; ++i) {
-          values[i] = scales.Value(c, planes[c].Value(i));
+          values[i] = ScaledValue(plane.Value(i), place.subtract[c], place.multiply[c]);
         }
         auto group = ConvertValues<OutputType::kF16>(values);
         if (!forwards) group = group.Reversed();
@@ -346,45 +397,46 @@ class PlansStore {
         StoreChunk(halves + kPlaneBytes * c, {{word[0], word[1], word[2], word[3]}});
       }
       warp.Sync();
-      // The lowest half of those to store: its address, and its place in the buffer.
-      const uint32_t begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
-      uint8_t* const out = plan.PixelPlace(forwards ? part.x : part.x + part.count - 1, part.y);
-      const auto lowest = reinterpret_cast<uintptr_t>(out + plan.channel_offset_bytes[0]);
-      const uint32_t before = (0 - static_cast<uint32_t>(lowest) / 2) % kGroupSize;
-      const uint32_t head = before < part.count ? before : part.count;
-      const uint32_t groups = (part.count - head) / kGroupSize;
+      uint8_t* const out = place.out + int64_t{y} * place.y_stride_bytes;
+      const uint32_t before =
+          (0 - static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out)) / 2) % kGroupSize;
+      const uint32_t head = before < place.count ? before : place.count;
+      const uint32_t groups = (place.count - head) / kGroupSize;
       const uint32_t at = head + lane * kGroupSize;
-      const uint32_t from = 2 * (begin + at);
+      const uint32_t from = 2 * (place.begin + at);
       if (lane < groups) {
-        ForEachPlane(plan, [&](uint32_t c) {
-          StoreChunk(out + 2 * at + plan.channel_offset_bytes[c],
-                     LoadUnalignedChunk(buffer + kPlaneBytes * c, from));
-        });
+        const bool aligned = from % 16 == 0;
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          const uint8_t* plane = buffer + kPlaneBytes * c;
+          StoreChunk(
+              out + 2 * at + place.channel_offset_bytes[c],
+              aligned ? *reinterpret_cast<const Chunk*>(plane + from) : LoadUnaligned(plane, from));
+        }
       }
-      if (lane < part.count - groups * kGroupSize) {
+      if (lane < place.count - groups * kGroupSize) {
         const uint32_t single = lane < head ? lane : lane + groups * kGroupSize;
-        ForEachPlane(plan, [&](uint32_t c) {
-          StoreHalf(out + 2 * single + plan.channel_offset_bytes[c],
-                    LoadU16(buffer + kPlaneBytes * c + 2 * (begin + single)));
-        });
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          StoreHalf(out + 2 * single + place.channel_offset_bytes[c],
+                    LoadU16(buffer + kPlaneBytes * c + 2 * (place.begin + single)));
+        }
       }
-    });
-  }
+    }
+
+    const PlansStore& store_;
+    WarpScratch* scratch_;
+    uint32_t takers_;  // 0: another code serves
+  };
 
   // Those of the pixels that are in the windows.
   template <class Warp>
-  L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                          uint32_t width) const {
+  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                              uint32_t width) const {
     StoreRowByPlans<kSampleBytes>(warp.lane(), plans_.plans, plans_.samples, plans_.takers,
                                   plans_.count, x_, y_, PlaceInShared(row), kPixelBytes, x, y,
                                   width);
   }
-  template <class Warp>
-  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                              uint32_t width) const {
-    StoreRow(warp, row, x, y, width);
-  }
-
   // Stores a run of pixels that lie in words, from (x, y) of the tile on, for the plans that have
   // code for it. Returns whether those were all.
   template <uint32_t kWords>
@@ -422,21 +474,6 @@ class PlansStore {
  private:
   static constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
 
-  // Of the halves of a plan.
-  struct Scales {
-    Chunk subtract, multiply;
-
-    explicit L3_DEVICE Scales(const OutputPlan& plan)
-        : subtract(LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.subtract))),
-          multiply(LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.multiply))) {}
-
-    L3_DEVICE float Value(uint32_t c, uint32_t sample) const {
-      const ChannelPlan channel = {
-          PixelOp::kScale, {0}, {FloatOf(subtract.word[c]), FloatOf(multiply.word[c]), 1, 0}};
-      return OutputValue(channel, OneSample{static_cast<int32_t>(sample)});
-    }
-  };
-
   // Where a run of eight pixels is, from the window's first.
   struct RunPlace {
     uint32_t x, y;
@@ -448,8 +485,8 @@ class PlansStore {
         : x(image_x - plan.window.x_px), y(image_y - plan.window.y_px) {
       const uint32_t width = plan.window.width_px;
       is_outside = y >= plan.window.height_px || (x >= width && 0 - x >= kGroupSize);
-      has_code = sample.path <= StorePath::kHalves && !is_outside && x < width &&
-                 kGroupSize <= width - x;
+      has_code =
+          sample.path <= StorePath::kHalves && !is_outside && x < width && kGroupSize <= width - x;
     }
   };
 
@@ -457,6 +494,11 @@ class PlansStore {
     float value;
     std::memcpy(&value, &bits, sizeof(value));
     return value;
+  }
+  // OutputValue(), of a field of a word, which conversions can pick.
+  static L3_DEVICE float ScaledValue(uint32_t sample, float subtract, float multiply) {
+    using Field = std::conditional_t<kSampleBytes == 1, uint8_t, uint16_t>;
+    return Multiply(Add(static_cast<float>(static_cast<Field>(sample)), -subtract), multiply);
   }
 
   template <class Function>
@@ -467,22 +509,16 @@ class PlansStore {
       function(GlobalPointer(plans_.plans)[taker], GlobalPointer(plans_.samples)[taker]);
     }
   }
-  template <class Function>
-  static L3_DEVICE void ForEachPlane(const OutputPlan& plan, const Function& function) {
-    L3_UNROLL
-    for (uint32_t c = 0; c < kChannels && c < plan.channels; ++c) function(c);
-  }
-
-  // 16 bytes of shared memory from any even one on.
-  static L3_DEVICE Chunk LoadUnalignedChunk(const uint8_t* plane, uint32_t from) {
-    if (from % 16 == 0) return *reinterpret_cast<const Chunk*>(plane + from);
-    Chunk chunk;
+  // 16 bytes of shared memory from any even place on.
+  static L3_DEVICE Chunk LoadUnaligned(const uint8_t* plane, uint32_t from) {
     const uint8_t* place = plane + (from & ~3u);
+    const uint32_t shift = 8 * (from % 4);
+    Chunk chunk;
     uint32_t low = LoadWord(place);
     L3_UNROLL
     for (uint32_t k = 0; k < 4; ++k) {
       const uint32_t high = LoadWord(place + 4 * k + 4);
-      chunk.word[k] = FunnelShift(low, high, 8 * (from % 4));
+      chunk.word[k] = FunnelShift(low, high, shift);
       low = high;
     }
     return chunk;
@@ -491,18 +527,21 @@ class PlansStore {
   template <uint32_t kWords>
   static L3_DEVICE void StoreHalves(const OutputPlan& plan, RowOrder order,
                                     const uint32_t (&pixel)[kGroupSize][kWords], uint8_t* out) {
-    const Scales scales(plan);
-    ForEachPlane(plan, [&](uint32_t c) {
+    const Chunk subtract = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.subtract));
+    const Chunk multiply = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.multiply));
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
       constexpr uint32_t kBits = 8 * kSampleBytes;
       float values[kGroupSize];
       L3_UNROLL
       for (uint32_t i = 0; i < kGroupSize; ++i) {
         const uint32_t word = pixel[i][c * kBits / 32];
-        values[i] = scales.Value(c, word >> (c * kBits % 32) & ((1u << kBits) - 1));
+        values[i] = ScaledValue(word >> (c * kBits % 32), FloatOf(subtract.word[c]),
+                                FloatOf(multiply.word[c]));
       }
       l3::StoreRow(ConvertValues<OutputType::kF16>(values), order,
                    out + plan.channel_offset_bytes[c]);
-    });
+    }
   }
 
   TilePlans plans_;

@@ -290,7 +290,7 @@ class RansLane {
       const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);
       const int32_t scaled = kFitted || fitted_[p] ? Predict(role, p, around, value, context)
-                                        : PredictByGradient(role, p, around, value);
+                                                   : PredictByGradient(role, p, around, value);
       // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
       const uint32_t odd = folded & 1;
       const uint32_t half = folded >> 1;

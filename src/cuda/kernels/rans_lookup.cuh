@@ -91,7 +91,7 @@ L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_
 // other before they look anything up. `Samples` are those of the image.
 template <class Samples, class Warp>
 L3_DEVICE void BuildRansLookup(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
-                                 const RansModel& model, RansLookup* lookup) {
+                               const RansModel& model, RansLookup* lookup) {
   const uint32_t lane = warp.lane();
   if (lane == 0 && warp_index == 0) lookup->gradient_weight = model.gradient_weight;
   for (uint32_t p = warp_index; p < kMaxChannels; p += warp_count) {

@@ -48,13 +48,14 @@ inline bool IsBounded(const OutputPlan& plan) {
                                        bounded(weights[2]) && bounded(plan.bias)));
 }
 
-// Halves of the first stored channels, each scaled by itself, in planes that are a multiple of
-// eight values apart.
+// Halves of all stored channels, each scaled by itself, in planes that are a multiple of eight
+// values apart.
 inline bool AreHalves(const ImageInfo& info, const OutputPlan& plan) {
   bool halves = plan.op == PixelOp::kScale && plan.range == 1 && plan.type == OutputType::kF16 &&
-                !info.is_signed() && GetRowOrder(plan) != RowOrder::kScattered;
+                !info.is_signed() && plan.channels == info.channels &&
+                GetRowOrder(plan) != RowOrder::kScattered;
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    halves = halves && plan.source[c] == c && c < info.channels &&
+    halves = halves && plan.source[c] == c &&
              (plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0]) % 16 == 0;
   }
   return halves;

@@ -78,6 +78,7 @@ L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const 
   uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
   Interleave<kChannels, kSampleBytes>(values, words);
   StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
+  L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
   }
@@ -124,15 +125,17 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
   return Status::kOk;
 }
 
-// The rows of a packed tile whose plan is in `scratch`. kAllDelta says that
-// every channel has the delta layout, as nearly all tiles of photographs do.
-template <uint32_t kChannels, uint32_t kSampleBytes, bool kAllDelta, class Warp, class Store>
+// The rows of a packed tile whose plan is in `scratch`. kUsual says that every channel has the
+// delta layout, as nearly all tiles of photographs do, and that rows are stored by `halves`, if
+// there are plans. Nothing is called then: calls would take registers.
+template <uint32_t kChannels, uint32_t kSampleBytes, bool kUsual, class Warp, class Store>
 L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                   const TileRect& rect, const TilePayload& tile, const Store& store,
+                                  [[maybe_unused]] typename Store::Halves* halves,
                                   RunningCheck<Warp>* check, WarpScratch* scratch) {
   const PackedBody& body = scratch->body;
   const auto layout = [&body](uint32_t c) {
-    return kAllDelta ? ChannelLayout::kDelta : body.channel[c].layout;
+    return kUsual ? ChannelLayout::kDelta : body.channel[c].layout;
   };
   const uint32_t lane = warp.lane();
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
@@ -150,10 +153,6 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     width[c] = body.channel[c].start_width;
   }
 
-  [[maybe_unused]] bool takes_planes = false;
-  if constexpr (kAllDelta && Store::kTakesPlanes) {
-    takes_planes = map.keeps_values() && store.TakesPlanes(warp);
-  }
   uint32_t pos = body.residuals_offset;
   bool valid = true;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
@@ -209,27 +208,25 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
 
     SampleGroup values[kChannels];
     const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
-    if constexpr (kAllDelta && Store::kTakesPlanes) {
-      if (takes_planes) {
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) values[c] = rows[c];
-        if (adds_green) AddGreenToPlanes(math, rows, values);
-        store.StorePlanes(warp, values, y, rect.width_px, scratch->row);
-        continue;
+    if constexpr (kUsual && Store::kHasHalves) {
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) values[c] = rows[c];
+      if (adds_green) AddGreenToPlanes(math, rows, values);
+      halves->StoreRow(warp, values, y, rect.width_px);
+    } else {
+      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+      if (adds_green) {
+        AddGreenToPlanes(math, rows, values);
+        Interleave<kChannels, kSampleBytes>(values, words);
+      } else {
+        Interleave<kChannels, kSampleBytes>(rows, words);
       }
-    }
-    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-    if (adds_green) {
-      AddGreenToPlanes(math, rows, values);
-      Interleave<kChannels, kSampleBytes>(values, words);
-    } else {
-      Interleave<kChannels, kSampleBytes>(rows, words);
-    }
-    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-    if constexpr (kAllDelta) {
-      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
-    } else {
-      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+      if constexpr (kUsual) {
+        store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+      } else {
+        store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+      }
     }
   }
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
@@ -256,15 +253,16 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
   status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
   if (status != Status::kOk) return status;
 
-  bool all_delta = true;
+  typename Store::Halves halves(warp, store, map.keeps_values(), scratch);
+  bool usual = halves.serves();
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) {
-    all_delta = all_delta && scratch->body.channel[c].layout == ChannelLayout::kDelta;
+    usual = usual && scratch->body.channel[c].layout == ChannelLayout::kDelta;
   }
-  return all_delta ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile,
-                                                                     store, check, scratch)
-                   : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
-                                                                      store, check, scratch);
+  return usual ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile, store,
+                                                                 &halves, check, scratch)
+               : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
+                                                                  store, &halves, check, scratch);
 }
 
 // The store policy of a tile: for an image that leaves whole and as stored, or by plans.
@@ -363,8 +361,8 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
     if constexpr (kKind == TileKind::kRans) {
-      status = DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup,
-                                             memory);
+      status =
+          DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup, memory);
     } else {
       status = DecodePlainTile<kSampleBytes>(warp, sample, output, rect, tile, &check, memory);
     }
