@@ -294,8 +294,8 @@ class _Gpu:
             from l3dali import _cuda
         except ImportError as error:
             raise ImportError(
-                "this l3dali was built without the CUDA engine (L3_CUDA=OFF): reinstall it with "
-                "L3_CUDA=ON, or decode with device='cpu'"
+                "this l3dali was built without the CUDA engine: reinstall it with "
+                "L3_CUDA_ARCHS=native, or decode with device='cpu'"
             ) from error
         self.module = _cuda
         self.device = device

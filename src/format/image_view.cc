@@ -290,16 +290,18 @@ bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) 
   return sound;
 }
 
+bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile) {
+  uint64_t begin;
+  uint32_t bytes;
+  return !view.info.has_large_tiles() && view.FindPayload(tile, &begin, &bytes) &&
+         HasModel(payloads[begin + 4]);
+}
+
 bool HasRansTile(const ImageView& view, const TileSpan& span) {
-  if (view.info.has_large_tiles()) return false;
   for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
     for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
       const uint32_t tile = row * view.info.tile_columns() + column;
-      uint64_t begin;
-      uint32_t bytes;
-      if (view.FindPayload(tile, &begin, &bytes) && HasModel(view.payloads[begin + 4])) {
-        return true;
-      }
+      if (IsRansTile(view, view.payloads, tile)) return true;
     }
   }
   return false;

@@ -235,8 +235,8 @@ class MixedBackend {
   explicit MixedBackend(const dali::OpSpec& spec) {
     DALI_FAIL(dali::make_string(
         dali::GetOpDisplayName(spec, true),
-        "(device=\"mixed\") needs the CUDA engine, and this build of l3dali has none "
-        "(L3_CUDA=OFF). Reinstall with L3_CUDA=ON, or use device=\"cpu\"."));
+        "(device=\"mixed\") needs the CUDA engine, and this build of l3dali has none. Reinstall "
+        "with L3_CUDA_ARCHS=native, or the GPU's compute capability, or use device=\"cpu\"."));
   }
 
   void ForEach(size_t, const std::function<void(size_t)>&) {}

@@ -40,6 +40,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(_ROOT / "build_backend"))
     for name in ("L3_DALI", "L3_CUDA", "L3_DALI_PACKAGE", "CUDACXX"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("L3_CUDA_ARCHS", "90")
     return importlib.import_module("l3_build_backend")
 
 
@@ -76,6 +77,27 @@ def test_old_nvcc_is_replaced(backend: ModuleType) -> None:
 
 @pytest.mark.usefixtures("no_nvcc")
 def test_missing_nvcc_is_fetched(backend: ModuleType) -> None:
+    assert "nvidia-cuda-nvcc==" in _requirements(backend)
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_without_a_gpu_there_is_no_cuda_engine(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("L3_CUDA_ARCHS")
+    assert "nvidia-cuda-nvcc" not in _requirements(backend)
+    assert backend._build_settings(None)["cmake.define.L3_CUDA"] == "OFF"
+    assert "L3_CUDA_ARCHS=90" in capsys.readouterr().err
+
+
+def test_a_gpu_brings_the_cuda_engine(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'GPU 0: H200'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv("L3_CUDA_ARCHS")
     assert "nvidia-cuda-nvcc==" in _requirements(backend)
 
 

@@ -34,6 +34,9 @@ struct SampleGroup {
   L3_DEVICE void Set(uint32_t i, uint32_t value) {
     word[i % kWords] |= value << (16 * (i / kWords));
   }
+  L3_DEVICE uint32_t Value(uint32_t i) const {
+    return word[i % kWords] >> (16 * (i / kWords)) & kFieldMask;
+  }
   // Word k of the neighbours to the left or right of these values. `lane_left`
   // and `lane_right` are the last and the first word of the neighbouring lanes.
   L3_DEVICE uint32_t Left(uint32_t k, uint32_t lane_left) const {
