@@ -7,8 +7,8 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "core/match.h"
 #include "base/parallel.h"
+#include "core/match.h"
 #include "encoder/fixed_log.h"
 #include "encoder/rans_statistics.h"
 

@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/cpu_decoder.h"
 #include "base/parallel.h"
+#include "cpu/cpu_decoder.h"
 #include "cpu/tile_x86.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"

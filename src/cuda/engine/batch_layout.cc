@@ -57,7 +57,8 @@ uint64_t BlockCount(uint64_t task_count, uint32_t warps_per_block) {
 }
 
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
-// time of a multiprocessor whose schedulers are busy (docs/notes/kernels-history.md, "The rans kernel").
+// time of a multiprocessor whose schedulers are busy (docs/notes/kernels-history.md, "The rans
+// kernel").
 double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
                        const RansPlan& plan, uint32_t multiprocessors) {
   const double alone = 11;  // one warp, no other

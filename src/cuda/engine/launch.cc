@@ -1,4 +1,5 @@
-// The launches of a batch: one for each kind of tiles and size of samples in it. Layer: cuda, engine.
+// The launches of a batch: one for each kind of tiles and size of samples in it. Layer: cuda,
+// engine.
 #include "cuda/engine/launch.h"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "cuda/kernels/warp.h"
 #include "base/portable.h"
+#include "cuda/kernels/warp.h"
 
 namespace l3 {
 

@@ -2,11 +2,11 @@
 // two of them at once. Layer: cuda. Knows nothing of payloads.
 #pragma once
 
+#include "base/portable.h"
 #include "core/predictor.h"
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/warp.h"
 #include "format/constants.h"
-#include "base/portable.h"
 
 namespace l3 {
 
