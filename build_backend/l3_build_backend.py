@@ -77,10 +77,9 @@ def _has_gpu() -> bool:
 
 
 def _with_cuda(settings: Settings) -> bool:
-    """The CUDA engine serves the operators, where there are GPUs; the kernels are most of a build."""
-    has_use = _with_dali(settings) and (
-        bool(_option(settings, "L3_CUDA_ARCHS", "")) or _has_gpu()
-    )
+    """The CUDA engine serves the operators where there are GPUs; it is the most of a build."""
+    archs = _option(settings, "L3_CUDA_ARCHS", "")
+    has_use = _with_dali(settings) and (archs != "" or _has_gpu())
     return _is_on(_option(settings, "L3_CUDA", "ON" if has_use else "OFF"))
 
 
