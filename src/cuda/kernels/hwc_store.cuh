@@ -56,12 +56,6 @@ L3_DEVICE void CopyBytes(uint32_t lane, const uint8_t* row, uint32_t begin, uint
   const uint32_t tail = head + body + lane;
   if (tail < bytes) out[tail] = row[begin + tail];
 }
-// For kernels to call. A template, so that only those that do have it.
-template <typename Byte>
-L3_OUT_OF_LINE void CopyRow(uint32_t lane, SharedPlace row, uint32_t bytes, Byte* out) {
-  CopyBytes(lane, SharedPointer(row), 0, bytes, GlobalPointer(out));
-}
-
 // The words of eight pixels, without gaps between them. A pixel of three bytes has one to spare in
 // its word, one of six has two.
 template <uint32_t kPixelBytes, uint32_t kWords>
@@ -137,8 +131,8 @@ class HwcStore {
   template <class Warp>
   L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                               uint32_t width) const {
-    CopyRow(warp.lane(), PlaceInShared(row), width * kPixelBytes,
-            tile_ + y * row_stride_bytes_ + x * kPixelBytes);
+    CopyBytes(warp.lane(), row, 0, width * kPixelBytes,
+              tile_ + y * row_stride_bytes_ + x * kPixelBytes);
   }
 
   // Stores eight pixels that lie in words, from (x, y) of the tile on, by this lane alone. Returns
