@@ -140,7 +140,7 @@ DALI_SCHEMA(l3__Decode)
 The output has the layout HWC and by default the stored channels and the stored type. Images of a
 batch may differ in size and in the number of channels.
 
-With ``device="mixed"`` a batch is decoded on the GPU, by one launch, or by some while it goes up.
+With ``device="mixed"`` a batch is decoded on the GPU, by a launch or a few, or in parts while it goes up.
 
 Takes the arguments of :meth:`nvidia.dali.fn.decoders.image`. Those that tune its JPEG decoders have
 no effect.)code")

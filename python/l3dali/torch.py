@@ -143,7 +143,7 @@ def decode_batch(
     """Decodes a batch of L3 images to tensors.
 
     On a GPU payloads go up encoded, and the batch is decoded on the current stream of that device,
-    in one launch, or one for each 16 MiB. All memory there, and the pinned memory that uploads
+    in a launch or a few for each 16 MiB. All memory there, and the pinned memory that uploads
     need, comes from PyTorch's caching allocators and is kept for the next batch. The call returns
     when the batch is decoded, so that it can raise what went wrong; it waits for that stream's work
     up to there, not for the device.

@@ -893,35 +893,6 @@ def test_training_runs_its_first_steps_and_goes_on(
     )
 
 
-SASS = """
-.L_x_0:
-        /*0000*/                   LDS R1, [R2] ;
-        /*0010*/              @!P0 BRA `(.L_x_2) ;
-        /*0020*/                   FMUL R1, R1, R1 ;
-        /*0030*/                   BRX R4 -0x40                 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*);
-.L_x_1:
-        /*0040*/                   FADD R1, R1, R1 ;
-        /*0050*/                   FADD R1, R1, R1 ;
-.L_x_2:
-        /*0060*/               @P1 BRA `(.L_x_0) ;
-        /*0070*/                   EXIT ;
-"""
-
-
-def test_shortest_loop() -> None:
-    ptxas = benchmarks("gpu.ptxas")
-    blocks = ptxas._blocks(SASS)
-    assert {start: block.next_blocks for start, block in blocks.items()} == {
-        0: [6, 2],
-        2: [4, 6],
-        4: [6],
-        6: [0, 7],
-        7: [],
-    }
-    lengths = {start: ptxas.shortest_loop(blocks, start) for start in blocks}
-    assert lengths == {0: 3, 2: 5, 4: 7, 6: 3, 7: 0}
-
-
 def test_sets_travel(tmp_path: Path) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     gpu_images = benchmarks("gpu.images")

@@ -51,11 +51,6 @@ void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function&
   }
 }
 
-// Blocks for the tasks of a file.
-uint64_t BlockCount(uint64_t task_count, uint32_t warps_per_block) {
-  return CeilDiv(task_count, warps_per_block);
-}
-
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
 // time of a multiprocessor whose schedulers are busy (docs/notes/kernels-history.md, "The rans
 // kernel").
@@ -65,7 +60,7 @@ double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, s
   const double fill = 2;    // tables, by one warp
   const uint32_t warps = plan.warps_per_block;
   uint64_t blocks = 0;
-  for (size_t i = begin; i < end; ++i) blocks += BlockCount(task_counts[i], warps);
+  for (size_t i = begin; i < end; ++i) blocks += CeilDiv(task_counts[i], warps);
   const auto round = [&](uint64_t blocks_per_multiprocessor) {
     const double warps_at_once = static_cast<double>(blocks_per_multiprocessor * warps);
     // std::hypot would need a newer glibc than anything else here.
@@ -322,7 +317,7 @@ void BatchLayout::PlanBlocks(const GpuLimits& limits) {
         PlanRans(task_counts_, parts_, scratch_bytes, warps, limits).warps_per_block;
     for (size_t first : files_) {
       if (task_counts_[first] == 0) continue;
-      places_[first].task_count[kRans] = BlockCount(task_counts_[first], per_block) * per_block;
+      places_[first].task_count[kRans] = CeilDiv(task_counts_[first], per_block) * per_block;
     }
     warps_per_block_[bytes - 1] = per_block;
     scratch_bytes_[bytes - 1] = scratch_bytes;

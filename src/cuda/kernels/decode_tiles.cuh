@@ -35,10 +35,13 @@ constexpr int kPlanWarpsPerSm = 12;
 #else
 constexpr int kPlanWarpsPerSm = 16;
 #endif
-template <TileKind kKind, StoreKind kStore>
-constexpr int kWarpsAtOnce = kStore == StoreKind::kPlans ? kPlanWarpsPerSm
-                             : kKind == TileKind::kRans  ? kRansWarpsPerSm
-                                                         : kWarpsPerSm;
+// With 16, rans tiles of two-byte samples spilled 152 bytes on sm_90 (ptxas of CUDA 13.0).
+constexpr int kRans16PlanWarpsPerSm = 12;
+template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
+constexpr int kWarpsAtOnce =
+    kStore == StoreKind::kPlans
+        ? (kKind == TileKind::kRans && kSampleBytes == 2 ? kRans16PlanWarpsPerSm : kPlanWarpsPerSm)
+        : (kKind == TileKind::kRans ? kRansWarpsPerSm : kWarpsPerSm);
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
@@ -46,9 +49,9 @@ constexpr int kWarpsAtOnce = kStore == StoreKind::kPlans ? kPlanWarpsPerSm
 // the image's tables, then each warp's scratch. Where there are plans, some tasks of
 // packed tiles fill borders.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
-__global__ void __launch_bounds__(kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore>
-                                                                       : 1),
-                                  kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore>)
+__global__ void __launch_bounds__(
+    kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore, kSampleBytes> : 1),
+    kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore, kSampleBytes>)
     DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);

@@ -27,6 +27,20 @@ struct SharedPixels {
   }
 };
 
+// 16 bytes from any place of a row in shared memory, which has a word to spare behind it.
+L3_DEVICE Chunk LoadUnaligned(const uint8_t* row, uint32_t from) {
+  const uint8_t* place = row + (from & ~3u);
+  Chunk chunk;
+  uint32_t low = LoadWord(place);
+  L3_UNROLL
+  for (uint32_t k = 0; k < 4; ++k) {
+    const uint32_t high = LoadWord(place + 4 * k + 4);
+    chunk.word[k] = FunnelShift(low, high, 8 * (from % 4));
+    low = high;
+  }
+  return chunk;
+}
+
 // Copies `bytes` from `begin` of a row in shared memory, which has a word to spare behind it, 16 at
 // a time where `out` is aligned.
 L3_DEVICE void CopyBytes(uint32_t lane, const uint8_t* row, uint32_t begin, uint32_t bytes,
@@ -34,30 +48,14 @@ L3_DEVICE void CopyBytes(uint32_t lane, const uint8_t* row, uint32_t begin, uint
   uint32_t head = (0u - static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out))) % 16;
   if (head > bytes) head = bytes;
   const uint32_t body = (bytes - head) & ~15u;
-  const uint32_t shift = 8 * ((begin + head) % 4);
   L3_NO_UNROLL
   for (uint32_t at = head + 16 * lane; at < head + body; at += 16 * kWarpLanes) {
-    const uint8_t* from = row + ((begin + at) & ~3u);
-    Chunk chunk;
-    uint32_t low = LoadWord(from);
-    L3_UNROLL
-    for (uint32_t k = 0; k < 4; ++k) {
-      const uint32_t high = LoadWord(from + 4 * k + 4);
-      chunk.word[k] = FunnelShift(low, high, shift);
-      low = high;
-    }
-    StoreChunk(out + at, chunk);
+    StoreChunk(out + at, LoadUnaligned(row, begin + at));
   }
   if (lane < head) out[lane] = row[begin + lane];
   const uint32_t tail = head + body + lane;
   if (tail < bytes) out[tail] = row[begin + tail];
 }
-// For kernels to call. A template, so that only those that do have it.
-template <typename Byte>
-L3_OUT_OF_LINE void CopyRow(uint32_t lane, SharedPlace row, uint32_t bytes, Byte* out) {
-  CopyBytes(lane, SharedPointer(row), 0, bytes, GlobalPointer(out));
-}
-
 // The words of eight pixels, without gaps between them. A pixel of three bytes has one to spare in
 // its word, one of six has two.
 template <uint32_t kPixelBytes, uint32_t kWords>
@@ -114,49 +112,27 @@ class HwcStore {
   // Stores pixels [x, x + width) of row y of the tile, width 1 to kRowSpan.
   // `row` holds their samples, channels interleaved, in shared memory that all
   // lanes may read, and a word to spare behind them.
-  //
-  // Writes 16 bytes a lane where the row is aligned to that, else 4.
   template <class Warp>
   L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                           uint32_t width) const {
     uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
     const uint32_t bytes = width * kPixelBytes;
-    const uint32_t lane = warp.lane();
-    const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 16);
-    uint32_t head = 0;  // bytes before the first whole piece
-    uint32_t body = 0;  // bytes in whole pieces
-    if (misaligned == 0) {
-      body = bytes & ~15u;
-      L3_UNROLL
-      for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 16 * kWarpLanes) {
-        const uint32_t at = i + 16 * lane;
-        if (at < body) CopyChunk(row + at, out + at);
-      }
-    } else {
-      head = (0u - misaligned) & 3;
-      if (head > bytes) head = bytes;
-      body = (bytes - head) & ~3u;
-      L3_UNROLL
-      for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 4 * kWarpLanes) {
-        const uint32_t at = i + 4 * lane;
-        if (at < body) {
-          const uint32_t first = LoadWord(row + at);
-          const uint32_t second = LoadWord(row + at + 4);
-          StoreWord(out + head + at, FunnelShift(first, second, 8 * head));
-        }
-      }
-      if (lane < head) out[lane] = row[lane];
+    if (reinterpret_cast<uintptr_t>(out) % 16 != 0 || bytes % 16 != 0) {
+      return CopyBytes(warp.lane(), row, 0, bytes, out);
     }
-    const uint32_t tail = head + body + lane;
-    if (tail < bytes) out[tail] = row[tail];
+    L3_UNROLL
+    for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 16 * kWarpLanes) {
+      const uint32_t at = i + 16 * warp.lane();
+      if (at < bytes) CopyChunk(row + at, out + at);
+    }
   }
 
   // The same for the rows of tiles that are rare, with little code.
   template <class Warp>
   L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                               uint32_t width) const {
-    CopyRow(warp.lane(), PlaceInShared(row), width * kPixelBytes,
-            tile_ + y * row_stride_bytes_ + x * kPixelBytes);
+    CopyBytes(warp.lane(), row, 0, width * kPixelBytes,
+              tile_ + y * row_stride_bytes_ + x * kPixelBytes);
   }
 
   // Stores eight pixels that lie in words, from (x, y) of the tile on, by this lane alone. Returns

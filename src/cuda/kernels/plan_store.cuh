@@ -380,16 +380,10 @@ class PlansStore {
       uint8_t* const halves = buffer + 16 * (forwards ? lane : kWarpLanes - 1 - lane);
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {
-        // Values converted ahead of the loop over plans would take twice the registers.
-        SampleGroup plane;
-        L3_UNROLL
-        for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
-          plane.word[k] = Opaque(planes[c].word[k]);
-        }
         float values[kGroupSize];
         L3_UNROLL
         for (uint32_t i = 0; i < kGroupSize; ++i) {
-          values[i] = ScaledValue(plane.Value(i), place.subtract[c], place.multiply[c]);
+          values[i] = ScaledValue(planes[c].Value(i), place.subtract[c], place.multiply[c]);
         }
         auto group = ConvertValues<OutputType::kF16>(values);
         if (!forwards) group = group.Reversed();
@@ -509,21 +503,6 @@ class PlansStore {
       function(GlobalPointer(plans_.plans)[taker], GlobalPointer(plans_.samples)[taker]);
     }
   }
-  // 16 bytes of shared memory from any even place on.
-  static L3_DEVICE Chunk LoadUnaligned(const uint8_t* plane, uint32_t from) {
-    const uint8_t* place = plane + (from & ~3u);
-    const uint32_t shift = 8 * (from % 4);
-    Chunk chunk;
-    uint32_t low = LoadWord(place);
-    L3_UNROLL
-    for (uint32_t k = 0; k < 4; ++k) {
-      const uint32_t high = LoadWord(place + 4 * k + 4);
-      chunk.word[k] = FunnelShift(low, high, shift);
-      low = high;
-    }
-    return chunk;
-  }
-
   template <uint32_t kWords>
   static L3_DEVICE void StoreHalves(const OutputPlan& plan, RowOrder order,
                                     const uint32_t (&pixel)[kGroupSize][kWords], uint8_t* out) {
