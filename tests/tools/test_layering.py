@@ -113,7 +113,7 @@ PACKAGES = (
     {"cli"},
 )
 # Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.
-FACES = {"__main__", "fn", "pipeline", "plugin"} | {
+PYTHON_FACES = {"__main__", "fn", "pipeline", "plugin"} | {
     path.stem for path in (ROOT / "python/l3dali/adapters").glob("[!_]*.py")
 }
 MODULES = sorted(path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.py"))
@@ -139,7 +139,7 @@ def package(module: str) -> str:
     if first != "l3dali":
         return ""
     name = ".".join(names[: 2 if names[:1] == ["datasets"] else 1])
-    return name if name in FACES or any(name in floor for floor in PACKAGES) else first
+    return name if name in PYTHON_FACES or any(name in floor for floor in PACKAGES) else first
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)
@@ -151,5 +151,5 @@ def test_imports_point_down(module: Path) -> None:
     floors = [number for number, floor in enumerate(PACKAGES) if own in floor]
     below = {each for floor in PACKAGES[: floors[0]] for each in floor} if floors else None
     for imported in imports(module) - {own}:
-        assert imported not in FACES, f"{module} imports {imported}"
+        assert imported not in PYTHON_FACES, f"{module} imports {imported}"
         assert below is None or imported in below, f"{module} imports {imported}"
