@@ -1211,7 +1211,8 @@ def all_files() -> dict[Path, bytes]:
         )
     for name, data in invalid_files():
         add("invalid", name, data, name.split("__")[0])
-    files[MANIFEST] = (json.dumps({"version": 1, "files": entries}, indent=1) + "\n").encode()
+    lines = ",\n".join(map(json.dumps, entries))  # a line a file
+    files[MANIFEST] = f'{{"version": 1, "files": [\n{lines}\n]}}\n'.encode()
     return files
 
 
