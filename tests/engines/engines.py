@@ -122,7 +122,7 @@ def decode_plans(
         output[begin : begin + plan.output_bytes] for begin, plan in zip(begins, plans, strict=True)
     ]
     outcome = Outcome(status, None if status == "kOk" else answer.tile)
-    return outcome, outputs, answer.decoded_tiles
+    return outcome, outputs, answer.number
 
 
 def decode_changing(
@@ -213,6 +213,42 @@ def encode(
     return answer.blob
 
 
+def judge(data: bytes) -> Outcome:
+    """The reference's outcome, which must be that of every engine that is here."""
+    outcome = decode("reference", data)
+    for engine in filter(is_available, ENGINES):
+        if decode(engine, data) != outcome:
+            raise AssertionError(f"{engine} is not of the reference's opinion: {outcome}")
+    return outcome
+
+
+class Made(NamedTuple):
+    """A file, and what it must decode to."""
+
+    data: bytes
+    outcome: Outcome
+
+
+def make_file(choices: bytes, seed: int) -> Made:
+    """Any file that the format allows, but for colours that its value table may lack.
+
+    The choices are those of tests/fuzz/generator.h. Behind them come those that a seed draws, the
+    simplest ones if it is 0.
+    """
+    answer = _call(_Call.MAKE_FILE, [seed], [choices])
+    data, pixels = answer.blob[: answer.number], answer.blob[answer.number :]
+    status = _status(answer.result)
+    if status != "kOk":
+        return Made(data, Outcome(status, answer.tile))
+    _, info = _read_info(data)
+    return Made(data, Outcome(status, None, _samples(info, np.frombuffer(pixels, np.uint8))))
+
+
+def mutate_file(data: bytes, choices: bytes, seed: int) -> bytes:
+    """Another file, seldom one that the format allows: tests/fuzz/mutator.h chooses."""
+    return _call(_Call.MUTATE_FILE, [seed], [choices, data]).blob
+
+
 def _decode_with_reference(data: bytes) -> Outcome:
     try:
         samples, _ = reference_decoder.decode(data)
@@ -280,12 +316,14 @@ class _Call(enum.IntEnum):
     DECODE_CHANGING = 6
     UPLOADED_BYTES = 7
     READ_ORIENTATION = 8
+    MAKE_FILE = 9
+    MUTATE_FILE = 10
 
 
 class _Answer(NamedTuple):
     result: int
     tile: int
-    decoded_tiles: int
+    number: int
     blob: bytes
 
 
@@ -298,8 +336,8 @@ def _call(call: _Call, numbers: Sequence[int], blobs: Sequence[bytes] = ()) -> _
         *map(len, blobs),
     )
     answer = _ask(b"".join([head, *blobs]))
-    result, tile, decoded_tiles = struct.unpack_from("<3Q", answer)
-    return _Answer(result, tile, decoded_tiles, answer[24:])
+    result, tile, number = struct.unpack_from("<3Q", answer)
+    return _Answer(result, tile, number, answer[24:])
 
 
 def _read_info(data: bytes) -> tuple[str, Info]:

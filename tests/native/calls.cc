@@ -2,17 +2,23 @@
 
 #include <l3/l3.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
 
+#include "fuzz/mutator.h"
 #include "native/exact_bytes.h"
 #include "native/testing.h"
 
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using l3::fuzz::Bytes;
+using l3::fuzz::Dice;
+
+// Of the call that mutates a file.
+thread_local Dice* mutator_dice = nullptr;
 
 // A question, taken apart. Throws std::out_of_range where it has less than its call takes.
 class Question {
@@ -68,7 +74,7 @@ class Question {
 struct Answer {
   uint64_t result = 0;
   uint64_t tile = 0;
-  uint64_t decoded_tiles = 0;
+  uint64_t number = 0;
   Bytes blob;
 };
 
@@ -114,7 +120,7 @@ Answer Decode(const Question& question) {
     const std::vector<L3TestPlan> plans = question.plans(2);
     answer.result = l3_test_decode_plans(question.number(0), data.data(), data.size(), plans.data(),
                                          plans.size(), output, output_bytes, question.number(1),
-                                         &tile, &answer.decoded_tiles);
+                                         &tile, &answer.number);
   } else {
     const Bytes& changed = question.blob(2);
     if (changed.size() != data.size()) throw std::out_of_range("changed data");
@@ -123,6 +129,37 @@ Answer Decode(const Question& question) {
                                             nullptr, output, output_bytes, &tile);
   }
   answer.tile = tile;
+  return answer;
+}
+
+Dice DiceOf(const Question& question) {
+  const Bytes& choices = question.blob(0);
+  return Dice(choices.data(), choices.size(), question.wide(0), question.wide(0) == 0);
+}
+
+Answer MakeFile(const Question& question) {
+  Dice dice = DiceOf(question);
+  const l3::fuzz::Image image = l3::fuzz::MakeImage(&dice);
+  Answer answer;
+  answer.result = image.bad ? L3_CORRUPT_TILE : L3_OK;
+  answer.tile = image.bad.value_or(0);
+  answer.blob = l3::fuzz::ToFile(image.parts);
+  answer.number = answer.blob.size();
+  l3::fuzz::Append(&answer.blob, image.pixels);
+  return answer;
+}
+
+Answer MutateFile(const Question& question) {
+  constexpr size_t kMostGrowth = 1 << 16;
+  Dice dice = DiceOf(question);
+  Dice bytes = dice.Bulk();
+  mutator_dice = &bytes;
+  Answer answer;
+  answer.blob = question.blob(1);
+  answer.blob.resize(answer.blob.size() + kMostGrowth);
+  answer.blob.resize(
+      l3::fuzz::MutateFile(answer.blob.data(), question.blob(1).size(), answer.blob.size(), dice));
+  mutator_dice = nullptr;
   return answer;
 }
 
@@ -159,16 +196,27 @@ Answer Reply(const Question& question) {
       answer.result = l3_test_read_orientation(question.blob(0).data(), question.blob(0).size());
       return answer;
     case kL3TestEncode: return Encode(question);
+    case kL3TestMakeFile: return MakeFile(question);
+    case kL3TestMutateFile: return MutateFile(question);
     default: throw std::out_of_range("call");
   }
 }
 
 }  // namespace
 
+// In libFuzzer's place.
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size) {
+  Bytes bytes(data, data + size);
+  l3::fuzz::Damage({}, mutator_dice, &bytes);
+  bytes.resize(std::min(bytes.size(), max_size));
+  std::copy(bytes.begin(), bytes.end(), data);
+  return bytes.size();
+}
+
 int l3_test_call(const uint8_t* question, size_t size, uint8_t** answer, size_t* answer_size) {
   try {
     const Answer reply = Reply(Question(question, size));
-    const uint64_t head[3] = {reply.result, reply.tile, reply.decoded_tiles};
+    const uint64_t head[3] = {reply.result, reply.tile, reply.number};
     *answer_size = sizeof(head) + reply.blob.size();
     *answer = static_cast<uint8_t*>(std::malloc(*answer_size));
     if (*answer == nullptr) return 0;

@@ -3,7 +3,7 @@
 //
 //   question  call, numbers, blobs (u32 each); the numbers (u64); the sizes of the blobs (u64);
 //             the blobs
-//   answer    result, tile, decoded tiles (u64 each); the blob
+//   answer    result, tile, number (u64 each); the blob
 #pragma once
 
 #include <stddef.h>
@@ -26,10 +26,17 @@ enum L3TestCall {
   // Of testing.h.
   kL3TestEngineAvailable = 3,  // engine -> whether
   kL3TestDecode = 4,           // engine, stride, threads; data, output -> status, output
-  kL3TestDecodePlans = 5,      // engine, threads; data, output, L3TestPlans -> status, output
+  // engine, threads; data, output, L3TestPlans -> status, output, decoded tiles as the number
+  kL3TestDecodePlans = 5,
   kL3TestDecodeChanging = 6,   // engine, step, seed; data, output, changed -> status, output
   kL3TestUploadedBytes = 7,    // ; data, L3TestPlan -> bytes
   kL3TestReadOrientation = 8,  // ; EXIF -> how it turns
+  // Of fuzz/generator.h and fuzz/mutator.h. Behind the choices come zeros if the seed is 0, else
+  // what it seeds.
+  // seed; choices -> status that the file gets, the file and its pixels, bytes of the file as the
+  // number
+  kL3TestMakeFile = 9,
+  kL3TestMutateFile = 10,  // seed; choices, file -> 0, another file
 };
 
 // Answers a question. The caller frees `*answer` with l3_test_free. Returns 0 if the question is

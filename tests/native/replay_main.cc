@@ -20,13 +20,13 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "fuzz/change_target.h"
 #include "fuzz/checks.h"
+#include "fuzz/mutator.h"
 
 namespace {
 
@@ -37,20 +37,12 @@ using l3::fuzz::CheckChange;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
 using l3::fuzz::CheckPlan;
+using l3::fuzz::Damage;
 using l3::fuzz::Decoded;
+using l3::fuzz::Dice;
 using l3::fuzz::Repair;
 
 constexpr uint64_t kPlansPerFile = 8;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  size_t Below(size_t limit) { return engine_() % limit; }
-  uint8_t Byte() { return static_cast<uint8_t>(engine_()); }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 struct Tally {
   uint64_t cases = 0;
@@ -122,31 +114,8 @@ int Replay(const std::vector<std::string>& paths) {
   return tally.Report("files");
 }
 
-// Damages `data` in one of the ways that files are damaged, more often behind
-// the header than in it.
-void Damage(const std::vector<Bytes>& seeds, Random* random, Bytes* data) {
-  if (data->empty()) return;
-  const size_t first = random->Below(4) == 0 ? 0 : std::min<size_t>(32, data->size() - 1);
-  const size_t place = first + random->Below(data->size() - first);
-  const size_t rest = data->size() - place;
-  uint8_t* const bytes = data->data() + place;
-  switch (random->Below(8)) {
-    case 0: data->resize(place); break;
-    case 1:  // a run of one byte
-      std::fill_n(bytes, std::min(rest, 1 + random->Below(40)), random->Byte());
-      break;
-    case 2:
-    case 3: {  // a part of another file
-      const Bytes& other = seeds[random->Below(seeds.size())];
-      const size_t begin = random->Below(other.size() + 1);
-      const size_t count = std::min({rest, other.size() - begin, random->Below(200)});
-      std::copy_n(other.data() + begin, count, bytes);
-      break;
-    }
-    case 4:
-    case 5: *bytes = random->Byte(); break;
-    default: *bytes ^= static_cast<uint8_t>(1 << random->Below(8));
-  }
+const Bytes& Pick(const std::vector<Bytes>& files, Dice* dice) {
+  return files[dice->Below(static_cast<uint32_t>(files.size()))];
 }
 
 int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed) {
@@ -154,11 +123,11 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   for (const std::filesystem::path& path : FindFiles(paths)) seeds.push_back(ReadFile(path));
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    const Bytes& original = seeds[random.Below(seeds.size())];
+    Dice dice(seed + i);
+    const Bytes& original = Pick(seeds, &dice);
     Bytes data = original;
-    for (size_t n = random.Below(4) + 1; n > 0; --n) Damage(seeds, &random, &data);
-    const bool repaired = random.Below(8) != 0;
+    for (size_t n = dice.Range(1, 4); n > 0; --n) Damage(Pick(seeds, &dice), &dice, &data);
+    const bool repaired = dice.Below(8) != 0;
     if (repaired) Repair(data.data(), data.size());
     Decoded decoded;
     std::string error = CheckDecode(data.data(), data.size(), &decoded);
@@ -182,11 +151,11 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   if (files.empty()) throw std::runtime_error("no file can be parsed");
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    const Bytes& data = files[random.Below(files.size())];
+    Dice dice(seed + i);
+    const Bytes& data = Pick(files, &dice);
     Bytes changed = ChangedCopy(data.data(), data.size(), seed + i);
-    if (random.Below(8) == 0) {  // another file altogether
-      changed = files[random.Below(files.size())];
+    if (dice.Below(8) == 0) {  // another file altogether
+      changed = Pick(files, &dice);
       changed.resize(data.size());
     }
     tally.Add("--change 1 --seed " + std::to_string(seed + i),
@@ -199,9 +168,9 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
 int RunRandom(const char* option, l3::fuzz::Check check, uint64_t count, uint64_t seed) {
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    Bytes data(16 + random.Below(4000));
-    for (uint8_t& byte : data) byte = random.Byte();
+    Dice dice(seed + i);
+    Bytes data(16 + dice.Below(4000));
+    for (uint8_t& byte : data) byte = static_cast<uint8_t>(dice.Byte());
     tally.Add(std::string(option) + " 1 --seed " + std::to_string(seed + i),
               check(data.data(), data.size()));
   }
