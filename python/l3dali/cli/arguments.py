@@ -152,7 +152,10 @@ def add_output_options(parser: Parser) -> None:
         "--skip-existing", action="store_true", help="keep existing results; default: they fail"
     )
     parser.add_argument(
-        "--preserve", action="store_true", help="give results the permissions and times of sources"
+        "--preserve",
+        action="store_true",
+        help="give results the permissions and times of sources; `l3 encode` also keeps text and "
+        "dots per inch of PNG",
     )
     add_jobs_option(parser)
     add_report_options(parser)

@@ -98,7 +98,9 @@ def _encode(options: argparse.Namespace) -> int:
         if keeps(targets[path], options):
             return None
         data = read_file(path, found.pipes)
-        with reader.read(data, palette=options.palette, labels=options.labels) as picture:
+        with reader.read(
+            data, palette=options.palette, labels=options.labels, keep_text=options.preserve
+        ) as picture:
             encoded = encode_picture(
                 picture,
                 labels=options.labels,
