@@ -35,18 +35,21 @@ AARCH64 := build/aarch64
 SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
 
 # BUILD_TOOLS begin with pip, so that they are never an empty list.
+PIP_INSTALL = $(PIP) -q
 ifdef L3_WHEELS
   VENV_FLAGS := --without-pip
-  PIP_INSTALL := $(PY) -m pip install -q --no-index --no-deps
+  PIP := $(PY) -m pip install --no-index --no-deps
   PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
   BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
   EXTRAS :=
+  DEMO_EXTRAS :=
   IN_PARALLEL :=
 else
-  PIP_INSTALL := $(PY) -m pip install -q
+  PIP := $(PY) -m pip install
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
   EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+  DEMO_EXTRAS := [demo,dali]
   IN_PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
@@ -65,7 +68,8 @@ help:
 
 build: $(VENV)/installed  ## build and install the package into .venv
 
-demo: build  ## encode photographs, decode them through DALI, compare, draw demo/
+demo: $(VENV)/package  ## encode photographs, decode them through DALI, compare, draw demo/
+	@echo '== Demo: photographs through DALI, 10 seconds'
 	$(PY) examples/demo.py
 
 test: build  ## run all tests, but for the sanitizers and the tests beside other packages
@@ -176,12 +180,21 @@ clean:  ## remove everything that make wrote
 $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
 	$(PREPARE_VENV)
-	$(PIP_INSTALL) $(BUILD_TOOLS)
+	@echo '== Tools: DALI (424 MB) and what builds L3; without nvcc on PATH, a CUDA compiler (104 MB)'
+	$(PIP) $(BUILD_TOOLS)
+	@touch $@
+
+# The package without the tests, so that the first run is short. Verbose pip shows ninja's steps.
+$(VENV)/package: $(VENV)/tools $(SOURCES)
+	@echo '== L3: compiled and installed, up to 4 minutes on two idle cores'
+	$(PIP) -v --no-build-isolation -C build-dir=$(RELEASE) \
+	  -C cmake.define.L3_BUILD_TESTS=OFF -C cmake.define.L3_BUILD_C_LIBRARY=OFF '.$(DEMO_EXTRAS)'
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
-	$(PIP_BUILD) -C build-dir=$(RELEASE) -C cmake.define.L3_BUILD_TESTS=ON '.$(EXTRAS)'
-	@touch $@
+	$(PIP_BUILD) -C build-dir=$(RELEASE) \
+	  -C cmake.define.L3_BUILD_TESTS=ON -C cmake.define.L3_BUILD_C_LIBRARY=ON '.$(EXTRAS)'
+	@touch $(VENV)/package $@
 
 # The wheel of .venv, so that nothing is compiled twice.
 $(INTEGRATIONS)/installed: $(VENV)/installed

@@ -335,7 +335,9 @@ def info(data: Buffer) -> Info:
     Raises:
         L3Error: as `l3dali.info`, which takes files, too.
     """
-    fields = _native.info(contiguous(data))
+    content = contiguous(data)
+    with telling_of_rest([content]):
+        fields = _native.info(content)
     chunks = fields["chunks"]
     return Info(
         width=fields["width"],
@@ -464,16 +466,53 @@ def _plan(
     *,
     names_items: bool,
 ) -> _native.DecodeBatch:
-    return _native.DecodeBatch(
-        items,
-        windows=windows,
-        colors="UNCHANGED",
-        dtype=None,
-        channels_first=False,
-        max_pixels=checked_max_pixels(max_pixels),
-        names_items=names_items,
-        channels=checked_channels(channels),
-    )
+    with telling_of_rest(items):
+        return _native.DecodeBatch(
+            items,
+            windows=windows,
+            colors="UNCHANGED",
+            dtype=None,
+            channels_first=False,
+            max_pixels=checked_max_pixels(max_pixels),
+            names_items=names_items,
+            channels=checked_channels(channels),
+        )
+
+
+@contextlib.contextmanager
+def telling_of_rest(items: Sequence[Buffer]) -> Iterator[None]:
+    """Errors say so if the data goes on behind the image."""
+    try:
+        yield
+    except L3Error as error:
+        if error.status is not Status.CORRUPT_HEADER:
+            raise
+        size = _image_bytes(items[error.index or 0])
+        if size is None:
+            raise
+        item = "" if error.index is None else f"item {error.index}: "
+        reason = f"the data goes on behind the image, which has {size} bytes"
+        raise L3Error(item + reason, error.status, error.index) from None
+
+
+def _image_bytes(data: Buffer) -> int | None:
+    """The size of the image at the start of data that is corrupt as a whole; None without one.
+
+    What is cut off before the end of the index is truncated, what goes on behind the image is
+    corrupt; between them lie the beginnings that tell the size.
+    """
+    view = memoryview(data)
+    low, high = 0, view.nbytes
+    while low < high:
+        size = (low + high) // 2
+        try:
+            return int(_native.info(view[:size])["bytes"])
+        except L3Error as error:
+            if error.status is Status.TRUNCATED:
+                low = size + 1
+            else:
+                high = size
+    return None
 
 
 def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:

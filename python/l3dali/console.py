@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import TextIO
 
@@ -24,21 +24,34 @@ _MAX_KINDS = 20
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item | None], total: int, *, quiet: bool = False) -> Iterator[Item]:
+def progress(
+    items: Iterable[Item | None],
+    total: int,
+    *,
+    quiet: bool = False,
+    files_of: Callable[[Item], int] = lambda _: 1,
+) -> Iterator[Item]:
     """Passes items on and tells on standard error how far that is.
 
-    A terminal gets a progress bar, anything else a line each half minute. None among the items says
-    that time has passed.
+    A terminal gets a progress bar, anything else a line each half minute.
+
+    Args:
+        items: what is passed on; None says that time has passed.
+        total: how many files they stand for.
+        quiet: tell nothing.
+        files_of: how many files an item stands for.
     """
     if quiet:
         yield from (item for item in items if item is not None)
     elif sys.stderr.isatty():
-        yield from _with_bar(items, total)
+        yield from _with_bar(items, total, files_of)
     else:
-        yield from _with_lines(items, total)
+        yield from _with_lines(items, total, files_of)
 
 
-def _with_bar(items: Iterable[Item | None], total: int) -> Iterator[Item]:
+def _with_bar(
+    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
+) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -48,16 +61,18 @@ def _with_bar(items: Iterable[Item | None], total: int) -> Iterator[Item]:
         for item in items:
             if item is not None:
                 yield item
-                bar.advance(task)
+                bar.advance(task, files_of(item))
 
 
-def _with_lines(items: Iterable[Item | None], total: int) -> Iterator[Item]:
+def _with_lines(
+    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
+) -> Iterator[Item]:
     start = told = time.monotonic()
     count = 0
     for item in items:
         if item is not None:
             yield item
-            count += 1
+            count += files_of(item)
         now = time.monotonic()
         if now - told >= LINE_SECONDS:
             told = now

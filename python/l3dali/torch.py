@@ -24,6 +24,7 @@ from l3dali.codec import (
     checked_window,
     checked_windows,
     contiguous,
+    telling_of_rest,
 )
 
 if TYPE_CHECKING:
@@ -217,17 +218,18 @@ def _decode(
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
-    batch = (_native if gpu is None else gpu.module).DecodeBatch(
-        files,
-        windows=windows,
-        colors=mode,
-        dtype=_name_of(dtype),
-        channels_first=layout == "CHW",
-        max_pixels=checked_max_pixels(max_pixels),
-        names_items=names_items,
-        channels=checked_channels(channels),
-        fills_range=bool(fill_range),
-    )
+    with telling_of_rest(files):
+        batch = (_native if gpu is None else gpu.module).DecodeBatch(
+            files,
+            windows=windows,
+            colors=mode,
+            dtype=_name_of(dtype),
+            channels_first=layout == "CHW",
+            max_pixels=checked_max_pixels(max_pixels),
+            names_items=names_items,
+            channels=checked_channels(channels),
+            fills_range=bool(fill_range),
+        )
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
     addresses = [tensor.data_ptr() for tensor in tensors]

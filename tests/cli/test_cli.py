@@ -417,6 +417,21 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(files_below(tree)) == 6
 
 
+def test_bench_of_failures_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    assert main(["bench", str(tmp_path)]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_gif_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    PIL_Image.new("P", (4, 4)).save(tmp_path / "a.gif")
+    for arguments in (["encode", "-o", str(tmp_path / "a.l3")], ["bench"]):
+        assert main([*arguments, str(tmp_path / "a.gif")]) == 2
+        output = capsys.readouterr()
+        assert output.out == ""  # no table of zeros
+        assert "a.gif: GIF files are not read; make a PNG of it first\n" in output.err
+
+
 # How it ends.
 
 

@@ -29,8 +29,9 @@ from cli_tools import (
 
 import l3dali
 from l3dali import codec, console
-from l3dali.cli import main
+from l3dali.cli import main, make_parser
 
+ROOT = Path(__file__).parents[2]
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
 
 
@@ -75,6 +76,16 @@ def test_lines_of_progress_without_a_terminal(
     assert any(line.startswith("l3: 2 of 30 files after ") for line in lines)
     assert main(["encode", str(copies), "--overwrite", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_progress_counts_files(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+    jobs = [["a", "b", "c"], ["d"]]
+    assert list(console.progress(jobs, 4, files_of=len)) == jobs
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" files")[0] for line in lines] == ["l3: 3 of 4", "l3: 4 of 4"]
 
 
 @pytest.mark.parametrize(
@@ -217,14 +228,67 @@ def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
         assert json.loads(file.read_text())["exit_code"] == code
 
 
-@pytest.mark.parametrize("command", ["encode", "decode", "info", "verify", "bench"])
+COMMANDS = (
+    *("encode", "decode", "info", "verify", "bench", "convert", "profile", "plan"),
+    *("conformance", "help"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_and_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     help_text = capsys.readouterr().out
-    assert f"examples:\n  l3 {command} " in help_text
+    assert main(["help", command]) == 0
+    assert capsys.readouterr().out == help_text
+    assert f"examples:\n  l3 {command}" in help_text
     assert "exit codes:\n  0  " in help_text
     assert max(map(len, help_text.splitlines())) <= 80
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
+    assert tuple(listed) == COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["encod", "a.png"], "did you mean encode? (see l3 --help)"),
+        (["help", "verfy"], "did you mean verify? (see l3 help --help)"),
+        (["encode", "a.png", "--verfy"], "did you mean --verify? (see l3 encode --help)"),
+        (["encode", "a.png", "--efort=3"], "did you mean --effort? (see l3 encode --help)"),
+        (["encode", "a.png", "--coding", "ran"], "did you mean rans? (see l3 encode --help)"),
+    ],
+)
+def test_what_is_mistyped_is_guessed(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert meant in capsys.readouterr().err
+    assert main(["encode", "a.png", "--xyzzy"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_completions_are_made() -> None:
+    shtab = pytest.importorskip("shtab")
+    script = shtab.complete(make_parser(), "bash")
+    assert all(option in script for option in ("conformance", "--skip-existing", "packed"))
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{script}\nCOMP_WORDS=(l3 enc) COMP_CWORD=1; _shtab_l3 l3 enc; "
+            "echo ${COMPREPLY[@]}; COMP_WORDS=(l3 encode RE) COMP_CWORD=2; _shtab_l3 l3 RE; "
+            "echo ${COMPREPLY[@]}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "encode\nREADME.md\n"
 
 
 # Lossy sources.

@@ -612,7 +612,7 @@ def test_the_command_says_what_binds_and_what_is_gained(
     assert "the cores and the disk bind together" in text
     assert "predicted: 708.6 images/s, 708.6 in the first epoch" in text
     assert "to packed alone (604.0): 4.54 times" in text
-    assert "mixing beyond that: 1.17 times" in text
+    assert "mixing beyond packed alone (604.0 images/s): 1.17 times" in text
     assert read_plan(target).formats == ["rans", "packed"]
     assert run(profile_file, "-o", target) == 2
     assert "--overwrite" in capsys.readouterr().err

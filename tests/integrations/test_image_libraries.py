@@ -88,6 +88,9 @@ def test_imageio(tmp_path: Path, shape: tuple[int, ...], kind: Any) -> None:
     data = (tmp_path / "a.l3").read_bytes()
     assert data == l3dali.encode(array, coding="packed")
     assert iio.imwrite("<bytes>", array, extension=".l3", coding="packed") == data
+    nameless = io.BytesIO()
+    iio.imwrite(nameless, array, plugin="L3", coding="packed")
+    assert nameless.getvalue() == data
     for source in (tmp_path / "a.l3", io.BytesIO(data)):
         found = iio.imread(source, extension=".l3")
         assert found.dtype == kind
@@ -132,3 +135,7 @@ def test_scikit_image(tmp_path: Path) -> None:
     found = skimage.io.imread(tmp_path / "a.l3")
     assert found.dtype == np.uint16
     assert np.array_equal(found, array)
+    several = skimage.io.ImageCollection(
+        str(tmp_path / "*.l3"), load_func=lambda path, **_: l3dali.imread(path)
+    )
+    assert [np.array_equal(image, array) for image in several] == [True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import litdata
@@ -16,6 +17,7 @@ import webdataset
 import zarr
 from litdata.streaming import Cache
 from PIL import Image
+from zarr.core import codec_pipeline
 
 import l3dali
 import l3dali.pillow
@@ -161,9 +163,13 @@ def test_numcodecs() -> None:
     assert found == L3("packed", 3)
     assert found.get_config() == {"id": "l3", "coding": "packed", "effort": 3}
     array = pixels(1, 30, 40, 3)
+    data = found.encode(array)
     out = np.empty_like(array)
-    found.decode(found.encode(array), out=out)
+    assert found.decode(data, out=out) is out
     assert np.array_equal(out, array)
+    room = bytearray(array.nbytes)
+    assert found.decode(data, out=room) is room
+    assert room == array.tobytes()
 
 
 def test_numcodecs_refuses() -> None:
@@ -171,8 +177,16 @@ def test_numcodecs_refuses() -> None:
         L3().encode(np.zeros((2, 2), ">u2"))
     with pytest.raises(TypeError, match="float32"):
         L3().encode(np.zeros((2, 2), np.float32))
-    with pytest.raises(ValueError, match="two axes"):
-        L3().encode(np.zeros(9, np.uint8))
+    for no_image in (np.uint8(1), np.zeros(9, np.uint8), b"text", np.zeros((2, 2), object)):
+        with pytest.raises(TypeError, match=r"two axes|not"):
+            L3().encode(no_image)
+    data = L3().encode(np.zeros((4, 4), np.uint8))
+    with pytest.raises(TypeError, match="object arrays"):
+        L3().decode(data, out=np.empty((4, 4), object))
+    with pytest.raises(ValueError, match="contiguous"):
+        L3().decode(data, out=np.empty((4, 8), np.uint8)[:, ::2])
+    with pytest.raises(ValueError, match="reshape"):
+        L3().decode(data, out=np.empty(15, np.uint8))
     with pytest.raises(ValueError, match="2\\^28"):
         L3().encode(np.broadcast_to(np.uint8(0), (2**15, 2**14)))
     with pytest.raises(ValueError, match="effort"):
@@ -240,8 +254,16 @@ def test_zarr_3(
     assert np.array_equal(store[...], array)
 
 
-def test_zarr_3_chunks_are_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
+def test_zarr_3_chunks_are_files(tmp_path: Path, pipeline: str) -> None:
     """A chunk is an L3 file, and a window of it needs the tiles of that window alone."""
+    if not hasattr(codec_pipeline, pipeline):
+        pytest.skip(f"Zarr {zarr.__version__} has no {pipeline}")
+    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+        check_chunks_are_files(tmp_path)
+
+
+def check_chunks_are_files(tmp_path: Path) -> None:
     array = pixels(1, 512, 512)
     store = zarr.create_array(
         tmp_path / "a.zarr",
@@ -265,6 +287,20 @@ def test_zarr_3_chunks_are_files(tmp_path: Path) -> None:
     assert np.array_equal(store[:8, :8], array[:8, :8])
     with pytest.raises(l3dali.L3Error):
         store[...]
+
+
+def test_zarr_3_grid_of_unlike_chunks() -> None:
+    """What is judged is the largest chunk, not the array."""
+    codec = l3dali.zarr.L3()
+    kind = zarr.create_array({}, shape=(1,), dtype="uint8").metadata.data_type
+    shape = (2**16, 2**14)
+
+    def check(*sizes: Any) -> None:
+        codec.validate(shape=shape, dtype=kind, chunk_grid=SimpleNamespace(chunk_shapes=sizes))
+
+    check((2**15, 2**14, 2**14), 2**13)
+    with pytest.raises(ValueError, match="2\\^28"):
+        check((2**15, 2**14, 2**14), (2**13 + 1, 2**13 - 1))
 
 
 @pytest.mark.parametrize(

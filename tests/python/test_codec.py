@@ -281,6 +281,20 @@ def test_damage_has_a_status(function: Any, data: bytes, status: l3dali.Status) 
     assert raised.value.status is status
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (300, 400, 3)])
+@pytest.mark.parametrize("rest", [1, 7, 100_000])
+def test_data_behind_an_image_is_named(shape: tuple[int, ...], rest: int) -> None:
+    data = l3dali.encode(np.zeros(shape, np.uint8), exif=b"II*\0" + bytes(9))
+    text = f"the data goes on behind the image, which has {len(data)} bytes"
+    for function in (l3dali.decode, l3dali.info, l3dali.verify):
+        with pytest.raises(l3dali.L3Error, match=f"^{text}$") as caught:
+            function(data + bytes(rest))
+        assert caught.value.status is l3dali.Status.CORRUPT_HEADER
+    with pytest.raises(l3dali.L3Error, match=f"^item 1: {text}$") as caught:
+        l3dali.decode_batch([data, data + bytes(rest)])
+    assert caught.value.index == 1
+
+
 def test_info() -> None:
     image = np.arange(100 * 50, dtype=np.uint16).reshape(50, 100) % 16 * 16
     data = l3dali.encode(image, tile=(16, 32), icc=b"profile", exif=b"II*\0")

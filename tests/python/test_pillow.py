@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
 import l3dali
 import l3dali.pillow
@@ -183,6 +183,20 @@ def test_open_reads_the_head_alone() -> None:
     assert image.info["icc_profile"] == b"i" * 9000
     assert 9000 < file.total < 40_000 < len(data)
     assert np.array_equal(np.asarray(image), array)
+
+
+@pytest.mark.parametrize("piece", [7, 10_000])
+def test_parser_waits_for_the_whole_file(piece: int) -> None:
+    array = pixels("RGB")
+    data = l3dali.encode(array)
+    parser = ImageFile.Parser()
+    for at in range(0, len(data), piece):
+        parser.feed(data[at : at + piece])
+    assert np.array_equal(np.asarray(parser.close()), array)
+    parser = ImageFile.Parser()
+    parser.feed(data[:-1])
+    with pytest.raises(OSError, match="ends too early"):
+        parser.close()
 
 
 def test_limit_of_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         if request.mode.io_mode == IOMode.read:
             if not request.firstbytes.startswith(L3_SIGNATURE):
                 raise InitializationError(f"{request.raw_uri!r} is no L3 file")
-        elif (request.extension or request.format_hint) != ".l3":
+        elif (request.extension or request.format_hint or ".l3") != ".l3":
             raise InitializationError("L3 files end in .l3")
 
     def read(

@@ -116,6 +116,11 @@ class L3ImageFile(ImageFile.ImageFile):
         if (entries[:, 3] != 255).any():
             self.info["transparency"] = entries[:, 3].tobytes()
 
+    def load_seek(self, pos: int) -> None:
+        """Tells `ImageFile.Parser` that it must wait for the whole file; Pillow's interface."""
+        assert self.fp is not None
+        self.fp.seek(pos)
+
     def verify(self) -> None:
         """Checks every part of the file, and closes it.
 

@@ -68,6 +68,13 @@ def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
     )
 
 
+def _largest_chunk(grid: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a chunk that no other exceeds; of rectilinear grids too."""
+    if hasattr(grid, "chunk_shapes"):
+        return tuple(max(np.atleast_1d(sizes).tolist()) for sizes in grid.chunk_shapes)
+    return tuple(getattr(grid, "chunk_shape", shape))
+
+
 @dataclass(frozen=True)
 class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[misc]
     """Chunks as L3 files.
@@ -111,7 +118,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         samples = dtype.to_native_dtype()
         if samples.name not in codec.SAMPLE_TYPES:
             raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {samples}")
-        image_shape(getattr(chunk_grid, "chunk_shape", shape))
+        image_shape(_largest_chunk(chunk_grid, shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         """Zarr's interface; nobody knows before encoding."""
@@ -156,3 +163,9 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         if data is None:
             return None
         return await asyncio.to_thread(self._decode_part, data, selection, chunk_spec)
+
+    def _decode_partial_sync(
+        self, byte_getter: Any, selection: tuple[Any, ...], chunk_spec: Any
+    ) -> Any:
+        data = byte_getter.get_sync(prototype=chunk_spec.prototype)
+        return None if data is None else self._decode_part(data, selection, chunk_spec)

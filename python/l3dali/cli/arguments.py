@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 import textwrap
@@ -14,8 +15,8 @@ from l3dali.cli.batch import STDIN, STDOUT
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, TypeAlias
 
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -33,10 +34,42 @@ def exit_codes(*others: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are those of `main`."""
+    """A parser whose errors are those of `main`, and name what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
+        action = super().add_argument(*arguments, **options)
+        if action.type in (path_argument, output_argument, url_argument):
+            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
+        return action
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [each for each in unknown if each.startswith("-")]
+            meant = _meant((options or unknown)[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _meant(value, action.choices or ())
+            raise
+
+
+# What shtab's FILE is: how the shells complete the name of a file.
+_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+def _meant(text: object, known: Iterable[object]) -> str:
+    close = difflib.get_close_matches(str(text), map(str, known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def new_command(
@@ -45,16 +78,30 @@ def new_command(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
+    codes: str | None = None,
 ) -> Parser:
-    """The parser of a command that takes files and folders; `run` gives its exit code."""
+    """The parser of a command; `run` gives its exit code, `codes` says what they mean."""
     shown = textwrap.indent(textwrap.dedent(examples).strip(), "  ")
     command = commands.add_parser(
         name,
         help=summary,
         description=summary,
-        epilog=f"examples:\n{shown}\n\n{exit_codes()}",
+        epilog=f"examples:\n{shown}\n\n{codes or exit_codes()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.set_defaults(run=run)
+    return command
+
+
+def new_file_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str,
+) -> Parser:
+    """The parser of a command that takes files and folders; `run` gives its exit code."""
+    command = new_command(commands, name, run, summary, examples)
     command.add_argument(
         "paths",
         nargs="*",
@@ -72,7 +119,7 @@ def new_command(
     command.add_argument(
         "-0", "--null", action="store_true", help="names in LIST end in NUL, as find -print0 has it"
     )
-    command.set_defaults(run=run, quiet=False, json_summary=None)
+    command.set_defaults(quiet=False, json_summary=None)
     return command
 
 
@@ -105,7 +152,10 @@ def add_output_options(parser: Parser) -> None:
         "--skip-existing", action="store_true", help="keep existing results; default: they fail"
     )
     parser.add_argument(
-        "--preserve", action="store_true", help="give results the permissions and times of sources"
+        "--preserve",
+        action="store_true",
+        help="give results the permissions and times of sources; `l3 encode` also keeps text and "
+        "dots per inch of PNG",
     )
     add_jobs_option(parser)
     add_report_options(parser)
@@ -171,6 +221,13 @@ def output_argument(text: str) -> Path:
     if text in ("-", "/dev/fd/1", "/proc/self/fd/1"):
         return STDOUT
     return path_argument(text)
+
+
+def url_argument(text: str) -> str:
+    """A path or a URL, not an empty one."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name")
+    return text
 
 
 def positive_number(text: str) -> int:

@@ -6,27 +6,37 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_jobs_option, add_report_options
+from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, url_argument
 from l3dali.cli.reading import add_max_pixels_option
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands, Parser
 
-_SUMMARY = "Convert data sets: folders and shards of images, local or in buckets."
-
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 convert` to the commands of the parser `l3`."""
-    parser = commands.add_parser("convert", help=_SUMMARY, description=_SUMMARY)
-    parser.set_defaults(run=_run)
+    parser = new_command(
+        commands,
+        "convert",
+        _run,
+        "Convert data sets: folders and shards of images, local or in buckets.",
+        """
+        l3 convert photos photos-l3                       goes on where it ended
+        l3 convert 's3://data/train-{000..146}.tar' train-l3
+        l3 convert photos photos-mixed --plan plan.json   formats of l3 plan
+        l3 convert photos-l3 photos-png --to png          back
+        """,
+    )
     parser.add_argument(
         "sources",
         nargs="+",
-        type=_url,
+        type=url_argument,
         metavar="SOURCE",
         help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
     )
-    parser.add_argument("dest", type=_url, metavar="DEST", help="folder for the results; or a URL")
+    parser.add_argument(
+        "dest", type=url_argument, metavar="DEST", help="folder for the results; or a URL"
+    )
     _add_choices(parser)
     _add_cautions(parser)
     add_jobs_option(parser)
@@ -115,9 +125,3 @@ def _add_cautions(parser: Parser) -> None:
     parser.add_argument(
         "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"
     )
-
-
-def _url(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("an empty name")
-    return text

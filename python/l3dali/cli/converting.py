@@ -167,7 +167,8 @@ def _convert(
 ) -> list[Row]:
     new: list[Row] = []
     with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
-        for rows in progress(results, len(jobs), quiet=quiet):
+        files = sum(len(job.files) for job in jobs)
+        for rows in progress(results, files, quiet=quiet, files_of=len):
             manifest.add(rows)
             new += rows
             if local.is_disk_full(rows):

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 encode`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "encode",
         _encode,
@@ -98,7 +98,9 @@ def _encode(options: argparse.Namespace) -> int:
         if keeps(targets[path], options):
             return None
         data = read_file(path, found.pipes)
-        with reader.read(data, palette=options.palette, labels=options.labels) as picture:
+        with reader.read(
+            data, palette=options.palette, labels=options.labels, keep_text=options.preserve
+        ) as picture:
             encoded = encode_picture(
                 picture,
                 labels=options.labels,

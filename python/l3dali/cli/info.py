@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import new_command
+from l3dali.cli.arguments import new_file_command
 from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.report import Report, finish
@@ -27,7 +27,7 @@ _MAX_NAMED = 20  # of the chunks of one file
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 info`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "info",
         _info,

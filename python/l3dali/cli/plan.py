@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
+    new_command,
     new_file,
     path_argument,
     positive_float,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.plan import Plan, Predicted
     from l3dali.datasets.liquid.profile import Profile
 
-_SUMMARY = "Plan in which formats to store the images of a data set, from a profile."
 _MORE = {
     "cores": "one more core adds",
     "disk": "100 MB/s more of disk add",
@@ -53,8 +53,17 @@ _WORDS = {
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 plan` to the commands of the parser `l3`."""
-    parser = commands.add_parser("plan", help=_SUMMARY, description=_SUMMARY)
-    parser.set_defaults(run=run)
+    parser = new_command(
+        commands,
+        "plan",
+        run,
+        "Plan in which formats to store the images of a data set, from a profile.",
+        """
+        l3 plan profile.json -o plan.json
+        l3 plan profile.json --cores 64 --disk 2GB/s --plot what-if.png
+        l3 plan profile.json --target 900 --formats source,rans,packed --json
+        """,
+    )
     parser.add_argument(
         "profile", type=path_argument, metavar="PROFILE", help="what l3 profile wrote"
     )
@@ -310,7 +319,8 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
             f"({rate:.1f}): {rate / source:.2f} times"
         )
     if len(plan.formats) > 1:
-        lines.append(f"mixing beyond that: {predicted.rate / rate:.2f} times")
+        gain = predicted.rate / rate
+        lines.append(f"mixing beyond {single} alone ({rate:.1f} images/s): {gain:.2f} times")
         if predicted.turn_seconds:
             cores = plan.host.cores * plan.host.efficiency
             lost = predicted.turn_seconds * predicted.rate / cores

@@ -12,9 +12,11 @@ from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
     natural_number,
+    new_command,
     new_file,
     positive_float,
     positive_number,
+    url_argument,
     write_new,
 )
 from l3dali.cli.batch import STDOUT
@@ -28,16 +30,24 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
     from l3dali.datasets.liquid.step import Step
 
-_SUMMARY = "Measure what the images of a data set cost in each format on this host."
-
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 profile` to the commands of the parser `l3`."""
-    parser = commands.add_parser("profile", help=_SUMMARY, description=_SUMMARY)
-    parser.set_defaults(run=run)
+    parser = new_command(
+        commands,
+        "profile",
+        run,
+        "Measure what the images of a data set cost in each format on this host.",
+        """
+        l3 profile photos -o profile.json
+        l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900
+        l3 profile s3://bucket/imagenet --seconds 60 --allow-lossy
+        """,
+    )
     parser.add_argument(
         "sources",
         nargs="+",
+        type=url_argument,
         metavar="DATASET",
         help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
     )

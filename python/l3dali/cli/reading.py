@@ -73,7 +73,12 @@ class PictureReader:
 
     @contextmanager
     def read(
-        self, data: bytes, *, palette: Palette = "rgb", labels: bool = False
+        self,
+        data: bytes,
+        *,
+        palette: Palette = "rgb",
+        labels: bool = False,
+        keep_text: bool = False,
     ) -> Iterator[Picture]:
         """The picture in an image file; what the work on it takes is set aside until the end.
 
@@ -81,6 +86,7 @@ class PictureReader:
             data: the bytes of the file.
             palette: as in `read_picture`.
             labels: as in `read_picture`.
+            keep_text: as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
@@ -96,6 +102,7 @@ class PictureReader:
                 orient=self._options.orient,
                 max_side=self._options.max_side,
                 max_pixels=self._options.max_pixels,
+                keep_text=keep_text,
                 header=header,
             )
             yield picture

@@ -105,7 +105,8 @@ def finish(
         report: what the command did.
         found: what it was to do.
         options: those of the command.
-        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
+        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row,
+            and there is none where nothing was done.
         remark: gives lines to be said at the end.
     """
     failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
@@ -113,7 +114,7 @@ def finish(
     if report.signal_number:
         code = EXIT_SIGNAL + report.signal_number
     if not options.quiet:
-        if file_bytes is not None:
+        if file_bytes is not None and report.done:
             _print_totals(report, file_bytes, to_stderr=_stdout_is_taken(options))
         _print_notes(report, found)
         if remark:

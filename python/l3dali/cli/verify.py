@@ -8,7 +8,12 @@ import os
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, path_argument
+from l3dali.cli.arguments import (
+    add_jobs_option,
+    add_report_options,
+    new_file_command,
+    path_argument,
+)
 from l3dali.cli.batch import Found, find_files, plan_targets
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import PictureReader, add_reading_options
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 verify`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "verify",
         _verify,

@@ -48,6 +48,7 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
     "netpbm": _NETPBM,
 }
+_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
 _SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
@@ -86,8 +87,15 @@ def read_header(data: bytes) -> Header:
             image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
     """
     format, _ = format_of(data)
-    if format in ("", "l3"):
-        raise ImageError("an L3 file already" if format else "not an image of a known format")
+    if format == "l3":
+        raise ImageError("an L3 file already")
+    if not format:
+        other = next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), None)
+        raise ImageError(
+            f"{other} files are not read; make a PNG of it first"
+            if other
+            else "not an image of a known format"
+        )
     try:
         header = _READERS[format](data)
     except ImageError:

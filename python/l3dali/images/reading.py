@@ -33,17 +33,20 @@ from l3dali.images.headers import (
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.metadata import (
+    KEPT_PNG_CHUNKS,
     KEPT_TIFF_TAGS,
+    PNG_RESOLUTION,
     TIFF_TYPES,
     TiffTag,
     dump_metadata,
+    metadata_of_png,
     metadata_of_tiff,
     tiff_item_bytes,
     without_geometry,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
     import PIL.Image
@@ -68,6 +71,7 @@ def read_picture(
     orient: bool = False,
     max_side: int | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
+    keep_text: bool = False,
     header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
@@ -83,6 +87,7 @@ def read_picture(
         max_side: make larger images smaller, to that many pixels on the longer side. Colours are
             antialiased; labels and palette entries are taken from the nearest pixel.
         max_pixels: refuse images of more, before anything is decoded.
+        keep_text: keep text and resolution of a PNG, in `metadata`.
         header: what `read_header` has given for the file; None reads it here.
 
     Raises:
@@ -109,6 +114,8 @@ def read_picture(
         )
     try:
         picture = _READERS[header.format](data, "index" if labels else palette)
+        if keep_text and header.format == "png":
+            picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
@@ -352,7 +359,7 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 # Chunks of a PNG.
 
 # libpng passes over these where they come late.
-_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
+_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
 _PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
 
 
@@ -363,6 +370,24 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     there is that with XMP alone.
     """
     chunks: dict[bytes, bytes] = {}
+    for kind, body in _sound_png_chunks(data, _PNG_KEPT):
+        if kind != b"iTXt" or body.startswith(PNG_XMP):
+            chunks.setdefault(kind, body)
+    return chunks
+
+
+def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The chunks of text but XMP, and the first of resolution."""
+    texts: list[tuple[bytes, bytes]] = []
+    for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
+        again = kind == PNG_RESOLUTION and any(kind == known for known, _ in texts)
+        if not again and not (kind == b"iTXt" and body.startswith(PNG_XMP)):
+            texts.append((kind, body))
+    return texts
+
+
+def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Type and data of each chunk of these kinds that libpng looks at."""
     pixels_begun = False
     at = len(PNG_SIGNATURE)
     while at + 12 <= len(data):
@@ -370,16 +395,11 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         if kind == b"IEND":
             break
         pixels_begun |= kind == b"IDAT"
-        wanted = kind in _PNG_KEPT and kind not in chunks
-        if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
+        if kind in kinds and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
-            if kind == b"iTXt" and not body.startswith(PNG_XMP):
-                at += 12 + size
-                continue
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
-                chunks[kind] = body
+                yield kind, body
         at += 12 + size
-    return chunks
 
 
 def _png_icc(body: bytes | None) -> bytes | None:

@@ -10,7 +10,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.metadata import of_channels, tiff_of_metadata
+from l3dali.metadata import of_channels, png_of_metadata, tiff_of_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,6 +139,7 @@ def decoded_picture(
     try:
         metadata = info.metadata
         tiff_of_metadata(metadata)
+        png_of_metadata(metadata)
         is_damaged = False
     except ValueError:
         metadata, is_damaged = None, True

@@ -17,7 +17,13 @@ import numpy as np
 from l3dali.codec import MAX_CHANNELS
 from l3dali.images.headers import PNG_SIGNATURE, ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
-from l3dali.metadata import TIFF_TYPES, TiffTag, tiff_item_bytes, tiff_of_metadata
+from l3dali.metadata import (
+    TIFF_TYPES,
+    TiffTag,
+    png_of_metadata,
+    tiff_item_bytes,
+    tiff_of_metadata,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -36,10 +42,10 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
     PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
-    keeps palettes. Only TIFF holds signed samples.
+    keeps palettes and the PNG chunks of `metadata`. Only TIFF holds signed samples.
 
     Raises:
-        ImageError: the format cannot hold the picture, or a TIFF tag of its metadata is damaged.
+        ImageError: the format cannot hold the picture, or its metadata is damaged.
     """
     channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
     bits = 8 * picture.pixels.dtype.itemsize
@@ -85,6 +91,11 @@ def _write_png(picture: Picture) -> bytes:
         extra += _png_chunk(b"eXIf", picture.exif)
     if picture.xmp is not None:
         extra += _png_chunk(b"iTXt", PNG_XMP + bytes(4) + picture.xmp)
+    try:
+        for kind, body in png_of_metadata(picture.metadata):
+            extra += _png_chunk(kind, body)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
     return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
 
 
