@@ -695,6 +695,19 @@ def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("limit of 719") == 2
 
 
+@pytest.mark.parametrize(("channels", "counts"), [(4, 1), (64, 16)])
+def test_channels_count_for_the_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], channels: int, counts: int
+) -> None:
+    """As in every command: what is over the limit is refused before memory is taken for it."""
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "a.l3").write_bytes(l3dali.encode(np.zeros((20, 15, channels), np.uint16)))
+    limit = 20 * 15 * counts - 1
+    assert convert(source, tmp_path / "d", "--to", "png", "--max-pixels", limit) == 2
+    assert f"pixels are more than the limit of {limit}" in capsys.readouterr().err
+
+
 def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(tmp_path / "none", tmp_path / "d") == 2
     assert "no such file or folder" in capsys.readouterr().err

@@ -258,11 +258,7 @@ def _to_png(
 ) -> tuple[bytes, Image, bool]:
     data = blob.data
     info = codec.info(data)
-    if info.width * info.height > options.max_pixels:
-        raise ValueError(
-            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
-        )
-    pixels = codec.decode(data, threads=threads, max_pixels=None)
+    pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
     png = write_picture(decoded_picture(pixels, info), ".png")
     if options.verify:
         palette = info.palette is not None
