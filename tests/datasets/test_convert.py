@@ -28,6 +28,7 @@ from convert_tools import (
     read_tar,
     rows_of,
     samples,
+    write_bad_shard,
     write_tar,
 )
 from held_work import DONE
@@ -316,6 +317,34 @@ def test_headers_without_end_fail_their_shard_alone(
     assert "a.tar: a damaged tar file: too many headers" in capsys.readouterr().err
     assert (tmp_path / "d" / "b.tar").exists()
     assert not (tmp_path / "d" / "a.tar").exists()
+
+
+def test_what_a_container_raises_fails_it_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_bad_shard(
+        write_tar(tmp_path / "s" / "b.tar", samples(1)).parent / "a.tar"
+    ).parent
+    assert convert("--dry-run", source, tmp_path / "d") == 2
+    assert "l3: 1 failed\na.tar: " in capsys.readouterr().err
+    assert convert(source, tmp_path / "d") == 2
+    assert "l3: 1 failed\na.tar: " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"b.tar", "b.idx"}
+
+
+def test_what_a_job_raises_ends_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
+    (source / "0.png").write_bytes(png())
+
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("of no kind that is foreseen")
+
+    monkeypatch.setattr("l3dali.datasets.convert.job._convert_shard", broken)
+    assert convert(source, tmp_path / "d", "-j", 1) == 2
+    assert "a.tar: of no kind that is foreseen" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"0.l3"}
 
 
 def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from l3dali import codec
+from l3dali.console import reason_of
 from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, format_of, read_header
@@ -218,11 +219,10 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
             return Outcome(name, size, choice)
         convert = _to_png if options.to == "png" else _from_picture
         data, pixels, expanded = convert(blob, choice.stored_as, options, threads)
-    except (ValueError, MemoryError, OSError) as error:
+    except Exception as error:  # Libraries raise anything on damaged data.
         if not (sure or has_image_suffix(blob.name, options)):
             return None
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return Outcome(name, size, choice, failure=reason)
+        return Outcome(name, size, choice, failure=reason_of(error))
     return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
 
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO
 
+from l3dali.console import reason_of
 from l3dali.datasets.convert import parquet, tar, tfrecord
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -77,7 +78,13 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
     """
-    return list(convert_each(job, is_stopped))
+    rows: list[Row] = []
+    try:
+        rows.extend(convert_each(job, is_stopped))
+    except Exception as error:  # Nothing that a job raises ends the others.
+        told = {row.source for row in rows}
+        rows += [row for row in failed_rows(job, reason_of(error)) if row.source not in told]
+    return rows
 
 
 def convert_each(
@@ -148,7 +155,7 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             and row.choices != foresee(job, file.name).hexdigest()
         ):
             return None
-    except (OSError, ValueError):
+    except Exception:  # Containers raise anything; who converts the file says it.
         return None
     return replace(
         row,
@@ -266,10 +273,7 @@ def _publishing(
 
 def _fail(row: Row, error: Exception) -> None:
     row.status, row.result = FAILED, None
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        row.reason = f"{error.strerror}: {error.filename}"
-    else:
-        row.reason = " ".join(str(error).split()) or type(error).__name__
+    row.reason = reason_of(error)
 
 
 @contextlib.contextmanager

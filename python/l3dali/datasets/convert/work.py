@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -271,7 +272,7 @@ def kind_of(folder: Folder, file: Stored) -> str:
         if name.endswith(module.SUFFIXES):
             return kind
     if _SHARD_OF_MANY.search(name):
-        with folder.open(file.name) as opened:
+        with suppress(OSError), folder.open(file.name) as opened:  # The job will say it.
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES
