@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -355,6 +356,92 @@ def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
     assert list(rows_of(tmp_path / "d")) == ["a.tar"]
 
 
+def edit(target: Path, **fields: object) -> None:
+    """Changes the only row of a manifest, as somebody may by hand."""
+    path = target / "l3-manifest.jsonl"
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps(row | fields) + "\n")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"result": 5},
+        {"result": "0\0.l3"},
+        {"result": "../victim"},
+        {"result": "other.l3"},
+        {"result": None},
+        {"source": ["x"]},
+        {"source": "../0.png", "result": "../0.l3"},
+        {"options": 5},
+        {"status": "yes"},
+        {"index": "../victim"},
+        {"index": "other.l3"},
+        {"stored": {"rans": "1"}},
+        {"source_bytes": True},
+        {"formats": {"png": {"images": []}}},
+        {"failures": [[1, 2]]},
+    ],
+)
+def test_rows_edited_by_hand_are_passed_over(
+    tmp_path: Path, fields: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    # As a result that is as it was written: size and time are those of the row.
+    shutil.copy2(target / "0.l3", tmp_path / "victim")
+    shutil.copy2(target / "0.l3", tmp_path / "0.l3")
+    shutil.copy2(target / "0.l3", target / "other.l3")
+    edit(target, **fields)
+    for more in (["--dry-run"], ["--effort", 1, "--remove-gone"]):
+        capsys.readouterr()
+        assert convert(source, target, *more) == 0
+        assert "no rows of results in DEST, passed over: 1" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"victim", "0.l3"}
+    assert files_below(target) == {"0.l3", "other.l3"}
+    assert rows_of(target)["0.png"].result == "0.l3"
+
+
+def test_a_row_behind_a_link_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "0.png").write_bytes(png())
+    (source / "1.png").write_bytes(png())
+    assert convert(source, target) == 0
+    (target / "sub").rename(tmp_path / "elsewhere")
+    (target / "sub").symlink_to(tmp_path / "elsewhere")
+    (source / "sub" / "0.png").unlink()
+    assert convert(source, target, "--remove-gone") == 0
+    assert "passed over: 1" in capsys.readouterr().err
+    assert files_below(tmp_path / "elsewhere") == {"0.l3"}
+
+
+def test_a_manifest_without_its_last_newline_loses_no_row(tmp_path: Path) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    manifest = target / "l3-manifest.jsonl"
+    manifest.write_text(manifest.read_text().rstrip("\n"))
+    (source / "1.png").write_bytes(png(1))
+    assert convert(source, target) == 0
+    assert rows_of(target).keys() == {"0.png", "1.png"}
+
+
+def test_an_index_of_a_source_that_is_there_stays(tmp_path: Path) -> None:
+    """Shards of two kinds have one index; the first is gone."""
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, tmp_path / "d"
+    assert convert(source, target) == 0
+    (source / "a.tar").unlink()
+    (source / "a.tfrecord").write_bytes(b"")
+    assert convert(source, target, "--remove-gone") == 0
+    assert files_below(target) == {"a.tfrecord", "a.idx"}
+
+
 def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     for i in range(3):
         write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
@@ -512,6 +599,40 @@ def test_results_among_the_sources(
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     assert convert(tmp_path / "s", tmp_path / dest) == 2
     assert "name a folder outside" in capsys.readouterr().err
+    assert not (tmp_path / "s" / "below").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "linked folder"])
+def test_sources_among_the_results(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run would write over a source."""
+    inside = tmp_path / "w" / "s" / "a.png"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(png())
+    source = {"folder": inside.parent, "file": inside}.get(kind, tmp_path / "s")
+    if kind == "link":
+        source.mkdir()
+        (source / "a.png").symlink_to(inside)
+    elif kind == "linked folder":
+        source.symlink_to(inside.parent)
+    assert convert(source, tmp_path / "w") == 2
+    assert f"is in {tmp_path / 'w'}; name another folder" in capsys.readouterr().err
+    assert files_below(tmp_path / "w") == {"s/a.png"}
+
+
+def test_a_link_in_dest_leads_no_result_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "a.txt").write_text("source")
+    target.mkdir()
+    (target / "sub").symlink_to(source / "sub")
+    assert convert(source, target) == 2
+    assert "a link leads out of" in capsys.readouterr().err
+    assert (source / "sub" / "a.txt").read_text() == "source"
+    assert not (source / "sub" / "a.txt").is_symlink()
 
 
 # Failures.
@@ -685,6 +806,7 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files_below(tmp_path / "d") == {"file.l3", "sub/0.l3"}
     error = capsys.readouterr().err
     assert "links to folders not followed: 1" in error
+    assert "links to files followed: 1" in error
     assert "pipe.png: not a file" in error
     assert "nowhere.png: a link to nothing" in error
 
@@ -778,3 +900,55 @@ def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "another l3 convert" in capsys.readouterr().err
     assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+def test_the_lock_of_a_run_that_has_ended_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run opens the file; its holder ends and takes it away; the next run makes another."""
+    from l3dali.datasets.convert.manifest import LOCK_NAME, Manifest
+    from l3dali.errors import UsageError
+
+    folder = LocalFolder(tmp_path)
+    first = Manifest(folder).__enter__()
+    real = LocalFolder.open_to_append
+
+    def open_and_end_the_first(self: LocalFolder, name: str) -> Any:
+        monkeypatch.setattr(LocalFolder, "open_to_append", real)
+        file = real(self, name)
+        first.__exit__()
+        return file
+
+    monkeypatch.setattr(LocalFolder, "open_to_append", open_and_end_the_first)
+    with Manifest(folder):
+        assert (tmp_path / LOCK_NAME).exists()
+        with pytest.raises(UsageError, match="another l3 convert"):
+            Manifest(folder).__enter__()
+    assert files_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_own_files_that_are_none(
+    tmp_path: Path, name: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    (tmp_path / "d").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")
+    path = tmp_path / "d" / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(victim)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert name in capsys.readouterr().err
+    assert victim.read_bytes() == b""
+
+
+def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "s" / "a.bmp").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "new" / "d") == 2
+    assert not (tmp_path / "new").exists()

@@ -170,6 +170,11 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
+def is_result_name(name: str, source: str) -> bool:
+    """Whether a result for the file `source` may have this name, under any options."""
+    return name == source or any(name == renamed(source, end) for end in ("l3", "png", "jpg"))
+
+
 class Choice(NamedTuple):
     """What an image is to be stored as; under a plan, what that has gone by."""
 
