@@ -377,11 +377,23 @@ def verify(
     _run(_plan([contiguous(data)], [None], max_pixels, None, names_items=False), None, threads)
 
 
+def is_special(path: Path) -> bool:
+    """Whether a path is that of a pipe or a device, or a link of the system to an open file."""
+    if path.is_symlink() and f"{os.path.realpath(path.parent)}/".startswith(("/dev/", "/proc/")):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
-    It gets the permissions and times of the file `like`.
+    It gets the permissions and times of the file `like`. What is special is written into, and
+    stays what it is.
     """
+    if is_special(path):
+        with path.open("wb") as file:
+            file.write(data)
+        return
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -438,6 +438,7 @@ def test_an_index_of_a_source_that_is_there_stays(tmp_path: Path) -> None:
     assert convert(source, target) == 0
     (source / "a.tar").unlink()
     (source / "a.tfrecord").write_bytes(b"")
+    assert convert(source, target) == 0
     assert convert(source, target, "--remove-gone") == 0
     assert files_below(target) == {"a.tfrecord", "a.idx"}
 
