@@ -24,6 +24,7 @@ from convert_tools import (
     convert,
     files_below,
     image,
+    pax,
     pixels_of,
     png,
     read_tar,
@@ -36,10 +37,11 @@ from held_work import DONE
 
 import l3dali
 from l3dali import codec
+from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each
 from l3dali.datasets.convert.manifest import Row
-from l3dali.datasets.convert.storage import LocalFolder
+from l3dali.datasets.convert.storage import HashedReader, LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -218,6 +220,54 @@ def test_pax_headers_are_kept(tmp_path: Path) -> None:
         assert [m.pax_headers["SCHILY.xattr.user.note"] for m in tar] == ["n0", "n1"]
         assert {m.pax_headers["comment"] for m in tar} == {"all"}
         assert {m.mtime for m in tar} == {1.25}
+
+
+def test_members_share_global_pax_keys(tmp_path: Path) -> None:
+    keys = "".join(f"12 k{i:04}=yy\n" for i in range(1000)).encode()
+    path = tmp_path / "a.tar"
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    path.write_bytes(pax("g", tarfile.XGLTYPE, keys) + members)
+    folder = LocalFolder(tmp_path)
+    with folder.open("a.tar") as file:
+        found = list(tar.read_entries(HashedReader(file, "a.tar"), Options()))
+    assert len(found) == 6
+    assert len(found[0].global_pax) == 1000
+    assert all(member.global_pax is found[0].global_pax for member in found)
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (
+            b"".join(b"12 k%04d=yy\n" % i for i in range(1001)),
+            "a pax header of more than 1000 keys",
+        ),
+        (b"999 k0000=yy\n", "a pax record is longer than its header"),
+        (b"9" * 4000 + b" path=x\n", "a pax record is longer than its header"),
+    ],
+)
+@pytest.mark.parametrize("kind", [tarfile.XGLTYPE, tarfile.XHDTYPE])
+def test_pax_headers_without_measure(
+    tmp_path: Path, kind: bytes, header: bytes, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    (tmp_path / "a.tar").write_bytes(pax("x", kind, header) + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_global_pax_keys_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    headers = b"".join(pax("g", tarfile.XGLTYPE, b"12 k%04d=yy\n" % i) for i in range(101))
+    many = b"".join(
+        pax("g", tarfile.XGLTYPE, b"".join(b"12 %c%04d=yy\n" % (k, i) for i in range(500)))
+        for k in b"abc"
+    )
+    (tmp_path / "a.tar").write_bytes(headers + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 0
+    (tmp_path / "a.tar").write_bytes(many + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "e") == 2
+    assert "more than 1000 keys of all members" in capsys.readouterr().err
 
 
 def test_large_members_that_are_no_images(tmp_path: Path) -> None:
