@@ -112,6 +112,7 @@ class Info:
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  # R, G, B, A of each label
+    palette_is_damaged: bool  # there is one of no such size, which is left out
     xmp: bytes | None
     metadata_json: bytes | None  # as it stands in the file, sound or not
     other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
@@ -191,7 +192,7 @@ def encode(
     if not isinstance(labels, (bool, np.bool_)):
         raise TypeError(f"labels is True or False, not {labels!r}")
     entries = _checked_bytes("palette", palette)
-    if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
+    if entries is not None and not (labels and _is_palette(entries)):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
     array = _as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
@@ -337,6 +338,8 @@ def info(data: Buffer) -> Info:
     """
     fields = _native.info(contiguous(data))
     chunks = fields["chunks"]
+    palette = chunks.get("plte")
+    is_sound = palette is None or _is_palette(palette)
     return Info(
         width=fields["width"],
         height=fields["height"],
@@ -356,11 +359,16 @@ def info(data: Buffer) -> Info:
         raw_bytes=fields["raw_bytes"],
         icc=chunks.get("icc "),
         exif=chunks.get("exif"),
-        palette=chunks.get("plte"),
+        palette=palette if is_sound else None,
+        palette_is_damaged=not is_sound,
         xmp=chunks.get("xmp "),
         metadata_json=chunks.get("keyv"),
         other_chunks=fields["other_chunks"],
     )
+
+
+def _is_palette(entries: bytes) -> bool:
+    return len(entries) % 4 == 0 and 4 <= len(entries) <= 1024
 
 
 def verify(

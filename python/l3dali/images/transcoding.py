@@ -139,7 +139,7 @@ def decoded_picture(
     try:
         metadata = info.metadata
         tiff_of_metadata(metadata)
-        is_damaged = False
+        is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
     if channels is not None:
