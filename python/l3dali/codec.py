@@ -112,6 +112,7 @@ class Info:
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  # R, G, B, A of each label
+    palette_is_damaged: bool  # there is one of no such size, which is left out
     xmp: bytes | None
     metadata_json: bytes | None  # as it stands in the file, sound or not
     other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
@@ -191,7 +192,7 @@ def encode(
     if not isinstance(labels, (bool, np.bool_)):
         raise TypeError(f"labels is True or False, not {labels!r}")
     entries = _checked_bytes("palette", palette)
-    if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
+    if entries is not None and not (labels and _is_palette(entries)):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
     array = _as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
@@ -339,6 +340,8 @@ def info(data: Buffer) -> Info:
     with telling_of_rest([content]):
         fields = _native.info(content)
     chunks = fields["chunks"]
+    palette = chunks.get("plte")
+    is_sound = palette is None or _is_palette(palette)
     return Info(
         width=fields["width"],
         height=fields["height"],
@@ -358,11 +361,16 @@ def info(data: Buffer) -> Info:
         raw_bytes=fields["raw_bytes"],
         icc=chunks.get("icc "),
         exif=chunks.get("exif"),
-        palette=chunks.get("plte"),
+        palette=palette if is_sound else None,
+        palette_is_damaged=not is_sound,
         xmp=chunks.get("xmp "),
         metadata_json=chunks.get("keyv"),
         other_chunks=fields["other_chunks"],
     )
+
+
+def _is_palette(entries: bytes) -> bool:
+    return len(entries) % 4 == 0 and 4 <= len(entries) <= 1024
 
 
 def verify(
@@ -379,11 +387,23 @@ def verify(
     _run(_plan([contiguous(data)], [None], max_pixels, None, names_items=False), None, threads)
 
 
+def is_special(path: Path) -> bool:
+    """Whether a path is that of a pipe or a device, or a link of the system to an open file."""
+    if path.is_symlink() and f"{os.path.realpath(path.parent)}/".startswith(("/dev/", "/proc/")):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
-    It gets the permissions and times of the file `like`.
+    It gets the permissions and times of the file `like`. What is special is written into, and
+    stays what it is.
     """
+    if is_special(path):
+        with path.open("wb") as file:
+            file.write(data)
+        return
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:

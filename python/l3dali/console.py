@@ -126,6 +126,13 @@ class Failure:
     kind: str = ""
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error says, on one line, for people."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def tell_failures(failures: Sequence[Failure]) -> None:
     """Prints a line for each failure, but few for many of one kind."""
     if not failures:

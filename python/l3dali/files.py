@@ -237,12 +237,7 @@ def _reading(file: Any) -> contextlib.AbstractContextManager[Any]:
 
 def _write(file: Any, data: bytes) -> None:
     if _is_local_path(file):
-        path = Path(file)
-        if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("wb") as stream:  # A device or a pipe is written to, not replaced.
-                stream.write(data)
-        else:
-            codec.write_atomically(path, data)
+        codec.write_atomically(Path(file), data)
     elif hasattr(file, "write"):
         _write_all(file, data)
     elif hasattr(file, "write_bytes"):

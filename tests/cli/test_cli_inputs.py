@@ -103,6 +103,12 @@ def test_devices_stay_what_they_are(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+def test_a_link_to_an_open_file_stays_what_it_is() -> None:
+    if Path("/dev/stderr").is_symlink():
+        assert codec.is_special(Path("/dev/stderr"))
+    assert codec.is_special(Path("/proc/self/fd/2"))
+
+
 def test_full_device_behind_standard_output(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     with Path("/dev/full").open("wb") as full:

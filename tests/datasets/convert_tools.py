@@ -61,6 +61,19 @@ def write_tar(path: Path, members: Members, format: int = tarfile.GNU_FORMAT) ->
     return path
 
 
+def pax(name: str, kind: bytes, body: bytes) -> bytes:
+    """A pax header of any body."""
+    header = tarfile.TarInfo(name)
+    header.type, header.size = kind, len(body)
+    return header.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512)
+
+
+def write_bad_shard(path: Path) -> Path:
+    """A tar file whose pax header has a length of 4,000 digits: tarfile raises OverflowError."""
+    path.write_bytes(pax("x", tarfile.XHDTYPE, b"9" * 4000 + b" path=x\n") + bytes(1024))
+    return path
+
+
 def read_tar(path: Path) -> list[tuple[str, bytes, int, int, str]]:
     """Name, data, mode, time and owner of the members, in order."""
     with tarfile.open(path, errors="surrogateescape") as tar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -674,6 +675,21 @@ def test_the_command_refuses_sizes_that_no_file_has(
     listing.write_text(f"1000 a.png\n1{'0' * 40} b.png\n")
     assert run(profile_file, "-o", tmp_path / "plan.json", "--listing", listing) == 2
     assert "line 2: no file has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_a_pipe_is_written_into_and_left(
+    profile_file: Path, tmp_path: Path, overwrite: list[str]
+) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["plan", str(profile_file), "-o", str(pipe), *overwrite]) == 0
+        assert json.loads(os.read(reader, 65536))["format"] == "l3-plan"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:

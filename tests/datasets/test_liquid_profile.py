@@ -19,7 +19,7 @@ pytest.importorskip("scipy")
 import imagecodecs
 from cli_tools import image, write_png
 from convert_tools import samples as members
-from convert_tools import write_tar
+from convert_tools import write_bad_shard, write_tar
 from engines import ROOT
 
 from l3dali import codec
@@ -200,6 +200,15 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert main(command) == 0
     assert "1 images of the sample cannot be read" in capsys.readouterr().err
     assert len(read_profile(output).samples) == 10
+
+
+def test_a_shard_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "b.tar", members(1)).parent
+    write_bad_shard(source / "a.tar")
+    rng = np.random.default_rng(0)
+    found = open_dataset([str(source)], Options(), samples=4, seconds=60, rng=rng)
+    assert any(note.startswith("a.tar: ") for note in found.notes)
+    assert "b.tar: 0000.png" in [each.name for each in found.candidates]
 
 
 def test_empty_files_and_l3_files_are_told_of(

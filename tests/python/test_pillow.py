@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
+from stream_builder import Stream, chunk, constant_tile
 
 import l3dali
 import l3dali.pillow
+from l3dali.cli import main
 
 l3dali.pillow.register()
 
@@ -286,3 +288,26 @@ def test_import_is_light() -> None:
     code = f"import sys, l3dali; print(set({heavy!r}.split()) & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("size", [3, 6, 1028])
+def test_a_palette_of_no_such_size_is_left_out(
+    tmp_path: Path, size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pixels are sound, and every reader gives them."""
+    stream = Stream(4, 5, meaning=1, chunks=[chunk(b"plte", bytes(size))])
+    stream.payloads = [constant_tile([3])]
+    path = tmp_path / "a.l3"
+    path.write_bytes(stream.to_bytes())
+    info = l3dali.info(path)
+    assert info.palette is None
+    assert info.palette_is_damaged
+    with pytest.warns(UserWarning, match="a damaged palette"):
+        opened = Image.open(path)
+    with opened:
+        assert opened.mode == "L"
+        assert np.array_equal(np.asarray(opened), l3dali.imread(path))
+    assert main(["decode", str(path), "-o", str(tmp_path / "x.png")]) == 0
+    assert "metadata is damaged" in capsys.readouterr().err
+    with Image.open(tmp_path / "x.png") as written:
+        assert np.array_equal(np.asarray(written), l3dali.imread(path))

@@ -284,7 +284,7 @@ def cache_argument(text: str) -> float:
 
 
 def new_file(path: Path, *, overwrite: bool) -> Path:
-    """The path, if a file can be written there.
+    """The path, if a file can be written there, or it is a pipe or a device.
 
     Raises:
         UsageError: there is a file already, or no folder for it.
@@ -292,7 +292,7 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     if path != STDOUT:
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
-        if path.exists() and not overwrite:
+        if path.exists() and not overwrite and not codec.is_special(path):
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path
 

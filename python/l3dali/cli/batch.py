@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from l3dali import codec
 from l3dali.console import Failure
 from l3dali.errors import UsageError
 
@@ -162,7 +163,7 @@ def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, P
 
 def is_stream(path: Path) -> bool:
     """Whether a result is written straight to `path`: standard output, a pipe, a device."""
-    return path == STDOUT or path.is_fifo() or path.is_char_device()
+    return path == STDOUT or codec.is_special(path)
 
 
 def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:

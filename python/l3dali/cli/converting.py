@@ -19,7 +19,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import HEADERS, make_page, stored_text, summarize
-from l3dali.datasets.convert.storage import REPORT_NAME, open_folder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME, open_folder
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
@@ -71,11 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
             reason = error.strerror or error
             raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
+            _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
         interrupt_once()  # after Ray, which sets handlers of its own
+        _tell_of_ignored(manifest)
         work = find_work(sources, arguments.dest, options, manifest, workers)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -129,6 +131,14 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         yield ray_engine.run_on_ray, arguments.jobs or max(1, cores)
     finally:
         ray_engine.disconnect()
+
+
+def _tell_of_ignored(manifest: Manifest) -> None:
+    if manifest.ignored:
+        complain(
+            f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
+            f"{manifest.ignored}"
+        )
 
 
 def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
@@ -195,6 +205,8 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             )
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
+        if work.linked:
+            complain(f"l3: links to files followed: {work.linked}")
     tell_failures(summary.failures)
     fields = summary.fields() | {"links_not_followed": work.links}
     write_summary(arguments.json_summary, code, summary.failures, fields)

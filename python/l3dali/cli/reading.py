@@ -92,8 +92,8 @@ class PictureReader:
             ImageError: as `read_picture` does.
         """
         header = read_header(data)
-        is_allowed = header.width * header.height <= self._options.max_pixels
-        needed = max(header.read_bytes, _COPIES * header.raw_bytes) if is_allowed else 0
+        header.check_pixels(self._options.max_pixels)
+        needed = max(header.read_bytes, _COPIES * header.raw_bytes)
         with self._budget.reserve(needed + len(data)):
             picture = read_picture(
                 data,

@@ -67,6 +67,7 @@ class Header:
         raw_bytes: of the samples that reading gives, at most.
         read_bytes: of memory that reading takes at its peak, the file not counted. An estimate
             from measurements of the libraries, rounded up.
+        fours: how often its pixels count for a limit: once for each four channels of 16 bits.
     """
 
     format: Format
@@ -74,6 +75,20 @@ class Header:
     height: int
     raw_bytes: int
     read_bytes: int
+    fours: int = 1
+
+    def check_pixels(self, max_pixels: int) -> None:
+        """Judges for every command whether the image may be decoded; files of L3 judge themselves.
+
+        Raises:
+            ImageError: it has more pixels than `max_pixels`.
+        """
+        if self.width * self.height * self.fours > max_pixels:
+            times = "" if self.fours == 1 else f" x {self.fours} (4 channels count once)"
+            raise ImageError(
+                f"{self.width} x {self.height}{times} pixels are more than the limit of "
+                f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
+            )
 
 
 def read_header(data: bytes) -> Header:
@@ -451,7 +466,9 @@ def _read_tiff(data: bytes) -> Header:
         raw = page.nbytes
         if page.photometric == PHOTOMETRIC.PALETTE:
             raw += 6 * page.imagewidth * page.imagelength
-        return Header("tiff", page.imagewidth, page.imagelength, raw, 2 * raw + padded)
+        width, height = page.imagewidth, page.imagelength
+        fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
+        return Header("tiff", width, height, raw, 2 * raw + padded, fours)
 
 
 def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:

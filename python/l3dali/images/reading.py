@@ -105,13 +105,7 @@ def read_picture(
         if max_side < 1:
             raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
-    fours = _fours(header)
-    if header.width * header.height * fours > max_pixels:
-        times = "" if fours == 1 else f" x {fours} (4 channels count once)"
-        raise ImageError(
-            f"{header.width} x {header.height}{times} pixels are more than the limit of "
-            f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
-        )
+    header.check_pixels(max_pixels)
     try:
         picture = _READERS[header.format](data, "index" if labels else palette)
         if keep_text and header.format == "png":
@@ -143,13 +137,6 @@ def read_picture(
         if pixels.shape[:2] != size:
             picture = replace(picture, metadata=without_geometry(picture.metadata))
     return replace(picture, pixels=np.ascontiguousarray(pixels))
-
-
-def _fours(header: Header) -> int:
-    """How often pixels count for a limit: once for each four channels of 16 bits."""
-    if header.format != "tiff":
-        return 1
-    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
 
 
 def _check_metadata(picture: Picture) -> None:

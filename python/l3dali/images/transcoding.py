@@ -140,7 +140,7 @@ def decoded_picture(
         metadata = info.metadata
         tiff_of_metadata(metadata)
         png_of_metadata(metadata)
-        is_damaged = False
+        is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
     if channels is not None:

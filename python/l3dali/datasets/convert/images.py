@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from l3dali import codec
+from l3dali.console import reason_of
 from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, format_of, read_header
@@ -169,6 +170,11 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
+def is_result_name(name: str, source: str) -> bool:
+    """Whether a result for the file `source` may have this name, under any options."""
+    return name == source or any(name == renamed(source, end) for end in ("l3", "png", "jpg"))
+
+
 class Choice(NamedTuple):
     """What an image is to be stored as; under a plan, what that has gone by."""
 
@@ -218,11 +224,10 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
             return Outcome(name, size, choice)
         convert = _to_png if options.to == "png" else _from_picture
         data, pixels, expanded = convert(blob, choice.stored_as, options, threads)
-    except (ValueError, MemoryError, OSError) as error:
+    except Exception as error:  # Libraries raise anything on damaged data.
         if not (sure or has_image_suffix(blob.name, options)):
             return None
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return Outcome(name, size, choice, failure=reason)
+        return Outcome(name, size, choice, failure=reason_of(error))
     return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
 
 
@@ -258,11 +263,7 @@ def _to_png(
 ) -> tuple[bytes, Image, bool]:
     data = blob.data
     info = codec.info(data)
-    if info.width * info.height > options.max_pixels:
-        raise ValueError(
-            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
-        )
-    pixels = codec.decode(data, threads=threads, max_pixels=None)
+    pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
     png = write_picture(decoded_picture(pixels, info), ".png")
     if options.verify:
         palette = info.palette is not None

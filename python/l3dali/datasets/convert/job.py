@@ -6,8 +6,10 @@ import contextlib
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from l3dali.console import reason_of
 from l3dali.datasets.convert import parquet, tar, tfrecord
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -17,7 +19,7 @@ from l3dali.datasets.convert.images import (
     may_be_image,
     renamed,
 )
-from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
@@ -77,7 +79,13 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
     """
-    return list(convert_each(job, is_stopped))
+    rows: list[Row] = []
+    try:
+        rows.extend(convert_each(job, is_stopped))
+    except Exception as error:  # Nothing that a job raises ends the others.
+        told = {row.source for row in rows}
+        rows += [row for row in failed_rows(job, reason_of(error)) if row.source not in told]
+    return rows
 
 
 def convert_each(
@@ -120,14 +128,6 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
-def index_name(name: str) -> str:
-    """The name of the DALI index of a shard."""
-    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] + ".idx"
-    return name + ".idx"
-
-
 def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
     """The row of an earlier result, if the bytes of source and result are still those."""
     row = job.previous.get(file.name)
@@ -148,7 +148,7 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             and row.choices != foresee(job, file.name).hexdigest()
         ):
             return None
-    except (OSError, ValueError):
+    except Exception:  # Containers raise anything; who converts the file says it.
         return None
     return replace(
         row,
@@ -221,40 +221,44 @@ def _convert_shard(
     start = time.perf_counter()
     row = _new_row(job, file, job.kind)
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
-    with (
-        _publishing(row, target, file.name, announce) as writer,
-        source.open(file.name) as opened,
-    ):
-        reader = HashedReader(opened, source.place(file.name), file.size)
-        if job.kind == PARQUET:
-            with _seekable(opened, reader, source) as seekable:
-                index = parquet.write_entries(seekable, writer, pool)
-        else:
-            index = _STREAMED[job.kind](reader, writer, pool)
-        _check_length(reader, file)
-        # The index first: a shard that is there has its index.
-        row.index = _write_index(target, index_name(file.name), index)
-        row.source_hash = reader.hexdigest()
-        _count(row, pool.totals)
-        row.seconds = time.perf_counter() - start
+
+    def write(writer: HashedWriter) -> None:
+        with source.open(file.name) as opened:
+            reader = HashedReader(opened, source.place(file.name), file.size)
+            if job.kind == PARQUET:
+                with _seekable(opened, reader, source) as seekable:
+                    index = parquet.write_entries(seekable, writer, pool)
+            else:
+                index = _STREAMED[job.kind](reader, writer, pool)
+            _check_length(reader, file)
+            # The index first: a shard that is there has its index.
+            row.index = _write_index(target, index_name(file.name), index)
+            row.source_hash = reader.hexdigest()
+            _count(row, pool.totals)
+            row.seconds = time.perf_counter() - start
+
+    _publish(row, target, file.name, announce, write)
     if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
     return row
 
 
-@contextlib.contextmanager
-def _publishing(
-    row: Row, target: Folder, name: str, announce: Callable[[Row], None]
-) -> Iterator[HashedWriter]:
-    """Writes a row's result, which appears at the end of the block.
+def _publish(
+    row: Row,
+    target: Folder,
+    name: str,
+    announce: Callable[[Row], None],
+    write: Callable[[HashedWriter], object],
+) -> None:
+    """Writes a row's result, which appears when `write` has written it.
 
     Whatever fails is told in the row: the other results go on.
     """
     try:
         with target.publish(name) as file:
             writer = HashedWriter(file, target.place(name))
-            yield writer
+            write(writer)
             row.status, row.result = DONE, name
             row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
             announce(row)
@@ -266,10 +270,7 @@ def _publishing(
 
 def _fail(row: Row, error: Exception) -> None:
     row.status, row.result = FAILED, None
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        row.reason = f"{error.strerror}: {error.filename}"
-    else:
-        row.reason = " ".join(str(error).split()) or type(error).__name__
+    row.reason = reason_of(error)
 
 
 @contextlib.contextmanager
@@ -298,6 +299,15 @@ def _write_index(target: Folder, name: str, text: str | None) -> str | None:
     with target.publish(name) as file:
         HashedWriter(file, target.place(name)).write(text.encode("utf-8", "surrogateescape"))
     return name
+
+
+def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:
+    """Copies a file whose `head` has been read."""
+    while head:
+        writer.write(head)
+        head = reader.read(CHUNK_BYTES)
+    _check_length(reader, file)
+    row.source_hash = reader.hexdigest()
 
 
 def _check_length(reader: HashedReader, file: Stored) -> None:
@@ -358,8 +368,7 @@ def _convert_files(
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:
-            with _publishing(row, target, name, announce) as writer:
-                writer.write(data)
+            _publish(row, target, name, announce, partial(HashedWriter.write, data=data))
             if row.reason:
                 row.pixels_hash = ""
         row.seconds = time.perf_counter() - started
@@ -384,12 +393,7 @@ def _load_files(
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
-                with _publishing(row, target, file.name, announce) as writer:
-                    while head:
-                        writer.write(head)
-                        head = reader.read(CHUNK_BYTES)
-                    _check_length(reader, file)
-                    row.source_hash = reader.hexdigest()
+                _publish(row, target, file.name, announce, partial(_copy, row, file, reader, head))
         except Exception as error:
             _fail(row, error)
         yield _Loaded(row)

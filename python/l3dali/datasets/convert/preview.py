@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.console import Failure, megabytes
+from l3dali.console import Failure, megabytes, reason_of
 from l3dali.datasets.convert.job import foresee, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
 from l3dali.errors import UsageError
@@ -55,8 +55,10 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
                     found.choices = foresee(job, file.name)
                     row = job.previous.get(file.name)
                     found.is_done = row is not None and row.choices == found.choices.hexdigest()
-            except (OSError, ValueError) as error:
-                found.failure = Failure(file.name, str(error))
+            except UsageError:
+                raise
+            except Exception as error:  # Containers raise anything.
+                found.failure = Failure(file.name, reason_of(error))
             yield found
 
 
@@ -97,7 +99,7 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[_Entry]:
                     yield from (_Entry([blob]) for blob in read_blobs(job, file.name))
                 except UsageError:
                     raise
-                except (ValueError, OSError):
+                except Exception:
                     continue  # What is damaged is for the run to say.
 
     return islice(readable(), SAMPLED_IMAGES)

@@ -65,11 +65,13 @@ class Listing:
         files: by name, in the order of names.
         failures: what could not be listed, and why.
         links: symbolic links to folders, which are not followed.
+        linked: where the symbolic links to files lead, which are followed.
     """
 
     files: dict[str, Stored] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     links: int = 0
+    linked: list[str] = field(default_factory=list)
 
 
 class Folder(Protocol):
@@ -92,6 +94,9 @@ class Folder(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a file, if there is one."""
+
+    def leads_out(self, name: str) -> bool:
+        """Whether a folder of this name below it is elsewhere, once links are followed."""
 
     def check_writable(self) -> None:
         """Tries whether files can be written, and leaves none.
@@ -121,6 +126,11 @@ def split_url(url: str) -> tuple[str, str]:
     """The folder and the name of the file at `url`."""
     folder, slash, name = url.rpartition("/")
     return (folder or slash or "."), name
+
+
+def leads_out(name: str) -> bool:
+    """Whether a name is not that of a file below a folder."""
+    return not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
 
 
 def needs(package: str, what: str) -> UsageError:
@@ -160,6 +170,8 @@ class LocalFolder:
                     listing.failures.append((self.place(prefix + name), reason))
                 else:
                     listing.files[stored.name] = stored
+                    if (link := self.root / stored.name).is_symlink():
+                        listing.linked.append(os.path.realpath(link))
         return listing
 
     def stat(self, name: str) -> Stored | None:
@@ -168,15 +180,40 @@ class LocalFolder:
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(status.st_mode):  # A pipe would never end.
-            raise OSError("not a file")
+            raise OSError(errno.EINVAL, "not a file", self.place(name))
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str) -> BinaryIO:
         return (self.root / name).open("rb")
 
+    def leads_out(self, name: str) -> bool:
+        folder = Path(os.path.realpath(self.root / name))
+        return not folder.is_relative_to(os.path.realpath(self.root))
+
+    def open_to_append(self, name: str) -> BinaryIO:
+        """Opens a file, new or not, to be written at its end.
+
+        Raises:
+            OSError: it is a link, or no regular file, as a pipe, which would hold us up.
+        """
+        path = self._changed(name)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.fdopen(os.open(path, flags, 0o666), "ab")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        return file
+
+    def _changed(self, name: str) -> Path:
+        """The path of a file that is to be written or removed: never one outside of the folder."""
+        path = self.root / name
+        if leads_out(name) or self.leads_out(name.rpartition("/")[0]):
+            raise OSError(errno.ELOOP, f"a link leads out of {self.root}", str(path))
+        return path
+
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[BinaryIO]:
-        path = self.root / name
+        path = self._changed(name)
         temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
         with naming(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +231,7 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
+        self._changed(name).unlink(missing_ok=True)
 
     def check_writable(self) -> None:
         """See `Folder`: of the folder itself, or of the nearest above it that exists."""
@@ -295,6 +332,9 @@ class RemoteFolder:
                 else:
                     self._fs.rm(temporary)
             raise
+
+    def leads_out(self, name: str) -> bool:
+        return False  # There are no links.
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -13,14 +15,15 @@ from l3dali.console import Failure
 from l3dali.datasets.convert import parquet, tar, tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
-from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job, index_name
-from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row
+from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
+from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
     Stored,
     is_remote,
+    leads_out,
     needs,
     open_folder,
     split_url,
@@ -50,12 +53,14 @@ class Sources:
         folders: by the folder's path or URL, the files below it by name.
         failures: what cannot be listed, or not be converted.
         links: links to folders, which are not followed.
+        linked: where links to files lead, which are followed.
         whole: the folders that were named themselves.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     links: int = 0
+    linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
 
     @property
@@ -73,6 +78,7 @@ class Work:
         kept: rows of results that are done already.
         failures: sources that no job can be made for.
         links: links to folders, which are not followed.
+        linked: how many links to files are followed.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
             part of `kept`, to be written anew.
@@ -86,6 +92,7 @@ class Work:
     kept: list[Row] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     links: int = 0
+    linked: int = 0
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
     foreseen: dict[str, str] = field(default_factory=dict)
@@ -107,6 +114,8 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if file is not None:
                 folder = _spelled(sources, split_url(name)[0])
                 sources.folders.setdefault(folder, {})[file.name] = file
+                if (link := Path(name.removeprefix("file://"))).is_symlink():
+                    sources.linked.append(os.path.realpath(link))
                 continue
             listing = open_folder(name).list_files()
             if not listing.files and not listing.failures and not _is_folder(name):
@@ -120,6 +129,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.whole.add(name)
             sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += listing.links
+            sources.linked += listing.linked
     return sources
 
 
@@ -184,7 +194,7 @@ def find_work(
         UsageError: there are no files, two sources have one result, a result would be a source, or
             a file is in the way that no earlier run has made.
     """
-    work = Work(failures=list(sources.failures), links=sources.links)
+    work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
     _refuse_overlap(sources, target_url)
     target = open_folder(target_url)
     existing = target.list_files().files
@@ -236,7 +246,7 @@ def find_work(
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     if sources.are_whole:
         work.gone = [
-            row
+            replace(row, index=None if row.index in results else row.index)
             for row in manifest.rows.values()
             if row.source not in work.names
             and row.result in existing
@@ -256,6 +266,9 @@ def _refuse_overlap(sources: Sources, target_url: str) -> None:
         is_below = source_url in sources.whole and target.startswith(place + "/")
         if target == place or is_below:
             raise UsageError(f"{target_url} is in {source_url}; name a folder outside of it")
+    for place in [*map(_place, sources.folders), *sources.linked]:
+        if place.startswith(target + "/"):  # Some result might take the place of a source.
+            raise UsageError(f"{place}, to be read, is in {target_url}; name another folder")
 
 
 def _place(url: str) -> str:
@@ -271,7 +284,7 @@ def kind_of(folder: Folder, file: Stored) -> str:
         if name.endswith(module.SUFFIXES):
             return kind
     if _SHARD_OF_MANY.search(name):
-        with folder.open(file.name) as opened:
+        with suppress(OSError), folder.open(file.name) as opened:  # The job will say it.
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES
@@ -281,7 +294,7 @@ def _refusal(name: str) -> str:
     """Why a source of this name is not converted; "" if it is."""
     if name.lower().endswith(tar.COMPRESSED_SUFFIXES):
         return "a compressed tar file, which readers cannot index; decompress it first"
-    if name.startswith("/") or ".." in name.split("/"):
+    if leads_out(name):
         return "a name that leads out of the folder"
     return ""
 

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from l3dali.console import reason_of
 from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
 from l3dali.datasets.convert.storage import is_remote, open_folder
@@ -167,7 +168,7 @@ def _look_at_files(
             with folder.open(file.name) as opened:
                 head = opened.read(_PEEKED_BYTES)
         except OSError as error:
-            found.notes.append(f"{folder.place(file.name)}: {error.strerror or error}")
+            found.notes.append(reason_of(error))
             continue
         read = partial(_read_file, folder, file.name)
         labels = options.is_labels(file.name)
@@ -212,8 +213,8 @@ def _look_into_shards(
                 )
         except UsageError:
             raise
-        except (OSError, ValueError) as error:
-            found.notes.append(f"{file.name}: {error}")
+        except Exception as error:  # Containers raise anything.
+            found.notes.append(f"{file.name}: {reason_of(error)}")
         read_images += count
         read_bytes = held
     if not looked:
