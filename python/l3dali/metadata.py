@@ -184,7 +184,7 @@ def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, byt
     """The chunks of a PNG in pairs.
 
     Raises:
-        ValueError: they are not written as docs/format.md says.
+        ValueError: they are not written as docs/cli.md says.
     """
     try:
         chunks = [

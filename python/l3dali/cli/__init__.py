@@ -53,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     # The libraries announce what they also raise, and oddities of metadata.
-    for library in ("imagecodecs", "tifffile"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)
+    logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
+    logging.getLogger("imagecodecs").propagate = False
     warnings.filterwarnings("ignore", module="PIL")
     try:
         options = make_parser().parse_args(arguments)

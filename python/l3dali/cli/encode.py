@@ -99,7 +99,7 @@ def _encode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path, found.pipes)
         with reader.read(
-            data, palette=options.palette, labels=options.labels, keep_text=options.preserve
+            path, data, palette=options.palette, labels=options.labels, keep_text=options.preserve
         ) as picture:
             encoded = encode_picture(
                 picture,
@@ -120,10 +120,13 @@ def _encode(options: argparse.Namespace) -> int:
     def remark(report: Report) -> list[str]:
         return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
 
+    def last_remark(report: Report) -> list[str]:
+        return reader.remarks_told() + remark(report)
+
     report = run(list(targets), work, options, remark)
     report.palettes_expanded = reader.expanded
     columns = {"source": report.read_bytes, "L3": report.written_bytes}
-    return finish(report, found, options, columns, remark)
+    return finish(report, found, options, columns, last_remark)
 
 
 def _remark_on_palettes(expanded: int) -> list[str]:

@@ -76,7 +76,7 @@ def _verify(options: argparse.Namespace) -> int:
         info = codec.info(data)
         if sources is not None and decoded is not None:
             source = read_file(sources[path], sources.values())
-            with reader.read(source, labels=info.labels) as picture:
+            with reader.read(sources[path], source, labels=info.labels) as picture:
                 compare(decoded, picture.pixels)
             if picture.palette != info.palette:
                 raise ValueError("the palette differs from the source's")
@@ -90,9 +90,12 @@ def _verify(options: argparse.Namespace) -> int:
             "their L3 files do not hold their numbers (see l3 encode --palette index)"
         ]
 
+    def last_remark(report: Report) -> list[str]:
+        return reader.remarks_told() + remark(report)
+
     report = run(paths, work, options, remark)
     report.palettes_expanded = reader.expanded
-    return finish(report, found, options, {"L3": report.read_bytes}, remark)
+    return finish(report, found, options, {"L3": report.read_bytes}, last_remark)
 
 
 def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path] | None:

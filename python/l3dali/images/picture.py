@@ -40,6 +40,7 @@ class Picture:
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.
         has_alpha: the last of two or four channels is alpha.
+        remarks: what the library has said of the file, which it has read all the same.
     """
 
     pixels: Image
@@ -51,3 +52,4 @@ class Picture:
     metadata: Mapping[str, Any] | None = None
     is_damaged: bool = False
     has_alpha: bool = True
+    remarks: tuple[str, ...] = ()

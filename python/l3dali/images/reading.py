@@ -7,9 +7,12 @@ that `import l3dali` needs none of them.
 from __future__ import annotations
 
 import io
+import logging
 import operator
 import struct
+import threading
 import zlib
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
@@ -107,7 +110,9 @@ def read_picture(
     header = header or read_header(data)
     header.check_pixels(max_pixels)
     try:
-        picture = _READERS[header.format](data, "index" if labels else palette)
+        with _remarks.kept() as remarks:
+            picture = _READERS[header.format](data, "index" if labels else palette)
+        picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
         if keep_text and header.format == "png":
             picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)
@@ -139,6 +144,43 @@ def read_picture(
     return replace(picture, pixels=np.ascontiguousarray(pixels))
 
 
+<<<<<<< ours
+=======
+class _Remarks(logging.Filter):
+    """Keeps what imagecodecs would log, for whoever knows the file's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def kept(self) -> Iterator[list[str]]:
+        logging.getLogger("imagecodecs").addFilter(self)
+        remarks: list[str] = []
+        self._of_thread.remarks = remarks
+        try:
+            yield remarks
+        finally:
+            del self._of_thread.remarks
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        remarks: list[str] | None = getattr(self._of_thread, "remarks", None)
+        if remarks is not None:
+            remarks.append(record.getMessage())
+        return remarks is None
+
+
+_remarks = _Remarks()
+
+
+def _fours(header: Header) -> int:
+    """How often pixels count for a limit: once for each four channels of 16 bits."""
+    if header.format != "tiff":
+        return 1
+    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
+
+
+>>>>>>> theirs
 def _check_metadata(picture: Picture) -> None:
     blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
     for name, block in blocks.items():
