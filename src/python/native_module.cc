@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -32,6 +33,29 @@ Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   if (PyBytes_AsStringAndSize(chunk->ptr(), &data, &size) != 0) throw py::error_already_set();
   return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
 }
+
+// While it lives, work of this thread ends with KeyboardInterrupt soon after Ctrl-C, or with what
+// another handler of a signal raises. Python runs handlers in its main thread alone.
+class LetSignalsIn {
+ public:
+  LetSignalsIn() : previous_(std::exchange(between_tasks, &Check)) {}
+  ~LetSignalsIn() { between_tasks = previous_; }
+  LetSignalsIn(const LetSignalsIn&) = delete;
+  LetSignalsIn& operator=(const LetSignalsIn&) = delete;
+
+ private:
+  static void Check() {
+    using Clock = std::chrono::steady_clock;
+    static thread_local Clock::time_point next;
+    const Clock::time_point now = Clock::now();
+    if (now < next) return;
+    next = now + std::chrono::milliseconds(20);
+    py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+
+  void (*previous_)();
+};
 
 uint32_t TileSideLog2(uint32_t side) {
   if (side == 0 || (side & (side - 1)) != 0) {
@@ -103,6 +127,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   py::object encoded;
   Status status;
   {
+    const LetSignalsIn signals;
     py::gil_scoped_release release;
     status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
       py::gil_scoped_acquire acquire;
@@ -144,6 +169,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   batch.PlaceOutputs(addresses, row_strides);
   std::vector<DecodeResult> results;  // of items, up to the first that failed
   {
+    const LetSignalsIn signals;
     py::gil_scoped_release release;
     std::vector<CpuJob> jobs;
     for (const DecodeBatch::File& file : batch.files()) jobs.push_back({file.jobs(), file.size()});

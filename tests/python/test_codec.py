@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import inspect
 import mmap
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -728,3 +733,71 @@ def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
         for decoded in pool.map(lambda _: l3dali.decode_batch(encoded, threads=2), range(12)):
             for one, image in zip(decoded, batch, strict=True):
                 np.testing.assert_array_equal(one, image)
+
+
+# Ctrl-C.
+
+
+def interrupt_amid(call: Callable[[], object]) -> None:
+    """Runs `call` until it ends, or until an interrupt that comes while it is at work ends it."""
+    go = threading.Lock()
+    go.acquire()
+
+    def interrupt() -> None:
+        with go:
+            _thread.interrupt_main()
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # The other thread has its turn where `call` leaves Python.
+    try:
+        go.release()
+        call()
+        other.join()
+        while True:
+            time.sleep(0.01)  # The interrupt has come too late.
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+ATTEMPTS = 20  # The system may give the other thread its turn late.
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_decode_batch() -> None:
+    steps = np.random.default_rng(0).integers(0, 4, (2000, 2000))
+    image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
+    data = l3dali.encode(image)
+    outs = [np.empty_like(image) for _ in range(8)]
+    for _ in range(ATTEMPTS):
+        for out in outs:
+            out[:] = 255  # as no pixel is
+        interrupt_amid(lambda: l3dali.decode_batch([data] * len(outs), out=outs))
+        left = sum(int((out == 255).sum()) for out in outs)
+        if 0 < left < image.size * len(outs):
+            return
+    pytest.fail("no decode has ended amid its pixels")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_encode() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (3000, 3000), np.uint8)
+    for _ in range(ATTEMPTS):
+        tracemalloc.start()
+        interrupt_amid(lambda: l3dali.encode(image, effort=9))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        if peak < image.nbytes // 2:  # No bytes have been made for the result.
+            return
+    pytest.fail("all has been encoded before")
