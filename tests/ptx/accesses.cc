@@ -266,7 +266,8 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
                " by a lane that nothing orders before this",
            who);
   };
-  Stamp known;
+  // Neighbours mostly have the same stamps: what was found of one holds for the next.
+  Stamp known, read_before = mine, read_after = mine;
   for (uint32_t i = 0; i < bytes; ++i) {
     Stamp& written = stamps.written[i];
     Stamp& read = stamps.read[i];
@@ -284,8 +285,17 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
       Report(in, "ld.global.nc of what the launch writes", Who(*warp, lane));
     }
     if (!writes) {
-      if (read == mine) continue;
-      read = read.operation() != operation || read.is_nobody() ? mine : Merged(*warp, read, mine);
+      if (read == read_before) {
+        read = read_after;
+        continue;
+      }
+      read_before = read;
+      if (read.operation() != operation) {
+        read = mine;
+      } else if (!(read == mine) && (read.reach() != Stamp::kGrid || read.mark() != is_nc)) {
+        read = Merged(*warp, read, mine);
+      }
+      read_after = read;
       continue;
     }
     if (!read.is_nobody()) {

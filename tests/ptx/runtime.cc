@@ -36,6 +36,16 @@ uint64_t Digest(const void* data, size_t bytes) {
   return digest;
 }
 
+// Kernels of a nameless namespace have names with a number of the compilation, another one in each.
+std::string WithoutCompilation(std::string name) {
+  constexpr size_t kDigits = 8;
+  for (const char* before : {"_GLOBAL__N__", "_cu_"}) {
+    const size_t at = name.find(before);
+    if (at != std::string::npos) name.erase(at + std::strlen(before), kDigits);
+  }
+  return name;
+}
+
 [[noreturn]] void Die(const std::string& what) {
   std::fprintf(stderr, "l3_cudart: %s\n", what.c_str());
   std::exit(5);
@@ -439,7 +449,10 @@ const Kernel* Runtime::FindKernel(const void* host) {
   Loaded& loaded = kernels_[function->second];
   if (loaded.kernel == nullptr) {
     try {
-      loaded.kernel = LinkKernel(*module_, function->second);
+      for (const auto& one : module_->functions) {
+        if (WithoutCompilation(one->name) != WithoutCompilation(function->second)) continue;
+        loaded.kernel = LinkKernel(*module_, one->name);
+      }
     } catch (const Fault& fault) {
       Die(fault.what());
     }
@@ -459,6 +472,10 @@ void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shar
     const auto [offset, bytes] = kernel.body.parameters[i];
     std::memcpy(parameters->data() + offset, arguments[i], bytes);
   }
+  std::vector<Count>* counts = nullptr;
+  for (auto& entry : kernels_) {
+    if (entry.second.kernel.get() == &kernel) counts = &entry.second.counts;
+  }
   const uint32_t operation = Begin("a launch of " + kernel.body.name, stream);
   Queue(stream, [=, &kernel] {
     if (!fault_.empty()) return;
@@ -470,7 +487,7 @@ void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shar
     launch.parameters = parameters->data();
     launch.operation = operation;
     try {
-      machine_->Run(launch, &kernels_[kernel.body.name].counts);
+      machine_->Run(launch, counts);
     } catch (const Fault& fault) {
       const std::string what = fault.what();
       const bool hangs = what.find("for ever") != std::string::npos ||
@@ -509,9 +526,10 @@ bool Runtime::Finish() {
 
 void Runtime::WriteCounts(const char* path) const {
   std::ofstream out(path);
-  for (const auto& [name, loaded] : kernels_) {
+  for (const auto& entry : kernels_) {
+    const Loaded& loaded = entry.second;
     if (loaded.kernel == nullptr) continue;
-    out << "kernel " << name << "\n";
+    out << "kernel " << loaded.kernel->body.name << "\n";
     const std::vector<Instruction>& code = loaded.kernel->body.code;
     for (size_t i = 0; i < code.size(); ++i) {
       const Instruction& in = code[i];
