@@ -227,6 +227,7 @@ void InjectedLaunch() {
   uint8_t* device = Allocate();
   EXPECT(Fill(device), cudaErrorLaunchOutOfResources);
   EXPECT(Fill(device), cudaSuccess);
+  EXPECT(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT(cudaFree(device), cudaSuccess);
 }
 

@@ -181,10 +181,10 @@ class Parser {
 };
 
 void Parser::Stop(const std::string& what) const {
-  const Token& token = tokens_[at_ == 0 || Next().text.empty() ? at_ : at_ - 1];
+  const Token& token = tokens_[at_ == 0 || what.empty() ? at_ : at_ - 1];
   throw Fault(module_->file + ":" + std::to_string(token.line) + ": " +
               (operation_.empty() ? std::string(token.text) : operation_) + ": " +
-              (Next().text.empty() ? "the file ends here, cut short" : what));
+              (what.empty() ? "the file ends here, cut short" : what));
 }
 
 const Token& Parser::Take() {
@@ -462,6 +462,7 @@ void Parser::ParseFunction(bool is_entry) {
   operation_ = (is_entry ? ".entry " : ".func ") + function_->name;
   Expect("{");
   ParseBody();
+  operation_ = (is_entry ? ".entry " : ".func ") + function_->name;
   ResolveJumps();
   if (function_->code.empty()) Stop("it has no instructions");
   const Instruction& last = function_->code.back();

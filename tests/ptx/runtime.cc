@@ -167,7 +167,7 @@ bool Runtime::Release(Allocations* allocations, void* memory, const char* kind) 
     const Operation& operation = operations_[use];
     const bool is_done =
         operation.stream < host_.size() && host_[operation.stream] >= operation.place;
-    if (is_done) continue;
+    if (is_done || !fault_.empty()) continue;  // a fault has ended all work
     findings_.Add("l3_cudart",
                   std::string(kind) + " was released while work that nobody waited for uses it",
                   operation.name);
@@ -308,16 +308,17 @@ void Runtime::Touch(uint32_t operation, const void* place, size_t bytes, bool wr
     known = other.operation();
     if (IsBefore(known, operation) || is_raced) return;
     is_raced = true;
-    findings_.Add(where, what, Name(known));
+    findings_.Add(where,
+                  std::string(what) + " by work of a stream that nothing orders before this",
+                  Name(known));
   };
   for (size_t i = 0; i < bytes;) {
     const uint64_t offset = address - block->base() + i;
     const ByteStamps stamps = block->stamps(offset);
     const size_t count = std::min<size_t>(bytes - i, Block::kPageBytes - offset % Block::kPageBytes);
     for (size_t j = 0; j < count; ++j) {
-      check(stamps.written[j], writes ? "a write of bytes that unordered work wrote"
-                                      : "a read of bytes that unordered work wrote");
-      if (writes) check(stamps.read[j], "a write of bytes that unordered work reads");
+      check(stamps.written[j], writes ? "a write of bytes written" : "a read of bytes written");
+      if (writes) check(stamps.read[j], "a write of bytes read");
       (writes ? stamps.written : stamps.read)[j] = mine;
       if (writes) stamps.read[j] = Stamp();
     }
