@@ -100,7 +100,7 @@ def _steps(
     # With what `make simulate` has made of the same files, if it ran here.
     digests = results / "digests.txt"
     shown: list[str | Path] = ["env", f"L3_DIGESTS={digests}", *compare]
-    simulated = [sys.executable, "tests/ptx/digests.py", digests, _SIMULATED]
+    simulated: list[str | Path] = [sys.executable, "tests/ptx/digests.py", digests, _SIMULATED]
     sanitizer = ["compute-sanitizer", "--error-exitcode=1"]
     images = write_l3(data, _BUILD / "gpu_images")
     packed = [path for path in images if path.name.endswith(".packed.l3")]

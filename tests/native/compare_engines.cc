@@ -411,8 +411,8 @@ bool EnginesAgree(const std::vector<std::string>& names,
         way.source == Source::kHostInParts || way.source == Source::kPinnedInParts;
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.lookup, &launches), cache,
                          in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
-    const size_t differences = CountDifferences(
-        way, chosen, memory.get(), &decoder, cache.get(), digests.get());
+    const size_t differences =
+        CountDifferences(way, chosen, memory.get(), &decoder, cache.get(), digests.get());
     std::printf("%s: %zu files, %zu differences\n", way.name, chosen.size(), differences);
     std::fflush(stdout);  // a way may take its time
     agree = agree && differences == 0;

@@ -108,8 +108,7 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
     } else if (!is_store) {
       const Access access(this, warp, in, lane, bytes);
       if (access.stamps.written != nullptr) {
-        Touch(warp, in, lane, access.stamps, bytes, false, false,
-              access.space == Space::kShared);
+        Touch(warp, in, lane, access.stamps, bytes, false, false, access.space == Space::kShared);
       }
       std::memcpy(buffer, access.data, bytes);
       if (options_.checks_undefined) std::memcpy(unknown, access.undefined, bytes);
@@ -236,8 +235,8 @@ Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
     const bool is_done = before.epoch() < warps_[thread / kLanes]->barrier_epoch;
     return is_done ? stamp(Stamp::kThread, mine.epoch()) : stamp(Stamp::kBlock, block_->barriers);
   }
-  if (before.epoch() < warp.all_seen || (before.reach() == Stamp::kThread &&
-                                         before.thread() == mine.thread())) {
+  if (before.epoch() < warp.all_seen ||
+      (before.reach() == Stamp::kThread && before.thread() == mine.thread())) {
     return stamp(Stamp::kThread, mine.epoch());
   }
   return stamp(Stamp::kWarp, std::max(before.epoch(), mine.epoch()));

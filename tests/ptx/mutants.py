@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptx_text import Executed, program_ptx, read_counts, short_name, with_one_kernel
+from ptx_text import Executed, program_ptx, read_counts, short_name, with_kernels
 from simulate import BUILD, COMPARE
 
 # The ways of tests/native/compare_engines.cc that launch a kernel, by their numbers.
@@ -36,13 +36,29 @@ WAYS = {
 LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "20000000"}
 _SECONDS = 120
 _SWAPS = [
-    ("add", "sub"), ("and", "or"), ("xor", "or"), ("shl.b32", "shr.u32"), ("shl.b64", "shr.u64"),
-    ("min", "max"), ("setp.ge", "setp.gt"), ("setp.lt", "setp.le"), ("setp.eq", "setp.ne"),
-    ("shf.r", "shf.l"), ("shfl.sync.up", "shfl.sync.down"), ("mul.lo.s32", "add.s32"),
-    ("ld.shared.u8", "ld.shared.s8"), ("ld.global.u8", "ld.global.s8"),
-    ("dp4a.u32.u32", "dp4a.u32.s32"), ("dp2a.lo", "dp2a.hi"), ("cvt.rzi", "cvt.rni"),
-    ("add.rz", "add.rp"), ("mad.lo.s32", "mad.hi.s32"), ("setp.leu", "setp.ltu"),
-    ("fma.rn", "fma.rz"), ("add.rn", "add.rm"), ("mul.rn", "mul.rp"),
+    ("add", "sub"),
+    ("and", "or"),
+    ("xor", "or"),
+    ("shl.b32", "shr.u32"),
+    ("shl.b64", "shr.u64"),
+    ("min", "max"),
+    ("setp.ge", "setp.gt"),
+    ("setp.lt", "setp.le"),
+    ("setp.eq", "setp.ne"),
+    ("shf.r", "shf.l"),
+    ("shfl.sync.up", "shfl.sync.down"),
+    ("mul.lo.s32", "add.s32"),
+    ("ld.shared.u8", "ld.shared.s8"),
+    ("ld.global.u8", "ld.global.s8"),
+    ("dp4a.u32.u32", "dp4a.u32.s32"),
+    ("dp2a.lo", "dp2a.hi"),
+    ("cvt.rzi", "cvt.rni"),
+    ("add.rz", "add.rp"),
+    ("mad.lo.s32", "mad.hi.s32"),
+    ("setp.leu", "setp.ltu"),
+    ("fma.rn", "fma.rz"),
+    ("add.rn", "add.rm"),
+    ("mul.rn", "mul.rp"),
 ]
 _REMOVED = ("bar.", "st.", "atom.", "red.")
 _LABEL = re.compile(r"^\s*[$\w]+:")
@@ -86,7 +102,7 @@ def make_mutants(
     chance = random.Random(f"{short_name(kernel)} {seed}")
     candidates = [one for one in executed if one.warps]
     chance.shuffle(candidates)
-    mutants = []
+    mutants: list[Mutant] = []
     for one in candidates:
         if len(mutants) == count:
             break
@@ -143,7 +159,7 @@ def main() -> int:
         name = short_name(kernel)
         if name not in arguments.kernels:
             continue
-        lines = with_one_kernel(text, kernel).split("\n")
+        lines = with_kernels(text, {kernel}).split("\n")
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as whole:
             whole.write("\n".join(lines))
             whole.flush()
@@ -152,7 +168,9 @@ def main() -> int:
         mutants = make_mutants(lines, kernel, executed, arguments.count, arguments.seed)
         noticed = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            results = pool.map(lambda mutant, lines=lines: try_mutant(mutant, lines, files), mutants)
+            results = pool.map(
+                lambda mutant, lines=lines: try_mutant(mutant, lines, files), mutants
+            )
             for number, (mutant, seen) in enumerate(zip(mutants, results, strict=True), 1):
                 noticed += seen
                 if not seen:

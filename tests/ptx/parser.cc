@@ -257,8 +257,8 @@ void Parser::ParseTarget() {
   Expect(".target");
   const std::string target(Take().text);
   const auto number = target.rfind("sm_", 0) == 0 ? Number(target.substr(3)) : std::nullopt;
-  if (!number || std::find(std::begin(kTargets), std::end(kTargets), *number) ==
-                     std::end(kTargets)) {
+  if (!number ||
+      std::find(std::begin(kTargets), std::end(kTargets), *number) == std::end(kTargets)) {
     Stop("target " + target + " is not known");
   }
   module_->target = static_cast<uint32_t>(*number);
@@ -308,7 +308,8 @@ Parser::Declared Parser::ParseDeclared() {
   bool has_align = false;
   if (TakeIf(".align")) {
     const uint64_t align = TakeNumber();
-    if (align == 0 || align > 4096 || (align & (align - 1)) != 0) Stop("the alignment is not known");
+    if (align == 0 || align > 4096 || (align & (align - 1)) != 0)
+      Stop("the alignment is not known");
     declared.align = static_cast<uint32_t>(align);
     has_align = true;
   }
@@ -466,12 +467,11 @@ void Parser::ParseFunction(bool is_entry) {
   ResolveJumps();
   if (function_->code.empty()) Stop("it has no instructions");
   const Instruction& last = function_->code.back();
-  const bool ends = last.guard == kNoSlot && (last.kind == Kind::kReturn ||
-                                              last.kind == Kind::kBranch ||
-                                              last.kind == Kind::kTrap);
+  const bool ends =
+      last.guard == kNoSlot &&
+      (last.kind == Kind::kReturn || last.kind == Kind::kBranch || last.kind == Kind::kTrap);
   if (!ends) Stop("its last instruction does not end it");
-  if (!function_numbers_
-           .emplace(function_->name, static_cast<uint32_t>(module_->functions.size()))
+  if (!function_numbers_.emplace(function_->name, static_cast<uint32_t>(module_->functions.size()))
            .second) {
     Stop("declared twice");
   }
@@ -686,8 +686,8 @@ uint32_t Parser::TakeDestination(uint32_t bits, bool any_width) {
   const std::string_view name = Take().text;
   const auto found = FindRegister(name);
   if (!found) Stop("there is no register " + std::string(name));
-  const bool fits = any_width ? found->bits >= bits && (found->bits == 64) == (bits == 64)
-                              : found->bits == bits;
+  const bool fits =
+      any_width ? found->bits >= bits && (found->bits == 64) == (bits == 64) : found->bits == bits;
   if (!fits) Stop(std::string(name) + " has " + std::to_string(found->bits) + " bits");
   return found->slot;
 }

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mutants import Mutant, small_files, try_mutant
-from ptx_text import Executed, program_ptx, read_counts, short_name, with_one_kernel
-from simulate import BUILD, STREAMS, Run, calls_of, execute, stream_files, usual_runs
+from ptx_text import Executed, program_ptx, read_counts, short_name, with_kernels
+from simulate import BUILD, STREAMS, STREAMS_PTX, Run, calls_of, execute, stream_files, usual_runs
 
 _ENGINE = Path("src/cuda/engine")
 # Statements of the engine that order work. Each occurrence is taken away by itself.
@@ -52,7 +52,9 @@ def link_command() -> list[str]:
     """What links the test of streams, but for `ninja`'s own words."""
     listed = subprocess.run(
         ["ninja", "-C", BUILD, "-t", "commands", STREAMS.name],
-        check=True, capture_output=True, text=True,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.splitlines()[-1]
     command = listed.split("&&")[1] if "&&" in listed else listed
     return command.split()
@@ -62,7 +64,16 @@ def without_wait(path: Path, text: str, folder: Path) -> Path:
     """The test of streams, with another text of this file."""
     source, program = folder / path.name, folder / "streams"
     source.write_text(text)
-    compile_it = ["g++", "-std=c++17", "-O1", "-Wno-empty-body", "-I", "src", "-c", source]
+    compile_it: list[str | Path] = [
+        "g++",
+        "-std=c++17",
+        "-O1",
+        "-Wno-empty-body",
+        "-I",
+        "src",
+        "-c",
+        source,
+    ]
     subprocess.run([*compile_it, "-o", folder / "changed.o"], check=True)
     link = link_command()
     link[link.index("-o") + 1] = str(program)
@@ -75,15 +86,15 @@ def without_wait(path: Path, text: str, folder: Path) -> Path:
 def failing_run(program: Path) -> str:
     """The first run of streams that fails with this program; empty if none does."""
     runs = [Run(r.name, [program, *r.command[1:]], r.environment) for r in usual_runs()]
-    streams = Run("late", [program, *stream_files()], {"L3_CUDART_STREAMS": "late"})
+    streams = Run("late", [program, *stream_files()], STREAMS_PTX | {"L3_CUDART_STREAMS": "late"})
     for run in runs:
         if execute(run):
             return run.name
     # Waits for what goes on where a call has failed.
     for name, count in calls_of(streams):
         for i in range(1, count + 1):
-            failure = {"L3_CUDART_STREAMS": "late", "L3_CUDART_FAIL": f"{name} {i}"}
-            if execute(Run("", streams.command, failure)):
+            failure = {"L3_CUDART_FAIL": f"{name} {i}"}
+            if execute(Run("", streams.command, streams.environment | failure)):
                 return f"{name} {i} fails"
     return ""
 
@@ -132,7 +143,7 @@ def main() -> int:
             text = program_ptx(STREAMS)
             files = small_files(60)
             for kernel, executed in read_counts(BUILD / "counts.txt").items():
-                lines = with_one_kernel(text, kernel).split("\n")
+                lines = with_kernels(text, {kernel}).split("\n")
                 removals = kernel_removals(lines, kernel, executed, arguments.seed)
                 tried = pool.map(lambda one, lines=lines: try_mutant(one, lines, files), removals)
                 for one, seen in zip(removals, tried, strict=True):

@@ -158,10 +158,10 @@ bool Runtime::Release(Allocations* allocations, void* memory, const char* kind) 
   if (found == allocations->end()) return false;
   Allocation& allocation = found->second;
   const uint8_t* end = allocation.data + allocation.bytes + kGuardBytes;
-  const bool is_intact =
-      std::all_of(allocation.data - kGuardBytes, allocation.data, [](uint8_t b) { return b == 0xCD; }) &&
-      std::all_of(allocation.data + allocation.bytes, const_cast<uint8_t*>(end),
-                  [](uint8_t b) { return b == 0xCD; });
+  const bool is_intact = std::all_of(allocation.data - kGuardBytes, allocation.data,
+                                     [](uint8_t b) { return b == 0xCD; }) &&
+                         std::all_of(allocation.data + allocation.bytes, const_cast<uint8_t*>(end),
+                                     [](uint8_t b) { return b == 0xCD; });
   if (!is_intact) findings_.Add("l3_cudart", std::string("the host wrote around ") + kind, "");
   for (uint32_t use : allocation.uses) {
     const Operation& operation = operations_[use];
@@ -308,14 +308,14 @@ void Runtime::Touch(uint32_t operation, const void* place, size_t bytes, bool wr
     known = other.operation();
     if (IsBefore(known, operation) || is_raced) return;
     is_raced = true;
-    findings_.Add(where,
-                  std::string(what) + " by work of a stream that nothing orders before this",
+    findings_.Add(where, std::string(what) + " by work of a stream that nothing orders before this",
                   Name(known));
   };
   for (size_t i = 0; i < bytes;) {
     const uint64_t offset = address - block->base() + i;
     const ByteStamps stamps = block->stamps(offset);
-    const size_t count = std::min<size_t>(bytes - i, Block::kPageBytes - offset % Block::kPageBytes);
+    const size_t count =
+        std::min<size_t>(bytes - i, Block::kPageBytes - offset % Block::kPageBytes);
     for (size_t j = 0; j < count; ++j) {
       check(stamps.written[j], writes ? "a write of bytes written" : "a read of bytes written");
       if (writes) check(stamps.read[j], "a write of bytes read");
@@ -344,8 +344,8 @@ void Runtime::RunCopy(uint32_t operation, void* to, const void* from, size_t byt
     }
   } else if (undefined != nullptr && options_.checks_undefined &&
              std::any_of(undefined, undefined + bytes, [](uint8_t b) { return b != 0; })) {
-    findings_.Add("l3_cudart: " + Name(operation),
-                  "a copy to the host of what nobody has written", "");
+    findings_.Add("l3_cudart: " + Name(operation), "a copy to the host of what nobody has written",
+                  "");
   }
 }
 
@@ -355,9 +355,10 @@ void Runtime::Copy(void* to, const void* from, size_t bytes,
   const bool to_device = IsDevice(to), from_device = IsDevice(from);
   Allocation* pinned_from = FindAllocation(&pinned_, from);
   Allocation* pinned_to = FindAllocation(&pinned_, to);
-  const uint32_t operation = Begin(std::string("a copy of ") + std::to_string(bytes) + " bytes", stream);
-  for (Allocation* used : {pinned_from, pinned_to, FindAllocation(&device_, to),
-                           FindAllocation(&device_, from)}) {
+  const uint32_t operation =
+      Begin(std::string("a copy of ") + std::to_string(bytes) + " bytes", stream);
+  for (Allocation* used :
+       {pinned_from, pinned_to, FindAllocation(&device_, to), FindAllocation(&device_, from)}) {
     if (used != nullptr) used->uses.push_back(operation);
   }
   if (!from_device && pinned_from == nullptr) {

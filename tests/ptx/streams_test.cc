@@ -143,7 +143,9 @@ class Batch {
 class Test {
  public:
   explicit Test(const std::vector<File>& files)
-      : files_(files), device_(MakeDevice()), streams_{device_->MakeStream(), device_->MakeStream()} {}
+      : files_(files),
+        device_(MakeDevice()),
+        streams_{device_->MakeStream(), device_->MakeStream()} {}
 
   size_t failures() const { return failures_; }
 
@@ -178,8 +180,8 @@ class Test {
 
   // One decoder fills the cache, another on another stream uses it at once.
   void Cached() {
-    const auto cache =
-        std::make_shared<EncodedCache>(CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, MakeDevice());
+    const auto cache = std::make_shared<EncodedCache>(
+        CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, MakeDevice());
     BatchDecoder first(MakeDevice(), cache, kSmallParts), second(MakeDevice(), cache, kSmallParts);
     auto filling = MakeBatch(0, files_.size()), using_it = MakeBatch(1, files_.size());
     const bool is_filled = Try([&] { filling->Launch(&first, cache.get(), Batch::From::kHost); });

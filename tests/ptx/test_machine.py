@@ -21,8 +21,12 @@ PLACES = """
 """
 
 
-def error_of(body: str, *, before: str = "", **options: object) -> str:
-    return run(kernel(body, before=before), [WORDS, NOTHING], **options).error  # type: ignore[arg-type]
+def error_of(
+    body: str, *, before: str = "", blocks: int = 1, threads: int = 32, shared_bytes: int = 0
+) -> str:
+    ptx = kernel(body, before=before)
+    outcome = run(ptx, [WORDS, NOTHING], blocks=blocks, threads=threads, shared_bytes=shared_bytes)
+    return outcome.error
 
 
 def test_copies() -> None:
@@ -98,8 +102,11 @@ def test_files_cut_short() -> None:
 
 
 def test_bad_launches() -> None:
-    for options in ({"threads": 0}, {"threads": 1025}, {"blocks": 0}, {"shared_bytes": 300_000}):
-        assert "a launch beyond the kernel's limits" in error_of(COPY, **options)
+    too_many = "a launch beyond the kernel's limits"
+    assert too_many in error_of(COPY, threads=0)
+    assert too_many in error_of(COPY, threads=1025)
+    assert too_many in error_of(COPY, blocks=0)
+    assert too_many in error_of(COPY, shared_bytes=300_000)
     assert "there is no kernel M" in run(kernel(COPY), [WORDS, NOTHING], entry="M").error
     assert "16 bytes of parameters, and there are 1 buffers" in run(kernel(COPY), [WORDS]).error
 
@@ -258,14 +265,12 @@ def test_races_between_warps() -> None:
         + "xor.b32 %r11, %r10, 128;\n st.shared.u32 [%r10], %t;\n"
         + "{}\n ld.shared.u32 %r1, [%r11];"
     )
-    options = {"before": SHARED, "shared_bytes": 256, "threads": 64}
 
     def error(between: str) -> str:
         ptx = kernel(body.replace("{}", between), before=SHARED)
         buffers = [np.zeros(64, np.uint32)] * 2
         return run(ptx, buffers, shared_bytes=256, threads=64).error
 
-    assert options["threads"] == 64
     assert "in shared memory by a lane that nothing orders" in error("")
     assert "in shared memory by a lane that nothing orders" in error("bar.warp.sync -1;")
     assert error("bar.sync 0;") == ""
@@ -286,12 +291,15 @@ def test_barriers_of_some_lanes_order_those() -> None:
 
 
 def test_writes_after_reads() -> None:
-    body = PLACES + """
+    body = (
+        PLACES
+        + """
     st.shared.u32 [%r10], %t;
     bar.warp.sync -1;
     ld.shared.u32 %r1, [%r11];
     {}
     st.shared.u32 [%r10], 5;"""
+    )
     error = error_of(body.replace("{}", ""), before=SHARED, shared_bytes=128)
     assert "a write of bytes read in shared memory" in error
     fixed = body.replace("{}", "bar.warp.sync -1;")
@@ -300,10 +308,11 @@ def test_writes_after_reads() -> None:
 
 def test_writes_of_several_lanes() -> None:
     body = PLACES + "st.shared.u32 [%r9], {};"
-    options: dict[str, object] = {"before": SHARED, "shared_bytes": 128}
-    assert "a write of bytes written" in error_of(body.replace("{}", "%t"), **options)
+    assert "a write of bytes written" in error_of(
+        body.replace("{}", "%t"), before=SHARED, shared_bytes=128
+    )
     # Lanes that write one value at once write one value.
-    assert error_of(body.replace("{}", "7"), **options) == ""
+    assert error_of(body.replace("{}", "7"), before=SHARED, shared_bytes=128) == ""
 
 
 def test_races_in_global_memory() -> None:

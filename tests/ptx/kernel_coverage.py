@@ -1,6 +1,6 @@
 """Which instructions of each kernel `make simulate` executed, by source line.
 
-    python tests/ptx/coverage.py [COUNTS...] --out build/simulate/coverage.md
+    python tests/ptx/kernel_coverage.py [COUNTS...] --out build/simulate/coverage.md
 
 Several files of counts add up, if they are of the same PTX.
 """
