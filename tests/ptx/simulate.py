@@ -58,9 +58,10 @@ def find_nvcc() -> Path | None:
     return root / "bin/nvcc" if root else None
 
 
-def build(nvcc: Path) -> None:
-    """Builds the programs, with PTX of one architecture in them."""
-    options = ["-DL3_CUDA=ON", f"-DL3_CUDA_ARCHS={ARCH}-virtual", "-DL3_SIMULATE=ON"]
+def build(nvcc: Path, lines: bool) -> None:
+    """Builds the programs, with PTX of one architecture in them; with its source lines or not."""
+    options = ["-DL3_CUDA=ON", f"-DL3_CUDA_ARCHS={ARCH}-virtual"]
+    options.append(f"-DL3_SIMULATE={'LINES' if lines else 'ON'}")
     options += ["-DL3_DALI=OFF", "-DL3_NVIMGCODEC=OFF", "-DL3_BUILD_PYTHON=OFF"]
     options += ["-DL3_BUILD_TESTS=ON"]
     if not _has_usable_nvcc():
@@ -116,7 +117,7 @@ def execute_all(runs: Sequence[Run], jobs: int) -> list[str]:
 
 def write_streams_ptx() -> None:
     text = program_ptx(STREAMS)
-    keep = {name for name in kernel_lines(text) if short_name(name) in ("packed", "compact")}
+    keep = {name for name in kernel_lines(text) if "plans" not in short_name(name)}
     Path(STREAMS_PTX["L3_PTX"]).write_text(with_kernels(text, keep))
 
 
@@ -199,7 +200,7 @@ def main() -> int:
         )
         return 0
     start = time.monotonic()
-    build(nvcc)
+    build(nvcc, arguments.all)
     write_streams_ptx()
     print(f"built after {time.monotonic() - start:.0f} s", flush=True)
     compare = Run(
