@@ -1,7 +1,7 @@
 # Each target sets up what it needs, in .venv and build/; a repeat is quick.
 #
 #   PYTHON=python3.12   Python to build the venv from
-#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
+#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see docs/install.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
 #   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py
@@ -18,11 +18,12 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
-# What sanitizers have no part in: memory that is measured, Python that calls what other tests call.
-NOT_SANITIZED := benchmarks build cli* convert* docs encoder_memory fuzzing geometry image_io layering liquid* lossy \
-  readme size_ledger skips soak
-# Those that ask engines and encoder through tests/engines.py alone.
-TESTS_OF_ENGINES := change encoder_kernels golden invalid output_plan parity roundtrip
+# In the rooms of engines, what sanitizers have no part in: measured memory, Python that calls what others call.
+NOT_SANITIZED := encoder/test_encoder_memory encoder/test_size_ledger python/test_geometry python/test_image_io \
+  python/test_lossy
+# Those that ask engines and encoder through tests/engines/engines.py alone.
+TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
+  engines/test_output_plan engines/test_parity encoder/test_roundtrip
 LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
@@ -51,10 +52,10 @@ endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
-  -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
+CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
+  -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
-  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
   sanitize clean
@@ -76,7 +77,7 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 	  --ignore=tests/integrations/test_streaming.py tests/integrations
 	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
-	  --ignore=tests/test_build.py tests
+	  --ignore=tests/tools/test_build.py tests
 
 # About 4 minutes on two cores with its build, which is apart from the package's.
 simulate: $(VENV)/tools  ## the compiled kernels, run without a GPU: tests/ptx/README.md
@@ -96,7 +97,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
-	  $(NOT_SANITIZED:%=--ignore-glob='tests/test_%.py')
+	  $(NOT_SANITIZED:%=--ignore=tests/%.py) tests/format tests/engines tests/encoder tests/python
 
 # Every engine that 64-bit ARM has, and the scalar core as its compiler makes it. Needs
 # g++-aarch64-linux-gnu and qemu-user-static. Emulated lanes are the same code on each processor.
@@ -121,27 +122,19 @@ test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engin
 	$(REPLAY_AARCH64_SANITIZED) --encode 50
 	$(REPLAY_AARCH64_SANITIZED) --build 50
 	L3_TESTING_COMMAND="$(RUN_AARCH64) $(AARCH64)/l3_serve" $(PY) -m pytest $(IN_PARALLEL) \
-	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/test_%.py)
+	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/%.py)
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
   && cmake --build $(1) --parallel
 
 bench: build  ## size, CPU speed and memory beside PNG and others
-	$(PY) -m benchmarks.cpu.size --data $(DATA)
-	$(PY) -m benchmarks.cpu.speed --data $(DATA)
-	$(PY) -m benchmarks.cpu.match --data $(DATA)
-	$(PY) -m benchmarks.cpu.memory
-	$(PY) -m benchmarks.cpu.python_decode --data $(DATA)
-	$(PY) -m benchmarks.cpu.convert --data $(DATA)
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.roi --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.windows --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.shrunk --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.nvimgcodec --data $(DATA))
+	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
+	  $(if $(filter OFF,$(L3_DALI)),,roi windows shrunk nvimgcodec) --data $(DATA)
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: build  ## mixed data sets beside single formats, with disk and cores held
-	$(PY) -m benchmarks.cpu.liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
+	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 

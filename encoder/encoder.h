@@ -3,40 +3,14 @@
 // bytes, whatever the number of threads or the machine.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
+#include "encoder/pixel_view.h"
 #include "format/constants.h"
-#include "format/image_view.h"
 #include "format/status.h"
 
 namespace l3 {
-
-// Pixels to encode: HWC, channels interleaved, samples in native order.
-struct PixelView {
-  const uint8_t* data;
-  uint32_t width_px;
-  uint32_t height_px;
-  uint32_t channels;       // 1 to 4096
-  SampleType sample_type;
-  uint64_t row_stride_bytes;
-
-  uint32_t sample_bits() const { return SampleBits(sample_type); }
-  bool is_signed() const { return IsSigned(sample_type); }
-};
-
-struct Bytes {
-  const uint8_t* data = nullptr;
-  size_t size = 0;
-};
-
-enum class EncodeMode {
-  kPacked,  // fast to decode
-  kRans,    // small
-  kStored,  // samples as they are
-};
 
 struct EncodeOptions {
   EncodeMode mode = EncodeMode::kRans;
@@ -61,10 +35,12 @@ struct EncodeOptions {
 // model and the headers of chunks.
 constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 18);
 
-// Called once, with the size of the file; returns memory for it.
-using AllocateFile = std::function<uint8_t*(size_t bytes)>;
+// Writes to `bytes` a size that no file of EncodeImage() exceeds. Returns what it does of the same
+// arguments, but for memory; does not read the pixels, which may be null.
+Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t* bytes);
 
-// Returns kInvalidArgument for pixels or options the format cannot hold.
+// Returns kInvalidArgument for pixels or options the format cannot hold, and kOutputTooSmall where
+// `allocate` returns null.
 // Throws std::bad_alloc, and what `allocate` throws.
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    const AllocateFile& allocate);

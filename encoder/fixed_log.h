@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/match.h"
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "encoder/fixed_log.h"
 #include "encoder/rans_statistics.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "encoder/fixed_log.h"
 #include "encoder/rans_fit.h"
 #include "encoder/rans_refine.h"

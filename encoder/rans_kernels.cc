@@ -3,7 +3,7 @@
 #include "encoder/kernel_targets.h"
 
 #if defined(__x86_64__)
-#include "cpu/x86_intrinsics.h"
+#include "base/x86_intrinsics.h"
 #endif
 
 namespace l3 {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "cpu/parallel.h"
-#include "format/portable.h"
+#include "base/parallel.h"
+#include "base/portable.h"
 
 namespace l3 {
 namespace {

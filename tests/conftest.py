@@ -11,7 +11,7 @@ import engines
 import pytest
 from hypothesis import settings
 
-from l3dali._gpu import has_gpu
+from l3dali.dali.driver import has_gpu
 
 settings.register_profile("l3", deadline=None)
 settings.load_profile("l3")
@@ -20,7 +20,7 @@ settings.load_profile("l3")
 # the GPU engine does not need. The package that it needs is DALI.
 FINE_ON_A_GPU_HOST = re.compile(
     r"could not import '(?!nvidia)"
-    r"|(PyTorch|the package tfrecord) is not installed"
+    r"|(PyTorch|nvdisasm|ptxas|the package tfrecord) is not installed"
     r"|l3_bench_nvcomp is not built"
     r"|this machine or build has no engine (avx|neon)"
     r"|shared/data"

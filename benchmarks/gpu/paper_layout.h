@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

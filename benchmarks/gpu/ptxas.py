@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks.report import RESULTS, markdown_table, write_results
+from benchmarks.report import RESULTS, markdown_table, save_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -407,7 +407,8 @@ def main() -> None:
         "instructions": instructions,
         "packed_rows": packed_rows,
     }
-    write_results("ptxas", "What the compiler makes of the CUDA kernels", text, data, args.out)
+    title = "What the compiler makes of the CUDA kernels"
+    print(save_results("ptxas", title, text, data, args.out))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Bit fields, least significant bit first (format.md 1). Layer: core.
 #pragma once
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -1,7 +1,7 @@
 // The 32-bit check of a tile's payload (format.md 5). Layer: core.
 #pragma once
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

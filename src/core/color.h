@@ -4,7 +4,7 @@
 
 #include "format/constants.h"
 #include "format/image_view.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

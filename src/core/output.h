@@ -12,7 +12,7 @@
 #include "core/tile.h"
 #include "format/constants.h"
 #include "format/image_view.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

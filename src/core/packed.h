@@ -6,7 +6,7 @@
 #include "core/predictor.h"
 #include "core/residual.h"
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 #include "format/status.h"
 
 namespace l3 {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -6,7 +6,7 @@
 #include "core/rans_model.h"
 #include "core/residual.h"
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 #include "format/status.h"
 
 namespace l3 {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 #include "format/rans_model.h"
 
 namespace l3 {

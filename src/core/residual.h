@@ -2,7 +2,7 @@
 // (format.md 5.3, Prediction). Layer: core.
 #pragma once
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cpu/store_neon.h"
 #include "cpu/store_x86.h"
 #include "cpu/tile_neon.h"

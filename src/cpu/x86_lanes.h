@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cpu/x86_intrinsics.h"
+#include "base/x86_intrinsics.h"
 
 #define L3_AVX2 __attribute__((target("avx2,popcnt")))
 #define L3_AVX512 __attribute__((target("avx2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi")))

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

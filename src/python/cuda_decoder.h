@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/cuda_device.h"
 #include "python/decode_batch.h"

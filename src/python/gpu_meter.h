@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/parallel.h"
+#include "base/parallel.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
 #include "python/cuda_decoder.h"

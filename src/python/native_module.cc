@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/parallel.h"
 #include "cpu/cpu_batch.h"
-#include "cpu/parallel.h"
 #include "encoder/encoder.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
@@ -55,7 +55,7 @@ std::optional<SampleType> FindSampleType(const py::array& image) {
   return std::nullopt;
 }
 
-py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
+py::bytes Encode(const py::array& image, const std::string& coding, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
                  const std::optional<py::bytes>& palette, const std::optional<py::bytes>& xmp,
@@ -72,8 +72,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
       ThrowL3Error(Status::kInvalidArgument, "image size");
     }
   }
-  const std::optional<EncodeMode> encode_mode = FindMode(mode);
-  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "mode");
+  const std::optional<EncodeMode> encode_mode = FindMode(coding);
+  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "coding");
   if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
@@ -88,8 +88,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   options.effort = static_cast<uint32_t>(effort);
   options.threads = threads;
   if (tile) {
-    options.tile_width_log2 = TileSideLog2(tile->first);
-    options.tile_height_log2 = TileSideLog2(tile->second);
+    options.tile_height_log2 = TileSideLog2(tile->first);
+    options.tile_width_log2 = TileSideLog2(tile->second);
   }
   options.meaning = labels ? Meaning::kLabels : Meaning::kColor;
   options.icc = ToBytes(icc);
@@ -248,10 +248,10 @@ py::dict Info(const py::buffer& data) {
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
   l3::FindL3Error();
-  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
-        py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
-        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"),
-        py::arg("groups"));
+  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("coding"),
+        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"),
+        py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("key_values"),
+        py::arg("other_chunks"), py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

@@ -24,7 +24,7 @@ from convert_tools import (
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
-from l3dali.convert.images import format_of
+from l3dali.images.headers import format_of
 
 COUNT = 10
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

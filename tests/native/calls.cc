@@ -1,9 +1,14 @@
 #include "native/calls.h"
 
+#include <l3/l3.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
+
+#include "native/exact_bytes.h"
+#include "native/testing.h"
 
 namespace {
 
@@ -29,7 +34,7 @@ class Question {
   uint64_t wide(size_t i) const { return numbers_.at(i); }
   uint32_t number(size_t i) const { return static_cast<uint32_t>(wide(i)); }
   const Bytes& blob(size_t i) const { return blobs_.at(i); }
-  L3TestBytes view(size_t i) const { return {blob(i).data(), blob(i).size()}; }
+  l3_bytes view(size_t i) const { return {blob(i).data(), blob(i).size()}; }
 
   std::vector<L3TestPlan> plans(size_t i) const {
     std::vector<L3TestPlan> plans(blob(i).size() / sizeof(L3TestPlan));
@@ -67,26 +72,31 @@ struct Answer {
   Bytes blob;
 };
 
+// Of buffers that end where they must, the file's too.
 Answer Encode(const Question& question) {
-  L3TestEncodeOptions options = {};
-  options.mode = question.number(5);
+  l3::ExactBytes pixels(question.blob(0).data(), question.blob(0).size());
+  const l3_image image = {pixels.data(),      question.number(0), question.number(1),
+                          question.number(2), question.number(3), size_t{question.wide(4)}};
+  l3_encode_options options = {};
+  options.struct_size = sizeof(options);
+  options.coding = question.number(5);
   options.effort = question.number(6);
   options.threads = question.number(7);
-  options.tile_width_log2 = question.number(8);
-  options.tile_height_log2 = question.number(9);
-  options.meaning = question.number(10);
-  options.kernels = question.number(11);
+  options.tile_height = question.number(8);
+  options.tile_width = question.number(9);
+  options.labels = question.number(10);
   options.icc = question.view(1);
   options.exif = question.view(2);
   options.palette = question.view(3);
-  uint8_t* encoded = nullptr;
-  size_t encoded_bytes = 0;
+  l3_test_limit_kernels(question.number(11));
+  size_t bound = 0;
   Answer answer;
-  answer.result = l3_test_encode(
-      question.blob(0).data(), question.blob(0).size(), question.number(0), question.number(1),
-      question.number(2), question.number(3), question.wide(4), &options, &encoded, &encoded_bytes);
-  if (answer.result == 0) answer.blob.assign(encoded, encoded + encoded_bytes);
-  l3_test_free(encoded);
+  answer.result = l3_encode_bound(&image, &options, &bound);
+  if (answer.result != L3_OK) return answer;
+  l3::ExactBytes file(bound);
+  size_t size = 0;
+  answer.result = l3_encode(&image, &options, file.data(), bound, &size);
+  if (answer.result == L3_OK) answer.blob.assign(file.data(), file.data() + size);
   return answer;
 }
 
@@ -120,16 +130,18 @@ Answer Reply(const Question& question) {
   Answer answer;
   switch (question.call()) {
     case kL3TestStatusName: {
-      const char* name = l3_test_status_name(question.number(0));
+      const char* name = l3_status_name(question.number(0));
       answer.blob.assign(name, name + std::strlen(name));
       return answer;
     }
     case kL3TestEngineAvailable:
       answer.result = l3_test_engine_available(question.number(0)) != 0 ? 1 : 0;
       return answer;
-    case kL3TestParse: {
-      L3TestInfo info = {};
-      answer.result = l3_test_parse(question.blob(0).data(), question.blob(0).size(), &info);
+    case kL3TestReadInfo: {
+      l3::ExactBytes file(question.blob(0).data(), question.blob(0).size());
+      l3_info info = {};
+      info.struct_size = sizeof(info);
+      answer.result = l3_read_info(file.data(), file.size(), &info);
       answer.blob.resize(sizeof(info));
       std::memcpy(answer.blob.data(), &info, sizeof(info));
       return answer;
@@ -169,3 +181,5 @@ int l3_test_call(const uint8_t* question, size_t size, uint8_t** answer, size_t*
     return 0;
   }
 }
+
+void l3_test_free(uint8_t* answer) { std::free(answer); }

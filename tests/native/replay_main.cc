@@ -68,7 +68,7 @@ struct Tally {
     std::printf("%llu %s, %llu failures", static_cast<unsigned long long>(cases), what,
                 static_cast<unsigned long long>(failures));
     for (const auto& [status, count] : statuses) {
-      std::printf(", %s %llu", l3_test_status_name(status), static_cast<unsigned long long>(count));
+      std::printf(", %s %llu", l3_status_name(status), static_cast<unsigned long long>(count));
     }
     std::printf("; engines:");
     for (uint32_t engine = 0; engine < kL3TestEngineCount; ++engine) {
@@ -113,8 +113,8 @@ int Replay(const std::vector<std::string>& paths) {
     const std::string name = path.filename().string();
     const size_t status_end = name.find("__");
     if (error.empty() && name[0] == 'k' && status_end != std::string::npos &&
-        name.substr(0, status_end) != l3_test_status_name(decoded.status)) {
-      error = l3_test_status_name(decoded.status);
+        name.substr(0, status_end) != l3_status_name(decoded.status)) {
+      error = l3_status_name(decoded.status);
     }
     tally.Add(path.string(), error);
     ++tally.statuses[decoded.status];
@@ -162,7 +162,7 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
     if (repaired) Repair(data.data(), data.size());
     Decoded decoded;
     std::string error = CheckDecode(data.data(), data.size(), &decoded);
-    if (error.empty() && decoded.status == l3::fuzz::kOk && !repaired && data != original) {
+    if (error.empty() && decoded.status == L3_OK && !repaired && data != original) {
       error = "damage went unnoticed";
     }
     if (error.empty()) error = CheckPlan(data.data(), data.size(), seed + i);
@@ -176,8 +176,8 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   std::vector<Bytes> files;
   for (const std::filesystem::path& path : FindFiles(paths)) {
     Bytes data = ReadFile(path);
-    L3TestInfo info;
-    if (l3_test_parse(data.data(), data.size(), &info) == l3::fuzz::kOk) files.push_back(data);
+    l3_info info;
+    if (l3::fuzz::ReadInfo(data.data(), data.size(), &info) == L3_OK) files.push_back(data);
   }
   if (files.empty()) throw std::runtime_error("no file can be parsed");
   Tally tally;

@@ -1,32 +1,27 @@
 #include "testing.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/parallel.h"
 #include "core/output.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
-#include "cpu/parallel.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
-#include "encoder/encoder.h"
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
+#include "native/exact_bytes.h"
 #include "plan/group_plan.h"
 #include "plan/orientation.h"
 #include "plan/pixels.h"
@@ -34,57 +29,8 @@
 namespace {
 
 using l3::DecodeResult;
+using l3::ExactBytes;
 using l3::Status;
-
-#if defined(__SANITIZE_ADDRESS__)
-#define L3_HAVE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define L3_HAVE_ASAN 1
-#endif
-#endif
-
-// An array that nothing may touch the bytes behind. AddressSanitizer sees to that, or else a page
-// that is not there: that stops all instructions, those of a vector too that no sanitizer knows.
-class ExactBytes {
- public:
-  ExactBytes(const uint8_t* data, size_t size) : size_(size) {
-#if defined(L3_HAVE_ASAN)
-    data_ = new uint8_t[size];
-#else
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t whole = (size + page - 1) / page * page;
-    mapped_ = whole + page;
-    void* pages =
-        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) throw std::bad_alloc();
-    pages_ = static_cast<uint8_t*>(pages);
-    if (mprotect(pages_ + whole, page, PROT_NONE) != 0) std::abort();
-    data_ = pages_ + (whole - size);
-#endif
-    if (size != 0) std::memcpy(data_, data, size);
-  }
-  ~ExactBytes() {
-#if defined(L3_HAVE_ASAN)
-    delete[] data_;
-#else
-    munmap(pages_, mapped_);
-#endif
-  }
-  ExactBytes(const ExactBytes&) = delete;
-  ExactBytes& operator=(const ExactBytes&) = delete;
-
-  uint8_t* data() { return data_; }
-  size_t size() const { return size_; }
-
- private:
-  uint8_t* data_;
-  size_t size_;
-#if !defined(L3_HAVE_ASAN)
-  uint8_t* pages_;
-  size_t mapped_;
-#endif
-};
 
 template <typename Call>
 uint32_t StatusOf(const Call& call) {
@@ -342,10 +288,6 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
 
 }  // namespace
 
-const char* l3_test_status_name(uint32_t status) {
-  return l3::StatusName(static_cast<Status>(status));
-}
-
 int l3_test_engine_available(uint32_t engine) {
   switch (engine) {
     case kL3TestScalar: return l3::IsAvailable(l3::CpuEngine::kScalar);
@@ -356,29 +298,6 @@ int l3_test_engine_available(uint32_t engine) {
     case kL3TestNeon: return l3::IsAvailable(l3::CpuEngine::kNeon);
     default: return false;
   }
-}
-
-uint32_t l3_test_parse(const uint8_t* data, size_t size, L3TestInfo* info) {
-  return StatusOf([&] {
-    ExactBytes input(data, size);
-    l3::ImageView view;
-    const Status status = l3::ParseImage(input.data(), input.size(), &view);
-    if (status == Status::kOk) {
-      *info = L3TestInfo{view.info.width_px,
-                         view.info.height_px,
-                         view.info.channels,
-                         static_cast<uint32_t>(view.info.sample_type),
-                         view.info.used_bits,
-                         view.info.shift,
-                         view.info.tile_width_log2,
-                         view.info.tile_height_log2,
-                         static_cast<uint32_t>(view.info.meaning),
-                         view.value_count,
-                         view.info.tile_count(),
-                         view.info.image_bytes()};
-    }
-    return status;
-  });
 }
 
 uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8_t* output,
@@ -495,37 +414,7 @@ uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size) {
   return (turn.swap_xy ? 1u : 0u) | (turn.flip_x ? 2u : 0u) | (turn.flip_y ? 4u : 0u);
 }
 
-uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
-                        uint32_t height_px, uint32_t channels, uint32_t sample_type,
-                        uint64_t row_stride_bytes, const L3TestEncodeOptions* options,
-                        uint8_t** encoded, size_t* encoded_bytes) {
-  return StatusOf([&] {
-    ExactBytes input(pixels, pixels_bytes);
-    const l3::PixelView view{
-        input.data(),    width_px, height_px, channels, static_cast<l3::SampleType>(sample_type),
-        row_stride_bytes};
-    l3::EncodeOptions encode_options;
-    encode_options.mode = static_cast<l3::EncodeMode>(options->mode);
-    encode_options.effort = options->effort;
-    encode_options.threads = options->threads;
-    encode_options.tile_width_log2 = options->tile_width_log2;
-    encode_options.tile_height_log2 = options->tile_height_log2;
-    encode_options.meaning = static_cast<l3::Meaning>(options->meaning);
-    encode_options.icc = {options->icc.data, options->icc.size};
-    encode_options.exif = {options->exif.data, options->exif.size};
-    encode_options.palette = {options->palette.data, options->palette.size};
-    std::vector<uint8_t> bytes;
-    l3::highest_kernel_target = options->kernels == 0
-                                    ? l3::KernelTarget::kAvx512
-                                    : static_cast<l3::KernelTarget>(options->kernels - 1);
-    const Status status = l3::EncodeImage(view, encode_options, &bytes);
-    if (status != Status::kOk) return status;
-    *encoded = static_cast<uint8_t*>(std::malloc(bytes.size()));
-    if (*encoded == nullptr) throw std::bad_alloc();
-    std::memcpy(*encoded, bytes.data(), bytes.size());
-    *encoded_bytes = bytes.size();
-    return status;
-  });
+void l3_test_limit_kernels(uint32_t kernels) {
+  l3::highest_kernel_target =
+      kernels == 0 ? l3::KernelTarget::kAvx512 : static_cast<l3::KernelTarget>(kernels - 1);
 }
-
-void l3_test_free(uint8_t* encoded) { std::free(encoded); }

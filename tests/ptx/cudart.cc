@@ -284,15 +284,13 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* function, dim3 grid, dim3 blo
 // What nvcc's host code calls.
 
 void** CUDARTAPI __cudaRegisterFatBinary(void* wrapper) {
-  static void* handle[1];
-  Runtime::Get().Register(wrapper);
-  return handle;
+  return static_cast<void**>(Runtime::Get().Register(wrapper));
 }
 void CUDARTAPI __cudaRegisterFatBinaryEnd(void**) {}
 void CUDARTAPI __cudaUnregisterFatBinary(void**) {}
-void CUDARTAPI __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*,
-                                      void*, void*, void*, int*) {
-  Runtime::Get().RegisterFunction(host, name);
+void CUDARTAPI __cudaRegisterFunction(void** unit, const char* host, char*, const char* name, int,
+                                      void*, void*, void*, void*, int*) {
+  Runtime::Get().RegisterFunction(unit, host, name);
 }
 unsigned CUDARTAPI __cudaPushCallConfiguration(dim3, dim3, size_t, void*) { return 1; }
 cudaError_t CUDARTAPI __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) {

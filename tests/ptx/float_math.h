@@ -146,13 +146,10 @@ struct FloatToInt {
     // NaN: 0, but in 64 bits the lowest of signed numbers, and the same bits.
     if (std::isnan(a)) return sizeof(D) == 8 ? static_cast<D>(uint64_t{1} << 63) : D{0};
     const float whole = std::nearbyint(kFlush ? Flushed(a) : a);
-    // The limits as floats may lie above the range, so values at them are held too.
-    if (whole <= static_cast<float>(std::numeric_limits<D>::min())) {
-      return std::numeric_limits<D>::min();
-    }
-    if (whole >= static_cast<float>(std::numeric_limits<D>::max())) {
-      return std::numeric_limits<D>::max();
-    }
+    using Limits = std::numeric_limits<D>;
+    // The least value and what is 1 above the greatest are floats in each rounding.
+    if (whole <= static_cast<float>(Limits::min())) return Limits::min();
+    if (whole >= std::ldexp(1.0f, Limits::digits)) return Limits::max();
     return static_cast<D>(whole);
   }
 };

@@ -20,18 +20,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptx_text import Executed, program_ptx, read_counts, short_name, with_kernels
+from ptx_text import Executed, kernel_lines, program_ptx, read_counts, short_name
 from simulate import BUILD, COMPARE
 
 # The ways of tests/native/compare_engines.cc that launch a kernel, by their numbers.
 WAYS = {
-    "packed": "0",
-    "packed, plans": "1,2,3",
-    "packed, several plans": "14,15",
-    "compact": "4",
-    "compact, plans": "6,7,8",
-    "compact, several plans": "16,17,18",
-    "wide": "5",
+    f"{kind} {bits}{plans}": ways
+    for kind, plans, ways in (
+        ("packed", "", "0"),
+        ("packed", ", plans", "1,2,3,13,14"),
+        ("rans", "", "4"),
+        ("rans", ", plans", "5,6,7,15,16,17"),
+    )
+    for bits in (8, 16)
 }
 LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "20000000"}
 _SECONDS = 120
@@ -152,14 +153,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=BUILD / "mutants.md")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    text = program_ptx(COMPARE)
+    texts = program_ptx(COMPARE)
     files = small_files(arguments.files)
     rows, survivors = [], []
     for kernel, executed in read_counts(BUILD / "counts.txt").items():
         name = short_name(kernel)
         if name not in arguments.kernels:
             continue
-        lines = with_kernels(text, {kernel}).split("\n")
+        (text,) = (text for text in texts if kernel in kernel_lines(text))
+        lines = text.split("\n")
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as whole:
             whole.write("\n".join(lines))
             whole.flush()

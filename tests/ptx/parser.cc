@@ -39,8 +39,12 @@ std::optional<uint64_t> Number(std::string_view text) {
     if (kind == 'x' || is_float) {
       base = 16;
       text.remove_prefix(2);
+    } else if (kind == 'b') {
+      base = 2;
+      text.remove_prefix(2);
     }
   }
+  if (base == 10 && text.size() > 1 && text[0] == '0') base = 8;
   if (!text.empty() && text.back() == 'U') text.remove_suffix(1);
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ENTRY = re.compile(r"^(?:\.visible )?(?:\.weak )?\.entry (\w+)")
-_STORE = {"0": "", "1": ", plans", "2": ", several plans"}
 
 
 @dataclass(frozen=True)
@@ -20,18 +19,20 @@ class Executed:
     source: str  # file:line
 
 
-def program_ptx(program: Path) -> str:
-    """The PTX that a program holds as text."""
+def program_ptx(program: Path) -> list[str]:
+    """The PTX of each unit that a program holds as text."""
     content = program.read_bytes()
-    begin = content.index(b"\n.version ") + 1
-    return content[begin : content.index(b"\0", begin)].decode()
+    begins = [match.start() + 1 for match in re.finditer(rb"\n\.version \d+\.\d+\n", content)]
+    return [content[begin : content.index(b"\0", begin)].decode() for begin in begins]
 
 
 def short_name(kernel: str) -> str:
-    """compact, plans: as the GPU test prints it."""
-    tables = "wide" if "Wide" in kernel else "compact" if "Compact" in kernel else "packed"
-    kind = re.search(r"StoreKindE(\d)", kernel)
-    return tables + (_STORE.get(kind[1], "") if kind else "")
+    """packed 8, plans: as the GPU test prints it."""
+    number = re.search(r"TileKindE(\d)E.*StoreKindE(\d)ELj(\d)E", kernel)
+    if number is None:
+        return kernel
+    kind, store, sample_bytes = map(int, number.groups())
+    return f"{('rans', 'packed')[kind]} {8 * sample_bytes}{', plans' if store else ''}"
 
 
 def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
@@ -48,18 +49,6 @@ def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
             found[name] = (begin, number)
             name = ""
     return found
-
-
-def with_kernels(text: str, keep: set[str]) -> str:
-    """The module with other kernels that do nothing. Lines stay where they are.
-
-    It takes a tenth of the time to read.
-    """
-    lines = text.split("\n")
-    for name, (begin, end) in kernel_lines(text).items():
-        if name not in keep:
-            lines[begin + 1 : end] = ["ret;", *[""] * (end - begin - 2)]
-    return "\n".join(lines)
 
 
 def read_counts(path: Path) -> dict[str, list[Executed]]:

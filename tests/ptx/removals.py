@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mutants import Mutant, small_files, try_mutant
-from ptx_text import Executed, program_ptx, read_counts, short_name, with_kernels
-from simulate import BUILD, STREAMS, STREAMS_PTX, Run, calls_of, execute, stream_files, usual_runs
+from ptx_text import Executed, kernel_lines, program_ptx, read_counts, short_name
+from simulate import BUILD, STREAMS, Run, calls_of, execute, stream_files, usual_runs
 
 _ENGINE = Path("src/cuda/engine")
 # Statements of the engine that order work. Each occurrence is taken away by itself.
@@ -86,7 +86,7 @@ def without_wait(path: Path, text: str, folder: Path) -> Path:
 def failing_run(program: Path) -> str:
     """The first run of streams that fails with this program; empty if none does."""
     runs = [Run(r.name, [program, *r.command[1:]], r.environment) for r in usual_runs()]
-    streams = Run("late", [program, *stream_files()], STREAMS_PTX | {"L3_CUDART_STREAMS": "late"})
+    streams = Run("late", [program, *stream_files()], {"L3_CUDART_STREAMS": "late"})
     for run in runs:
         if execute(run):
             return run.name
@@ -140,10 +140,11 @@ def main() -> int:
                 rows.append(f"| engine | {name} | {run or 'NOT NOTICED'} |")
                 print(rows[-1], flush=True)
         if arguments.only != "engine":
-            text = program_ptx(STREAMS)
+            texts = program_ptx(STREAMS)
             files = small_files(60)
             for kernel, executed in read_counts(BUILD / "counts.txt").items():
-                lines = with_kernels(text, {kernel}).split("\n")
+                (text,) = (text for text in texts if kernel in kernel_lines(text))
+                lines = text.split("\n")
                 removals = kernel_removals(lines, kernel, executed, arguments.seed)
                 tried = pool.map(lambda one, lines=lines: try_mutant(one, lines, files), removals)
                 for one, seen in zip(removals, tried, strict=True):

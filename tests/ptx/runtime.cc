@@ -36,16 +36,6 @@ uint64_t Digest(const void* data, size_t bytes) {
   return digest;
 }
 
-// Kernels of a nameless namespace have names with a number of the compilation, another one in each.
-std::string WithoutCompilation(std::string name) {
-  constexpr size_t kDigits = 8;
-  for (const char* before : {"_GLOBAL__N__", "_cu_"}) {
-    const size_t at = name.find(before);
-    if (at != std::string::npos) name.erase(at + std::strlen(before), kDigits);
-  }
-  return name;
-}
-
 [[noreturn]] void Die(const std::string& what) {
   std::fprintf(stderr, "l3_cudart: %s\n", what.c_str());
   std::exit(5);
@@ -408,63 +398,90 @@ void Runtime::Fill(void* to, int value, size_t bytes) {
 
 void Runtime::RegisterFunction(const void* host, const char* name) { functions_[host] = name; }
 
-// The PTX of L3_PTX, or what the program's kernels were compiled to, which is there as text if nvcc
-// was told --no-compress.
-void Runtime::Load() {
-  if (module_ != nullptr) return;
-  std::string file = Environment("L3_PTX"), text;
-  if (!file.empty()) {
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) Die("cannot read " + file);
-    text.assign(std::istreambuf_iterator<char>(stream), {});
-  } else if (fatbin_ != nullptr) {
-    struct Wrapper {
-      uint32_t magic, version;
-      const char* data;
-    };
-    const char* data = static_cast<const Wrapper*>(fatbin_)->data;
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, data + 8, sizeof bytes);  // after magic, version and the header's size
-    const std::string_view all(data, bytes + 16);
-    const size_t begin = all.find(".version");
-    if (begin == std::string_view::npos) Die("the program holds no PTX as text; set L3_PTX");
-    const size_t end = all.find('\0', begin);
-    text = std::string(all.substr(begin, end - begin));
-    file = "<program>";
-  } else {
-    Die("L3_PTX names no file");
-  }
+void* Runtime::Register(const void* fatbin_wrapper) {
+  units_.push_back({fatbin_wrapper, nullptr});
+  return reinterpret_cast<void*>(units_.size());  // its number, from 1
+}
+
+void Runtime::RegisterFunction(const void* unit, const void* host, const char* name) {
+  functions_[host] = {reinterpret_cast<size_t>(unit), name};
+}
+
+const Module* Runtime::Load(const std::string& file, const std::string& text) {
   try {
-    module_ = ParseModule(file, text);
+    modules_.push_back(ParseModule(file, text));
   } catch (const Fault& fault) {
     Die(fault.what());
   }
-  for (const Variable& variable : module_->variables) {
+  for (const Variable& variable : modules_.back()->variables) {
     memory_.Add(variable.storage.get(), variable.bytes, variable.is_constant, true);
   }
+  return modules_.back().get();
+}
+
+// The PTX files of L3_PTX, of which each kernel is taken that is there.
+void Runtime::LoadFiles() {
+  if (has_loaded_files_) return;
+  has_loaded_files_ = true;
+  std::istringstream files(Environment("L3_PTX"));
+  std::string file;
+  while (std::getline(files, file, ':')) {
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) Die("cannot read " + file);
+    Load(file, {std::istreambuf_iterator<char>(stream), {}});
+    ++file_count_;
+  }
+}
+
+// What a unit of the program was compiled to, which is there as text if nvcc was told
+// --no-compress. Null: there is no such unit.
+const Module* Runtime::LoadUnit(size_t number) {
+  if (number == 0 || number > units_.size()) return nullptr;
+  Unit& unit = units_[number - 1];
+  if (unit.module != nullptr) return unit.module;
+  struct Wrapper {
+    uint32_t magic, version;
+    const char* data;
+  };
+  const char* data = static_cast<const Wrapper*>(unit.fatbin)->data;
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, data + 8, sizeof bytes);  // after magic, version and the header's size
+  const std::string_view all(data, bytes + 16);
+  const size_t begin = all.find(".version");
+  if (begin == std::string_view::npos) Die("the program holds no PTX as text; set L3_PTX");
+  const size_t end = all.find('\0', begin);
+  unit.module =
+      Load("<unit " + std::to_string(number) + ">", std::string(all.substr(begin, end - begin)));
+  return unit.module;
 }
 
 const Kernel* Runtime::FindKernel(const void* host) {
   const auto function = functions_.find(host);
   if (function == functions_.end()) return nullptr;
-  Load();
-  Loaded& loaded = kernels_[function->second];
-  if (loaded.kernel == nullptr) {
-    try {
-      for (const auto& one : module_->functions) {
-        if (WithoutCompilation(one->name) != WithoutCompilation(function->second)) continue;
-        loaded.kernel = LinkKernel(*module_, one->name);
-      }
-    } catch (const Fault& fault) {
-      Die(fault.what());
+  const auto& [unit, name] = function->second;
+  Loaded& loaded = kernels_[name];
+  if (loaded.kernel != nullptr) return loaded.kernel.get();
+  LoadFiles();
+  try {
+    for (size_t i = 0; i < file_count_ && loaded.kernel == nullptr; ++i) {
+      loaded.module = modules_[i].get();
+      loaded.kernel = LinkKernel(*loaded.module, name);
     }
+    if (loaded.kernel == nullptr) loaded.module = LoadUnit(unit);
+    if (loaded.kernel == nullptr && loaded.module != nullptr) {
+      loaded.kernel = LinkKernel(*loaded.module, name);
+    }
+  } catch (const Fault& fault) {
+    Die(fault.what());
   }
   return loaded.kernel.get();
 }
 
 uint32_t Runtime::target() {
-  Load();
-  return module_->target;
+  LoadFiles();
+  const Module* module = file_count_ != 0 ? modules_[0].get() : LoadUnit(1);
+  if (module == nullptr) Die("there is no PTX; set L3_PTX");
+  return module->target;
 }
 
 void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shared_bytes,
@@ -536,9 +553,8 @@ void Runtime::WriteCounts(const char* path) const {
     for (size_t i = 0; i < code.size(); ++i) {
       const Instruction& in = code[i];
       const Count count = i < loaded.counts.size() ? loaded.counts[i] : Count();
-      const std::string file = in.source_file < module_->source_files.size()
-                                   ? module_->source_files[in.source_file]
-                                   : "";
+      const std::vector<std::string>& files = loaded.module->source_files;
+      const std::string file = in.source_file < files.size() ? files[in.source_file] : "";
       out << in.line << " " << in.operation->name << " " << count.warps << " " << count.lanes << " "
           << in.source_line << " " << file << "\n";
     }

@@ -22,8 +22,6 @@ from pathlib import Path
 
 sys.path.append("build_backend")
 
-from ptx_text import kernel_lines, program_ptx, short_name, with_kernels
-
 from l3_build_backend import _cuda_wheel_root, _has_usable_nvcc
 
 BUILD = Path("build/simulate")
@@ -35,8 +33,6 @@ COMPARE = BUILD / "l3_simulated_compare_on_gpu"
 STREAMS = BUILD / "l3_simulated_streams_test"
 # Small files, of packed and rans tiles, for runs of which there are many.
 STREAM_FILES = 4
-# The kernels that the test of streams launches, which take less time to read than all.
-STREAMS_PTX = {"L3_PTX": str(BUILD / "streams.ptx")}
 _TARGETS = ("l3_simulated_compare_on_gpu", "l3_simulated_streams_test")
 
 
@@ -115,19 +111,13 @@ def execute_all(runs: Sequence[Run], jobs: int) -> list[str]:
     return wrong
 
 
-def write_streams_ptx() -> None:
-    text = program_ptx(STREAMS)
-    keep = {name for name in kernel_lines(text) if "plans" not in short_name(name)}
-    Path(STREAMS_PTX["L3_PTX"]).write_text(with_kernels(text, keep))
-
-
 def usual_runs() -> list[Run]:
     streams: list[str | Path] = [STREAMS, *stream_files()]
     orders = {"at_once": "1", "late": "1"} | {f"early {i}": "1" for i in range(8)}
     named = [(f"streams {pace}", pace, seed) for pace, seed in orders.items()]
     named += [(f"streams by chance {seed}", "random", seed) for seed in "12345"]
     return [
-        Run(name, streams, STREAMS_PTX | {"L3_CUDART_STREAMS": pace, "L3_PTX_SEED": seed})
+        Run(name, streams, {"L3_CUDART_STREAMS": pace, "L3_PTX_SEED": seed})
         for name, pace, seed in named
     ]
 
@@ -144,7 +134,7 @@ def calls_of(run: Run) -> Iterator[tuple[str, int]]:
 
 def failure_runs() -> list[Run]:
     """Each call of CUDA fails in turn: what goes on must be right, and nothing may leak."""
-    late = STREAMS_PTX | {"L3_CUDART_STREAMS": "late"}
+    late = {"L3_CUDART_STREAMS": "late"}
     streams = Run("streams", [STREAMS, *stream_files()], late)
     failures = [(name, i) for name, count in calls_of(streams) for i in range(1, count + 1)]
     return [
@@ -153,18 +143,22 @@ def failure_runs() -> list[Run]:
     ]
 
 
-def compile_ptx(nvcc: Path, arch: str) -> Path:
-    """PTX of another architecture, for the same programs."""
-    path = BUILD / f"launch_{arch}.ptx"
-    source = Path("src/cuda/engine/launch.cu")
+def compile_ptx(nvcc: Path, arch: str) -> str:
+    """PTX of another architecture, for the same programs. Returns the files, for L3_PTX."""
+    sources = sorted(Path("src/cuda/kernels").glob("*.cu"))
     newest = max(p.stat().st_mtime for p in Path("src").rglob("*") if p.is_file())
-    if not path.exists() or path.stat().st_mtime < newest:
-        print(f"== PTX of sm_{arch}", flush=True)
-        options = ["--ptx", "-std=c++17", "-O3", "-lineinfo", f"-arch=compute_{arch}", "-Isrc"]
+    paths = []
+    for source in sources:
+        path = BUILD / f"{source.stem}_{arch}.ptx"
+        paths.append(str(path))
+        if path.exists() and path.stat().st_mtime > newest:
+            continue
+        print(f"== {source.stem}, PTX of sm_{arch}", flush=True)
+        options = ["--ptx", "-std=c++17", "-O3", f"-arch=compute_{arch}", "-Isrc"]
         part = path.with_suffix(".part")
         subprocess.run([nvcc, *options, source, "-o", part], check=True)
         part.replace(path)
-    return path
+    return ":".join(paths)
 
 
 def newest_arch(nvcc: Path) -> str:
@@ -178,7 +172,7 @@ def all_runs(nvcc: Path) -> list[Run]:
     compare: list[str | Path] = [COMPARE, *test_files()]
     runs = []
     for arch in (*OTHER_ARCHS, newest_arch(nvcc)):
-        ptx = {"L3_PTX": str(compile_ptx(nvcc, arch))}
+        ptx = {"L3_PTX": compile_ptx(nvcc, arch)}
         runs.append(Run(f"sm_{arch}", compare, ptx))
     for seed in "123":
         random = {"L3_PTX_POLICY": "random", "L3_PTX_SEED": seed, "L3_CUDART_STREAMS": "random"}
@@ -201,7 +195,6 @@ def main() -> int:
         return 0
     start = time.monotonic()
     build(nvcc, arguments.all)
-    write_streams_ptx()
     print(f"built after {time.monotonic() - start:.0f} s", flush=True)
     compare = Run(
         "compare",

@@ -14,11 +14,11 @@ import warnings
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.batch import UsageError
 from l3dali.cli import bench, conformance, convert, decode, encode, info, plan, profile, verify
 from l3dali.cli.arguments import Parser
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import codec
-from l3dali.batch import STDIN, STDOUT, UsageError
+from l3dali.cli.batch import STDIN, STDOUT
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
-EXIT_CODES = """\
-exit codes:
-  0    all went well
-  2    a file failed, or the command makes no sense
-  130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay
-  141  the reader of the output has gone"""
+def exit_codes(*others: str) -> str:
+    """What `--help` says of exit codes; `others` are lines of a command's own."""
+    lines = [
+        "0    all went well",
+        *others,
+        "2    a file failed, or the command makes no sense",
+        "130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay",
+        "141  the reader of the output has gone",
+    ]
+    return "\n  ".join(["exit codes:", *lines])
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,7 +52,7 @@ def new_command(
         name,
         help=summary,
         description=summary,
-        epilog=f"examples:\n{shown}\n\n{EXIT_CODES}",
+        epilog=f"examples:\n{shown}\n\n{exit_codes()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(
@@ -104,6 +109,36 @@ def add_output_options(parser: Parser) -> None:
     )
     add_jobs_option(parser)
     add_report_options(parser)
+
+
+def add_new_file_options(parser: Parser, default: str) -> None:
+    """Adds the options of commands that write one JSON file; see `write_new`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_argument,
+        default=Path(default),
+        metavar="FILE",
+        help="- is standard output; default: %(default)s",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+
+
+def add_host_options(parser: Parser, title: str, default_cache: str = "") -> None:
+    """Adds what a host gives."""
+    host = parser.add_argument_group(title)
+    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
+    for name, what in (
+        ("disk", "that the data set lies on"),
+        ("network", "that the data comes over"),
+        ("upload", "to the GPU"),
+    ):
+        help_text = f"{what}: 200MB/s, 2GB/s, unlimited"
+        host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=help_text)
+    cache = f"GPU memory for encoded images, or 0{default_cache}"
+    host.add_argument("--gpu-cache", type=cache_argument, metavar="SIZE", help=cache)
+    step = "images a second of the training step"
+    host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
 
 
 def add_orient_option(parser: Parser) -> None:
@@ -165,7 +200,7 @@ def positive_float(text: str) -> float:
 
 def rate_argument(text: str) -> float:
     """Bytes a second: 200MB/s, 2GB/s, unlimited."""
-    from l3dali.liquid.host import parse_rate
+    from l3dali.datasets.liquid.host import parse_rate
 
     try:
         return parse_rate(text)
@@ -175,7 +210,7 @@ def rate_argument(text: str) -> float:
 
 def size_argument(text: str) -> float:
     """Bytes: 500MB, 2TB."""
-    from l3dali.liquid.host import parse_rate
+    from l3dali.datasets.liquid.host import parse_rate
 
     try:
         size = math.nan if "/" in text else parse_rate(text)
@@ -203,6 +238,14 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a text to a path that `new_file` has checked."""
+    if path == STDOUT:
+        print(text)
+    else:
+        codec.write_atomically(path, f"{text}\n".encode())
 
 
 def _jobs(text: str) -> int:

@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
-from l3dali.batch import failure_of
 from l3dali.cli.arguments import new_command, positive_number
+from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import compare, find_inputs
 from l3dali.console import megabytes, print_table, progress, ratio, speed
-from l3dali.image_io import READ_SUFFIXES, read_picture
+from l3dali.images.reading import READ_SUFFIXES, read_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,11 @@ def _bench(options: argparse.Namespace) -> int:
     found = find_inputs(options, READ_SUFFIXES)
     report = Report()
     codecs: dict[str, tuple[Callable[[codec.Image], bytes], Callable[[bytes], codec.Image]]] = {
-        f"L3 {mode}": (partial(codec.encode, mode=mode), partial(codec.decode, max_pixels=None))
-        for mode in codec.MODES
+        f"L3 {coding}": (
+            partial(codec.encode, coding=coding),
+            partial(codec.decode, max_pixels=None),
+        )
+        for coding in codec.CODINGS
     }
     codecs["PNG level 6"] = (
         lambda pixels: bytes(imagecodecs.png_encode(pixels, level=6)),
@@ -70,14 +73,15 @@ def _bench(options: argparse.Namespace) -> int:
         for name, measurement in new.items():
             measured[name].append(measurement)
     print_table(
-        ["codec", "files", "raw", "encoded", "ratio", "encode MB/s", "decode MB/s"],
+        ["codec", "files", "raw", "source", "encoded", "ratio", "encode MB/s", "decode MB/s"],
         *(
             [
                 name,
                 str(len(report.done)),
                 megabytes(report.raw_bytes),
+                megabytes(report.read_bytes),
                 megabytes(sum(m.encoded_bytes for m in measured[name])),
-                ratio(report.raw_bytes, sum(m.encoded_bytes for m in measured[name])),
+                ratio(sum(m.encoded_bytes for m in measured[name]), report.read_bytes),
                 speed(report.raw_bytes, sum(m.encode_seconds for m in measured[name])),
                 speed(report.raw_bytes, sum(m.decode_seconds for m in measured[name])),
             ]

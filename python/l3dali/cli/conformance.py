@@ -6,17 +6,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import (
-    EXIT_CODES,
-    add_jobs_option,
-    path_argument,
-    positive_float,
-)
+from l3dali.cli.arguments import add_jobs_option, exit_codes, path_argument, positive_float
 from l3dali.console import complain, print_table, printable, progress
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
-    from l3dali.conformance import Result
+    from l3dali.cli.check_decoder import Result
 
 EXIT_DIFFERS = 1
 _SUMMARY = "Check a decoder against files that show each rule of the format."
@@ -31,7 +26,7 @@ def add_command(commands: Commands) -> None:
         epilog="examples:\n"
         "  l3 conformance tests                                     this decoder\n"
         "  l3 conformance tests --decoder './mine {input} {output}'  another one\n\n"
-        + EXIT_CODES.replace("  2    a", "  1    the decoder differs\n  2    a"),
+        + exit_codes("1    the decoder differs"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
@@ -39,7 +34,7 @@ def add_command(commands: Commands) -> None:
         "folder",
         type=path_argument,
         metavar="FOLDER",
-        help="with conformance.json and the files that it names: tests/ of the sources of l3dali",
+        help="with check_decoder.json and the files that it names: tests/ of the sources of l3dali",
     )
     parser.add_argument(
         "--decoder",
@@ -66,13 +61,13 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Decodes all files and says where the decoder differs; gives the exit code."""
-    from l3dali import conformance
+    from l3dali.cli import check_decoder
 
-    cases = conformance.read_manifest(arguments.folder)
-    decoder: conformance.Decoder = conformance.own_decoder
+    cases = check_decoder.read_manifest(arguments.folder)
+    decoder: check_decoder.Decoder = check_decoder.own_decoder
     if arguments.decoder is not None:
-        decoder = conformance.command_decoder(arguments.decoder, timeout=arguments.timeout)
-    found = conformance.run(cases, decoder, any_status=arguments.any_status, jobs=arguments.jobs)
+        decoder = check_decoder.command_decoder(arguments.decoder, timeout=arguments.timeout)
+    found = check_decoder.run(cases, decoder, any_status=arguments.any_status, jobs=arguments.jobs)
     quiet = arguments.quiet or arguments.json
     results = list(progress(found, len(cases), quiet=quiet))
     wrong = [result for result in results if result.difference]

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import UsageError
 from l3dali.cli.arguments import add_output_options, new_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import add_max_pixels_option
@@ -19,8 +18,9 @@ from l3dali.cli.work import (
     threads_per_file,
 )
 from l3dali.console import printable
-from l3dali.image_io import WRITERS, write_picture
-from l3dali.transcoding import decoded_picture
+from l3dali.errors import UsageError
+from l3dali.images.transcoding import decoded_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import STDIN, STDOUT, OutputError, UsageError, is_stream
+from l3dali.cli.batch import STDIN, STDOUT, OutputError, is_stream
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse

@@ -8,24 +8,25 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.batch import STDOUT, UsageError
 from l3dali.cli.arguments import (
-    cache_argument,
+    add_host_options,
+    add_new_file_options,
     natural_number,
     new_file,
-    output_argument,
     positive_float,
     positive_number,
-    rate_argument,
+    write_new,
 )
+from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.console import print_table, say
-from l3dali.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
+from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
-    from l3dali.liquid.profile import Fits, Host, Profile, Sample
-    from l3dali.liquid.step import Step
+    from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
+    from l3dali.datasets.liquid.step import Step
 
 _SUMMARY = "Measure what the images of a data set cost in each format on this host."
 
@@ -40,15 +41,7 @@ def add_command(commands: Commands) -> None:
         metavar="DATASET",
         help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        default=Path("profile.json"),
-        metavar="FILE",
-        help="- is standard output; default: %(default)s",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+    add_new_file_options(parser, "profile.json")
     parser.add_argument(
         "--samples",
         type=positive_number,
@@ -79,31 +72,8 @@ def add_command(commands: Commands) -> None:
         help="images whose name ends so are label maps, as in l3 convert",
     )
     add_max_pixels_option(parser)
-    host = parser.add_argument_group("what is given is not measured")
-    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
-    for name, what in (
-        ("disk", "that the data set lies on"),
-        ("network", "that the data comes over"),
-        ("upload", "to the GPU"),
-    ):
-        host.add_argument(
-            f"--{name}",
-            type=rate_argument,
-            metavar="RATE",
-            help=f"{what}: 200MB/s, 2GB/s, unlimited",
-        )
-    host.add_argument(
-        "--gpu-cache",
-        type=cache_argument,
-        metavar="SIZE",
-        help="GPU memory for encoded images, or 0; default: a quarter of what is free",
-    )
-    host.add_argument(
-        "--train-rate",
-        type=positive_float,
-        metavar="N",
-        help="images a second of the training step",
-    )
+    cache = "; default: a quarter of what is free"
+    add_host_options(parser, "what is given is not measured", cache)
     parser.add_argument(
         "--step",
         metavar="FILE.py:NAME",
@@ -117,8 +87,7 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it for people; gives the exit code."""
-    from l3dali.codec import write_atomically
-    from l3dali.liquid.measure import Given, measure_profile
+    from l3dali.datasets.liquid.measure import Given, measure_profile
 
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
@@ -140,18 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
         ),
         step=step,
     )
-    text = profile.to_json() + "\n"
-    if target == STDOUT:
-        print(text, end="")
-    else:
-        write_atomically(target, text.encode())
+    write_new(target, profile.to_json())
     _print(profile, to_errors=target == STDOUT)
     return 0
 
 
 def _find_step(arguments: argparse.Namespace) -> Step | None:
     """The function that `--step` names."""
-    from l3dali.liquid.step import Step
+    from l3dali.datasets.liquid.step import Step
 
     if (arguments.step is None) != (arguments.step_images is None):
         raise UsageError("--step and --step-images go together")

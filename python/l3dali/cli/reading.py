@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from l3dali.cli.arguments import add_orient_option, positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS
-from l3dali.image_headers import read_header
-from l3dali.image_io import read_picture
+from l3dali.images.headers import read_header
+from l3dali.images.reading import read_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from l3dali.cli.arguments import Parser
-    from l3dali.image_io import Palette, Picture
+    from l3dali.images.picture import Palette, Picture
 
 # What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
 # pixels themselves; a decoded copy with --verify).

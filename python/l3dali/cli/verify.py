@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.batch import Failure, Found, UsageError, find_files, plan_targets
 from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, path_argument
+from l3dali.cli.batch import Found, find_files, plan_targets
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
@@ -20,7 +20,9 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
-from l3dali.image_io import READ_SUFFIXES
+from l3dali.console import Failure
+from l3dali.errors import UsageError
+from l3dali.images.reading import READ_SUFFIXES
 
 if TYPE_CHECKING:
     from pathlib import Path

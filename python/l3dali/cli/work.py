@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from l3dali.batch import (
+from l3dali.cli.batch import (
     STDIN,
     STDOUT,
     OutputError,
     Stop,
-    UsageError,
     failure_of,
     find_files,
     find_listed,
@@ -27,14 +26,16 @@ from l3dali.batch import (
 from l3dali.cli.files import check_stdin, check_stream, read_stdin
 from l3dali.cli.report import Done, Report
 from l3dali.console import complain, progress, say
-from l3dali.image_io import READ_SUFFIXES, WRITERS
+from l3dali.errors import UsageError
+from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from l3dali import codec
-    from l3dali.batch import Found
+    from l3dali.cli.batch import Found
 
 Item = TypeVar("Item")
 

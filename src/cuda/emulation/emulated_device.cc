@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cuda/emulation/emulated_decoder.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 #if defined(L3_ASAN)
 #include <sanitizer/asan_interface.h>

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "format/portable.h"
+#include "base/portable.h"
 
 #if defined(L3_ASAN)
 #include <sanitizer/common_interface_defs.h>

@@ -3,7 +3,7 @@
 
 #include "core/output.h"
 #include "cuda/kernels/warp.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 

@@ -9,6 +9,14 @@
 
 namespace l3 {
 
+// v, of which the compiler knows nothing: what is computed of it stays in the loop it stands in.
+L3_DEVICE uint32_t Opaque(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(v));
+#endif
+  return v;
+}
+
 // Bits `shift` modulo 32 and up of hi:lo.
 L3_DEVICE uint32_t FunnelShift(uint32_t lo, uint32_t hi, uint32_t shift) {
 #if defined(__CUDA_ARCH__)

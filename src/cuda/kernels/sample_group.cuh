@@ -6,7 +6,7 @@
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/warp.h"
 #include "format/constants.h"
-#include "format/portable.h"
+#include "base/portable.h"
 
 namespace l3 {
 
@@ -33,6 +33,9 @@ struct SampleGroup {
   // Value i must be 0 before.
   L3_DEVICE void Set(uint32_t i, uint32_t value) {
     word[i % kWords] |= value << (16 * (i / kWords));
+  }
+  L3_DEVICE uint32_t Value(uint32_t i) const {
+    return word[i % kWords] >> (16 * (i / kWords)) & kFieldMask;
   }
   // Word k of the neighbours to the left or right of these values. `lane_left`
   // and `lane_right` are the last and the first word of the neighbouring lanes.

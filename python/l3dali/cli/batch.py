@@ -1,0 +1,290 @@
+"""Which files a command works on, and the work on many at a time.
+
+Knows nothing of images.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from l3dali.console import Failure
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+    from types import FrameType
+
+# How `-` is kept: a file may have that name.
+STDIN = Path("/dev/stdin")
+STDOUT = Path("/dev/stdout")
+TICK_SECONDS = 0.2
+
+Result = TypeVar("Result")
+
+
+class OutputError(OSError):
+    """No result can be written any more, so there is no use in going on."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a command works on.
+
+    Attributes:
+        path: where it is.
+        relative: where its result goes below the folder for results, but for the suffix.
+    """
+
+    path: Path
+    relative: Path
+
+
+@dataclass
+class Found:
+    """The files that the arguments of a command name.
+
+    Attributes:
+        files: those to work on.
+        failures: folders that cannot be read.
+        pipes: those of the files that are pipes, named one by one.
+        others: files in folders that were passed over for their suffix.
+        links: symbolic links to folders, which are not followed.
+    """
+
+    files: list[File] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    pipes: set[Path] = field(default_factory=set)
+    others: int = 0
+    links: int = 0
+
+
+def find_files(inputs: Iterable[Path], suffixes: Collection[str]) -> Found:
+    """Lists files named one by one, and those in named folders that have one of the suffixes.
+
+    Results of files keep the bare name. Those of a folder keep their names from there on, with the
+    folder's own before them if several folders are named.
+    """
+    found = Found()
+    is_folder = {path: _is_folder(path, found) for path in inputs}
+    folders = {_place(path) for path in is_folder if is_folder[path]}
+    for path in is_folder:
+        if is_folder[path]:
+            name = Path(_place(path)).name if len(folders) > 1 else ""
+            _search_folder(path, suffixes, found, Path(name))
+        elif is_folder[path] is not None:
+            _add_file(File(path, Path(path.name)), found)
+    return found
+
+
+def find_listed(names: Iterable[str], base: Path, suffixes: Collection[str]) -> Found:
+    """Lists the files and folders of a list, whose names start at the folder `base`.
+
+    Absolute names are taken too. Results keep their names from `base` on.
+    """
+    found = Found()
+    start = _place(base)
+    for name in names:
+        path = base / name
+        relative = Path(os.path.relpath(_place(path), start))
+        if relative.parts[:1] == ("..",):
+            reason = f"outside {'the current folder' if base == Path() else base}"
+            found.failures.append(Failure(path, reason))
+            continue
+        is_folder = _is_folder(path, found)
+        if is_folder:
+            _search_folder(path, suffixes, found, relative)
+        elif is_folder is not None:
+            _add_file(File(path, relative), found)
+    return found
+
+
+def _is_folder(path: Path, found: Found) -> bool | None:
+    """None if that cannot be told, which is a failure."""
+    try:
+        return path != STDIN and path.is_dir()
+    except OSError as error:
+        found.failures.append(failure_of(path, error))
+        return None
+
+
+def _add_file(file: File, found: Found) -> None:
+    found.files.append(file)
+    if file.path == STDIN or file.path.is_fifo():
+        found.pipes.add(file.path)
+
+
+def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: Path) -> None:
+    def on_error(error: OSError) -> None:
+        found.failures.append(failure_of(Path(error.filename), error))
+
+    for name, folders, files in os.walk(root, onerror=on_error):
+        folder = Path(name)
+        folders.sort()
+        found.links += sum((folder / child).is_symlink() for child in folders)
+        for file in sorted(files):
+            path = folder / file
+            if path.suffix.lower() in suffixes:
+                found.files.append(File(path, under / path.relative_to(root)))
+            else:
+                found.others += 1
+
+
+def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
+    """The target of each file: beside it, in the folder `output`, or `output` itself.
+
+    `output` is the target if it is standard output or a pipe, or if it ends in `suffix`, is no
+    folder, and there is one file.
+
+    Raises:
+        UsageError: two files would get one target, or a target is itself a source.
+    """
+    names_file = output is not None and output.suffix.lower() == suffix and not output.is_dir()
+    if output is not None and (names_file or is_stream(output)):
+        if len(found.files) != 1:
+            raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
+        return _without_collisions([(found.files[0].path, output)])
+    if output is not None and output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is not a folder")
+    if found.pipes:
+        raise UsageError(f"{min(found.pipes)} has no name for a result: -o FILE{suffix}, or -o -")
+    return _without_collisions(
+        (file.path, (output / file.relative if output else file.path).with_suffix(suffix))
+        for file in found.files
+    )
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a result is written straight to `path`: standard output, a pipe, a device."""
+    return path == STDOUT or path.is_fifo() or path.is_char_device()
+
+
+def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
+    targets: dict[Path, Path] = {}
+    sources: dict[str, Path] = {}  # by place of the target
+    for source, target in pairs:
+        first = sources.setdefault(_place(target), source)
+        if _place(first) != _place(source):
+            raise UsageError(f"{first} and {source} would both become {target}")
+        targets.setdefault(first, target)
+    for source in targets:
+        if _place(source) in sources:
+            raise UsageError(f"{source} is both a source and a target")
+    return targets
+
+
+def _place(path: Path) -> str:
+    """One name for a place, however it is spelled; links stay."""
+    # Path.absolute() and normpath take four times as long, for each of a million files.
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+class Stop:
+    """Requests to stop, by Ctrl-C or SIGTERM, while this is entered.
+
+    The first asks to finish the files in hand, the second to drop them too, the third ends the
+    process. Signals that somebody handles or ignores already are left alone.
+
+    Attributes:
+        requests: how many there have been.
+        signal_number: the last one's.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.signal_number = 0
+        self._earlier: Mapping[signal.Signals, object] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+            self._earlier = {s: d for s, d in defaults.items() if signal.getsignal(s) is d}
+            for number in self._earlier:
+                signal.signal(number, self._request)
+        return self
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.requests += 1
+        self.signal_number = number
+        if self.requests > 1:
+            for each in self._earlier:
+                signal.signal(each, signal.SIG_DFL)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.requests < 2:
+            for number, handler in self._earlier.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def interrupt_once() -> None:
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, with the signal's number, once.
+
+    A second signal would tear the end of the first. Ctrl-C that somebody handles or ignores already
+    is left alone.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def run_all(
+    paths: Iterable[Path],
+    work: Callable[[Path], Result],
+    threads: int,
+    stop: Stop | None = None,
+) -> Generator[tuple[Path, Result | Exception] | None]:
+    """Yields each path with the result of `work`, or with the error that ended it.
+
+    Yields None where nothing has happened for `TICK_SECONDS`. After a first request to stop, ends
+    with the work that had begun; after a second one at once. Closing the generator drops the work
+    not begun and waits for the rest.
+    """
+    stop = stop or Stop()
+
+    def attempt(path: Path) -> tuple[Path, Result | Exception]:
+        try:
+            return path, work(path)
+        except Exception as error:  # Whatever it is, the other files go on.
+            return path, error
+
+    pool = ThreadPoolExecutor(threads)
+    queue = iter(paths)
+    pending: set[Future[tuple[Path, Result | Exception]]] = set()
+    try:
+        while stop.requests < 2:
+            if stop.requests:
+                pending = {future for future in pending if not future.cancel()}
+            else:
+                free = 2 * threads - len(pending)
+                pending |= {pool.submit(attempt, path) for path in islice(queue, free)}
+            if not pending:
+                return
+            done, pending = wait(pending, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+            if not done:
+                yield None
+    finally:
+        pool.shutdown(wait=stop.requests < 2, cancel_futures=True)
+
+
+def failure_of(path: Path, error: Exception) -> Failure:
+    """Says for people why the work on `path` failed."""
+    if isinstance(error, OSError) and error.strerror:
+        elsewhere = error.filename not in (None, os.fspath(path))
+        reason = f"{error.strerror}: {error.filename}" if elsewhere else error.strerror
+        return Failure(path, reason, error.strerror)
+    reason = str(error) or type(error).__name__
+    return Failure(path, reason)

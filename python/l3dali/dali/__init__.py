@@ -1,0 +1,1 @@
+"""The operators in NVIDIA DALI, and pipelines that mix formats and places."""

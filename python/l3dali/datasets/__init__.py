@@ -1,0 +1,1 @@
+"""Whole data sets: converted (`convert`), measured and planned (`liquid`)."""

@@ -1,0 +1,288 @@
+"""One image: whether bytes are one, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from l3dali import codec
+from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
+from l3dali.datasets.convert.storage import new_hash
+from l3dali.images.headers import ImageError, format_of, read_header
+from l3dali.images.reading import READ_SUFFIXES, read_picture
+from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
+from l3dali.images.writing import write_picture
+
+if TYPE_CHECKING:
+    from l3dali.codec import Image
+    from l3dali.datasets.convert.choosing import Chooser
+
+TARGETS = ("l3", "png")
+ON_ERROR = ("fail", "keep", "drop")
+HEAD_BYTES = 16  # enough for `format_of`
+
+_COMPARED_SAMPLES = 2**20
+_PLAN = " plan="
+_SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to make of images. Results depend on all of it but `verify`.
+
+    Attributes:
+        to: one of `TARGETS`.
+        coding: see `l3dali.encode`.
+        effort: see `l3dali.encode`.
+        labels: images whose samples are numbers of classes: by ends of the names of files or
+            fields, or by patterns (with `*`, `?` or `[`) of whole names, folders included.
+        on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
+        max_pixels: an image of more is not decoded.
+        verify: decode each result and compare it with its source.
+        plan: chooses the format of each image, in place of `coding`.
+    """
+
+    to: str = "l3"
+    coding: codec.Coding = codec.DEFAULT_CODING
+    effort: int = codec.DEFAULT_EFFORT
+    labels: tuple[str, ...] = ()
+    on_error: str = "keep"
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS
+    verify: bool = True
+    plan: Chooser | None = None
+
+    def is_labels(self, name: str) -> bool:
+        """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
+        return any(
+            fnmatchcase(name, label) if set(label) & set("*?[") else name.endswith(label)
+            for label in self.labels
+        )
+
+    @property
+    def identity(self) -> str:
+        """One text for all options that make the same results."""
+        return self.base + (f"{_PLAN}{self.plan.identity}" if self.plan is not None else "")
+
+    @property
+    def base(self) -> str:
+        """One text for all options but the plan."""
+        encoding = [f"effort={self.effort}"] if self.to == "l3" else []
+        if self.plan is None and encoding:
+            encoding.insert(0, f"coding={self.coding}")
+        return " ".join(
+            [
+                f"to={self.to}",
+                *encoding,
+                f"labels={','.join(sorted(self.labels))}",
+                f"on-error={self.on_error} max-pixels={self.max_pixels}",
+            ]
+        )
+
+    def differs_in_plan(self, identity: str) -> bool:
+        """Whether results of other options differ by the plan at most."""
+        base, separator, _ = identity.rpartition(_PLAN)
+        return self.plan is not None and bool(separator) and base == self.base
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes of a data set that may be an image.
+
+    Attributes:
+        name: of the file or the field; its suffix may say that it should be an image.
+        data: the bytes.
+        place: where in the shard it is, for people.
+    """
+
+    name: str
+    data: bytes
+    place: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an image.
+
+    Attributes:
+        format: of the source.
+        source_bytes: its size.
+        choice: what it is stored as; `SOURCE`: it stays as it is.
+        data: the result; None if there is none.
+        raw_bytes: the size of the pixels.
+        pixels_hash: of shape, type and samples.
+        expanded: it held numbers of palette entries, and the result has their colours.
+        failure: why there is no result.
+    """
+
+    format: str
+    source_bytes: int
+    choice: Choice
+    data: bytes | None = None
+    raw_bytes: int = 0
+    pixels_hash: bytes = b""
+    expanded: bool = False
+    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a result was wanted, and there is none."""
+        return self.data is None and self.choice.stored_as != SOURCE
+
+    @property
+    def suffix(self) -> str:
+        """Of the result's name, without a dot."""
+        return _SUFFIXES.get(self.choice.stored_as, "l3")
+
+
+def has_image_suffix(name: str, options: Options) -> bool:
+    """Whether a file of this name should be an image to convert."""
+    return _suffix(name).lower() in ({".l3"} if options.to == "png" else READ_SUFFIXES)
+
+
+def may_be_image(name: str, head: bytes, options: Options) -> bool:
+    """Whether `convert_image` may have work with a file that begins so."""
+    found = format_of(head)[0]
+    if found and (found == "l3") == (options.to == "png"):
+        return True
+    return has_image_suffix(name, options) and found not in ("l3", "png")
+
+
+def renamed(name: str, new_suffix: str) -> str:
+    """The name of an image's result: with another suffix, or one more."""
+    suffix = _suffix(name)
+    stem = name
+    if suffix.lower() in READ_SUFFIXES | {".l3"}:
+        stem = name[: -len(suffix)]
+    return f"{stem}.{new_suffix}"
+
+
+def result_names(name: str, options: Options) -> list[str]:
+    """The names that the result for a file may get."""
+    if not has_image_suffix(name, options):
+        return [name]
+    if options.plan is None:
+        return [renamed(name, options.to)]
+    suffixes = ["l3", *(_SUFFIXES[each] for each in options.plan.formats if each in _SUFFIXES)]
+    return [*(renamed(name, suffix) for suffix in suffixes), name]
+
+
+class Choice(NamedTuple):
+    """What an image is to be stored as; under a plan, what that has gone by."""
+
+    stored_as: str = UNKNOWN
+    group: str = ""
+    area: int = 0
+
+
+def choose_format(blob: Blob, options: Options) -> Choice:
+    """What to store an image as: a coding of the encoder, `png`, or what the plan says.
+
+    Raises:
+        ImageError: the plan needs a header, and that is damaged.
+    """
+    if options.plan is None:
+        return Choice(options.coding if options.to == "l3" else options.to)
+    header = read_header(blob.data)
+    group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
+    area = header.width * header.height
+    (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
+    return Choice(chosen, group, area)
+
+
+def foresee_format(blob: Blob, options: Options) -> str | None:
+    """As `choose_format`, but `UNKNOWN` for a damaged header, and None for what is no image."""
+    try:
+        return choose_format(blob, options).stored_as
+    except ImageError:
+        _, sure = format_of(blob.data)
+        return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
+
+
+def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | None:
+    """The result for an image; None for what is not one.
+
+    Failures are in the outcome.
+    """
+    if not may_be_image(blob.name, blob.data, options):
+        return None
+    found, sure = format_of(blob.data)
+    name = found or _suffix(blob.name)[1:].lower()
+    size = len(blob.data)
+    choice = Choice()
+    try:
+        choice = choose_format(blob, options)
+        if choice.stored_as == SOURCE:
+            return Outcome(name, size, choice)
+        convert = _to_png if options.to == "png" else _from_picture
+        data, pixels, expanded = convert(blob, choice.stored_as, options, threads)
+    except (ValueError, MemoryError, OSError) as error:
+        if not (sure or has_image_suffix(blob.name, options)):
+            return None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return Outcome(name, size, choice, failure=reason)
+    return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
+
+
+def hash_pixels(pixels: Image) -> bytes:
+    """A hash of shape, type and samples."""
+    hasher = new_hash()
+    hasher.update(f"{pixels.shape} {pixels.dtype.name}".encode())
+    hasher.update(np.ascontiguousarray(pixels).data)
+    return bytes(hasher.digest())
+
+
+def _from_picture(
+    blob: Blob, stored_as: str, options: Options, threads: int
+) -> tuple[bytes, Image, bool]:
+    labels = options.is_labels(blob.name)
+    picture = read_picture(blob.data, labels=labels, max_pixels=options.max_pixels)
+    if stored_as == JPEG:
+        return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
+    encoded = encode_picture(
+        picture,
+        labels=labels,
+        coding=cast("codec.Coding", stored_as),
+        effort=options.effort,
+        threads=threads,
+    )
+    if options.verify:
+        _compare(codec.decode(encoded, threads=threads, max_pixels=None), picture.pixels)
+    return encoded, picture.pixels, picture.expanded
+
+
+def _to_png(
+    blob: Blob, _stored_as: str, options: Options, threads: int
+) -> tuple[bytes, Image, bool]:
+    data = blob.data
+    info = codec.info(data)
+    if info.width * info.height > options.max_pixels:
+        raise ValueError(
+            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
+        )
+    pixels = codec.decode(data, threads=threads, max_pixels=None)
+    png = write_picture(decoded_picture(pixels, info), ".png")
+    if options.verify:
+        palette = info.palette is not None
+        back = read_picture(png, labels=palette, max_pixels=options.max_pixels)
+        _compare(back.pixels, pixels)
+    return png, pixels, False
+
+
+def _compare(decoded: Image, source: Image) -> None:
+    same = decoded.dtype == source.dtype and decoded.shape == source.shape
+    if same:
+        # By parts: one array of truth values for all would be as large as the image.
+        new, old = decoded.reshape(-1), source.reshape(-1)
+        parts = (slice(i, i + _COMPARED_SAMPLES) for i in range(0, new.size, _COMPARED_SAMPLES))
+        same = all(np.array_equal(new[part], old[part]) for part in parts)
+    if not same:
+        raise ValueError("the pixels of the result differ from the source's")
+
+
+def _suffix(name: str) -> str:
+    """The last suffix of the file's name, with its dot."""
+    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    return dot + suffix if stem else ""

@@ -1,0 +1,395 @@
+"""The unit of work: a job in, rows of the manifest out. Any engine can map it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from l3dali.datasets.convert import parquet, tar, tfrecord
+from l3dali.datasets.convert.images import (
+    HEAD_BYTES,
+    Blob,
+    Options,
+    foresee_format,
+    may_be_image,
+    renamed,
+)
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
+from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
+from l3dali.datasets.convert.storage import (
+    CHUNK_BYTES,
+    HashedReader,
+    HashedWriter,
+    LocalFolder,
+    Stored,
+    hash_file,
+    open_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from l3dali.datasets.convert.storage import Folder
+
+WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
+
+_STREAMED = {WEBDATASET: tar.write_entries, TFRECORD: tfrecord.write_entries}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A shard, or some files, to convert. Plain data, so that it can go to another machine.
+
+    Attributes:
+        kind: of the shard, or `files`.
+        source: the folder they are in: a local path or a URL.
+        target: the folder for the results.
+        files: one shard, or files that are each converted alone.
+        options: what to make of images.
+        previous: rows of earlier results that may still hold: sources whose stamp has changed,
+            and maybe not their bytes.
+        threads: for the images of a shard.
+    """
+
+    kind: str
+    source: str
+    target: str
+    files: tuple[Stored, ...]
+    options: Options
+    previous: dict[str, Row] = field(default_factory=dict)
+    threads: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """The size of the sources."""
+        return sum(file.size for file in self.files)
+
+
+def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
+    """Converts the files of a job; what fails has the reason in its row.
+
+    Results appear whole or not at all, and the same job may run again at any time.
+
+    Args:
+        job: what to do.
+        is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
+    """
+    return list(convert_each(job, is_stopped))
+
+
+def convert_each(
+    job: Job,
+    is_stopped: Callable[[], bool] | None = None,
+    announce: Callable[[Row], None] | None = None,
+) -> Iterator[Row]:
+    """The same, and yields each row as soon as its result has appeared.
+
+    Args:
+        job: what to do.
+        is_stopped: as above.
+        announce: gets the row of each result just before it appears. Among a job's `previous` such
+            rows keep what has appeared from being published again.
+    """
+    source, target = open_folder(job.source), open_folder(job.target)
+    announce = announce or _tell_nobody
+    files: list[Stored] = []
+    for file in job.files:
+        row = _confirmed(job, file, source, target)
+        if row is None:
+            files.append(file)
+        else:
+            yield row
+    if job.kind == FILES:
+        rest = replace(job, files=tuple(files))
+        yield from _convert_files(rest, source, target, is_stopped, announce)
+        return
+    for file in files:
+        yield _convert_shard(job, file, source, target, is_stopped, announce)
+
+
+def _tell_nobody(row: Row) -> None:
+    pass
+
+
+def failed_rows(job: Job, reason: str) -> list[Row]:
+    """Rows that say that nothing of a job has been done."""
+    kind = "other" if job.kind == FILES else job.kind
+    return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
+
+
+def index_name(name: str) -> str:
+    """The name of the DALI index of a shard."""
+    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + ".idx"
+    return name + ".idx"
+
+
+def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
+    """The row of an earlier result, if the bytes of source and result are still those."""
+    row = job.previous.get(file.name)
+    if row is None or row.result is None or row.status == FAILED:
+        return None
+    try:
+        result = target.stat(row.result)
+        if row.index is not None and target.stat(row.index) is None:
+            return None
+        if result is None or (file.size, result.size) != (row.source_bytes, row.result_bytes):
+            return None
+        if file.stamp != row.source_stamp and hash_file(source, file.name) != row.source_hash:
+            return None
+        if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
+            return None
+        if (
+            row.options != job.options.identity
+            and row.choices != foresee(job, file.name).hexdigest()
+        ):
+            return None
+    except (OSError, ValueError):
+        return None
+    return replace(
+        row,
+        options=job.options.identity,
+        source_stamp=file.stamp,
+        result_stamp=result.stamp,
+    )
+
+
+def foresee(job: Job, name: str) -> Choices:
+    """What the images of one of a job's files are to be stored as, without decoding them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    choices = Choices()
+    for blob in read_blobs(job, name):
+        chosen = foresee_format(blob, job.options)
+        if chosen is not None:
+            choices.add(chosen)
+    return choices
+
+
+def read_blobs(job: Job, name: str) -> Iterator[Blob]:
+    """Reads what may be images in one of the files of a job.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    folder = open_folder(job.source)
+    with folder.open(name) as opened:
+        reader = HashedReader(opened, folder.place(name))
+        if job.kind == FILES:
+            head = reader.read(HEAD_BYTES)
+            if may_be_image(name, head, job.options):
+                yield Blob(name, head + reader.read(), name)
+            return
+        entries: Iterator[tar.Member] | Iterator[tfrecord.Record] | Iterator[parquet.Rows]
+        if job.kind == PARQUET:
+            entries = parquet.read_entries(opened, job.options)
+        elif job.kind == TFRECORD:
+            entries = tfrecord.read_entries(reader, job.options)
+        else:
+            assert job.kind == WEBDATASET
+            entries = tar.read_entries(reader, job.options)
+        for entry in entries:
+            yield from entry.blobs
+
+
+def _new_row(job: Job, file: Stored, kind: str) -> Row:
+    options = job.options
+    coding = options.coding if options.to == "l3" else options.to
+    if options.plan is not None:
+        coding = "plan"
+    row = Row(file.name, kind, FAILED, options.identity, coding)
+    row.source_bytes, row.source_stamp = file.size, file.stamp
+    return row
+
+
+def _convert_shard(
+    job: Job,
+    file: Stored,
+    source: Folder,
+    target: Folder,
+    is_stopped: Callable[[], bool] | None,
+    announce: Callable[[Row], None],
+) -> Row:
+    start = time.perf_counter()
+    row = _new_row(job, file, job.kind)
+    pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
+    with (
+        _publishing(row, target, file.name, announce) as writer,
+        source.open(file.name) as opened,
+    ):
+        reader = HashedReader(opened, source.place(file.name), file.size)
+        if job.kind == PARQUET:
+            with _seekable(opened, reader, source) as seekable:
+                index = parquet.write_entries(seekable, writer, pool)
+        else:
+            index = _STREAMED[job.kind](reader, writer, pool)
+        _check_length(reader, file)
+        # The index first: a shard that is there has its index.
+        row.index = _write_index(target, index_name(file.name), index)
+        row.source_hash = reader.hexdigest()
+        _count(row, pool.totals)
+        row.seconds = time.perf_counter() - start
+    if row.reason:
+        _count(row, pool.totals)
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+@contextlib.contextmanager
+def _publishing(
+    row: Row, target: Folder, name: str, announce: Callable[[Row], None]
+) -> Iterator[HashedWriter]:
+    """Writes a row's result, which appears at the end of the block.
+
+    Whatever fails is told in the row: the other results go on.
+    """
+    try:
+        with target.publish(name) as file:
+            writer = HashedWriter(file, target.place(name))
+            yield writer
+            row.status, row.result = DONE, name
+            row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            announce(row)
+        result = target.stat(name)
+        row.result_stamp = result.stamp if result is not None else ""
+    except Exception as error:
+        _fail(row, error)
+
+
+def _fail(row: Row, error: Exception) -> None:
+    row.status, row.result = FAILED, None
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        row.reason = f"{error.strerror}: {error.filename}"
+    else:
+        row.reason = " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
+    """The file to be read in any order, once all of it has been hashed.
+
+    What is not local is downloaded, to be read from the bucket once.
+    """
+    if isinstance(source, LocalFolder):
+        while reader.read(CHUNK_BYTES):
+            pass
+        opened.seek(0)
+        yield opened
+        return
+    with tempfile.TemporaryFile() as copy:
+        while chunk := reader.read(CHUNK_BYTES):
+            copy.write(chunk)
+        copy.seek(0)
+        yield copy
+
+
+def _write_index(target: Folder, name: str, text: str | None) -> str | None:
+    if text is None:
+        target.remove(name)
+        return None
+    with target.publish(name) as file:
+        HashedWriter(file, target.place(name)).write(text.encode("utf-8", "surrogateescape"))
+    return name
+
+
+def _check_length(reader: HashedReader, file: Stored) -> None:
+    if reader.bytes != file.size:
+        raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
+
+
+def _count(row: Row, totals: Totals) -> None:
+    row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
+    if row.coding == "plan":
+        row.choices = totals.choices
+    row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
+
+
+# Single files.
+
+
+@dataclass
+class _Loaded:
+    """A file of a folder: as a blob if it may be an image, else already copied."""
+
+    row: Row
+    blobs: Sequence[Blob] = ()
+
+
+def _convert_files(
+    job: Job,
+    source: Folder,
+    target: Folder,
+    is_stopped: Callable[[], bool] | None,
+    announce: Callable[[Row], None],
+) -> Iterator[Row]:
+    if not job.files:
+        return
+    # One image fails alone here, whatever is to be done with it.
+    options = replace(job.options, on_error="keep")
+    per_image = job.threads if len(job.files) == 1 else 1
+    pool = ImagePool(options, max(1, job.threads // per_image), per_image, is_stopped)
+    started = time.perf_counter()
+    for loaded, outcomes in pool.convert(_load_files(job, source, target, announce)):
+        row = loaded.row
+        if row.kind != "image" or row.reason:
+            yield row
+            continue
+        totals = Totals()
+        data, name = loaded.blobs[0].data, row.source
+        outcome = outcomes[0]
+        if outcome is None:
+            row.kind = "other"
+        else:
+            totals.add(loaded.blobs[0], outcome)
+            _, row.group, row.area = outcome.choice
+            if outcome.data is not None:
+                data, name = outcome.data, renamed(name, outcome.suffix)
+            elif outcome.failed and job.options.on_error == "fail":
+                row.reason = outcome.failure
+            elif outcome.failed and job.options.on_error == "drop":
+                row.status = DROPPED
+        _count(row, totals)
+        if not row.reason and row.status != DROPPED:
+            with _publishing(row, target, name, announce) as writer:
+                writer.write(data)
+            if row.reason:
+                row.pixels_hash = ""
+        row.seconds = time.perf_counter() - started
+        del loaded, outcomes, outcome, data
+        yield row
+        started = time.perf_counter()
+
+
+def _load_files(
+    job: Job, source: Folder, target: Folder, announce: Callable[[Row], None]
+) -> Iterator[_Loaded]:
+    for file in job.files:
+        row = _new_row(job, file, "other")
+        try:
+            with source.open(file.name) as opened:
+                reader = HashedReader(opened, source.place(file.name), file.size)
+                head = reader.read(HEAD_BYTES)
+                if may_be_image(file.name, head, job.options):
+                    row.kind = "image"
+                    data = reader.read(head=head)
+                    _check_length(reader, file)
+                    row.source_hash = reader.hexdigest()
+                    yield _Loaded(row, [Blob(file.name, data, file.name)])
+                    continue
+                with _publishing(row, target, file.name, announce) as writer:
+                    while head:
+                        writer.write(head)
+                        head = reader.read(CHUNK_BYTES)
+                    _check_length(reader, file)
+                    row.source_hash = reader.hexdigest()
+        except Exception as error:
+            _fail(row, error)
+        yield _Loaded(row)

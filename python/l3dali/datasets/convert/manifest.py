@@ -1,0 +1,242 @@
+"""What has been converted: a file of JSON lines beside the results.
+
+A row is a shard, or a file of a folder. The last row of a source counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from l3dali.datasets.convert.pipeline import FormatTotals
+from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from l3dali.datasets.convert.storage import Folder
+
+DONE, DROPPED, FAILED = "done", "dropped", "failed"
+LOCK_NAME = ".l3-lock"
+_UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
+
+
+@dataclass
+class Row:
+    """One source and its result.
+
+    Attributes:
+        source: its name below SOURCE.
+        kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
+        status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
+        options: the `identity` of the options.
+        coding: of the encoder, `png`, or `plan`.
+        source_bytes: its size.
+        source_stamp: its modification time or tag, as its folder has it.
+        source_hash: SHA-256 of its bytes, in hexadecimal.
+        result: the name below DEST.
+        index: the name of the DALI index.
+        result_bytes: its size.
+        result_stamp: its modification time or tag.
+        result_hash: of its bytes.
+        pixels_hash: of the pixels of the images that were converted, in order.
+        stored: its images, by the format that they are stored in.
+        choices: a hash of these formats, in order, if a plan has chosen them.
+        group: of a single image that a plan was asked about, what its header says of it, in
+            the plan's words. With size and name, another plan chooses by it.
+        area: its width times height.
+        formats: sums over its images, by the format of the source.
+        failures: images that could not be converted: where, and why.
+        seconds: how long it took.
+        reason: why there is no result.
+    """
+
+    source: str
+    kind: str
+    status: str
+    options: str
+    coding: str
+    source_bytes: int = 0
+    source_stamp: str = ""
+    source_hash: str = ""
+    result: str | None = None
+    index: str | None = None
+    result_bytes: int = 0
+    result_stamp: str = ""
+    result_hash: str = ""
+    pixels_hash: str = ""
+    stored: dict[str, int] = field(default_factory=dict)
+    choices: str = ""
+    group: str = ""
+    area: int = 0
+    formats: dict[str, FormatTotals] = field(default_factory=dict)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def images(self) -> int:
+        """How many were converted."""
+        return sum(totals.images for totals in self.formats.values())
+
+    def to_json(self) -> str:
+        """The row as a line."""
+        return json.dumps(vars(self), default=vars, separators=(",", ":")) + "\n"
+
+
+def row_of_json(line: str) -> Row | None:
+    """The row in a line; None if the line is not whole."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        fields["formats"] = {
+            name: FormatTotals(**totals) for name, totals in fields["formats"].items()
+        }
+        fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
+        return Row(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+class Manifest:
+    """The manifest of a folder of results; a context that keeps other runs away from it.
+
+    One that is only read takes no lock, and nothing is written.
+    """
+
+    def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+        self.rows: dict[str, Row] = {}
+        self.existed = False
+        self._folder = folder
+        self._uploads = contextlib.ExitStack()
+        self._file: BinaryIO | None = None
+        self._uploaded = time.monotonic()
+        self._upload_seconds = 0.0
+        self._is_changed = False
+
+    def __enter__(self) -> Manifest:
+        """Takes the lock, where there are locks, and reads the rows."""
+        folder = self._folder
+        if self._read_only:
+            self._load()
+            return self
+        if isinstance(folder, LocalFolder):
+            folder.root.mkdir(parents=True, exist_ok=True)
+            lock = self._uploads.enter_context((folder.root / LOCK_NAME).open("ab"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._uploads.close()
+                raise UsageError(f"another l3 convert works on {folder.place()}") from None
+            folder.remove_temporaries()
+        try:
+            self._load()
+        except BaseException:
+            self._uploads.close()
+            raise
+        return self
+
+    def _load(self) -> None:
+        folder = self._folder
+        lines = 0
+        if folder.stat(MANIFEST_NAME) is not None:
+            self.existed = True
+            with folder.open(MANIFEST_NAME) as file:
+                for line in file.read().decode(errors="replace").splitlines():
+                    lines += 1
+                    row = row_of_json(line)
+                    if row is not None:
+                        self.rows[row.source] = row
+        if (
+            lines != len(self.rows) and not self._read_only
+        ):  # A killed run ended within a line, or rows were superseded.
+            self._publish()
+
+    def __exit__(self, *error: object) -> None:
+        """Writes what is not written yet, and gives the lock back."""
+        if self._read_only:
+            return
+        try:
+            if self._file is not None:
+                self._file.close()
+            elif self._is_changed:
+                self._publish()
+        finally:
+            if isinstance(self._folder, LocalFolder):
+                self._folder.remove(LOCK_NAME)
+            self._uploads.close()
+
+    def begin(self) -> None:
+        """Makes the manifest, if there is none, before the first result: it says whose they are."""
+        if not self.existed:
+            self._publish()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Adds rows; those of the same sources no longer count, and their results go."""
+        new = list(rows)
+        if not new:
+            return
+        self._remove_superseded(new)
+        self.rows.update((row.source, row) for row in new)
+        if isinstance(self._folder, LocalFolder):
+            if self._file is None:
+                self._file = (self._folder.root / MANIFEST_NAME).open("ab")
+            self._file.write("".join(row.to_json() for row in new).encode())
+            self._file.flush()
+            return
+        # Objects cannot grow. What is lost if the machine dies is converted once more.
+        self._is_changed = True
+        since = time.monotonic() - self._uploaded
+        if since > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
+            self._publish()
+
+    def remove(self, rows: Iterable[Row]) -> list[Row]:
+        """Removes results that are as they were written, and their rows.
+
+        Returns:
+            The rows of results that have changed since, which stay.
+        """
+        changed = []
+        for row in rows:
+            assert row.result is not None
+            if self._is_unchanged(row):
+                self._folder.remove(row.result)
+                if row.index is not None:
+                    self._folder.remove(row.index)
+                del self.rows[row.source]
+            else:
+                changed.append(row)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._publish()
+        return changed
+
+    def _is_unchanged(self, row: Row) -> bool:
+        found = None if row.result is None else self._folder.stat(row.result)
+        return found is not None and (found.size, found.stamp) == (
+            row.result_bytes,
+            row.result_stamp,
+        )
+
+    def _remove_superseded(self, rows: Iterable[Row]) -> None:
+        """Removes what earlier runs made of the same sources under other names."""
+        for row in rows:
+            old = self.rows.get(row.source)
+            if old is None or old.result is None or row.status == FAILED:
+                continue
+            if old.result != row.result and self._is_unchanged(old):
+                self._folder.remove(old.result)
+
+    def _publish(self) -> None:
+        start = time.monotonic()
+        with self._folder.publish(MANIFEST_NAME) as file:
+            file.write("".join(row.to_json() for row in self.rows.values()).encode())
+        self._uploaded = time.monotonic()
+        self._upload_seconds = self._uploaded - start
+        self._is_changed = False

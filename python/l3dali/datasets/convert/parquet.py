@@ -1,0 +1,287 @@
+"""Parquet shards: images in binary columns, as Hugging Face data sets have them.
+
+An image is a value of a binary column, or the field `bytes` of a struct, whose field `path`
+is then its name; also inside lists. Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
+from l3dali.datasets.convert.storage import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.datasets.convert.images import Options, Outcome
+    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.storage import HashedWriter
+
+SUFFIXES = (".parquet",)
+
+_BATCH_BYTES = 8 * 2**20
+_BATCH_ROWS = 1024
+_GROUP_BYTES = 32 * 2**20
+
+# Called with name, value and row of each value that may be an image; gives the new value and the
+# new name, or None if both stay.
+_Change = Callable[[str, Any, int], "tuple[bytes, str] | None"]
+
+
+class ParquetError(ValueError):
+    """A file that is damaged or no Parquet file."""
+
+
+@dataclass
+class Rows:
+    """Some rows of a row group, and what may be images in them."""
+
+    batch: Any  # pyarrow.RecordBatch
+    group: int
+    blobs: Sequence[Blob]
+    rows: Sequence[int]  # of each blob, in the batch
+
+
+def open_file(source: BinaryIO) -> Any:
+    """The pyarrow.parquet.ParquetFile of an open file.
+
+    Raises:
+        UsageError: pyarrow is missing.
+        ParquetError: the file is damaged.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise needs("pyarrow", "Parquet") from None
+    try:
+        return pyarrow.parquet.ParquetFile(source, buffer_size=2**20, pre_buffer=False)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ParquetError(f"not a whole Parquet file: {error}") from error
+
+
+def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
+    """Reads the rows of a file, some at a time.
+
+    Raises:
+        ParquetError: the file is damaged.
+    """
+    yield from _read_rows(open_file(source), options)
+
+
+def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
+    import pyarrow
+
+    first_row = 0
+    try:
+        for group in range(file.metadata.num_row_groups):
+            shape = file.metadata.row_group(group)
+            row_bytes = max(1, shape.total_byte_size // max(1, shape.num_rows))
+            count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS)
+            for batch in file.iter_batches(batch_size=count, row_groups=[group]):
+                blobs: list[Blob] = []
+                rows: list[int] = []
+
+                def collect(
+                    name: str,
+                    value: Any,
+                    row: int,
+                    blobs: list[Blob] = blobs,
+                    rows: list[int] = rows,
+                    first_row: int = first_row,
+                ) -> None:
+                    buffer = value.as_buffer()
+                    if may_be_image(name, buffer[:HEAD_BYTES].to_pybytes(), options):
+                        blobs.append(
+                            Blob(name, buffer.to_pybytes(), f"row {first_row + row}, {name}")
+                        )
+                        rows.append(row)
+
+                _change_images(batch, collect)
+                yield Rows(batch, group, blobs, rows)
+                first_row += len(batch)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ParquetError(f"a damaged Parquet file: {error}") from error
+
+
+def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
+    """Converts a file; there is no index to return."""
+    import pyarrow.parquet
+
+    file = open_file(source)
+    pending: list[Any] = []
+    group = pending_bytes = 0
+    with pyarrow.parquet.ParquetWriter(
+        _Sink(target), file.schema_arrow, **_writer_options(file)
+    ) as writer:
+
+        def flush() -> None:
+            nonlocal pending_bytes
+            if pending:
+                table = pyarrow.Table.from_batches(pending)
+                writer.write_table(table, row_group_size=max(1, len(table)))
+            pending.clear()
+            pending_bytes = 0
+
+        for rows, outcomes in pool.convert(_read_rows(file, pool.options)):
+            # Row groups end where they did; very large ones are split to save memory.
+            if rows.group != group or pending_bytes > _GROUP_BYTES:
+                flush()
+            group = rows.group
+            batch = _rebuilt(rows, outcomes, pool.options)
+            del rows, outcomes
+            pending.append(batch)
+            pending_bytes += batch.nbytes
+        flush()
+    return None
+
+
+def _rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Any:
+    import pyarrow
+
+    results = iter(zip(rows.blobs, outcomes, strict=True))
+    current = next(results, None)
+
+    def change(name: str, value: Any, row: int) -> tuple[bytes, str] | None:
+        nonlocal current
+        if not may_be_image(name, value.as_buffer()[:HEAD_BYTES].to_pybytes(), options):
+            return None
+        assert current is not None
+        outcome = current[1]
+        current = next(results, None)
+        if outcome is None or outcome.data is None:
+            return None
+        return outcome.data, renamed(name, outcome.suffix)
+
+    batch = _change_images(rows.batch, change)
+    failed = {
+        row
+        for row, outcome in zip(rows.rows, outcomes, strict=True)
+        if outcome is not None and outcome.failed
+    }
+    if failed and options.on_error == "drop":
+        batch = batch.filter(pyarrow.array([row not in failed for row in range(len(batch))]))
+    return batch
+
+
+def _change_images(batch: Any, change: _Change) -> Any:
+    import pyarrow
+
+    rows = list(range(len(batch)))
+    columns = [
+        _changed(column, name, rows, change)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _changed(array: Any, name: str, rows: Sequence[int], change: _Change) -> Any:
+    """The array with what `change` gives; the same array if that gives nothing."""
+    import pyarrow
+    import pyarrow.compute
+    from pyarrow import types
+
+    type = array.type
+    if _is_binary(type):
+        return _changed_values(array, [name] * len(array), rows, change)[0]
+    if types.is_struct(type) and "bytes" in (names := [field.name for field in type]):
+        fields = array.flatten()
+        images = fields[names.index("bytes")]
+        if not _is_binary(images.type):
+            return array
+        paths = fields[names.index("path")].to_pylist() if "path" in names else [None] * len(array)
+        called = [path if isinstance(path, str) and path else name for path in paths]
+        new_images, new_names = _changed_values(images, called, rows, change)
+        if new_images is images:
+            return array
+        fields[names.index("bytes")] = new_images
+        if "path" in names:
+            new_paths = [
+                new if isinstance(old, str) and old else old
+                for old, new in zip(paths, new_names, strict=True)
+            ]
+            fields[names.index("path")] = pyarrow.array(new_paths, fields[names.index("path")].type)
+        return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
+    if types.is_list(type) or types.is_large_list(type):
+        parents = pyarrow.compute.list_parent_indices(array).to_pylist()
+        values = array.flatten()
+        new_values = _changed(values, name, [rows[parent] for parent in parents], change)
+        if new_values is values:
+            return array
+        offsets = [0]
+        for length in pyarrow.compute.list_value_length(array).to_pylist():
+            offsets.append(offsets[-1] + (length or 0))
+        list_array = pyarrow.ListArray if types.is_list(type) else pyarrow.LargeListArray
+        offset_type = pyarrow.int32() if types.is_list(type) else pyarrow.int64()
+        return list_array.from_arrays(
+            pyarrow.array(offsets, offset_type), new_values, type=type, mask=array.is_null()
+        )
+    return array
+
+
+def _changed_values(
+    array: Any, names: list[str], rows: Sequence[int], change: _Change
+) -> tuple[Any, list[str]]:
+    """The array of binary values and their names, as `change` wants them."""
+    import pyarrow
+
+    new = [
+        change(name, value, row) if value.is_valid else None
+        for name, value, row in zip(names, array, rows, strict=True)
+    ]
+    if not any(new):
+        return array, names
+    values = [
+        value.as_py() if pair is None else pair[0] for value, pair in zip(array, new, strict=True)
+    ]
+    new_names = [name if pair is None else pair[1] for name, pair in zip(names, new, strict=True)]
+    return pyarrow.array(values, array.type), new_names
+
+
+def _is_binary(type: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_binary(type) or types.is_large_binary(type))
+
+
+def _writer_options(file: Any) -> dict[str, Any]:
+    """How the source was written: compression and dictionaries of each column."""
+    if not file.metadata.num_row_groups:
+        return {}
+    group = file.metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    dictionaries = [
+        column.path_in_schema
+        for column in columns
+        if column.has_dictionary_page and column.physical_type != "BYTE_ARRAY"
+    ]
+    return {
+        "compression": {
+            column.path_in_schema: "NONE"
+            if column.compression == "UNCOMPRESSED"
+            else column.compression
+            for column in columns
+        },
+        "use_dictionary": dictionaries or False,
+    }
+
+
+class _Sink(io.RawIOBase):
+    """What pyarrow needs of a file to write to."""
+
+    def __init__(self, target: HashedWriter) -> None:
+        self._target = target
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._target.bytes
+
+    def write(self, data: Any) -> int:
+        self._target.write(bytes(data))
+        return len(data)

@@ -1,0 +1,223 @@
+"""The images of one shard, several at a time, in order and in little memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10 has two
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from l3dali.datasets.convert.images import Outcome, convert_image
+from l3dali.datasets.convert.storage import new_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from l3dali.datasets.convert.images import Blob, Options
+
+BATCH_BYTES = 2**18  # small images go to a thread together
+BATCH_ENTRIES = 64
+WAITING_BYTES = 2**24  # a thread, of what is read ahead; one large image may exceed it
+
+Outcomes = list["Outcome | None"]
+
+
+class Entry(Protocol):
+    """A part of a shard: a member of a tar file, a record, some rows."""
+
+    @property
+    def blobs(self) -> Sequence[Blob]:
+        """What may be images in it."""
+
+
+SomeEntry = TypeVar("SomeEntry", bound=Entry)
+
+
+class DamagedImageError(ValueError):
+    """An image that cannot be converted, where that is not to be passed over."""
+
+
+class Stopped(BaseException):
+    """The run is to end; as KeyboardInterrupt, not to be caught on the way."""
+
+
+@dataclass
+class FormatTotals:
+    """Sums over the images of one format: bytes, and palette images that became colours."""
+
+    images: int = 0
+    source_bytes: int = 0
+    result_bytes: int = 0
+    raw_bytes: int = 0
+    expanded: int = 0
+
+    def add(self, other: FormatTotals) -> None:
+        """Adds what others come to."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
+    """The sum over all formats."""
+    total = FormatTotals()
+    for one in several:
+        total.add(one)
+    return total
+
+
+class Choices:
+    """The formats that were chosen for images.
+
+    Attributes:
+        counts: images by format.
+    """
+
+    def __init__(self) -> None:
+        self._hasher = new_hash()
+        self.counts: Counter[str] = Counter()
+
+    def add(self, stored_as: str) -> None:
+        """Adds an image."""
+        self.counts[stored_as] += 1
+        self._hasher.update(f"{stored_as}\n".encode())
+
+    def hexdigest(self) -> str:
+        """A hash of the formats, in order; "" without images."""
+        return str(self._hasher.hexdigest()) if self.counts else ""
+
+
+@dataclass
+class Totals:
+    """What the images of a shard came to.
+
+    Attributes:
+        formats: sums over the converted images, by the format of the source.
+        failures: places of the images that could not be converted, and why.
+        stored: images by the format that they are stored in.
+    """
+
+    formats: dict[str, FormatTotals] = field(default_factory=dict)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    stored: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Starts the hashes."""
+        self._pixels = new_hash()
+        self._choices = Choices()
+
+    def add(self, blob: Blob, outcome: Outcome) -> None:
+        """Counts one image."""
+        self._choices.add(outcome.choice.stored_as)
+        if outcome.failed:
+            self.failures.append((blob.place, outcome.failure))
+            return
+        self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
+        result_bytes = len(blob.data if outcome.data is None else outcome.data)
+        self.formats.setdefault(outcome.format, FormatTotals()).add(
+            FormatTotals(1, outcome.source_bytes, result_bytes, outcome.raw_bytes, outcome.expanded)
+        )
+        self._pixels.update(outcome.pixels_hash)
+
+    @property
+    def pixels_hash(self) -> str:
+        """Hash of the pixels of all images, in order; "" without images."""
+        return self._pixels.hexdigest() if self.formats else ""
+
+    @property
+    def choices(self) -> str:
+        """A hash of the formats that were chosen."""
+        return self._choices.hexdigest()
+
+
+class ImagePool:
+    """Converts the images of a shard on `threads` threads."""
+
+    def __init__(
+        self,
+        options: Options,
+        threads: int = 1,
+        threads_per_image: int = 1,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> None:
+        self.options = options
+        self.totals = Totals()
+        self._threads = threads
+        self._threads_per_image = threads_per_image
+        self._is_stopped = is_stopped or (lambda: False)
+        self._cancelled = threading.Event()
+
+    def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        """Yields each entry with the outcomes of its blobs; None for what is no image.
+
+        Nothing here keeps an entry that has been yielded. Nor should the caller's variables, when
+        they ask for the next one: images may be large.
+
+        Raises:
+            DamagedImageError: an image failed, and the options say that this is fatal.
+        """
+        pool = ThreadPoolExecutor(self._threads)
+        waiting: deque[tuple[list[SomeEntry], int, Future[list[Outcomes]]]] = deque()
+        waiting_bytes = 0
+        try:
+            for batch, size in _batches(entries):
+                if self._is_stopped():
+                    raise Stopped
+                waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
+                waiting_bytes += size
+                del batch
+                while len(waiting) > 2 * self._threads + 1 or (
+                    len(waiting) >= self._threads and waiting_bytes > self._threads * WAITING_BYTES
+                ):
+                    waiting_bytes -= waiting[0][1]
+                    yield from self._finished(*waiting.popleft())
+            while waiting:
+                yield from self._finished(*waiting.popleft())
+        finally:
+            self._cancelled.set()
+            pool.shutdown(cancel_futures=True)
+
+    def _convert_batch(self, batch: list[SomeEntry]) -> list[Outcomes]:
+        return [[self._convert_blob(blob) for blob in entry.blobs] for entry in batch]
+
+    def _convert_blob(self, blob: Blob) -> Outcome | None:
+        if self._cancelled.is_set():
+            raise Stopped
+        return convert_image(blob, self.options, self._threads_per_image)
+
+    def _finished(
+        self, batch: list[SomeEntry], _size: int, future: Future[list[Outcomes]]
+    ) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        while True:
+            try:
+                results = future.result(timeout=0.5)
+                break
+            except FutureTimeoutError:
+                if self._is_stopped():
+                    raise Stopped from None
+        for entry, outcomes in zip(batch, results, strict=True):
+            for blob, outcome in zip(entry.blobs, outcomes, strict=True):
+                if outcome is None:
+                    continue
+                self.totals.add(blob, outcome)
+                if outcome.failed and self.options.on_error == "fail":
+                    raise DamagedImageError(f"{blob.place}: {outcome.failure}")
+            yield entry, outcomes
+
+
+def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], int]]:
+    """Entries in groups, and the bytes of the blobs of each."""
+    batch: list[SomeEntry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += sum(len(blob.data) for blob in entry.blobs)
+        del entry
+        if size >= BATCH_BYTES or len(batch) >= BATCH_ENTRIES:
+            whole, batch = batch, []
+            yield whole, size
+            del whole
+            size = 0
+    if batch:
+        yield batch, size

@@ -1,0 +1,261 @@
+"""The engine on a Ray cluster: each job is a task of Ray.
+
+Retries, lost workers and where a task runs are Ray's. What is about to be published is told to a
+ledger first, so that a task that Ray runs again finds what has appeared, and goes on behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import l3dali
+from l3dali.datasets.convert.engine import EngineError
+from l3dali.datasets.convert.job import Job, convert_each, failed_rows
+from l3dali.datasets.convert.manifest import LOCK_NAME
+from l3dali.datasets.convert.storage import LocalFolder, open_folder
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.datasets.convert.manifest import Row
+
+_CONNECT_SECONDS = 10.0
+_STOP_SECONDS = 10.0
+_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
+
+_ledger: Any = None  # of the connection
+
+
+def connect(address: str | None, cores: int) -> int:
+    """Connects to a cluster; gives its number of cores.
+
+    Args:
+        address: `host:port` or `ray://host:port`; None for the cluster that RAY_ADDRESS or this
+            machine has, or else one that is started here and ends with the process.
+        cores: how many such a new one uses.
+
+    Raises:
+        UsageError: there is no Ray, or no cluster at the address.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--engine ray needs Ray: pip install 'l3dali[ray]'") from None
+    if address is not None:
+        _refuse_silence(address)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    try:
+        try:
+            ray.init(address or "auto", **options)
+        except ConnectionError:
+            if address is not None:
+                raise
+            ray.init("local", num_cpus=cores, include_dashboard=False, **options)
+    except Exception as error:
+        where = f" at {address}" if address else ""
+        raise UsageError(f"Ray{where}: {_first_line(error)}") from None
+    global _ledger
+    _ledger = _start_ledger()  # Its process takes a second to start: not while tasks wait for it.
+    return _cores()
+
+
+def disconnect() -> None:
+    """Leaves the cluster."""
+    import ray
+
+    global _ledger
+    _ledger = None
+    ray.shutdown()
+
+
+def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
+    """Yields the rows of each job, in the order in which they end; `connect` comes first.
+
+    Two tasks a core are handed to Ray at a time, or one if the cluster has more cores than may be
+    used. A task whose worker dies is run again by Ray, three times; if all die, its rows say so and
+    the others go on.
+
+    Closing the generator cancels the tasks; their unfinished results vanish.
+
+    Args:
+        jobs: what to do; folders that are local have to be on all machines.
+        workers: the cores that may be used at a time.
+
+    Raises:
+        EngineError: a worker cannot convert: it lacks l3dali or a folder.
+        UsageError: a folder is in the memory of this process.
+    """
+    import ray
+
+    if not jobs:
+        return
+    for url in (jobs[0].target, *(job.source for job in jobs)):
+        if _IN_PROCESS.search(url):
+            raise UsageError(f"{url}: other processes do not see this memory; use --engine local")
+    threads = max(1, min(workers // len(jobs), _most_cores_of_a_machine()))
+    run = secrets.token_hex(8)
+    work = ray.remote(_convert_remote).options(num_cpus=threads, max_retries=3)
+    queue = iter(enumerate(jobs))
+    pending: dict[Any, tuple[str, Job]] = {}
+    try:
+        while True:
+            while len(pending) < _room(workers, threads):
+                new = next(queue, None)
+                if new is None:
+                    break
+                key, job = f"{run}-{new[0]}", new[1]
+                task = replace(
+                    job, source=_absolute(job.source), target=_absolute(job.target), threads=threads
+                )
+                reference = work.remote(task, key, _ledger, l3dali.__version__)
+                pending[reference] = key, job
+            if not pending:
+                return
+            done, _ = ray.wait(list(pending), num_returns=1)
+            for reference in done:
+                key, job = pending.pop(reference)
+                rows = _rows_of(reference, job)
+                _ledger.forget.remote(key)
+                yield rows
+    finally:
+        _cancel(list(pending))
+
+
+def _room(workers: int, threads: int) -> int:
+    """How many tasks Ray may have at a time. It runs as many as the cluster has cores for."""
+    cores = _cores()
+    tasks = max(1, min(workers, cores) // threads)
+    return 2 * tasks if workers >= cores else tasks
+
+
+class _Ledger:
+    """An actor that knows what jobs that have not ended were about to publish, by their keys."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Row]] = {}
+
+    def rows(self, key: str) -> list[Row]:
+        return self._rows.get(key, [])
+
+    def add(self, key: str, row: Row) -> None:
+        self._rows.setdefault(key, []).append(row)
+
+    def forget(self, key: str) -> None:
+        self._rows.pop(key, None)
+
+
+def _start_ledger() -> Any:
+    """Starts it beside this process: a machine that goes away takes no ledger with it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    return ray.remote(_Ledger).options(scheduling_strategy=here, **options).remote()
+
+
+def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
+    """What a task does, in a worker."""
+    import ray
+
+    if l3dali.__version__ != version:
+        raise EngineError(f"a worker has l3dali {l3dali.__version__}, and not {version} as here")
+    target = open_folder(job.target)
+    if isinstance(target, LocalFolder) and not (target.root / LOCK_NAME).exists():
+        raise EngineError(
+            f"{job.target} is not on all machines of the cluster; name a shared folder or a bucket"
+        )
+    # In another thread: to wait in the task's own gives its core away, and Ray starts more workers.
+    with ThreadPoolExecutor(1) as other:
+
+        def ask(call: Any) -> Any:
+            return other.submit(ray.get, call).result()
+
+        announced = {row.source: row for row in ask(ledger.rows.remote(key))}
+        job = replace(job, previous={**job.previous, **announced})
+        return list(convert_each(job, announce=lambda row: ask(ledger.add.remote(key, row))))
+
+
+def _rows_of(reference: Any, job: Job) -> list[Row]:
+    import ray
+
+    try:
+        rows: list[Row] = ray.get(reference)
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+        return failed_rows(job, f"Ray: {_first_line(error)}")
+    except ray.exceptions.OutOfMemoryError:
+        return failed_rows(job, "Ray: its worker ran out of memory")
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause if isinstance(error.cause, Exception) else error
+        if isinstance(cause, EngineError):
+            raise EngineError(str(cause)) from None
+        if "No module named 'l3dali" in str(error):
+            raise EngineError(
+                "a worker of the cluster has no l3dali; install it on all machines"
+            ) from None
+        return failed_rows(job, f"{type(cause).__name__}: {_first_line(cause)}")
+    except ray.exceptions.RayError as error:
+        raise EngineError(f"Ray: {_first_line(error)}; run again to go on") from None
+    return rows
+
+
+def _cancel(references: Sequence[Any]) -> None:
+    """Interrupts tasks, and waits a moment for them to take their unfinished results away."""
+    import ray
+
+    if not references:
+        return
+    with contextlib.suppress(Exception):
+        for reference in references:
+            ray.cancel(reference)
+        ray.wait(list(references), num_returns=len(references), timeout=_STOP_SECONDS)
+
+
+def _cores() -> int:
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _most_cores_of_a_machine() -> int:
+    import ray
+
+    machines = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+    return int(max(machines, default=0))
+
+
+def _absolute(url: str) -> str:
+    """A local path as other processes see it."""
+    folder = open_folder(url)
+    return str(Path(folder.root).absolute()) if isinstance(folder, LocalFolder) else url
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray would ask for minutes, and then end the process."""
+    import ray
+
+    match = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
+    if match is None:
+        return
+    host, port = match[1], int(match[2])
+    if host in ("localhost", "127.0.0.1", "::1") and not address.startswith("ray://"):
+        host = ray.util.get_node_ip_address()  # as Ray does: other machines have to find it
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"no Ray cluster answers at {address}: {reason}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,429 @@
+"""Folders that hold data sets: local ones, and those that fsspec reaches by URL.
+
+Knows files and their names, nothing of what they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+import tempfile
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK_BYTES = 2**20
+REMOTE_BLOCK_BYTES = 8 * 2**20  # a part of an upload; S3 allows 10,000 of them
+MANIFEST_NAME = "l3-manifest.jsonl"
+REPORT_NAME = "l3-report.html"
+
+# In the order of how well they tell versions apart; file systems differ in what they know.
+_STAMPS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "LastModified",
+    "updated",
+    "last_modified",
+    "mtime",
+    "created",
+)
+_TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file as a listing tells of it.
+
+    Attributes:
+        name: below its folder, parts separated by "/".
+        size: in bytes.
+        stamp: changes when the file does: its modification time or an object's tag; may be "".
+    """
+
+    name: str
+    size: int
+    stamp: str
+
+
+@dataclass
+class Listing:
+    """The files of a folder, those of folders in it too.
+
+    Attributes:
+        files: by name, in the order of names.
+        failures: what could not be listed, and why.
+        links: symbolic links to folders, which are not followed.
+    """
+
+    files: dict[str, Stored] = field(default_factory=dict)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    links: int = 0
+
+
+class Folder(Protocol):
+    """A folder of files, local or not."""
+
+    def place(self, name: str = "") -> str:
+        """Where a file of the folder is, for people."""
+
+    def list_files(self) -> Listing:
+        """All files but temporary ones. A folder that does not exist is empty."""
+
+    def stat(self, name: str) -> Stored | None:
+        """One file; None if there is none."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Opens a file to be read from start to end, or with seeks."""
+
+    def publish(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        """A file to write, which appears whole when the block ends and not at all if it raises."""
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if there is one."""
+
+    def check_writable(self) -> None:
+        """Tries whether files can be written, and leaves none.
+
+        Raises:
+            OSError: they cannot.
+        """
+
+
+def open_folder(url: str) -> Folder:
+    """The folder at a local path or any URL of fsspec.
+
+    Raises:
+        UsageError: fsspec is missing, or does not know the URL.
+    """
+    if url.startswith("file://"):
+        url = url.removeprefix("file://")
+    return RemoteFolder(url) if is_remote(url) else LocalFolder(Path(url))
+
+
+def is_remote(url: str) -> bool:
+    """Whether fsspec is needed: the URL has a scheme other than `file`."""
+    return re.match(r"(?!file://)[A-Za-z][A-Za-z0-9+.-]*(://|::)", url) is not None
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """The folder and the name of the file at `url`."""
+    folder, slash, name = url.rpartition("/")
+    return (folder or slash or "."), name
+
+
+def needs(package: str, what: str) -> UsageError:
+    """The error of a package that is not installed."""
+    return UsageError(f"{what} needs the package {package}: pip install 'l3dali[convert]'")
+
+
+class LocalFolder:
+    """A folder of this machine's file system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def place(self, name: str = "") -> str:
+        return str(self.root / name)
+
+    def list_files(self) -> Listing:
+        listing = Listing()
+
+        def on_error(error: OSError) -> None:
+            if Path(error.filename) != self.root or not isinstance(error, FileNotFoundError):
+                listing.failures.append((str(error.filename), error.strerror or str(error)))
+
+        for path, folders, names in os.walk(self.root, onerror=on_error):
+            folders.sort()
+            prefix = "" if path == str(self.root) else os.path.relpath(path, self.root) + "/"
+            listing.links += sum(Path(path, child).is_symlink() for child in folders)
+            for name in sorted(names):
+                if _TEMPORARY.fullmatch(name):
+                    continue
+                try:
+                    stored = self.stat(prefix + name)
+                    if stored is None:
+                        raise OSError("a link to nothing")
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    listing.failures.append((self.place(prefix + name), reason))
+                else:
+                    listing.files[stored.name] = stored
+        return listing
+
+    def stat(self, name: str) -> Stored | None:
+        try:
+            status = (self.root / name).stat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):  # A pipe would never end.
+            raise OSError("not a file")
+        return Stored(name, status.st_size, str(status.st_mtime_ns))
+
+    def open(self, name: str) -> BinaryIO:
+        return (self.root / name).open("rb")
+
+    @contextlib.contextmanager
+    def publish(self, name: str) -> Iterator[BinaryIO]:
+        path = self.root / name
+        temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
+        with naming(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = temporary.open("xb")
+        try:
+            yield file
+            with naming(str(path)):
+                file.close()
+                temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    def check_writable(self) -> None:
+        """See `Folder`: of the folder itself, or of the nearest above it that exists."""
+        place = self.root
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+        with tempfile.TemporaryFile(dir=place):  # without a name, where the system can
+            pass
+
+    def remove_temporaries(self) -> None:
+        """Removes what a killed run has left. No other run may be at work here."""
+        for path, _, names in os.walk(self.root):
+            for name in filter(_TEMPORARY.fullmatch, names):
+                with contextlib.suppress(OSError):
+                    Path(path, name).unlink()
+
+
+class _NotWantedError(Exception):
+    """Ends a block that publishes nothing."""
+
+
+class RemoteFolder:
+    """A folder that fsspec reaches: a bucket, memory, a server."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise needs("fsspec", url) from None
+        try:
+            self._fs, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"{url}: {error}") from None
+        self._root = str(root).rstrip("/")
+        self._url = url.rstrip("/")
+
+    def place(self, name: str = "") -> str:
+        return f"{self._url}/{name}" if name else self._url
+
+    def list_files(self) -> Listing:
+        self._fs.invalidate_cache()
+        listing = Listing()
+        with naming(self._url):
+            try:
+                found = self._fs.find(self._root, detail=True)
+            except FileNotFoundError:
+                return listing
+        for path, info in sorted(found.items()):
+            name = path[len(self._root) :].lstrip("/")
+            if name and not _TEMPORARY.fullmatch(name.rpartition("/")[2]):
+                listing.files[name] = _stored(name, info)
+        return listing
+
+    def stat(self, name: str) -> Stored | None:
+        with naming(self.place(name)):
+            try:
+                info = self._fs.info(self._path(name))
+            except FileNotFoundError:
+                return None
+        return _stored(name, info) if info["type"] == "file" else None
+
+    def open(self, name: str) -> BinaryIO:
+        with naming(self.place(name)):
+            file = self._fs.open(self._path(name), "rb", block_size=REMOTE_BLOCK_BYTES)
+        return cast("BinaryIO", file)
+
+    @contextlib.contextmanager
+    def publish(self, name: str) -> Iterator[BinaryIO]:
+        from fsspec.spec import AbstractBufferedFile
+
+        folder = name.rpartition("/")[0]
+        path, temporary = (
+            self._path(name),
+            self._path(f"{folder}/.l3-{secrets.token_hex(8)}.tmp"),
+        )
+        with naming(self.place(name)):
+            self._fs.makedirs(self._path(folder), exist_ok=True)
+            file = self._open_new(temporary)
+            # Object stores take parts as they are written, and show the object with the commit.
+            has_commit = isinstance(file, AbstractBufferedFile)
+            if has_commit:
+                _forget(file)
+                file = self._open_new(path)
+        try:
+            yield cast("BinaryIO", file)
+            with naming(self.place(name)):
+                file.close()
+                if hasattr(file, "commit"):
+                    file.commit()
+                if not has_commit:
+                    self._fs.mv(temporary, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                if has_commit:
+                    _forget(file)
+                else:
+                    self._fs.rm(temporary)
+            raise
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
+            self._fs.rm(self._path(name))
+
+    def check_writable(self) -> None:
+        """See `Folder`: begins an upload and drops it."""
+        with contextlib.suppress(_NotWantedError), self.publish(f".l3-{secrets.token_hex(8)}.tmp"):
+            raise _NotWantedError
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+    def _open_new(self, path: str) -> Any:
+        return self._fs.open(path, "wb", autocommit=False, block_size=REMOTE_BLOCK_BYTES)
+
+
+def _forget(file: Any) -> None:
+    """Drops an upload; what fsspec does when such a file is closed would end it instead."""
+    try:
+        file.discard()
+    finally:
+        file.closed = True
+
+
+def _stored(name: str, info: dict[str, Any]) -> Stored:
+    stamp = next((info[key] for key in _STAMPS if info.get(key) is not None), "")
+    # A listing may have a number where the details of a file have a date.
+    stamp = stamp.timestamp() if isinstance(stamp, datetime) else stamp
+    return Stored(name, int(info["size"] or 0), str(stamp))
+
+
+@contextlib.contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Makes errors of storage say where they happened."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.filename is not None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, place) from error
+        if error.errno is not None and error.strerror:
+            raise OSError(error.errno, error.strerror, place) from error
+        raise OSError(f"{place}: {error or type(error).__name__}") from error
+    except Exception as error:  # Libraries of buckets have errors of their own.
+        raise OSError(f"{place}: {error or type(error).__name__}") from error
+
+
+class HashedReader:
+    """Reads a file from start to end; knows the hash of what it has read.
+
+    Args:
+        file: open at its start.
+        place: where it is, for people.
+        size: of the file, as far as it is known.
+    """
+
+    def __init__(self, file: BinaryIO, place: str, size: int = 0) -> None:
+        self._file = file
+        self._place = place
+        self._size = size
+        self._hash = new_hash()
+        self.bytes = 0
+
+    def read(self, size: int = -1, head: bytes = b"") -> bytes:
+        """`head`, and up to `size` bytes behind it; fewer at the end of the file alone."""
+        # No memory at once for a size that a damaged file claims.
+        if size < 0 or size > max(CHUNK_BYTES, self._size - self.bytes):
+            return b"".join([head, *self._chunks(size)])
+        return head + self._read(size) if head else self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        with naming(self._place):
+            data = self._file.read(size)
+        # Raw streams may give less than was asked for before their end.
+        while data and len(data) < size:
+            with naming(self._place):
+                more = self._file.read(size - len(data))
+            if not more:
+                break
+            data += more
+        self._hash.update(data)
+        self.bytes += len(data)
+        return data
+
+    def hexdigest(self) -> str:
+        """The hash of all bytes read so far."""
+        return str(self._hash.hexdigest())
+
+    def _chunks(self, size: int) -> Iterator[bytes]:
+        while size:
+            chunk = self._read(CHUNK_BYTES if size < 0 else min(size, CHUNK_BYTES))
+            if not chunk:
+                return
+            yield chunk
+            size -= len(chunk) if size > 0 else 0
+
+
+class HashedWriter:
+    """Writes a file from start to end; knows the hash of what it has written."""
+
+    def __init__(self, file: BinaryIO, place: str) -> None:
+        self._file = file
+        self._place = place
+        self._hash = new_hash()
+        self.bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Writes all of `data`."""
+        with naming(self._place):
+            self._file.write(data)
+        self._hash.update(data)
+        self.bytes += len(data)
+
+    def hexdigest(self) -> str:
+        """The hash of all bytes written so far."""
+        return str(self._hash.hexdigest())
+
+
+def new_hash() -> Any:
+    """The hash of files and of pixels: SHA-256, for which processors have instructions."""
+    return hashlib.sha256()
+
+
+def hash_file(folder: Folder, name: str) -> str:
+    """The hash of a file's bytes."""
+    with folder.open(name) as file:
+        reader = HashedReader(file, folder.place(name))
+        while reader.read(CHUNK_BYTES):
+            pass
+    return reader.hexdigest()

@@ -1,0 +1,324 @@
+"""WebDataset shards: tar files whose members make samples.
+
+`tarfile` parses and writes headers. The package webdataset is not used: its writer makes
+headers of its own (mode, owner and time are lost), and its reader drops them.
+"""
+
+from __future__ import annotations
+
+import copy
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
+from l3dali.datasets.convert.storage import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.datasets.convert.images import Options, Outcome
+    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.storage import HashedReader, HashedWriter
+
+SUFFIXES = (".tar",)
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+_BLOCK = tarfile.BLOCKSIZE
+_SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
+_MAX_HEADER_BYTES = 2**24
+_NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
+_HEADER_EXTENSIONS = b"xXLK"
+_GLOBAL_HEADER = b"g"
+
+
+class TarError(ValueError):
+    """A tar file that is damaged or cannot be converted."""
+
+
+@dataclass
+class Member:
+    """A member with all bytes it has in the file.
+
+    Attributes:
+        info: what tarfile read of it.
+        header: the blocks before its data.
+        data: its data, or the first block of it.
+        rest: the other data of large members that are no images.
+        padding: what fills the last block.
+        global_pax: the pax headers of all members from here on.
+        blobs: its data, if that may be an image.
+    """
+
+    info: tarfile.TarInfo
+    header: bytes
+    data: bytes
+    rest: BinaryIO | None
+    padding: bytes
+    global_pax: dict[str, str]
+    blobs: Sequence[Blob]
+
+
+def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
+    """Reads the members of a tar file from start to end.
+
+    Raises:
+        TarError: it is truncated or damaged, or something follows its end.
+    """
+    file = _Recorder(source)
+    try:
+        tar = tarfile.TarFile(
+            fileobj=file,  # type: ignore[arg-type]
+            encoding=_NAMES[0],
+            errors=_NAMES[1],
+        )
+        while (info := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
+            yield _read_member(file, tar, info, options)
+    except tarfile.TarError as error:
+        raise TarError(f"not a whole tar file: {error}") from error
+    except RecursionError:  # tarfile calls itself for each header that describes the next.
+        raise TarError("a damaged tar file: too many headers for one member") from None
+    end = file.take()
+    if not end:
+        raise TarError("a truncated tar file: it has no end mark")
+    if len(end) % _BLOCK:
+        raise TarError("a truncated tar file: it ends within a header")
+    if any(end):
+        raise TarError(f"a damaged tar file: no header at byte {source.bytes - len(end)}")
+    while padding := source.read(_BLOCK * 128):
+        if any(padding):
+            raise TarError("data behind the end mark: archives in one file are not supported")
+
+
+def _read_member(
+    file: _Recorder, tar: tarfile.TarFile, info: tarfile.TarInfo, options: Options
+) -> Member:
+    header = file.take()
+    size = tar.offset - file.tell()
+    if size < 0:
+        raise TarError(f"{info.name}: a damaged header")
+    name = info.name
+    is_plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.issparse()
+    # Of other kinds, sparse files say, what their size means is their own matter.
+    length = info.size if is_plain else size
+    head = _read_whole(file, min(length, _BLOCK), name)
+    if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
+        raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
+    blobs: list[Blob] = []
+    rest: BinaryIO | None = None
+    if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
+        data = _read_whole(file, length, name, head)
+        blobs.append(Blob(name, data, name))
+    elif length <= _SPOOLED_BYTES:
+        data = _read_whole(file, length, name, head)
+    else:
+        data, rest = head, tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
+        remaining = length - len(head)
+        while remaining:
+            chunk = _read_whole(file, min(remaining, CHUNK_BYTES), name)
+            rest.write(chunk)
+            remaining -= len(chunk)
+        rest.seek(0)
+    padding = _read_whole(file, size - length, name)
+    return Member(info, header, data, rest, padding, dict(tar.pax_headers), blobs)
+
+
+def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
+    """The next bytes, up to `size` of them together with the `head` that was read before."""
+    data = file.read_data(size - len(head), head)
+    if len(data) < size:
+        raise TarError(f"a truncated tar file: it ends within {name}")
+    return data
+
+
+class _Recorder:
+    """What tarfile needs of a file that is read once; keeps what was read last."""
+
+    def __init__(self, source: HashedReader) -> None:
+        self._source = source
+        self._record: list[bytes] = []
+
+    def read(self, size: int) -> bytes:
+        if size > _MAX_HEADER_BYTES:
+            raise TarError(f"a damaged tar file: a header of {size} bytes")
+        data = self._source.read(size)
+        self._record.append(data)
+        return data
+
+    def read_data(self, size: int, head: bytes) -> bytes:
+        return self._source.read(size, head)
+
+    def tell(self) -> int:
+        return self._source.bytes
+
+    def seek(self, offset: int) -> None:
+        raise TarError(f"a damaged tar file: a header asks for byte {offset}")
+
+    def take(self) -> bytes:
+        """What was read since the last call."""
+        data = b"".join(self._record)
+        self._record.clear()
+        return data
+
+
+def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
+    """Converts a tar file; returns the text of its DALI index, None if that cannot name all."""
+    writer = _Writer(target, pool.options)
+    for member, outcomes in pool.convert(read_entries(source, pool.options)):
+        writer.add(member, outcomes[0] if outcomes else None)
+        del member, outcomes
+    return writer.finish()
+
+
+class _Writer:
+    """Writes members; with `drop` it holds back those of a sample until all are known."""
+
+    def __init__(self, target: HashedWriter, options: Options) -> None:
+        self._target = target
+        self._options = options
+        self._key: str | None = None
+        self._names: set[str] = set()  # of the sample
+        self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
+        self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
+        self._is_dropped = False
+        self._lines: list[str] | None = []
+        self._data_at = 0  # of the last member, in what it was written to
+
+    def add(self, member: Member, outcome: Outcome | None) -> None:
+        name = member.info.name
+        key, suffix = split_name(name)
+        if key != self._key or not suffix:
+            self._end_sample()
+            self._key = key
+        if outcome is not None and outcome.failed and self._options.on_error == "drop":
+            self._is_dropped = True
+        new_name = name
+        if outcome is not None and outcome.data is not None:
+            new_name = renamed(name, outcome.suffix)
+        if member.info.isfile() and suffix:
+            if new_name in self._names:
+                what = "two members" if new_name == name else f"{name} and another member"
+                raise TarError(f"{what} of one sample would both be {new_name}")
+            self._names.add(new_name)
+        if outcome is None or outcome.data is None:
+            self._write(member.header, member.data, member.rest, member.padding)
+            size = member.info.size
+        else:
+            size = len(outcome.data)
+            header = _new_header(member, new_name, size)
+            self._write(header, outcome.data, None, bytes(-size % _BLOCK))
+        if member.info.isfile() and suffix:
+            self._parts.append((split_name(new_name)[1], self._data_at, size, new_name))
+
+    def finish(self) -> str | None:
+        """Writes the end mark; returns the index."""
+        self._end_sample()
+        end = 2 * _BLOCK
+        self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
+        if self._lines is None:
+            return None
+        return "".join([f"v1.2 {len(self._lines)}\n", *self._lines])
+
+    def _write(self, header: bytes, data: bytes, rest: BinaryIO | None, padding: bytes) -> None:
+        output = self._output()
+        at = self._target.bytes if self._held is None else self._held.tell()
+        self._data_at = at + len(header)
+        output.write(header)
+        output.write(data)
+        if rest is not None:
+            with rest:
+                _copy(rest, output)
+        output.write(padding)
+
+    def _output(self) -> _Writable:
+        if self._options.on_error != "drop":
+            return self._target
+        if self._held is None:
+            self._held = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115
+        return self._held
+
+    def _end_sample(self) -> None:
+        base = 0
+        if self._held is not None:
+            base = self._target.bytes
+            if not self._is_dropped:
+                self._held.seek(0)
+                _copy(self._held, self._target)
+            self._held.close()
+            self._held = None
+        if self._parts and not self._is_dropped and self._lines is not None:
+            words = [
+                word
+                for suffix, offset, size, name in self._parts
+                for word in (suffix, str(base + offset), str(size), name)
+            ]
+            # The index separates by blanks, so it has no words for names with blanks.
+            if any(word.split() != [word] for word in words):
+                self._lines = None
+            else:
+                self._lines.append(" ".join(words) + "\n")
+        self._parts, self._names, self._is_dropped = [], set(), False
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Writable(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+def _copy(source: _Readable, target: _Writable) -> None:
+    while chunk := source.read(CHUNK_BYTES):
+        target.write(chunk)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The key of the sample that a member belongs to, and its suffix; none without a dot.
+
+    As WebDataset has it: the suffix begins at the first dot of the file's name.
+    """
+    folder, slash, file = name.rpartition("/")
+    stem, _, suffix = file.partition(".")
+    return (folder + slash + stem, suffix) if stem else (name, "")
+
+
+def _new_header(member: Member, name: str, size: int) -> bytes:
+    """The header of a member with another name and size, in the source's tar format."""
+    kept, last = _global_headers(member.header)
+    info = copy.copy(member.info)
+    info.name, info.size = name, size
+    info.pax_headers = {
+        key: value
+        for key, value in member.info.pax_headers.items()
+        if key not in ("path", "size") and member.global_pax.get(key) != value
+    }
+    has_pax = any(header in b"xX" for header in last)
+    is_gnu = member.header[-_BLOCK:][257:265] == b"ustar  \0"
+    try:
+        if has_pax:
+            new = info.tobuf(tarfile.PAX_FORMAT, *_NAMES)
+        elif is_gnu:
+            new = info.tobuf(tarfile.GNU_FORMAT, *_NAMES)
+        else:
+            new = info.tobuf(tarfile.USTAR_FORMAT, *_NAMES)
+    except ValueError:  # too long for the format
+        new = info.tobuf(tarfile.PAX_FORMAT, *_NAMES)
+    return kept + new
+
+
+def _global_headers(header: bytes) -> tuple[bytes, bytes]:
+    """The blocks of global pax headers, and the types of the others but the last."""
+    at, kept, types = 0, b"", b""
+    while at < len(header) - _BLOCK:
+        kind = header[at + 156 : at + 157]
+        size = tarfile.nti(header[at + 124 : at + 136])  # type: ignore[attr-defined]
+        end = at + _BLOCK + -(-size // _BLOCK) * _BLOCK
+        if kind == _GLOBAL_HEADER:
+            kept += header[at:end]
+        elif kind in _HEADER_EXTENSIONS:
+            types += kind
+        at = end
+    return kept, types

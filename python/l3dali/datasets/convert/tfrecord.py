@@ -1,0 +1,247 @@
+"""TFRecord shards: records with checksums, which hold `tf.train.Example` messages.
+
+Framing and messages are read here: the package tfrecord checks no checksum, and no library of
+protocol buffers keeps what it does not know, and the order of a map, byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image
+from l3dali.datasets.convert.storage import needs
+from l3dali.images.headers import format_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from l3dali.datasets.convert.images import Options, Outcome
+    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.storage import HashedReader, HashedWriter
+
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
+
+_HEADER = struct.Struct("<QI")  # length, its checksum
+_CRC = struct.Struct("<I")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+
+class TFRecordError(ValueError):
+    """A damaged file of records."""
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Whether a file that begins with these `HEAD_BYTES` is one of records."""
+    if len(head) < _HEADER.size:
+        return False
+    length, crc = _HEADER.unpack_from(head)
+    return masked_crc(_length_bytes(length)) == int(crc)
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum of TFRecord: a CRC-32C, rotated and shifted.
+
+    Raises:
+        UsageError: the package crc32c is missing.
+    """
+    try:
+        from crc32c import crc32c
+    except ImportError:
+        raise needs("crc32c", "TFRecord") from None
+    crc = int(crc32c(data))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@dataclass
+class Record:
+    """A record, and the images in it."""
+
+    data: bytes
+    tree: _Tree | None  # None: the record is no message, or has no images
+    blobs: Sequence[Blob]
+
+
+@dataclass
+class _Tree:
+    """A field of a message: its number, and the parts that its value is made of.
+
+    A part is bytes that stay, a field with images in it, or the number of an image.
+    """
+
+    tag: bytes
+    parts: list[bytes | _Tree | int]
+
+
+def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
+    """Reads the records of a file.
+
+    Raises:
+        TFRecordError: it is damaged, truncated or compressed.
+    """
+    number = 0
+    while head := source.read(_HEADER.size):
+        if number == 0 and head[:2] == b"\x1f\x8b":
+            raise TFRecordError("a compressed file; decompress it first")
+        if len(head) < _HEADER.size:
+            raise TFRecordError(f"a truncated file: it ends within record {number}")
+        length, crc = _HEADER.unpack(head)
+        if crc != masked_crc(_length_bytes(length)):
+            raise TFRecordError(f"record {number}: its length is damaged, or this is no TFRecord")
+        data = source.read(length)
+        tail = source.read(_CRC.size)
+        if len(data) < length or len(tail) < _CRC.size:
+            raise TFRecordError(f"a truncated file: it ends within record {number}")
+        if tail != _CRC.pack(masked_crc(data)):
+            raise TFRecordError(f"record {number}: its checksum does not match")
+        yield _find_images(data, number, options)
+        number += 1
+
+
+def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
+    """Converts a file of records; returns the text of its DALI index."""
+    lines: list[str] = []
+    for record, outcomes in pool.convert(read_entries(source, pool.options)):
+        failed = any(outcome is not None and outcome.failed for outcome in outcomes)
+        if failed and pool.options.on_error == "drop":
+            continue
+        start = target.bytes
+        _write_record(_rebuilt(record, outcomes), target)
+        del record, outcomes
+        lines.append(f"{start} {target.bytes - start}\n")
+    return "".join(lines)
+
+
+def _write_record(data: bytes, target: HashedWriter) -> None:
+    target.write(_HEADER.pack(len(data), masked_crc(_length_bytes(len(data)))))
+    target.write(data)
+    target.write(_CRC.pack(masked_crc(data)))
+
+
+def _length_bytes(length: int) -> bytes:
+    return length.to_bytes(8, "little")
+
+
+# The messages Example and SequenceExample, as far as images can be in them: by the number of a
+# field, the fields inside it. `_KEY` is the name of a feature, `_IMAGE` what may be an image.
+_KEY, _IMAGE = "key", "image"
+_Schema = dict[int, "_Schema | str"]
+_FEATURE: _Schema = {1: {1: _IMAGE}}
+_FEATURES: _Schema = {1: {1: _KEY, 2: _FEATURE}}
+_FEATURE_LISTS: _Schema = {1: {1: _KEY, 2: {1: _FEATURE}}}
+_EXAMPLE: _Schema = {1: _FEATURES, 2: _FEATURE_LISTS}
+
+
+def _find_images(data: bytes, number: int, options: Options) -> Record:
+    if format_of(data[:HEAD_BYTES])[1]:  # A record may be an image and nothing else.
+        if not may_be_image("", data[:HEAD_BYTES], options):
+            return Record(data, None, ())
+        return Record(data, _Tree(b"", [0]), [Blob("", data, f"record {number}")])
+    blobs: list[Blob] = []
+    try:
+        parts = _parse(data, 0, len(data), _EXAMPLE, "", number, options, blobs)
+    except (IndexError, ValueError):  # not a message
+        return Record(data, None, ())
+    return Record(data, _Tree(b"", parts), blobs) if blobs else Record(data, None, ())
+
+
+def _parse(
+    data: bytes,
+    at: int,
+    end: int,
+    schema: Mapping[int, _Schema | str],
+    key: str,
+    number: int,
+    options: Options,
+    blobs: list[Blob],
+) -> list[bytes | _Tree | int]:
+    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it."""
+    fields: list[tuple[int, int, int, int, int]] = []
+    while at < end:
+        start = at
+        tag, at = _read_varint(data, at)
+        wire = tag & 7
+        value = at
+        if wire == _VARINT:
+            _, at = _read_varint(data, at)
+        elif wire == _FIXED64:
+            at += 8
+        elif wire == _FIXED32:
+            at += 4
+        elif wire == _BYTES:
+            length, value = _read_varint(data, at)
+            at = value + length
+        else:
+            raise ValueError("a group")
+        if at > end:
+            raise ValueError("a field beyond its message")
+        fields.append((tag, wire, start, value, at))
+        if wire == _BYTES and schema.get(tag >> 3) == _KEY:
+            key = data[value:at].decode(errors="backslashreplace")
+    parts: list[bytes | _Tree | int] = []
+    kept_from = fields[0][2] if fields else at
+    for tag, wire, start, value, stop in fields:
+        inside = schema.get(tag >> 3) if wire == _BYTES else None
+        if inside is None or inside == _KEY:
+            continue
+        found: list[bytes | _Tree | int]
+        if isinstance(inside, str):
+            if not may_be_image(key, data[value : min(stop, value + HEAD_BYTES)], options):
+                continue
+            found = [len(blobs)]
+            blobs.append(Blob(key, data[value:stop], f"record {number}, {key}"))
+        else:
+            before = len(blobs)
+            found = _parse(data, value, stop, inside, key, number, options, blobs)
+            if len(blobs) == before:
+                continue
+        parts += [data[kept_from:start], _Tree(_varint(tag), found)]
+        kept_from = stop
+    return [*parts, data[kept_from:end]]
+
+
+def _rebuilt(record: Record, outcomes: Sequence[Outcome | None]) -> bytes:
+    results = [None if outcome is None else outcome.data for outcome in outcomes]
+    if record.tree is None or not any(result is not None for result in results):
+        return record.data
+    chosen = [
+        blob.data if result is None else result
+        for blob, result in zip(record.blobs, results, strict=True)
+    ]
+
+    def build(parts: list[bytes | _Tree | int]) -> bytes:
+        pieces = []
+        for part in parts:
+            if isinstance(part, bytes):
+                pieces.append(part)
+            elif isinstance(part, int):
+                pieces.append(chosen[part])
+            else:
+                value = build(part.parts)
+                pieces += [part.tag, _varint(len(value)), value]
+        return b"".join(pieces)
+
+    return build(record.tree.parts)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def _varint(value: int) -> bytes:
+    pieces = bytearray()
+    while value > 127:
+        pieces.append(value & 127 | 128)
+        value >>= 7
+    pieces.append(value)
+    return bytes(pieces)

@@ -1,0 +1,273 @@
+"""Images that stand for a data set, found without reading all of it.
+
+Knows files and headers; decodes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from l3dali.datasets.convert.images import has_image_suffix
+from l3dali.datasets.convert.job import FILES, Job, read_blobs
+from l3dali.datasets.convert.storage import is_remote, open_folder
+from l3dali.datasets.convert.work import find_sources, kind_of
+from l3dali.datasets.liquid.groups import group_of
+from l3dali.errors import UsageError
+from l3dali.images.headers import ImageError, format_of, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+
+    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.storage import Folder, Stored
+    from l3dali.datasets.convert.work import Sources
+
+_PEEKED_FILES = 2000
+_PEEKED_BYTES = 2**14
+_HELD_BYTES = 2**28  # of images from shards
+_SHARDS = 16  # that images are taken from, at the least
+_SPARE = 4  # times as many images are looked at as are measured
+_SMALLEST_STRATUM = 12
+_NO_L3 = "plans are for originals. l3 convert --to png turns L3 files back"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that may be measured.
+
+    Attributes:
+        name: of its file, or its place in a shard.
+        size: in bytes.
+        stratum: what the header tells of format and samples.
+        weight: how many images of the data set it stands for.
+        is_labels: its samples are numbers of classes.
+        read: gives its bytes.
+    """
+
+    name: str
+    size: int
+    stratum: str
+    weight: float
+    is_labels: bool
+    read: Callable[[], bytes]
+
+
+@dataclass
+class DataSet:
+    """What is known of a data set before anything is decoded.
+
+    Attributes:
+        fingerprint: of its files.
+        files: all of them, with their folders.
+        is_remote: any of them is reached by a URL.
+        candidates: images, their weights together as many as there are.
+        notes: what is estimated, for people.
+    """
+
+    fingerprint: str
+    files: list[tuple[Folder, Stored]]
+    is_remote: bool
+    candidates: list[Candidate] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def fingerprint(sources: Sources) -> str:
+    """A hash of names and sizes of the files."""
+    files = {
+        f"{name}\0{file.size}\n" for each in sources.folders.values() for name, file in each.items()
+    }
+    return hashlib.sha256("".join(sorted(files)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def open_dataset(
+    arguments: Iterable[str],
+    options: Options,
+    *,
+    samples: int,
+    seconds: float,
+    rng: np.random.Generator,
+) -> DataSet:
+    """Lists a data set and looks at some of its images.
+
+    Args:
+        arguments: folders, shards, braces, URLs, as `l3 convert` takes them.
+        options: what is an image.
+        samples: how many are to be measured.
+        seconds: how long to look at headers and into shards.
+        rng: chooses.
+
+    Raises:
+        UsageError: an argument names nothing, or there are no images.
+        OSError: a folder cannot be read.
+    """
+    sources = find_sources(arguments)
+    empty = l3_files = 0
+    loose: list[tuple[Folder, Stored]] = []
+    shards: list[Job] = []
+    files: list[tuple[Folder, Stored]] = []
+    for url, listed in sources.folders.items():
+        folder = open_folder(url)
+        for file in listed.values():
+            kind = kind_of(folder, file)
+            is_image = kind == FILES and has_image_suffix(file.name, options)
+            if file.size == 0 and (is_image or kind != FILES):
+                empty += 1
+            elif kind != FILES:
+                shards.append(Job(kind, url, "", (file,), options))
+                files.append((folder, file))
+            elif file.name.lower().endswith(".l3"):
+                l3_files += 1
+            elif is_image:
+                loose.append((folder, file))
+                files.append((folder, file))
+    remote = any(map(is_remote, sources.folders))
+    found = DataSet(fingerprint(sources), files, remote)
+    found.notes += [f"{each.path}: {each.reason}" for each in sources.failures[:10]]
+    if empty:
+        found.notes.append(f"empty files passed over: {empty}")
+    if l3_files:
+        found.notes.append(f"L3 files passed over: {l3_files}; {_NO_L3}")
+    seconds /= bool(loose) + bool(shards) or 1
+    if loose:
+        _look_at_files(loose, found, options, samples, seconds, rng)
+    if shards:
+        _look_into_shards(shards, found, samples, seconds, rng)
+    if not found.candidates and l3_files:
+        raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
+    if not found.candidates:
+        raise UsageError("no images of other formats in the data set named")
+    return found
+
+
+def _look_at_files(
+    files: Sequence[tuple[Folder, Stored]],
+    found: DataSet,
+    options: Options,
+    samples: int,
+    seconds: float,
+    rng: np.random.Generator,
+) -> None:
+    """Reads the headers of some files."""
+    end = time.monotonic() + seconds
+    looked: list[Candidate] = []
+    for i in rng.permutation(len(files))[: max(_PEEKED_FILES, _SPARE * samples)]:
+        folder, file = files[i]
+        if file.size == 0 or (len(looked) >= samples and time.monotonic() > end):
+            continue
+        try:
+            with folder.open(file.name) as opened:
+                head = opened.read(_PEEKED_BYTES)
+        except OSError as error:
+            found.notes.append(f"{folder.place(file.name)}: {error.strerror or error}")
+            continue
+        read = partial(_read_file, folder, file.name)
+        labels = options.is_labels(file.name)
+        looked.append(Candidate(file.name, file.size, _stratum(head, labels), 1.0, labels, read))
+    if looked:
+        weight = len(files) / len(looked)
+        found.candidates += [replace(each, weight=weight) for each in looked]
+
+
+def _look_into_shards(
+    jobs: Sequence[Job], found: DataSet, samples: int, seconds: float, rng: np.random.Generator
+) -> None:
+    """Reads the beginnings of some shards."""
+    end = time.monotonic() + seconds
+    share = -(-_SPARE * samples // min(len(jobs), _SHARDS))
+    looked: list[Candidate] = []
+    held = read_bytes = read_images = 0
+    is_whole = True
+    for i in rng.permutation(len(jobs)):
+        if len(looked) >= _SPARE * samples or held >= _HELD_BYTES:
+            is_whole = False
+            break
+        file = jobs[i].files[0]
+        count = 0
+        try:
+            for blob in read_blobs(jobs[i], file.name):
+                if count == share or held >= _HELD_BYTES or (count and time.monotonic() > end):
+                    is_whole = False
+                    break
+                count += 1
+                held += len(blob.data)
+                labels = jobs[i].options.is_labels(blob.name)
+                looked.append(
+                    Candidate(
+                        f"{file.name}: {blob.place}",
+                        len(blob.data),
+                        _stratum(blob.data, labels),
+                        1.0,
+                        labels,
+                        partial(bytes, blob.data),
+                    )
+                )
+        except UsageError:
+            raise
+        except (OSError, ValueError) as error:
+            found.notes.append(f"{file.name}: {error}")
+        read_images += count
+        read_bytes = held
+    if not looked:
+        return
+    weight = 1.0
+    if not is_whole:
+        shard_bytes = sum(job.bytes for job in jobs)
+        weight = max(1.0, shard_bytes / read_bytes)
+        found.notes.append(
+            f"the number of images in shards is estimated from {read_images} of them, "
+            f"{read_bytes / shard_bytes:.1%} of the bytes"
+        )
+    found.candidates += [replace(each, weight=weight) for each in looked]
+
+
+def _read_file(folder: Folder, name: str) -> bytes:
+    with folder.open(name) as file:
+        return file.read()
+
+
+def _stratum(head: bytes, labels: bool) -> str:
+    try:
+        header = read_header(head)
+    except ImageError:
+        return format_of(head)[0]
+    return group_of(head, header, labels=labels)
+
+
+def draw(candidates: Sequence[Candidate], count: int, rng: np.random.Generator) -> list[Candidate]:
+    """A sample, stratified by what headers tell and, within that, by size.
+
+    The strata take turns in the result, so that its beginning is a smaller sample.
+    """
+    strata: dict[str, list[Candidate]] = defaultdict(list)
+    for each in candidates:
+        strata[each.stratum].append(each)
+    drawn: list[list[Candidate]] = []
+    for stratum in strata.values():
+        stratum.sort(key=lambda each: (each.size, each.name))
+        share = round(count * len(stratum) / len(candidates))
+        bins = min(len(stratum), max(_SMALLEST_STRATUM, share))
+        edges = [i * len(stratum) // bins for i in range(bins + 1)]
+        chosen = [
+            replace(
+                stratum[rng.integers(first, end)],
+                weight=sum(each.weight for each in stratum[first:end]),
+            )
+            for first, end in pairwise(edges)
+        ]
+        drawn.append([chosen[i] for i in rng.permutation(len(chosen))])
+    # Each stratum evenly over the whole.
+    places = [
+        ((i + 0.5) / len(stratum), number, each)
+        for number, stratum in enumerate(drawn)
+        for i, each in enumerate(stratum)
+    ]
+    return [each for _, _, each in sorted(places, key=lambda place: place[:2])]

@@ -1,0 +1,207 @@
+"""Costs as base + per_byte * bytes + per_pixel * pixels, fitted to what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l3dali.datasets.convert.choosing import SOURCE
+from l3dali.datasets.liquid.groups import traits_of
+from l3dali.datasets.liquid.profile import Fits, Linear
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from l3dali.datasets.liquid.profile import Sample
+
+    Array = npt.NDArray[np.float64]
+
+UNKNOWN_ERROR = 1.0  # of a fit to one image
+_FOLDS = 5
+_FEWEST = 8  # images of a group that have a fit of their own
+_ROUNDS = 4
+_SPREAD = 1.02  # of sizes, below which all images are the same to a fit
+
+
+def fit_linear(sizes: Sequence[float], pixels: Sequence[float], values: Sequence[float]) -> Linear:
+    """Fits values to bytes and pixels, no coefficient below 0.
+
+    Relative errors count, so that small images do: least squares with each image divided by what
+    the round before has predicted for it. (Divided by its own value, predictions would come out
+    too low.) The error is the median over images that were held out, `_FOLDS` folds.
+
+    Args:
+        sizes: bytes.
+        pixels: width times height.
+        values: what is fitted.
+
+    Raises:
+        UsageError: scipy is missing.
+    """
+    table = np.array([sizes, pixels, values], np.float64)
+    fit = _solve(table)
+    count = table.shape[1]
+    folds = np.random.default_rng(0).permutation(count) % min(_FOLDS, count)
+    errors: list[float] = []
+    for fold in range(folds.max() + 1 if count > 1 else 0):
+        partial = _solve(table[:, folds != fold])
+        for size, area, value in table[:, folds == fold].T:
+            errors.append(abs(partial(size, area) - value) / value if value else 0.0)
+    error = float(np.median(errors)) if errors else UNKNOWN_ERROR
+    return Linear(fit.base, fit.per_byte, fit.per_pixel, error)
+
+
+def _solve(table: Array) -> Linear:
+    try:
+        from scipy.optimize import nnls
+    except ImportError:
+        raise UsageError("profiles need the package scipy: pip install 'l3dali[liquid]'") from None
+    sizes, pixels, values = table
+    means = table.mean(axis=1)
+    if means[2] == 0:
+        return Linear()
+    columns = np.stack([np.ones_like(sizes), sizes, pixels])
+    # What hardly varies cannot be told apart: all is put on pixels, else on bytes.
+    varies = [float(row.max()) > _SPREAD * float(row.min()) for row in (sizes, pixels)]
+    if not any(varies):
+        return (
+            Linear(per_pixel=means[2] / means[1])
+            if means[1]
+            else Linear(per_byte=means[2] / means[0])
+        )
+    scale = np.array([1.0, means[0], means[1] or 1.0])
+    columns = columns / scale[:, None]
+    if not varies[1]:
+        columns[2] = 0.0  # the base stands for it
+    expected = np.maximum(values, means[2] * 1e-6)
+    found = np.zeros(3)
+    for _ in range(_ROUNDS):
+        found = nnls((columns / expected).T, values / expected)[0]
+        expected = np.maximum(found @ columns, means[2] * 1e-3)
+    base, per_byte, per_pixel = (found / scale).tolist()
+    return Linear(base, per_byte, per_pixel)
+
+
+def fit_groups(samples: Sequence[Sample]) -> dict[str, Fits]:
+    """The costs of each group of the samples.
+
+    A group of few images takes the fits of one that is like it, scaled to what its own cost.
+    """
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    large = {name: _fit_group(each) for name, each in groups.items() if len(each) >= _FEWEST}
+    fits: dict[str, Fits] = {}
+    for name, each in sorted(groups.items()):
+        own = large.get(name) or _fit_group(each)
+        donor = "" if name in large else _most_alike(name, large)
+        fits[name] = _scaled(own, each, large[donor], donor) if donor else own
+    return fits
+
+
+def _fit_group(samples: Sequence[Sample]) -> Fits:
+    weights = [sample.weight for sample in samples]
+    pixels = [sample.pixels for sample in samples]
+    source_bytes = [sample.source_bytes for sample in samples]
+
+    def costs(of: Sequence[Mapping[str, float]]) -> dict[str, Linear]:
+        return {
+            key: fit_linear(
+                [s.sizes[key.partition("@")[0]] for s in samples], pixels, [c[key] for c in of]
+            )
+            for key in _common(of)
+        }
+
+    sizes = [sample.sizes for sample in samples]
+    return Fits(
+        images=max(1, round(sum(weights))),
+        source_bytes=round(sum(w * s for w, s in zip(weights, source_bytes, strict=True))),
+        sizes={
+            name: Linear(per_byte=1.0)
+            if name == SOURCE
+            else fit_linear(source_bytes, pixels, [each[name] for each in sizes])
+            for name in _common(sizes)
+        },
+        cpu_seconds=costs([sample.cpu_seconds for sample in samples]),
+        gpu_seconds=costs([sample.gpu_seconds for sample in samples]),
+        encode_seconds={
+            name: Linear(
+                per_pixel=sum(s.weight * s.encode_seconds[name] for s in samples)
+                / sum(s.weight * s.pixels for s in samples)
+            )
+            for name in _common([sample.encode_seconds for sample in samples])
+        },
+    )
+
+
+def _common(of: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What all have: a candidate that some image of a group cannot take is none."""
+    return [key for key in of[0] if all(key in each for each in of)]
+
+
+def _most_alike(name: str, large: Mapping[str, Fits]) -> str:
+    """The group whose samples are like those of the group `name`; "" if none is."""
+    own = traits_of(name)
+
+    def likeness(other: str) -> int:
+        its = traits_of(other)
+        if (own.is_wide, own.is_labels) != (its.is_wide, its.is_labels):
+            return 0
+        return 4 + (own.channels == its.channels) * 2 + (own.format == its.format)
+
+    best = max(sorted(large), key=likeness, default="")
+    return best if best and likeness(best) else ""
+
+
+def _scaled(own: Fits, samples: Sequence[Sample], donor: Fits, name: str) -> Fits:
+    """The donor's fits, scaled to the images; own ones where the donor has none, or another format.
+
+    The error is the donor's, or that of the scaled fit on the images if it is larger.
+    """
+    format = name.partition(" ")[0]
+    same_format = samples[0].group.partition(" ")[0] == format
+
+    def scale(fits: dict[str, Linear], donors: dict[str, Linear], of: str) -> dict[str, Linear]:
+        scaled = dict(fits)
+        for key in fits.keys() & donors.keys():
+            stored_as = key.partition("@")[0]
+            if stored_as == SOURCE and not same_format:
+                continue
+            values = [getattr(sample, of)[key] for sample in samples]
+            expected = [
+                donors[key](
+                    sample.source_bytes if of == "sizes" else sample.sizes[stored_as], sample.pixels
+                )
+                for sample in samples
+            ]
+            if not sum(expected):
+                continue
+            factor = sum(values) / sum(expected)
+            error = float(
+                np.median(
+                    [abs(factor * e - v) / v for e, v in zip(expected, values, strict=True) if v]
+                    or [0.0]
+                )
+            )
+            donated = donors[key]
+            scaled[key] = Linear(
+                factor * donated.base,
+                factor * donated.per_byte,
+                factor * donated.per_pixel,
+                max(error, donated.error),
+            )
+        return scaled
+
+    return Fits(
+        own.images,
+        own.source_bytes,
+        {**scale(own.sizes, donor.sizes, "sizes"), SOURCE: Linear(per_byte=1.0)},
+        scale(own.cpu_seconds, donor.cpu_seconds, "cpu_seconds"),
+        scale(own.gpu_seconds, donor.gpu_seconds, "gpu_seconds"),
+        name,
+        own.encode_seconds,
+    )

@@ -1,0 +1,134 @@
+"""What a GPU takes: uploads, and L3's decoders at the batches that pipelines have.
+
+Needs neither DALI nor PyTorch. The bindings of the CUDA engine time the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from l3dali import codec
+from l3dali.dali.driver import gpu_name, has_gpu
+from l3dali.datasets.liquid.profile import DEFAULT_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from l3dali import _native
+
+_UPLOAD_BYTES = 2**26  # as many as a batch of photographs has
+_UPLOADS = 8
+_BATCHES = 8
+_MOST_BYTES = 2**30  # of pixels in a batch
+_CACHE_PART = 0.25  # of the memory that is free
+
+
+@dataclass(frozen=True)
+class GpuTimes:
+    """What an image takes in a batch of `DEFAULT_BATCH`, or of as many as fit into 1 GiB.
+
+    Attributes:
+        gpu_seconds: to decode it out of the GPU's memory. With two batches in flight the work of
+            the host goes on meanwhile; so it is this unless the host takes longer.
+        mixed_cpu_seconds: of all cores, to copy it to pinned memory and have it uploaded and
+            decoded.
+        cached_cpu_seconds: of all cores, to have it decoded out of the GPU's memory.
+    """
+
+    gpu_seconds: float
+    mixed_cpu_seconds: float
+    cached_cpu_seconds: float
+
+
+class Gpu:
+    """The first GPU of this machine.
+
+    Attributes:
+        name: as its driver has it.
+        cache_bytes: of its memory that a cache of encoded images may have: a quarter of what is
+            free now, for a model that trains has to fit, too.
+    """
+
+    def __init__(self, module: Any, name: str, threads: int = 1) -> None:
+        """Opens it.
+
+        Args:
+            module: `l3dali._cuda`.
+            name: of the GPU.
+            threads: that copy what goes up.
+        """
+        self.name = name
+        self.cache_bytes = int(_CACHE_PART * module.free_bytes(0))
+        self._module = module
+        self._meter = module.Meter(0)
+        self._threads = threads
+
+    def upload_rate(self) -> float:
+        """Bytes a second from pinned memory."""
+        seconds, _ = self._meter.upload(_UPLOAD_BYTES, count=_UPLOADS)
+        return float(_UPLOAD_BYTES / seconds)
+
+    def measure(self, file: bytes, raw_bytes: int) -> GpuTimes:
+        """Times an L3 file in a batch of copies of itself, each of which has its own memory.
+
+        Args:
+            file: the file.
+            raw_bytes: of its pixels.
+
+        Raises:
+            MemoryError: the GPU's memory is too small.
+            RuntimeError: CUDA fails.
+            L3Error: the file is damaged.
+        """
+        copies = max(1, min(DEFAULT_BATCH, _MOST_BYTES // max(1, raw_bytes)))
+        batch = self._batch([file] * copies)
+        of_gpu, cached_cpu = self._meter.decode(
+            batch, is_cached=True, count=_BATCHES, threads=self._threads
+        )
+        _, mixed_cpu = self._meter.decode(
+            batch, is_cached=False, count=_BATCHES, threads=self._threads
+        )
+        return GpuTimes(of_gpu / copies, mixed_cpu / copies, cached_cpu / copies)
+
+    def decoder(self, files: Sequence[bytes]) -> tuple[Callable[[], object], int]:
+        """A function that uploads and decodes some files and waits for them, and how many."""
+        batch = self._batch(list(files))
+
+        def decode() -> None:
+            self._meter.decode(batch, is_cached=False, count=1, threads=self._threads)
+
+        return decode, 2 * len(files)  # the first of two batches warms up
+
+    def _batch(self, files: list[bytes]) -> _native.DecodeBatch:
+        batch: _native.DecodeBatch = self._module.DecodeBatch(
+            files,
+            windows=[None] * len(files),
+            colors="UNCHANGED",
+            dtype=None,
+            channels_first=False,
+            max_pixels=codec.MAX_PIXELS,
+            names_items=False,
+        )
+        return batch
+
+
+def open_gpu(threads: int) -> Gpu:
+    """The first GPU.
+
+    Args:
+        threads: that copy what goes up.
+
+    Raises:
+        LookupError: there is none, or L3 cannot use it; says why.
+    """
+    if not has_gpu():
+        raise LookupError("there is none")
+    try:
+        from l3dali import _cuda
+    except ImportError:
+        raise LookupError("this l3dali was built without its CUDA engine") from None
+    try:
+        return Gpu(_cuda, gpu_name(), threads)
+    except (RuntimeError, MemoryError) as error:
+        raise LookupError(f"it cannot be used: {error}") from None

@@ -1,0 +1,258 @@
+"""What a machine gives: cores, and bytes a second of the storage that a data set lies on."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from l3dali.datasets.convert.storage import LocalFolder
+from l3dali.datasets.liquid.fit import fit_linear
+from l3dali.datasets.liquid.profile import Linear
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from l3dali.datasets.convert.storage import Folder, Stored
+
+READERS = 4  # files that are read at a time
+_CHUNK_BYTES = 2**20
+_READ_BYTES = 2**29
+_FEWEST_BYTES = 2**24  # of which a rate can be told
+_ASKED_FILES = 32
+_MOST_FILES = 5000
+_TELLING = 4  # times as large must files be, that the cost of a byte can be told
+_BYTE_SECONDS = 4e-10  # else; of ext4 on a virtual disk, AMD EPYC, 2026
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_LEAST_RATE, _MOST_RATE = 1e3, 1e15  # bytes a second that can be meant
+
+
+def parse_rate(text: str) -> float:
+    """Bytes a second from text as "200MB/s", "2GB/s" or "unlimited", which is infinity.
+
+    Raises:
+        UsageError: it is no rate, or an absurd one.
+    """
+    if text.strip().lower() == "unlimited":
+        return math.inf
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kmgt]?)b(/s|ps)?\s*", text.lower())
+    if match is None:
+        raise UsageError(f"{text!r} is no rate; 200MB/s, 2GB/s or unlimited are")
+    rate = float(match[1]) * _UNITS[match[2]]
+    if not _LEAST_RATE <= rate <= _MOST_RATE:
+        raise UsageError(f"{text!r} is no rate that storage has: 1kB/s to 1000TB/s, or unlimited")
+    return rate
+
+
+def usable_cores() -> float:
+    """Cores that this process may use: by its affinity, and by the quota of its control group."""
+    return min(float(len(os.sched_getaffinity(0))), _cpu_quota())
+
+
+def _cpu_quota() -> float:
+    """In cores; infinity without one. Of control groups as containers see them, 2 and 1."""
+    root = Path("/sys/fs/cgroup")
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu/cpu.cfs_period_us").read_text()
+        except OSError:
+            return math.inf
+    try:
+        cores = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):  # "max"
+        return math.inf
+    return cores if cores > 0 else math.inf
+
+
+def busy_seconds() -> float | None:
+    """What the cores of this process have worked so far, for whomever; None if unknown."""
+    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    try:
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    except OSError:
+        return None
+    ticks = 0
+    for name, *counts in lines:
+        if name in names:
+            user, nice, system, _, _, irq, softirq, steal = map(int, counts[:8])
+            ticks += user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, os.uname().machine)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What reading files costs.
+
+    Attributes:
+        rate: bytes a second, several files at a time.
+        cpu_seconds: of a file, from its size.
+        notes: why the rate may be wrong, for people.
+    """
+
+    rate: float
+    cpu_seconds: Linear
+    notes: list[str]
+
+
+def measure_reading(
+    files: Sequence[tuple[Folder, Stored]],
+    seconds: float,
+    rng: np.random.Generator,
+    *,
+    cold: bool = True,
+) -> Reading:
+    """Reads some files, which the page cache is asked to drop first; needs no rights for that.
+
+    Args:
+        files: with their folders.
+        seconds: how long at most, about.
+        rng: chooses.
+        cold: drop them; else they are taken as they are.
+
+    Raises:
+        OSError: no file can be read.
+    """
+    chosen: list[tuple[Folder, Stored]] = []
+    size = 0
+    for i in rng.permutation(len(files))[:_MOST_FILES]:
+        if size >= _READ_BYTES:
+            break
+        if files[i][1].size:
+            chosen.append(files[i])
+            size += min(files[i][1].size, _READ_BYTES // READERS)
+    warm: float | None = 0.0
+    if cold:
+        chosen, warm = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
+    race = _Race(chosen, time.monotonic() + seconds / 2)
+    with ThreadPoolExecutor(READERS) as pool:
+        begin = time.perf_counter()
+        for done in [pool.submit(race.run) for _ in range(READERS)]:
+            done.result()
+        wall = time.perf_counter() - begin
+    if not race.costs:
+        raise race.error or OSError("no file of the data set can be read")
+    sizes, costs = zip(*race.costs, strict=True)
+    notes = []
+    if warm is None:
+        notes.append("it cannot be told here whether files were in memory when they were read")
+    elif warm:
+        notes.append(
+            f"{warm:.0%} of the files stayed in memory though the system was asked to drop them: "
+            "the storage is slower than measured; --disk gives its rate"
+        )
+    if sum(sizes) < _FEWEST_BYTES:
+        notes.append(
+            f"the rate of the storage is from {sum(sizes) / 1e6:.1f} MB alone; --disk gives it"
+        )
+    return Reading(sum(sizes) / wall, _cost_of_reading(sizes, costs), notes)
+
+
+class _Race:
+    """Threads that read the files of a list."""
+
+    def __init__(self, files: Sequence[tuple[Folder, Stored]], end: float) -> None:
+        self._files = iter(files)
+        self._end = end
+        self._lock = threading.Lock()
+        self.costs: list[tuple[float, float]] = []  # bytes, thread CPU seconds
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        buffer = bytearray(_CHUNK_BYTES)
+        while time.monotonic() < self._end or not self.costs:
+            with self._lock:
+                folder, file = next(self._files, (None, None))
+            if folder is None or file is None:
+                return
+            begin = time.thread_time()
+            try:
+                size = self._read(folder, file.name, buffer)
+            except OSError as error:
+                self.error = error
+                continue
+            self.costs.append((size, time.thread_time() - begin))
+
+    def _read(self, folder: Folder, name: str, buffer: bytearray) -> int:
+        size = 0
+        with folder.open(name) as file:
+            raw: Any = getattr(file, "raw", file)  # without a copy in between
+            while count := raw.readinto(buffer):
+                size += count
+                if size >= _READ_BYTES // READERS or time.monotonic() > self._end:
+                    break
+        return size
+
+
+def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
+    fit = fit_linear(sizes, [0.0] * len(sizes), costs)
+    if max(sizes) > _TELLING * min(sizes):
+        return fit
+    # What a byte costs cannot be told from these, and other formats have other sizes.
+    count = len(sizes)
+    base = max(0.0, (sum(costs) - _BYTE_SECONDS * sum(sizes)) / count)
+    return Linear(base=base, per_byte=_BYTE_SECONDS, error=fit.error)
+
+
+def _drop_from_cache(
+    files: Sequence[tuple[Folder, Stored]], end: float
+) -> tuple[list[tuple[Folder, Stored]], float | None]:
+    """Drops local files from the page cache, as many as there is time for, one at the least.
+
+    Returns:
+        The files dropped, and those not local; the share of them that stay, None if that cannot
+        be told.
+    """
+    done: list[tuple[Folder, Stored]] = []
+    paths: list[Path] = []
+    for folder, stored in files:
+        if done and time.monotonic() > end:
+            break
+        done.append((folder, stored))
+        if not isinstance(folder, LocalFolder):
+            continue
+        path = folder.root / stored.name
+        paths.append(path)
+        try:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # What is not on the disk yet cannot be dropped.
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            continue
+    asked = [_is_cached(path) for path in paths[:_ASKED_FILES]]
+    known = [each for each in asked if each is not None]
+    return done, sum(known) / len(known) if known else None
+
+
+def _is_cached(path: Path) -> bool | None:
+    """Whether the middle of a file is in the page cache; None if that cannot be told."""
+    try:
+        with path.open("rb") as file:
+            middle = path.stat().st_size // 2
+            os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # Not every file system can say.
+        return None
+    return True

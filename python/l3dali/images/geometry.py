@@ -1,0 +1,182 @@
+"""Turning images as EXIF asks, and making them smaller.
+
+Knows arrays and EXIF blocks, no files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l3dali.codec import strip_exif_prefix
+from l3dali.errors import L3Error, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import PIL.Image
+
+    from l3dali.codec import Image, Window
+
+__all__ = ["descriptive_exif", "shrink", "stored_window", "upright", "upright_xmp"]
+
+
+_ORIENTATION = 0x0112
+# Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
+# artist, copyright, and the EXIF and GPS directories.
+_DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+_XMP_ORIENTATION = re.compile(
+    rb"""\s*\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
+    rb"""|\s*<tiff:Orientation\s*>\s*\d*\s*</tiff:Orientation\s*>"""
+)
+_TURNS: dict[int, Callable[[Any], Any]] = {
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: pixels.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda pixels: np.rot90(pixels),
+}
+
+
+def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
+    """The image turned as its EXIF block asks, and the block without that tag.
+
+    Args:
+        pixels: (H, W) or (H, W, C).
+        exif: an EXIF block from its TIFF header on.
+
+    Raises:
+        Exception: the block is damaged; Pillow raises many kinds.
+    """
+    if exif is None:
+        return pixels, None
+    block = _load_exif(exif)
+    turn = _TURNS.get(block.get(_ORIENTATION, 1))
+    if turn is None:
+        return pixels, exif
+    del block[_ORIENTATION]
+    return turn(pixels), _exif_bytes(block)
+
+
+def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) -> Window:
+    """Where a window of the upright image lies in the image as it is stored.
+
+    Args:
+        window: top, left, height and width.
+        shape: of the image as it is stored.
+        exif: as for `upright`.
+
+    Raises:
+        L3Error: the window is not inside the image.
+        Exception: as `upright`.
+    """
+    turn = None if exif is None else _TURNS.get(_load_exif(exif).get(_ORIENTATION, 1))
+    if turn is None:
+        return window
+    rows, columns = (
+        turn(np.broadcast_to(axis, shape[:2])) for axis in np.ogrid[: shape[0], : shape[1]]
+    )
+    top, left, height, width = window
+    if top + height > rows.shape[0] or left + width > rows.shape[1]:
+        raise L3Error(
+            f"the window {window} is not inside the upright image of {rows.shape[1]} x "
+            f"{rows.shape[0]} pixels (width x height)",
+            Status.INVALID_ARGUMENT,
+        )
+    first, last = (top, left), (top + height - 1, left + width - 1)
+    (top, bottom), (left, right) = (
+        sorted((int(places[first]), int(places[last]))) for places in (rows, columns)
+    )
+    return top, left, bottom - top + 1, right - left + 1
+
+
+def upright_xmp(xmp: bytes | None) -> bytes | None:
+    """The XMP packet of an image that was turned, without the orientation."""
+    return None if xmp is None else _XMP_ORIENTATION.sub(b"", xmp)
+
+
+def descriptive_exif(tiff: bytes) -> bytes | None:
+    """The tags of a TIFF that describe the picture as an EXIF block; None if there are none."""
+    if tiff[2:4] not in (b"*\0", b"\0*"):  # Pillow reads no EXIF from BigTIFF.
+        return None
+    block = _load_exif(tiff)
+    for tag in set(block) - set(_DESCRIPTIVE_TAGS):
+        del block[tag]
+    return _exif_bytes(block)
+
+
+def _load_exif(exif: bytes) -> PIL.Image.Exif:
+    from PIL import Image
+
+    block = Image.Exif()
+    block.load(exif)
+    return block
+
+
+def _exif_bytes(block: PIL.Image.Exif) -> bytes | None:
+    return strip_exif_prefix(block.tobytes()) if len(block) else None
+
+
+def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
+    """The image with its longer side at most `max_side` pixels; smaller ones stay as they are.
+
+    Colours are resampled by Pillow's Lanczos filter with antialiasing, weighted by alpha; labels
+    are taken from the nearest pixel.
+
+    Args:
+        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C) with up to 4 channels; with 2 and
+            4 the last is alpha, of which negative samples count as 0.
+        max_side: of the result, in pixels.
+        labels: the samples are numbers of classes, not to be blended.
+    """
+    height, width = pixels.shape[:2]
+    longer = max(height, width)
+    if longer <= max_side:
+        return pixels
+    # Rounded to nearest, in integers: the same on every machine.
+    height, width = (
+        max(1, (2 * side * max_side + longer) // (2 * longer)) for side in (height, width)
+    )
+    if labels:
+        rows, columns = (
+            (2 * np.arange(after) + 1) * before // (2 * after)
+            for before, after in zip(pixels.shape, (height, width), strict=False)
+        )
+        nearest: Image = pixels[rows[:, np.newaxis], columns]
+        return nearest
+    if pixels.dtype == np.uint8:  # Pillow weights colours by alpha itself.
+        from PIL import Image
+
+        image = Image.fromarray(np.ascontiguousarray(pixels))
+        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
+    return _shrink_wide(pixels, (width, height))
+
+
+def _shrink_wide(pixels: Image, size: tuple[int, int]) -> Image:
+    """A channel at a time in floating point: Pillow has no other filter for such samples."""
+    channels = np.atleast_3d(pixels)
+    limits = np.iinfo(pixels.dtype)
+    maximum = limits.max
+    result = np.empty((size[1], size[0], channels.shape[2]), pixels.dtype)
+    has_alpha = channels.shape[2] in (2, 4)
+    weights = channels[:, :, -1].clip(0).astype(np.float32) / maximum if has_alpha else None
+    shrunk_weights = None if weights is None else _resized(weights, size)
+    for channel in range(channels.shape[2]):
+        plane: Image = channels[:, :, channel].astype(np.float32)
+        if weights is None or channel == channels.shape[2] - 1:
+            plane = _resized(plane, size)
+        else:
+            assert shrunk_weights is not None
+            plane = _resized(plane * weights, size) / np.maximum(shrunk_weights, 0.5 / maximum)
+        result[:, :, channel] = np.clip(np.rint(plane), limits.min, maximum)
+    return result.reshape(result.shape[: pixels.ndim])
+
+
+def _resized(plane: Image, size: tuple[int, int]) -> Image:
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.LANCZOS))

@@ -1,0 +1,493 @@
+"""What image files say about their size, read before anything is decoded.
+
+A file of a few bytes can claim an image that takes all memory, so readers ask here first.
+Knows headers alone; `reading` reads the pixels.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from l3dali.metadata import MAX_METADATA_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import tifffile
+    from typing_extensions import Buffer
+
+__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "format_of", "read_header"]
+
+MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
+MAX_CHANNELS = 4
+MAX_TIFF_CHANNELS = 4096
+
+Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
+
+
+# What files begin with.
+L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RIFF = b"RIFF"  # and WEBP behind its size
+_JPEGXL_CODESTREAM = b"\xff\x0a"
+_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
+_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
+SIGNATURES: dict[str, tuple[bytes, ...]] = {
+    "l3": (L3_SIGNATURE,),
+    "png": (PNG_SIGNATURE,),
+    "jpeg": (b"\xff\xd8\xff",),
+    "webp": (_RIFF,),
+    "jpegxl": (_JPEGXL_CODESTREAM, b"\0\0\0\x0cJXL \r\n\x87\n"),
+    "jpeg2000": (_JPEG2000_CODESTREAM, b"\0\0\0\x0cjP  \r\n\x87\n"),
+    "bmp": (b"BM",),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "netpbm": _NETPBM,
+}
+_SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
+
+
+class ImageError(ValueError):
+    """A file that cannot be read, or an image that a format cannot hold."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a header says, and what reading will take.
+
+    Attributes:
+        format: of the file.
+        width: in pixels, as stored: EXIF may turn the image.
+        height: in pixels.
+        raw_bytes: of the samples that reading gives, at most.
+        read_bytes: of memory that reading takes at its peak, the file not counted. An estimate
+            from measurements of the libraries, rounded up.
+    """
+
+    format: Format
+    width: int
+    height: int
+    raw_bytes: int
+    read_bytes: int
+
+
+def read_header(data: bytes) -> Header:
+    """Reads the size of an image of any known format; decodes nothing.
+
+    Args:
+        data: the bytes of the file.
+
+    Raises:
+        ImageError: the format is not known, or the header is damaged, or it says already that the
+            image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
+    """
+    format, _ = format_of(data)
+    if format in ("", "l3"):
+        raise ImageError("an L3 file already" if format else "not an image of a known format")
+    try:
+        header = _READERS[format](data)
+    except ImageError:
+        raise
+    except Exception as error:  # Libraries raise anything on damaged data.
+        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+    if header.width < 1 or header.height < 1:
+        raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
+    return header
+
+
+def format_of(data: bytes) -> tuple[str, bool]:
+    """The `Format`, "l3" or "" that the first 16 bytes of a file show, and whether surely so.
+
+    Not sure are signatures so short that other data may begin so.
+    """
+    if data.startswith(_RIFF) and data[8:12] != b"WEBP":
+        return "", False
+    for name, signatures in SIGNATURES.items():
+        if data.startswith(signatures):
+            return name, not data.startswith(_SHORT_SIGNATURES)
+    return "", False
+
+
+def _header(format: Format, width: int, height: int, raw: int, read: int) -> Header:
+    """A header from the bytes of a pixel, as samples and at the peak of reading."""
+    pixels = width * height
+    return Header(format, width, height, raw * pixels, read * pixels)
+
+
+def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
+    if channels > most:
+        raise ImageError(f"{channels} channels; up to {most} of this format are read")
+    return channels
+
+
+# Memory that reading takes at its peak, measured with each library and rounded up: in bytes a
+# pixel, or a sample of it.
+_PNG_PEAK = 1  # a pixel, beside the samples
+_JPEG_PEAK = 6  # a sample
+_WEBP_PEAK = 24  # a pixel: Pillow decodes to a canvas of 4 channels, and keeps the frame before
+_BMP_PEAK = 12  # a pixel
+_NETPBM_PEAK = 1  # a pixel, beside the samples and a copy of them
+_NETPBM_DIGITS_PEAK = 30  # a byte of the file: numbers in digits, each a Python object
+_JPEGXL_PEAK = 12  # a sample, beside the samples
+_JPEG2000_PEAK = 8  # a sample
+
+
+# PNG, JPEG, WebP, BMP, netpbm.
+#
+# Pillow is asked where its answer is that of the decoder and costs no more. It inflates the texts
+# of a PNG and refuses large ones, knows no JPEG of 12 bits, which tiles of a TIFF may be, and
+# believes the box around a JPEG 2000, not the image in it.
+
+_PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
+
+
+def _read_png(data: bytes) -> Header:
+    width, height, bits, color_type = struct.unpack_from(">II2B", data, len(PNG_SIGNATURE) + 8)
+    raw = _PNG_CHANNELS.get(color_type, MAX_CHANNELS) * (2 if bits == 16 else 1)
+    return _header("png", width, height, raw, raw + _PNG_PEAK)
+
+
+# Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers without a length.
+
+
+def _read_jpeg(data: bytes) -> Header:
+    at = data.find(b"\xff", 2)
+    while 0 <= at < len(data) - 9:
+        marker, size = struct.unpack_from(">BH", data, at + 1)
+        if marker in _JPEG_FRAMES:  # The first is the one decoded.
+            height, width, channels = struct.unpack_from(">HHB", data, at + 5)
+            return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
+        if marker == 0xFF:
+            at += 1
+            continue
+        if marker not in _JPEG_BARE:
+            at += max(2, size)
+        at = data.find(b"\xff", at + 2)
+    raise ImageError("cannot be read: a JPEG that names no size")
+
+
+def _read_webp(data: bytes) -> Header:
+    kind, sizes = data[12:16], data[24:30]
+    if kind == b"VP8X" and len(sizes) == 6:
+        width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
+    elif kind == b"VP8L":
+        (sides,) = struct.unpack_from("<I", data, 21)
+        width, height = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        raise ImageError("cannot be read: a WebP that names no size")
+    return _header("webp", width, height, MAX_CHANNELS, _WEBP_PEAK)
+
+
+def _read_bmp(data: bytes) -> Header:
+    from PIL import BmpImagePlugin
+
+    with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
+        width, height = image.size
+        return _header("bmp", width, height, MAX_CHANNELS, _BMP_PEAK)
+
+
+def _read_netpbm(data: bytes) -> Header:
+    import netpbmfile
+
+    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
+        raw = _checked_channels(file.depth) * file.dtype.itemsize
+        header = _header("netpbm", file.width, file.height, raw, 2 * raw + _NETPBM_PEAK)
+        if file.magicnumber in ("P1", "P2", "P3"):
+            return replace(header, read_bytes=_NETPBM_DIGITS_PEAK * len(data))
+        return header
+
+
+# JPEG XL, JPEG 2000.
+
+
+def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end."""
+    at = 0
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        head = 8
+        if size == 1 and at + 16 <= len(data):
+            (size,) = struct.unpack_from(">Q", data, at + 8)
+            head = 16
+        end = at + size if size >= head else len(data)  # 0: to the end of the file.
+        yield kind, at + head, end
+        at = end
+
+
+class _Bits:
+    """Reads the bit fields at the start of a JPEG XL codestream (ISO 18181-1)."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = len(data) * 8
+        self._bits = int.from_bytes(data, "little")
+
+    def take(self, count: int) -> int:
+        self._left -= count
+        if self._left < 0:
+            raise ImageError("cannot be read: a JPEG XL that ends in its header")
+        value = self._bits & (1 << count) - 1
+        self._bits >>= count
+        return value
+
+    def number(self, *choices: tuple[int, int]) -> int:
+        """One of four kinds of numbers, each an offset and the bits added to it."""
+        offset, count = choices[self.take(2)]
+        return offset + self.take(count)
+
+    def size(self) -> tuple[int, int]:
+        small = self.take(1)
+        sides = ((1, 9), (1, 13), (1, 18), (1, 30))
+        height = 8 * (self.take(5) + 1) if small else self.number(*sides)
+        ratio = self.take(3)
+        if ratio:
+            width = height * _JPEGXL_RATIOS[ratio][0] // _JPEGXL_RATIOS[ratio][1]
+        else:
+            width = 8 * (self.take(5) + 1) if small else self.number(*sides)
+        return width, height
+
+    def skip_preview(self) -> None:
+        by_eight = self.take(1)
+        sides = ((16, 0), (32, 0), (1, 5), (33, 9)) if by_eight else ((1, 6), (65, 8), (321, 10))
+        if not by_eight:
+            sides = (*sides, (1345, 12))
+        self.number(*sides)
+        if not self.take(3):
+            self.number(*sides)
+
+
+_JPEGXL_RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
+_JPEGXL_HEADER_BYTES = 64  # More than all fields up to the extra channels take.
+
+
+@dataclass(frozen=True)
+class JpegXlHeader:
+    """The first fields of a JPEG XL: what tells how much memory it takes."""
+
+    width: int
+    height: int
+    animation: bool
+    wide: bool  # more than 8 bits a sample
+    extra_channels: int
+    xyb: bool | None  # in the colours of lossy coding; None: told behind what is read here
+
+
+def read_jpegxl_header(data: bytes) -> JpegXlHeader:
+    """Reads the header of a JPEG XL file, in boxes or bare.
+
+    Raises:
+        ImageError: the header is cut.
+    """
+    bits = _Bits(_jpegxl_start(data)[2:])
+    width, height = bits.size()
+    animation, wide, extra_channels = False, False, 0
+    xyb: bool | None = True
+    if not bits.take(1):  # Not all fields have their defaults.
+        if bits.take(1):
+            bits.take(3)  # orientation
+            if bits.take(1):
+                bits.size()  # as meant to be seen
+            if bits.take(1):
+                bits.skip_preview()
+            if bits.take(1):
+                animation = True
+                bits.number((100, 0), (1000, 0), (1, 10), (1, 30))
+                bits.number((1, 0), (1001, 0), (1, 8), (1, 10))
+                bits.number((0, 0), (0, 3), (0, 16), (0, 32))
+                bits.take(1)
+        if bits.take(1):  # floating point
+            wide = True
+            bits.number((32, 0), (16, 0), (24, 0), (1, 6))
+            bits.take(4)
+        else:
+            wide = bits.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+        bits.take(1)
+        extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
+        if extra_channels == 0 or (extra_channels == 1 and bits.take(1)):  # 1: alpha of 8 bits
+            xyb = bool(bits.take(1))
+        else:
+            xyb = None
+    return JpegXlHeader(width, height, animation, wide, extra_channels, xyb)
+
+
+def _jpegxl_start(data: bytes) -> bytes:
+    if data.startswith(_JPEGXL_CODESTREAM):
+        return data[:_JPEGXL_HEADER_BYTES]
+    start = b""
+    for kind, begin, end in boxes(data):
+        if kind == b"jxlp":  # A part, behind its number; the first may be short.
+            begin += 4
+        elif kind != b"jxlc":
+            continue
+        start += data[begin : min(end, begin + _JPEGXL_HEADER_BYTES)]
+        if kind == b"jxlc" or len(start) >= _JPEGXL_HEADER_BYTES:
+            break
+    return start
+
+
+def _read_jpegxl(data: bytes) -> Header:
+    header = read_jpegxl_header(data)
+    if header.extra_channels >= MAX_CHANNELS:
+        _checked_channels(1 + header.extra_channels)
+    channels = 3 + header.extra_channels  # Gray is told behind what is read here.
+    raw = channels * (2 if header.wide else 1)
+    return _header("jpegxl", header.width, header.height, raw, _JPEGXL_PEAK * channels + raw)
+
+
+def _read_jpeg2000(data: bytes) -> Header:
+    start = jpeg2000_start(data)
+    right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
+    (channels,) = struct.unpack_from(">H", data, start + 40)
+    channels = max(3, _checked_channels(channels))  # One channel may be numbers of a palette.
+    return _header("jpeg2000", right - left, bottom - top, 2 * channels, _JPEG2000_PEAK * channels)
+
+
+def jpeg2000_start(data: bytes) -> int:
+    """Where the codestream of a JPEG 2000 file begins.
+
+    Raises:
+        ImageError: there is none.
+    """
+    start = 0
+    if not data.startswith(_JPEG2000_CODESTREAM):
+        start = next((begin for kind, begin, _ in boxes(data) if kind == b"jp2c"), len(data))
+    if data[start : start + 4] != _JPEG2000_CODESTREAM:
+        raise ImageError("cannot be read: a JPEG 2000 without an image")
+    return start
+
+
+# TIFF.
+
+
+class _MeteredFile(io.BytesIO):
+    """Bytes as a file that gives up when a reader takes them several times over.
+
+    Each of the thousands of entries in a TIFF directory may claim all bytes of the file.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.bytes_left: float = 4 * len(data) + 2**20
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        block = super().read(size)
+        self._count(len(block))
+        return block
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        size = super().readinto(buffer)
+        self._count(size)
+        return size
+
+    def _count(self, size: int) -> None:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise ImageError("a damaged TIFF: its tags overlap")
+
+
+@contextmanager
+def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
+    """The page of a TIFF that holds one image; it may hold reduced copies too.
+
+    Raises:
+        ImageError: there are several images or no one, or the list of pages is damaged.
+    """
+    import tifffile
+
+    metered = _MeteredFile(data)
+    with tifffile.TiffFile(metered) as file:
+        page = _only_page(file.pages)
+        metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
+        yield page
+
+
+def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifffile.TiffPage:
+    # One by one: the list may be a loop, or as long as the file can hold.
+    found: tifffile.TiffPage | None = None
+    offsets: set[int] = set()
+    for page in pages:
+        if page.offset in offsets:
+            raise ImageError("a damaged TIFF: its list of pages is a loop")
+        if len(offsets) == MAX_TIFF_PAGES:
+            raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
+        offsets.add(page.offset)
+        full = page.aspage()
+        if full.is_reduced:
+            continue
+        if found is not None:
+            raise ImageError("several images in one file; L3 holds single images")
+        found = full
+    if found is None:
+        raise ImageError("a TIFF without an image")
+    return found
+
+
+def _read_tiff(data: bytes) -> Header:
+    from tifffile import PHOTOMETRIC
+
+    with open_tiff(data) as page:
+        if page.axes not in ("YX", "YXS", "SYX"):
+            raise ImageError(f"a TIFF of axes {page.axes} is not supported")
+        _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
+        _check_layout(data, page)
+        _check_chunks(data, page)
+        # Whole strips or tiles are decoded beside the image, their padding included.
+        padded = math.prod(page.chunks) * math.prod(page.chunked) * max(1, page.bitspersample // 8)
+        raw = page.nbytes
+        if page.photometric == PHOTOMETRIC.PALETTE:
+            raw += 6 * page.imagewidth * page.imagelength
+        return Header("tiff", page.imagewidth, page.imagelength, raw, 2 * raw + padded)
+
+
+def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
+    """Refuses more tiles than the file can list, and tiles out of proportion to the image."""
+    chunks = math.prod(page.chunked)
+    if chunks > len(data):
+        raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
+    pixels = page.imagewidth * page.imagelength
+    if page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * pixels):
+        raise ImageError(
+            f"a damaged TIFF: tiles of {page.tilewidth} x {page.tilelength} pixels "
+            f"in an image of {page.imagewidth} x {page.imagelength}"
+        )
+
+
+_LARGE_TILE_PIXELS = 2**24
+
+
+def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
+    """Refuses strips and tiles that are images, of another size than the page says."""
+    from tifffile import TIFF
+
+    if page.compression not in TIFF.IMAGE_COMPRESSIONS:
+        return  # The others decode to as many bytes as they are asked for.
+    samples = page.samplesperpixel if len(page.chunks) > 2 else 1
+    allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
+    for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
+        start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
+        format, _ = format_of(start)
+        if format in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
+            header = _READERS[format](start)
+            if header.width * header.height > allowed:
+                raise ImageError("a damaged TIFF: a tile is larger than the page says")
+
+
+_CHUNK_HEADER_BYTES = 4096
+
+_READERS: dict[str, Callable[[bytes], Header]] = {
+    "png": _read_png,
+    "jpeg": _read_jpeg,
+    "webp": _read_webp,
+    "jpegxl": _read_jpegxl,
+    "jpeg2000": _read_jpeg2000,
+    "bmp": _read_bmp,
+    "tiff": _read_tiff,
+    "netpbm": _read_netpbm,
+}

@@ -1,0 +1,72 @@
+"""Which image files are in lossy formats, as far as their headers tell.
+
+Knows nothing of L3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from l3dali.images.headers import (
+    ImageError,
+    boxes,
+    format_of,
+    jpeg2000_start,
+    read_jpegxl_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def lossy_format(data: bytes) -> str | None:
+    """The name of the lossy format of an image file; None if it is lossless, or cannot be told.
+
+    A lossless file may hold pixels that were lossy before.
+    """
+    name = _NAMES.get(format_of(data)[0])
+    try:
+        return name(data) if name else None
+    except (ImageError, struct.error):
+        return None
+
+
+def _webp(data: bytes) -> str | None:
+    at = 12
+    while at + 8 <= len(data):
+        kind, size = struct.unpack_from("<4sI", data, at)
+        if kind in (b"VP8 ", b"VP8L"):
+            return "lossy WebP" if kind == b"VP8 " else None
+        at += 8 + size + size % 2
+    return None
+
+
+def _jpegxl(data: bytes) -> str | None:
+    is_boxed = data.startswith(b"\0\0\0\x0c")
+    if is_boxed and any(kind == b"jbrd" for kind, _, _ in boxes(data)):  # how to make a JPEG of it
+        return "JPEG in JPEG XL"
+    return "lossy JPEG XL" if read_jpegxl_header(data).xyb else None
+
+
+def _jpeg2000(data: bytes) -> str | None:
+    at = jpeg2000_start(data) + 2
+    while True:
+        marker, size = struct.unpack_from(">HH", data, at)
+        if marker == _COD:
+            (transform,) = struct.unpack_from(">B", data, at + 13)
+            return "lossy JPEG 2000" if transform == 0 else None  # 0: the 9-7 transform
+        if marker in _BEHIND_THE_HEADER:
+            return None
+        at += 2 + size
+
+
+_COD = 0xFF52  # coding style, with the transform
+_BEHIND_THE_HEADER = (0xFF90, 0xFF93, 0xFFD9)
+
+_NAMES: dict[str, Callable[[bytes], str | None]] = {
+    "jpeg": lambda data: "JPEG",
+    "webp": _webp,
+    "jpegxl": _jpegxl,
+    "jpeg2000": _jpeg2000,
+}

@@ -1,0 +1,425 @@
+"""Other image formats, read by their libraries without loss.
+
+Knows nothing of L3's bytes. The libraries are imported where they are used, so
+that `import l3dali` needs none of them.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import struct
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from l3dali.codec import (
+    DEFAULT_MAX_PIXELS,
+    MAX_PIXELS,
+    SAMPLE_TYPES,
+    strip_exif_prefix,
+    unsupported_samples,
+)
+from l3dali.images.geometry import descriptive_exif, shrink, upright, upright_xmp
+from l3dali.images.headers import (
+    MAX_METADATA_BYTES,
+    PNG_SIGNATURE,
+    ImageError,
+    open_tiff,
+    read_header,
+    read_jpegxl_header,
+)
+from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
+from l3dali.metadata import (
+    KEPT_TIFF_TAGS,
+    TIFF_TYPES,
+    TiffTag,
+    dump_metadata,
+    metadata_of_tiff,
+    tiff_item_bytes,
+    without_geometry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import PIL.Image
+    import tifffile
+
+    from l3dali.codec import Image
+    from l3dali.images.headers import Format, Header
+
+__all__ = ["READ_SUFFIXES", "read_picture"]
+
+READ_SUFFIXES = frozenset(
+    {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
+    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
+)
+
+
+def read_picture(
+    data: bytes,
+    *,
+    palette: Palette = "rgb",
+    labels: bool = False,
+    orient: bool = False,
+    max_side: int | None = None,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    header: Header | None = None,
+) -> Picture:
+    """Reads an image file of any known format; its content says which.
+
+    Gray of 1, 2 or 4 bits is scaled to 0 ... 255; other numbers stay as they are.
+
+    Args:
+        data: the bytes of the file.
+        palette: whether palette images become colours or keep the numbers of their entries.
+        labels: samples are numbers of classes: palette images keep the numbers of their entries,
+            and `max_side` blends nothing.
+        orient: turn the image as its EXIF orientation asks, and clear that.
+        max_side: make larger images smaller, to that many pixels on the longer side. Colours are
+            antialiased; labels and palette entries are taken from the nearest pixel.
+        max_pixels: refuse images of more, before anything is decoded.
+        header: what `read_header` has given for the file; None reads it here.
+
+    Raises:
+        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
+        TypeError: `max_side` is no integer.
+        ValueError: an option is not supported.
+    """
+    if palette not in get_args(Palette):
+        raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
+    if max_side is not None:
+        try:
+            max_side = operator.index(max_side)
+        except TypeError:
+            raise TypeError(f"max_side is an integer, not {max_side!r}") from None
+        if max_side < 1:
+            raise ValueError(f"max_side is at least 1, not {max_side}")
+    header = header or read_header(data)
+    fours = _fours(header)
+    if header.width * header.height * fours > max_pixels:
+        times = "" if fours == 1 else f" x {fours} (4 channels count once)"
+        raise ImageError(
+            f"{header.width} x {header.height}{times} pixels are more than the limit of "
+            f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
+        )
+    try:
+        picture = _READERS[header.format](data, "index" if labels else palette)
+        _check_metadata(picture)
+        if orient:
+            pixels, exif = upright(picture.pixels, picture.exif)
+            if pixels is not picture.pixels:
+                picture = replace(
+                    picture,
+                    xmp=upright_xmp(picture.xmp),
+                    metadata=without_geometry(picture.metadata),
+                )
+            picture = replace(picture, pixels=pixels, exif=exif)
+    except ImageError:
+        raise
+    except Exception as error:  # Libraries raise anything on damaged data.
+        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+    pixels = picture.pixels
+    if pixels.dtype.name not in SAMPLE_TYPES:
+        raise ImageError(unsupported_samples(pixels.dtype))
+    if pixels.ndim not in (2, 3) or pixels.size == 0:
+        raise ImageError(f"cannot be read: an array of shape {pixels.shape}")
+    if pixels.shape[2:] == (1,):
+        pixels = pixels[:, :, 0]
+    if max_side is not None:
+        size = pixels.shape[:2]
+        pixels = shrink(pixels, max_side, labels=labels or picture.palette is not None)
+        if pixels.shape[:2] != size:
+            picture = replace(picture, metadata=without_geometry(picture.metadata))
+    return replace(picture, pixels=np.ascontiguousarray(pixels))
+
+
+def _fours(header: Header) -> int:
+    """How often pixels count for a limit: once for each four channels of 16 bits."""
+    if header.format != "tiff":
+        return 1
+    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
+
+
+def _check_metadata(picture: Picture) -> None:
+    blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
+    for name, block in blocks.items():
+        if block is not None and len(block) > MAX_METADATA_BYTES:
+            raise ImageError(f"an {name} of more than {MAX_METADATA_BYTES >> 20} MiB")
+    if picture.metadata is not None:
+        try:
+            dump_metadata(picture.metadata)
+        except ValueError as error:
+            raise ImageError(str(error)) from None
+
+
+def _read_png(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    # libpng refuses damage that Pillow overlooks, and keeps 16-bit samples.
+    pixels = imagecodecs.png_decode(data)
+    chunks = _png_chunks(data)
+    if b"acTL" in chunks:
+        raise ImageError("an animation; L3 holds single images")
+    picture = Picture(
+        pixels,
+        icc=_png_icc(chunks.get(b"iCCP")),
+        exif=chunks.get(b"eXIf"),
+        xmp=_png_xmp(chunks.get(b"iTXt")),
+    )
+    is_palette = chunks[b"IHDR"][9] == 3
+    if palette == "rgb" or not is_palette:
+        return replace(picture, expanded=is_palette)
+    with _open_with_pillow(data) as image:
+        numbers = np.array(image)
+    return replace(
+        picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
+    )
+
+
+def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
+    with _open_with_pillow(data) as image:
+        # Of an MPO, readers of JPEG know the first image alone, which Pillow opens at.
+        if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
+            raise ImageError("several images in one file; L3 holds single images")
+        picture = Picture(
+            np.array(image),
+            icc=image.info.get("icc_profile"),
+            exif=strip_exif_prefix(image.info.get("exif")),
+            xmp=image.info.get("xmp"),
+        )
+        if image.mode == "P":
+            if palette == "index":
+                return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
+            return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
+        if image.mode == "1":
+            return replace(picture, pixels=np.array(image.convert("L")))
+        if image.mode not in ("L", "LA", "RGB", "RGBA"):
+            raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
+        return picture
+
+
+def _read_tiff(data: bytes, palette: Palette) -> Picture:
+    from tifffile import PHOTOMETRIC
+
+    with open_tiff(data) as page:
+        pixels, entries = _tiff_pixels(page, palette)
+        xmp = _tiff_tag(data, page, TIFF_XMP)
+        return Picture(
+            pixels,
+            icc=page.tags.valueof("InterColorProfile"),
+            exif=descriptive_exif(data),
+            palette=entries,
+            expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
+            xmp=None if xmp is None else xmp.data,
+            metadata=_tiff_metadata(data, page, has_palette=entries is not None),
+        )
+
+
+_TIFF_DESCRIPTION = 270
+_TIFF_NO_DATA = 42113
+_TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
+
+
+def _tiff_metadata(
+    data: bytes, page: tifffile.TiffPage, *, has_palette: bool
+) -> dict[str, Any] | None:
+    """The tags of a page that are kept; `has_palette`: so are the numbers of palette entries."""
+    from tifffile import PHOTOMETRIC
+
+    found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
+    tags = {code: tag for code, tag in found.items() if tag is not None}
+    if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
+        raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
+    if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
+        tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
+    if page.is_shaped:  # tifffile's note on its own array
+        tags.pop(_TIFF_DESCRIPTION, None)
+    is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
+    if not has_palette and not (is_plain and page.bitspersample >= 8):
+        tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
+    return metadata_of_tiff(tags)
+
+
+def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
+    """A tag with the bytes of its values; None if it is absent or damaged, or of another type."""
+    tag = page.tags.get(code)
+    name = None if tag is None else _TIFF_TYPE_NAMES.get(int(tag.dtype))
+    if tag is None or name is None:
+        return None
+    size = tag.count * tiff_item_bytes(name)
+    if size > MAX_METADATA_BYTES:
+        raise ImageError(f"TIFF tag {code} has more than {MAX_METADATA_BYTES >> 20} MiB")
+    value = data[tag.valueoffset : tag.valueoffset + size]
+    if not value or len(value) != size:
+        return None
+    if page.parent.byteorder == ">":
+        value = _swapped(value, struct.calcsize(TIFF_TYPES[name][1]))
+    return TiffTag(name, value)
+
+
+def _swapped(data: bytes, item_bytes: int) -> bytes:
+    return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
+
+
+def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
+    from tifffile import EXTRASAMPLE, PHOTOMETRIC
+
+    if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
+        raise ImageError("premultiplied alpha is not supported")
+    pixels = page.asarray()
+    if page.axes == "SYX":
+        pixels = np.moveaxis(pixels, 0, -1)
+    if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
+        colors = _tiff_colors(page.colormap)
+        if palette == "rgb":
+            return colors[pixels], None
+        if colors.dtype != np.uint8:
+            raise ImageError("a palette of 16-bit colours cannot be kept; make colours of it")
+        return pixels, _rgba(colors.tobytes(), b"")
+    if page.photometric not in (
+        PHOTOMETRIC.MINISBLACK,
+        PHOTOMETRIC.MINISWHITE,
+        PHOTOMETRIC.RGB,
+        PHOTOMETRIC.YCBCR,
+    ):
+        raise ImageError(f"{PHOTOMETRIC(page.photometric).name} images are not supported")
+    if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16):
+        raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
+    if pixels.dtype.kind == "i" and page.photometric == PHOTOMETRIC.MINISWHITE:
+        raise ImageError("signed samples of which the least is white are not supported")
+    if page.bitspersample in (1, 2, 4):
+        pixels = pixels.astype(np.uint8) * np.uint8(255 // (2**page.bitspersample - 1))
+    if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
+        pixels = np.iinfo(pixels.dtype).max - pixels
+    return pixels, None
+
+
+def _tiff_colors(colormap: Image) -> Image:
+    """The palette's colours as rows R, G, B: in 8 bits if these tell all, else in 16."""
+    colors: Image = colormap.T
+    if colors.max() <= 255:  # Some writers put 8-bit numbers here; libtiff takes them as such.
+        return colors.astype(np.uint8)
+    high, low = colors >> 8, colors & 255
+    return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
+
+
+def _read_netpbm(data: bytes, palette: Palette) -> Picture:
+    import netpbmfile
+
+    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
+        if file.axes not in ("YX", "YXS"):
+            raise ImageError("several images in one file; L3 holds single images")
+        pixels = np.asarray(file.asarray())
+        depth = (file.depth,) if file.depth > 1 else ()
+        if pixels.shape != (file.height, file.width, *depth):  # In digits, more may follow.
+            raise ImageError("several images in one file; L3 holds single images")
+        if pixels.dtype == bool:  # PBM counts ink, its PAM variant light.
+            pixels = np.where(pixels == (file.magicnumber == "P7"), np.uint8(255), np.uint8(0))
+        return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
+
+
+def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    if read_jpegxl_header(data).animation:
+        raise ImageError("an animation; L3 holds single images")
+    return Picture(imagecodecs.jpegxl_decode(data))
+
+
+def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
+    import imagecodecs
+
+    return Picture(imagecodecs.jpeg2k_decode(data))
+
+
+_READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
+    "png": _read_png,
+    "jpeg": _read_with_pillow,
+    "webp": _read_with_pillow,
+    "bmp": _read_with_pillow,
+    "tiff": _read_tiff,
+    "netpbm": _read_netpbm,
+    "jpegxl": _read_jpegxl,
+    "jpeg2000": _read_jpeg2000,
+}
+
+
+# Chunks of a PNG.
+
+# libpng passes over these where they come late.
+_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
+_PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
+
+
+def _png_chunks(data: bytes) -> dict[bytes, bytes]:
+    """Chunks of a PNG that libpng has accepted: those that we use, as libpng judges them.
+
+    Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC. Of iTXt
+    there is that with XMP alone.
+    """
+    chunks: dict[bytes, bytes] = {}
+    pixels_begun = False
+    at = len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        if kind == b"IEND":
+            break
+        pixels_begun |= kind == b"IDAT"
+        wanted = kind in _PNG_KEPT and kind not in chunks
+        if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
+            body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
+            if kind == b"iTXt" and not body.startswith(PNG_XMP):
+                at += 12 + size
+                continue
+            if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
+                chunks[kind] = body
+        at += 12 + size
+    return chunks
+
+
+def _png_icc(body: bytes | None) -> bytes | None:
+    """The profile in an iCCP chunk; None if it is damaged, as libpng has it."""
+    if body is None or b"\0" not in body:
+        return None
+    return _inflated(body[body.index(b"\0") + 2 :])
+
+
+def _png_xmp(body: bytes | None) -> bytes | None:
+    """The packet in an iTXt chunk that begins with `PNG_XMP`; None if it is damaged."""
+    if body is None:
+        return None
+    compressed, method = body[len(PNG_XMP) : len(PNG_XMP) + 1], body[len(PNG_XMP) + 1 :][:1]
+    _, *rest = body[len(PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
+    if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
+        return None
+    return _inflated(rest[1]) if compressed == b"\1" else rest[1]
+
+
+def _inflated(data: bytes) -> bytes | None:
+    """What zlib has packed; None if it is damaged. Of more than is allowed, a byte more."""
+    inflater = zlib.decompressobj()
+    try:
+        result = inflater.decompress(data, MAX_METADATA_BYTES + 1)
+    except zlib.error:
+        return None
+    return result if inflater.eof or len(result) > MAX_METADATA_BYTES else None
+
+
+def _rgba(colors: bytes, alpha: bytes) -> bytes:
+    """Palette entries from R, G, B triples and the alphas of the first of them."""
+    entries = np.full((len(colors) // 3, 4), 255, np.uint8)
+    entries[:, :3] = np.frombuffer(colors, np.uint8).reshape(-1, 3)
+    entries[: len(alpha), 3] = np.frombuffer(alpha, np.uint8)
+    return entries.tobytes()
+
+
+def _open_with_pillow(data: bytes) -> PIL.Image.Image:
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
+    return Image.open(io.BytesIO(data))

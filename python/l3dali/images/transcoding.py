@@ -1,0 +1,163 @@
+"""From images of other formats to L3, metadata kept."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali import codec
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.metadata import of_channels, tiff_of_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+    from l3dali.codec import Image
+    from l3dali.images.picture import Palette
+
+__all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
+
+_JPEG_QUALITY = 95
+
+
+def transcode(
+    data: Buffer,
+    *,
+    palette: Palette = "rgb",
+    labels: bool = False,
+    orient: bool = False,
+    max_side: int | None = None,
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS,
+    coding: codec.Coding = codec.DEFAULT_CODING,
+    effort: int = codec.DEFAULT_EFFORT,
+    threads: int = codec.DEFAULT_THREADS,
+    tile: tuple[int, int] | None = None,
+) -> bytes:
+    """Makes an L3 file of an image file of any format that `l3 encode` reads.
+
+    Pixels are kept as they are stored; so are ICC, EXIF, XMP, and the tags of GeoTIFF, resolution
+    and description of a TIFF, in `metadata`. The same options give the same bytes
+    as `l3 encode`.
+
+    Args:
+        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL or JPEG 2000 file.
+        palette: "rgb" makes colours of palette images; "index" keeps the numbers of their entries,
+            and the palette.
+        labels: samples are numbers of classes, not to be blended; includes palette="index".
+        orient: turn the image as its EXIF orientation asks, and clear that.
+        max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
+            or by the nearest pixel where samples are labels or palette entries.
+        max_pixels: refuse images of more, before anything is decoded.
+        coding: as in `encode`.
+        effort: as in `encode`.
+        threads: as in `encode`.
+        tile: as in `encode`.
+
+    Raises:
+        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
+        TypeError: `data` is not bytes-like, or an option is of a wrong type.
+        ValueError: an option is not supported.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError("transcode takes the bytes of a file, not its path")
+    picture = read_picture(
+        data if isinstance(data, bytes) else memoryview(data).tobytes(),
+        palette=palette,
+        labels=labels,
+        orient=orient,
+        max_side=max_side,
+        max_pixels=max_pixels,
+    )
+    return encode_picture(
+        picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
+    )
+
+
+def encode_jpeg(pixels: Image) -> bytes:
+    """A JPEG file of quality 95; uint8 of shape (H, W) or (H, W, 3)."""
+    import imagecodecs
+
+    return bytes(imagecodecs.jpeg8_encode(np.ascontiguousarray(pixels), level=_JPEG_QUALITY))
+
+
+def encode_picture(
+    picture: Picture,
+    *,
+    labels: bool = False,
+    coding: codec.Coding = codec.DEFAULT_CODING,
+    effort: int = codec.DEFAULT_EFFORT,
+    threads: int = codec.DEFAULT_THREADS,
+    tile: tuple[int, int] | None = None,
+) -> bytes:
+    """Encodes a picture with all that goes with it; the options are those of `encode`.
+
+    Args:
+        picture: what `read_picture` gives.
+        labels: samples are numbers of classes; those of palette entries are anyway.
+        coding: as in `encode`.
+        effort: as in `encode`.
+        threads: as in `encode`.
+        tile: as in `encode`.
+
+    Raises:
+        TypeError: an option is of a wrong type.
+        ValueError: an option is not supported.
+    """
+    return codec.encode(
+        picture.pixels,
+        layout="HWC",
+        coding=coding,
+        effort=effort,
+        threads=threads,
+        tile=tile,
+        labels=labels or picture.palette is not None,
+        icc=picture.icc,
+        exif=picture.exif,
+        palette=picture.palette,
+        xmp=picture.xmp,
+        metadata=picture.metadata,
+    )
+
+
+def decoded_picture(
+    pixels: Image, info: codec.Info, channels: Sequence[int] | None = None
+) -> Picture:
+    """What `write_picture` takes, of an L3 file that has been decoded.
+
+    Args:
+        pixels: what `decode` gave.
+        info: of the file.
+        channels: those that were decoded; None are all. A profile and a palette say nothing of
+            some, and metadata is that of these channels.
+    """
+    metadata = None
+    try:
+        metadata = info.metadata
+        tiff_of_metadata(metadata)
+        is_damaged = False
+    except ValueError:
+        metadata, is_damaged = None, True
+    if channels is not None:
+        metadata, misses_items = of_channels(metadata, channels, info.channels)
+        return Picture(
+            pixels,
+            exif=info.exif,
+            xmp=info.xmp,
+            metadata=metadata,
+            is_damaged=is_damaged or misses_items,
+            has_alpha=info.channels in (2, 4) and channels[-1] == info.channels - 1,
+        )
+    return Picture(
+        pixels,
+        icc=info.icc,
+        exif=info.exif,
+        palette=info.palette,
+        xmp=info.xmp,
+        metadata=metadata,
+        is_damaged=is_damaged,
+    )

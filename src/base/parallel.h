@@ -1,0 +1,70 @@
+// Runs independent tasks on a few threads. Layer: base. Knows nothing of images.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace l3 {
+
+// Calls task(state, i) once for every i in [0, count), on up to `threads`
+// threads (0: all the machine has). The caller's thread takes part. Each thread
+// has a state of its own, made by make_state(). If a call throws, no new tasks
+// start and the first exception is thrown here.
+//
+// Each thread begins in a part of its own, then helps with the others. Tasks next to each other
+// often write next to each other, where two threads would wait for the same page to be there.
+template <typename MakeState, typename Task>
+void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& make_state,
+                          const Task& task) {
+  struct alignas(64) Part {
+    std::atomic<uint64_t> next{0};
+    uint64_t end = 0;
+  };
+  if (threads == 0) threads = std::thread::hardware_concurrency();
+  if (threads > count) threads = static_cast<unsigned>(count);
+  if (threads == 0) return;
+  std::vector<Part> parts(threads);
+  for (unsigned t = 0; t < threads; ++t) {
+    parts[t].next = count * t / threads;
+    parts[t].end = count * (t + 1) / threads;
+  }
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::atomic<bool> failed{false};
+  auto work = [&](unsigned thread) {
+    try {
+      auto state = make_state();
+      for (unsigned k = 0; k < threads; ++k) {
+        Part& part = parts[(thread + k) % threads];
+        for (uint64_t i = part.next++; i < part.end && !failed; i = part.next++) task(state, i);
+      }
+    } catch (...) {
+      failed = true;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> workers;
+  workers.reserve(threads);  // so that only a new thread can fail below
+  try {
+    for (unsigned t = 1; t < threads; ++t) workers.emplace_back(work, t);
+  } catch (const std::system_error&) {
+    // Fewer threads than asked for still do all the work.
+  }
+  work(0);
+  for (std::thread& worker : workers) worker.join();
+  if (error) std::rethrow_exception(error);
+}
+
+// The same without a state: task(i).
+template <typename Task>
+void ParallelFor(uint64_t count, unsigned threads, const Task& task) {
+  ParallelForWithState(count, threads, [] { return 0; }, [&task](int, uint64_t i) { task(i); });
+}
+
+}  // namespace l3

@@ -1,0 +1,571 @@
+"""The command `l3`: what it writes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
+
+import l3dali
+from l3dali import codec
+from l3dali.cli import main
+from l3dali.cli.batch import run_all
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Three images in a tree, and two files that are none."""
+    return write_tree(tmp_path / "tree")
+
+
+# Encode and decode.
+
+
+def test_file_goes_beside_its_source(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path)]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
+
+
+def test_file_goes_where_output_says(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path), "-o", str(tmp_path / "other.l3")]) == 0
+    assert main(["encode", str(path), "-o", str(tmp_path / "new" / "folder")]) == 0
+    assert files_below(tmp_path) == {"photo.png", "other.l3", "new/folder/photo.l3"}
+
+
+def test_tree_is_mirrored(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), "-o", str(out), "--verify"]) == 0
+    assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
+    assert np.array_equal(l3dali.imread(out / "a" / "two.l3"), image(2))
+    output = capsys.readouterr()
+    assert "other files passed over: 2" in output.err
+    assert output.out.split()[:7] == ["files", "raw", "source", "L3", "ratio", "time", "MB/s"]
+    cells = output.out.strip().splitlines()[-1].split()
+    assert cells[0] == "3"
+    stems = ("one", "two", "three")
+    source = sum(path.stat().st_size for path in tree.rglob("*") if path.stem in stems)
+    written = sum(path.stat().st_size for path in out.rglob("*.l3"))
+    assert f"{written / source:.2f}" in cells
+
+
+def test_tree_in_place_and_again(tree: Path) -> None:
+    before = files_below(tree)
+    assert main(["encode", str(tree)]) == 0
+    assert files_below(tree) == before | {"one.l3", "a/two.l3", "a/b/three.l3"}
+    assert main(["encode", str(tree), "--skip-existing"]) == 0
+
+
+def test_output_inside_the_input(tree: Path) -> None:
+    for _ in range(2):
+        assert main(["encode", str(tree), "-o", str(tree / "out"), "--overwrite"]) == 0
+    assert files_below(tree / "out") == {"one.l3", "a/two.l3", "a/b/three.l3"}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".jxl", ".pam"])
+def test_decode_to(suffix: str, tree: Path) -> None:
+    assert main(["encode", str(tree), "-o", str(tree.parent / "l3")]) == 0
+    back = tree.parent / "back"
+    assert main(["decode", str(tree.parent / "l3"), "-o", str(back), "--format", suffix[1:]]) == 0
+    assert files_below(back) == {f"one{suffix}", f"a/two{suffix}", f"a/b/three{suffix}"}
+    pixels = read_picture((back / f"a/b/three{suffix}").read_bytes()).pixels
+    assert np.array_equal(pixels, image(3, channels=1))
+
+
+def test_decode_takes_the_format_from_the_output(tmp_path: Path) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image())
+    assert main(["decode", str(tmp_path / "photo.l3"), "-o", str(tmp_path / "photo.tif")]) == 0
+    assert (tmp_path / "photo.tif").read_bytes()[:2] == b"II"
+
+
+def test_sixteen_bits_come_back(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 65536, (20, 30, 4)).astype(np.uint16)
+    path = write_png(tmp_path / "deep.png", pixels)
+    assert main(["encode", str(path)]) == 0
+    assert main(["decode", str(tmp_path / "deep.l3"), "--overwrite"]) == 0
+    assert np.array_equal(imagecodecs.png_decode(path.read_bytes()), pixels)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_signed_samples_come_from_tiff_and_go_there(
+    dtype: Any, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = np.iinfo(dtype)
+    pixels = np.random.default_rng(0).integers(limits.min, limits.max + 1, (20, 30, channels))
+    pixels = pixels.astype(dtype)[:, :, 0] if channels == 1 else pixels.astype(dtype)
+    source = tmp_path / "a.tif"
+    source.write_bytes(write_picture(Picture(pixels), ".tif"))
+    encoded = tmp_path / "a.l3"
+    assert main(["encode", str(source), "--verify"]) == 0
+    decoded = l3dali.imread(encoded)
+    assert decoded.dtype == dtype
+    assert np.array_equal(decoded, pixels)
+    assert main(["verify", str(encoded), "--source", str(source)]) == 0
+    assert main(["decode", str(encoded), "-o", str(tmp_path / "b.tif")]) == 0
+    assert np.array_equal(read_picture((tmp_path / "b.tif").read_bytes()).pixels, pixels)
+    capsys.readouterr()
+    assert main(["info", str(encoded)]) == 0
+    assert f"{8 * pixels.itemsize} bits signed, " in capsys.readouterr().out
+    assert main(["decode", str(encoded), "-o", str(tmp_path / "b.png")]) == 2
+    assert ".png cannot hold signed samples; .tif can" in capsys.readouterr().err
+    assert not (tmp_path / "b.png").exists()
+
+
+@pytest.mark.parametrize("max_side", [12, 29])
+def test_signed_samples_are_made_smaller(max_side: int) -> None:
+    """As those of 16 bits: to the same numbers, moved."""
+    pixels = (np.add.outer(np.arange(20), np.arange(30)) * 300 - 7000).astype(np.int16)
+    moved = (pixels.astype(np.int32) + 32768).astype(np.uint16)
+    shrunk = [
+        read_picture(write_picture(Picture(image), ".tif"), max_side=max_side).pixels
+        for image in (pixels, moved)
+    ]
+    assert [image.dtype.name for image in shrunk] == ["int16", "uint16"]
+    assert np.abs(shrunk[1].astype(np.int32) - 32768 - shrunk[0]).max() <= 1
+
+
+@pytest.mark.parametrize("palette", ["rgb", "index"])
+def test_palette(palette: str, tmp_path: Path) -> None:
+    picture = PIL_Image.fromarray(image()).quantize(9)
+    picture.save(tmp_path / "labels.png")
+    arguments = ["encode", str(tmp_path / "labels.png"), "--palette", palette]
+    assert main([*arguments, "-o", str(tmp_path / "labels.l3")]) == 0
+    info = l3dali.info((tmp_path / "labels.l3").read_bytes())
+    expected = picture if palette == "index" else picture.convert("RGB")
+    assert np.array_equal(l3dali.imread(tmp_path / "labels.l3"), np.asarray(expected))
+    assert info.labels == (palette == "index")
+    assert main(["decode", str(tmp_path / "labels.l3"), "-o", str(tmp_path / "back")]) == 0
+    back = PIL_Image.open(tmp_path / "back" / "labels.png")
+    assert back.mode == expected.mode
+    assert np.array_equal(np.asarray(back.convert("RGB")), np.asarray(picture.convert("RGB")))
+    folders = ["verify", str(tmp_path / "labels.l3"), "--source", str(tmp_path / "labels.png")]
+    assert main(folders) == 0
+
+
+def test_orientation_stays_unless_asked(tmp_path: Path) -> None:
+    exif = PIL_Image.Exif()
+    exif[0x0112] = 6
+    PIL_Image.fromarray(image()).save(tmp_path / "photo.jpg", exif=exif, quality=95)
+    for flags, size in (([], (50, 40)), (["--orient"], (40, 50))):
+        assert main(["encode", str(tmp_path / "photo.jpg"), "--overwrite", *flags]) == 0
+        info = l3dali.info((tmp_path / "photo.l3").read_bytes())
+        assert (info.width, info.height) == size
+        source = ["--source", str(tmp_path / "photo.jpg"), *flags]
+        assert main(["verify", str(tmp_path / "photo.l3"), *source]) == 0
+
+
+def test_options_reach_the_encoder(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    options = ["--tile", "16x32", "--coding", "packed", "--effort", "1"]
+    assert main(["encode", str(path), *options]) == 0
+    info = l3dali.info((tmp_path / "photo.l3").read_bytes())
+    assert (info.tile_width, info.tile_height) == (32, 16)
+
+
+def test_jobs_do_not_change_the_bytes(tree: Path) -> None:
+    for jobs in ("1", "3", "8"):
+        assert main(["encode", str(tree), "-o", str(tree.parent / jobs), "--jobs", jobs]) == 0
+    for name in files_below(tree.parent / "1"):
+        assert len({(tree.parent / jobs / name).read_bytes() for jobs in ("1", "3", "8")}) == 1
+
+
+def test_threads_are_shared_among_the_files(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def recorded(function: Any) -> Any:
+        def record(*arguments: Any, **options: Any) -> Any:
+            used.append(options["threads"])
+            return function(*arguments, **options)
+
+        return record
+
+    for name in ("encode", "decode", "verify"):
+        monkeypatch.setattr(codec, name, recorded(getattr(codec, name)))
+    out = str(tree.parent / "out")
+    for command in (["encode", str(tree), "-o", out, "--verify"], ["decode", out], ["verify", out]):
+        assert main([*command, "--jobs", "7"]) == 0
+    assert used == [2] * 12
+    assert main(["verify", f"{out}/one.l3", "--source", f"{tree}/one.png", "--jobs", "7"]) == 0
+    assert used[12:] == [7]
+
+
+# Existing targets, collisions and odd files.
+
+
+def test_existing_result_fails_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    target = tmp_path / "photo.l3"
+    target.write_bytes(b"old")
+    assert main(["encode", str(path)]) == 2
+    reason = "the result exists; see --overwrite and --skip-existing"
+    assert f"{path}: {reason}: {target}\n" in capsys.readouterr().err
+    assert main(["encode", str(path), "--skip-existing"]) == 0
+    assert "existing results kept: 1" in capsys.readouterr().err
+    assert target.read_bytes() == b"old"
+    assert main(["encode", str(path), "--overwrite"]) == 0
+    assert np.array_equal(l3dali.imread(target), image())
+
+
+def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
+    (tree / "one.tif").write_bytes(b"")
+    result = subprocess.run([*L3, "encode", tree], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3\n"
+    )
+    assert not list(tree.rglob("*.l3"))
+
+
+def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    l3dali.imwrite(tmp_path / "photo.png", image())
+    arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
+    assert main(["decode", *arguments, "--overwrite"]) == 2
+    assert "both a source and a target" in capsys.readouterr().err
+
+
+def test_one_source_named_twice_is_one(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert main(["encode", str(path), f"{tmp_path}/./photo.png", str(tmp_path)]) == 0
+
+
+def test_failed_files_are_listed_and_the_rest_is_done(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    (tree / "many\nlines [red].png").write_text("no image")
+    assert main(["encode", str(tree), str(tree / "missing.png")]) == 2
+    assert len(list(tree.rglob("*.l3"))) == 3
+    errors = capsys.readouterr().err.splitlines()
+    assert "l3: 3 failed" in errors
+    failures = errors[errors.index("l3: 3 failed") + 1 :]
+    assert len(failures) == 3
+    assert failures[0].startswith(f"{tree}/bad.png: cannot be read: ")
+    assert failures[1] == f"{tree}/many\\nlines [red].png: not an image of a known format"
+    assert failures[2] == f"{tree}/missing.png: No such file or directory"
+
+
+@pytest.mark.parametrize("name", ["two words", "Straße 写真", "new\nline", "[bold]", "-o", "a.b."])
+def test_names(name: str, tmp_path: Path) -> None:
+    write_png(tmp_path / name / f"{name}.png")
+    assert main(["encode", "-o", str(tmp_path / "out"), "--", str(tmp_path / name)]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "out" / f"{name}.l3"), image())
+    assert main(["info", str(tmp_path / "out")]) == 0
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path)
+    path = Path(os.fsdecode(folder + b"/\xff.png"))
+    path.write_bytes(b"no image")
+    result = subprocess.run([*L3, "encode", path], capture_output=True, check=False)
+    assert result.returncode == 2
+    assert folder + b"/\\udcff.png: not an image" in result.stderr
+
+
+def test_links(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "link.png").symlink_to(tree / "one.png")
+    (tree / "broken.png").symlink_to(tree / "nothing.png")
+    (tree / "loop").symlink_to(tree)
+    assert main(["encode", str(tree), "-o", str(tree.parent / "out")]) == 2
+    assert len(files_below(tree.parent / "out")) == 4
+    errors = capsys.readouterr().err
+    assert "links to folders not followed: 1" in errors
+    assert f"{tree}/broken.png: No such file or directory" in errors
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert main(["encode", str(tmp_path)]) == 2
+    assert "pipe.png: not a file" in capsys.readouterr().err
+
+
+def test_folder_that_cannot_be_read(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert main(["encode", str(tree), "-o", str(tree.parent / "out")]) == 2
+    assert f"{tree}/a/b: Permission denied" in capsys.readouterr().err
+    assert files_below(tree.parent / "out") == {"one.l3", "a/two.l3"}
+
+
+def test_verify_option_keeps_wrong_pixels_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    monkeypatch.setattr(codec, "decode", lambda data, **options: image(9))
+    assert main(["encode", str(path), "--verify"]) == 2
+    assert "pixels differ" in capsys.readouterr().err
+    assert files_below(tmp_path) == {"photo.png"}
+
+
+def test_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(pytest.importorskip("skimage").__file__).parent / "data"
+    out = tmp_path / "out"
+    assert main(["encode", str(folder), "-o", str(out), "--verify"]) == 2
+    failures = capsys.readouterr().err.partition("failed\n")[2].splitlines()
+    assert all("several images in one file" in failure for failure in failures)
+    assert main(["decode", str(out), "-o", str(tmp_path / "back")]) == 0
+    for path in sorted(folder.glob("*.png")):
+        back = (tmp_path / "back" / path.name).read_bytes()
+        pixels = read_picture(path.read_bytes()).pixels
+        assert np.array_equal(read_picture(back).pixels, pixels), path
+
+
+# Info, verify and bench.
+
+
+def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image(), icc=b"profile")
+    assert main(["info", str(tmp_path / "photo.l3")]) == 0
+    output = capsys.readouterr().out
+    assert "50 x 40, channels: 3, 8 bits" in output
+    assert "raw 6000 bytes" in output
+    assert "ICC of 7 bytes" in output
+
+
+def test_info_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.l3", "b.l3"):
+        l3dali.imwrite(tmp_path / name, image())
+    (tmp_path / "c.l3").write_bytes(b"damaged")
+    assert main(["info", "--json", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    entries = json.loads(output.out)
+    assert [Path(entry["path"]).name for entry in entries] == ["a.l3", "b.l3"]
+    assert entries[0]["encoded_bytes"] == (tmp_path / "a.l3").stat().st_size
+    assert sum(entries[0]["codings"].values()) == 1
+    assert "c.l3: " in output.err
+
+
+def test_verify_finds_damage(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), "-o", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
+    damaged = bytearray((out / "one.l3").read_bytes())
+    damaged[-20] ^= 4
+    (out / "one.l3").write_bytes(damaged)
+    assert main(["verify", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"{out}/one.l3: " in error
+    assert "a checksum differs" in error
+
+
+def test_verify_finds_what_decoders_find(capsys: pytest.CaptureFixture[str]) -> None:
+    """A check is judged before the coding that it covers."""
+    path = Path(__file__).parents[1] / "invalid" / "kChecksumMismatch__before_coding.l3"
+    assert main(["verify", str(path)]) == 2
+    assert "a checksum differs" in capsys.readouterr().err
+
+
+def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    against_tree = ["verify", str(out), "--source", str(tree)]
+    assert main(["encode", str(tree), "-o", str(out)]) == 0
+    assert main(against_tree) == 0
+    l3dali.imwrite(out / "one.l3", image(8))
+    (out / "a" / "two.l3").rename(out / "more.l3")
+    capsys.readouterr()
+    assert main(against_tree) == 2
+    error = capsys.readouterr().err
+    assert f"{out}/one.l3: the pixels differ from the source's\n" in error
+    assert f"{out}/more.l3: no source in {tree}\n" in error
+    assert f"{tree}/a/two.PNG: no {out}/a/two.l3\n" in error
+
+
+@pytest.mark.parametrize("missing", ["out", "tree"])
+def test_verify_names_what_is_missing(
+    missing: str, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tree.parent)
+    if missing == "tree":
+        assert main(["encode", "tree", "-o", "out"]) == 0
+        tree.rename("moved")
+    assert main(["verify", "out", "--source", "tree"]) == 2
+    assert f"l3: {missing}: No such file or directory\n" in capsys.readouterr().err
+
+
+def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "bad.png").write_bytes(b"no image")
+    assert main(["bench", str(tree), "--repeat", "1"]) == 2
+    output = capsys.readouterr()
+    rows = [line.split() for line in output.out.splitlines() if line.strip()]
+    assert rows[0][0] == "codec"
+    assert [row[0] for row in rows[2:]] == ["L3"] * len(codec.CODINGS) + ["PNG"]
+    assert "bad.png: not an image" in output.err
+    assert len(files_below(tree)) == 6
+
+
+# How it ends.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["encode"],
+        ["mix", "a.png"],
+        ["encode", "a.png", "--coding", "zip"],
+        ["encode", "a.png", "--tile", "100x100"],
+        ["encode", "a.png", "--jobs", "0"],
+        ["encode", "a.png", "--jobs", "99999999999"],
+        ["encode", ""],
+        ["encode", "--null", "a.png"],
+        ["encode", "--files-from", "list", "a.png"],
+        ["encode", "--files-from", "missing"],
+        ["encode", "--files-from", "file"],
+        ["verify", "empty", "--files-from", "list", "--source", "empty"],
+        ["encode", "a.png", "-o", ""],
+        ["verify", "a.l3", "--source", ""],
+        ["encode", "a.png", "-o", "b.png"],
+        ["decode", "a.l3", "-o", "b.jpg"],
+        ["decode", "a.l3", "-o", "b.L3"],
+        ["decode", "a.l3", "-o", "b.gif"],
+        ["encode", "a.png", "--overwrite", "--skip-existing"],
+        ["encode", "a.png", "b.png", "-o", "c.l3"],
+        ["encode", "a.png", "-o", "file"],
+        ["encode", "empty"],
+        ["decode", "a.l3", "-o", "b.png", "--format", "tif"],
+        ["decode", "a.l3", "--format", "jpg"],
+        ["verify", "a.l3", "b.l3", "--source", "a.png"],
+        ["verify", "a.l3", "--source", "empty"],
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_are_one_line(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("list").write_text("a.l3\n")
+    Path("empty").mkdir()
+    write_png(Path("a.png"))
+    l3dali.imwrite("a.l3", image())
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("l3: ")
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+    assert files_below(tmp_path) == {"file", "list", "a.png", "a.l3"}
+
+
+def test_folder_may_have_the_suffix_of_an_image(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    (tmp_path / "set.jpg").mkdir()
+    assert main(["encode", str(path), "-o", str(tmp_path / "set.jpg")]) == 0
+    assert (tmp_path / "set.jpg" / "photo.l3").exists()
+
+
+def test_mode_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", "a.png", "--coding", "zip"]) == 2
+    assert "choose from" in capsys.readouterr().err
+
+
+def test_version_and_exit_code() -> None:
+    version = subprocess.run([*L3, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == f"l3 {l3dali.__version__}\n"
+    failure = subprocess.run([*L3, "info", "missing.l3"], capture_output=True, check=False)
+    assert failure.returncode == 2
+
+
+def test_closing_drops_the_work_not_begun() -> None:
+    begun: list[str] = []
+    go_on = threading.Event()
+
+    def work(path: Path) -> None:
+        begun.append(path.name)
+        if path.name != "first":
+            go_on.wait(60)
+
+    paths = [Path(name) for name in ("first", "second", "third", "fourth")]
+    with closing(run_all(paths, work, threads=2)) as results:
+        next(results)
+        threading.Timer(0.5, go_on.set).start()
+    assert "fourth" not in begun
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    write_png(tmp_path / "photo.png")
+    (tmp_path / "bad.png").write_text("no image")
+    for command, code in (("encode photo.png", 0), ("info photo.l3", 0), ("encode bad.png", 2)):
+        script = f'"$0" -m l3dali {command} {closed}'
+        result = subprocess.run(
+            ["sh", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert result.returncode == code
+        assert b"Traceback" not in result.stderr
+        assert b"bad.png" not in result.stdout
+    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
+
+
+def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    l3dali.imwrite(tmp_path / "photo.l3", image())
+    process = subprocess.Popen(
+        [*L3, "info", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In as TIFF, listed by `l3 info`, out as TIFF and, three of them, as PNG."""
+    bands = np.arange(40 * 30 * 7).reshape(40, 30, 7).astype(np.uint16)
+    scene = tmp_path / "scene.tif"
+
+    def run(*arguments: object) -> tuple[int, str]:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    tifffile.imwrite(scene, bands, photometric="minisblack", planarconfig="contig")
+    assert run("encode", "--verify", scene)[0] == 0
+    l3 = tmp_path / "scene.l3"
+    assert np.array_equal(l3dali.imread(l3), bands)
+    code, output = run("info", l3)
+    assert code == 0
+    assert "channels: 7" in output
+    assert "of channels: " in output
+    assert run("decode", l3, "-o", tmp_path / "back.tif")[0] == 0
+    assert np.array_equal(tifffile.imread(tmp_path / "back.tif"), bands)
+    assert run("decode", l3, "-o", tmp_path / "rgb.png", "--channels", "3,0,6")[0] == 0
+    png = imagecodecs.imread(tmp_path / "rgb.png")
+    assert np.array_equal(png, bands[..., [3, 0, 6]])
+    code, output = run("decode", l3, "-o", tmp_path / "all.png")
+    assert code == 2
+    assert ".png cannot hold 7 channels of 16 bits; .tif can" in output
+    code, output = run("decode", l3, "-o", tmp_path / "no.png", "--channels", "3,9")
+    assert code == 2
+    assert "channel 9 is asked for, and the image has 7" in output
+
+
+@pytest.mark.parametrize("wrong", ["1,1", "-1", "4096", "a", ""])
+def test_wrong_channels(tmp_path: Path, wrong: str) -> None:
+    assert main(["decode", str(tmp_path / "scene.l3"), f"--channels={wrong}"]) == 2

@@ -1,0 +1,336 @@
+"""Where the command `l3` takes images from and puts results: pipes, lists, folders, links."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import L3, files_below, image, imagecodecs, write_png, write_tree
+
+import l3dali
+from l3dali import codec
+from l3dali.cli import main
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Three images in a tree, and two files that are none."""
+    return write_tree(tmp_path / "tree")
+
+
+def run(*arguments: Any, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Runs the command with pipes for its three streams."""
+    return subprocess.run([*L3, *arguments], input=stdin, capture_output=True, check=False)
+
+
+# Pipes.
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+@pytest.mark.parametrize("output", [[], ["-o", "-"], ["-o", "/dev/stdout"]], ids=" ".join)
+def test_encode_and_decode_as_filters(
+    name: str, output: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    encoded = run("encode", name, *output, stdin=imagecodecs.png_encode(image()))
+    assert encoded.returncode == 0
+    assert np.array_equal(l3dali.decode(encoded.stdout), image())
+    assert encoded.stderr.split()[:2] == [b"files", b"raw"]
+    decoded = run("decode", name, *output, stdin=encoded.stdout)
+    assert np.array_equal(imagecodecs.png_decode(decoded.stdout), image())
+    tiff = run("decode", name, *output, "--format", "tif", stdin=encoded.stdout)
+    assert np.array_equal(imagecodecs.imread(tiff.stdout), image())
+    assert files_below(tmp_path) == set()
+
+
+def test_pipe_into_a_file_and_file_into_a_pipe(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    target = tmp_path / "other.l3"
+    assert run("encode", "-", "-o", target, stdin=path.read_bytes()).returncode == 0
+    assert run("encode", path, "-o", "-").stdout == target.read_bytes()
+
+
+def test_info_and_verify_read_standard_input(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    data = codec.encode(image())
+    assert b"50 x 40" in run("info", "-", stdin=data).stdout
+    assert b'"path": "/dev/stdin"' in run("info", "-", "--json", stdin=data).stdout
+    assert run("verify", "-", stdin=data).returncode == 0
+    assert run("verify", "-", "--source", path, stdin=data).returncode == 0
+    other = run("verify", "-", "--source", path, stdin=codec.encode(image(1)))
+    assert b"/dev/stdin: the pixels differ" in other.stderr
+    assert run("verify", "-", stdin=data[:-1]).returncode == 2
+
+
+def test_process_substitution(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    script = '"$0" -m l3dali encode <(cat "$1") -o >(cat > "$2"; echo > "$2.done")'
+    out = tmp_path / "out.l3"
+    subprocess.run(["bash", "-c", script, L3[0], path, out], check=True, capture_output=True)
+    while not Path(f"{out}.done").exists():
+        pass
+    assert np.array_equal(l3dali.imread(out), image())
+
+
+def test_named_pipes_are_read_and_written_if_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in.png")
+    os.mkfifo(tmp_path / "out.l3")
+    received: list[bytes] = []
+    ends = [
+        threading.Thread(target=write_png, args=[tmp_path / "in.png"]),
+        threading.Thread(target=lambda: received.append((tmp_path / "out.l3").read_bytes())),
+    ]
+    for end in ends:
+        end.start()
+    code = main(["encode", str(tmp_path / "in.png"), "-o", str(tmp_path / "out.l3"), "--preserve"])
+    for end in ends:
+        end.join()
+    assert code == 0
+    assert np.array_equal(l3dali.decode(received[0]), image())
+    assert (tmp_path / "out.l3").is_fifo()
+
+
+def test_devices_stay_what_they_are(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    assert run("encode", path, "-o", "/dev/null", "--overwrite").returncode == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_full_device_behind_standard_output(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*L3, "encode", path, "-o", "-"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert result.returncode == 2
+    assert f"{path}: No space left on device: /dev/stdout\n".encode() in result.stderr
+
+
+def test_a_file_named_dash_is_reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_png(Path("-"))
+    assert main(["encode", "./-"]) == 0
+    assert np.array_equal(l3dali.imread("-.l3"), image())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["encode", "tree", "-o", "-"], "/dev/stdout takes one result, but there are 3"),
+        (["encode", "tree/one.png", "-"], "/dev/stdout takes one result, but there are 2"),
+        (["encode", "-", "-o", "out"], "/dev/stdin has no name for a result"),
+        (["encode", "-", "--json-summary", "-"], "cannot take both"),
+        (["encode"], "no PATH; '-' is standard input"),
+    ],
+)
+def test_what_pipes_cannot_do(
+    arguments: list[str], reason: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree.parent)
+    before = files_below(tree.parent)
+    result = run(*arguments, stdin=b"")
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"l3: ")
+    assert reason.encode() in result.stderr
+    assert result.stderr.count(b"\n") == 1
+    assert files_below(tree.parent) == before
+
+
+def test_image_data_is_not_for_terminals(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    ours, theirs = pty.openpty()
+    to_terminal = subprocess.run(
+        [*L3, "encode", path, "-o", "-"], stdout=theirs, stderr=subprocess.PIPE, check=False
+    )
+    from_terminal = subprocess.run(
+        [*L3, "encode", "-"], stdin=theirs, capture_output=True, check=False
+    )
+    for result in (to_terminal, from_terminal):
+        assert result.returncode == 2
+        assert b"terminal" in result.stderr
+    name = os.ttyname(theirs)
+    assert b"terminal" in run("encode", path, "-o", name).stderr
+    os.set_blocking(ours, False)
+    with pytest.raises(BlockingIOError):
+        os.read(ours, 1)
+    os.close(theirs)
+    os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [("encode photo.png -o - >&-", "standard output is closed"), ("info - <&-", "is closed")],
+)
+def test_closed_streams_take_no_data(command: str, reason: str, tmp_path: Path) -> None:
+    write_png(tmp_path / "photo.png")
+    script = f'"$0" -m l3dali {command}'
+    result = subprocess.run(
+        ["sh", "-c", script, L3[0]], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert result.returncode == 2
+    assert reason.encode() in result.stderr
+
+
+def test_reader_that_goes_ends_it_quietly(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (512, 512, 3)).astype(np.uint8)
+    path = write_png(tmp_path / "photo.png", noise)
+    command = [*L3, "encode", str(path), "-o", "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+# Lists of files.
+
+
+def test_list_of_files_mirrors_a_folder(tree: Path) -> None:
+    (tree.parent / "list").write_text("one.png\n\na/b/three.png\n")
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 0
+    assert files_below(out) == {"one.l3", "a/b/three.l3"}
+
+
+@pytest.mark.parametrize("null", [False, True])
+def test_list_from_standard_input(null: bool, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree.parent)
+    name = "new\nline.png" if null else "straße.png"
+    write_png(tree / name)
+    names = [os.fsencode(path) for path in (tree / "one.png", Path("tree", name), Path("tree/a"))]
+    end = b"\0" if null else b"\n"
+    flags = ["-0"] if null else []
+    result = run("encode", "--files-from", "-", *flags, "-o", "out", stdin=end.join(names) + end)
+    assert result.returncode == 0
+    expected = {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3", f"tree/{name[:-4]}.l3"}
+    assert files_below(tree.parent / "out") == expected
+
+
+def test_list_may_be_of_windows(tree: Path) -> None:
+    names = b"\xef\xbb\xbfone.png\r\n\r\na/b/three.png\r\na"
+    (tree.parent / "list").write_bytes(names)
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 0
+    assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
+
+
+def test_list_with_nul_keeps_names_as_they_are(tree: Path) -> None:
+    write_png(tree / "odd.png\r")
+    (tree.parent / "list").write_bytes(b"odd.png\r\0")
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-0", "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 0
+    assert files_below(out) == {"odd.l3"}
+
+
+def test_list_cannot_lead_out_of_its_folder(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outside = write_png(tree.parent / "outside.png")
+    (tree.parent / "list").write_text(f"../outside.png\n{outside}\na/../one.png\nnone.png\n")
+    out = tree.parent / "out"
+    arguments = ["--files-from", str(tree.parent / "list"), "-o", str(out)]
+    assert main(["encode", str(tree), *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert f"{tree}/../outside.png: outside {tree}\n" in errors
+    assert f"{outside}: outside {tree}\n" in errors
+    assert f"{tree}/none.png: No such file or directory\n" in errors
+    assert files_below(out) == {"one.l3"}
+
+
+def test_lists_are_for_every_command(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", str(tree)]) == 0
+    (tree.parent / "list").write_text("one.l3\n")
+    arguments = [str(tree), "--files-from", str(tree.parent / "list")]
+    capsys.readouterr()
+    assert main(["info", *arguments]) == 0
+    assert capsys.readouterr().out.count(".l3\n") == 1
+    assert main(["verify", *arguments]) == 0
+    assert capsys.readouterr().out.split()[9] == "1"
+
+
+# Folders and links.
+
+
+def test_several_folders_keep_their_names(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_png(tree.parent / "more" / "one.png", image(9))
+    write_png(tree.parent / "last.png")
+    monkeypatch.chdir(tree)
+    out = tree.parent / "out"
+    assert main(["encode", ".", "../more/", "../last.png", "-o", str(out)]) == 0
+    trees = {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3", "more/one.l3"}
+    assert files_below(out) == trees | {"last.l3"}
+    assert np.array_equal(l3dali.imread(out / "more" / "one.l3"), image(9))
+
+
+def test_one_folder_named_twice_is_one(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert main(["encode", ".", str(tree), "-o", "../out"]) == 0
+    assert files_below(tree.parent / "out") == {"one.l3", "a/two.l3", "a/b/three.l3"}
+
+
+def test_folders_within_each_other_share_their_files(tree: Path) -> None:
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), str(tree / "a"), "-o", str(out)]) == 0
+    assert files_below(out) == {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3"}
+
+
+def test_link_planted_in_the_output_leads_nowhere(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tree.parent / "out"
+    elsewhere = tree.parent / "elsewhere"
+    for folder in (out / "inside", elsewhere):
+        folder.mkdir(parents=True)
+    (out / "a").symlink_to(elsewhere)
+    assert main(["encode", str(tree), "-o", str(out)]) == 2
+    errors = capsys.readouterr().err
+    assert f"{tree}/a/two.PNG: a link leads out of {out}: {out}/a\n" in errors
+    assert f"{tree}/a/b/three.png: a link leads out of {out}: {out}/a/b\n" in errors
+    assert files_below(elsewhere) == set()
+    assert (out / "one.l3").exists()
+    (out / "a").unlink()
+    (out / "a").symlink_to("inside")
+    (tree.parent / "link").symlink_to(out)
+    assert main(["encode", str(tree), "-o", str(tree.parent / "link"), "--skip-existing"]) == 0
+    assert files_below(out / "inside") == {"two.l3", "b/three.l3"}
+
+
+def test_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    precious = tmp_path / "precious"
+    target = tmp_path / "photo.l3"
+    for content in ("keep", None):
+        if content:
+            precious.write_text(content)
+        else:
+            precious.unlink()
+        target.unlink(missing_ok=True)
+        target.symlink_to(precious)
+        assert main(["encode", str(path)]) == 2
+        assert target.is_symlink()
+        assert main(["encode", str(path), "--overwrite"]) == 0
+        assert not target.is_symlink()
+        assert precious.exists() == bool(content)
+
+
+def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:
+    path = write_png(tmp_path / "photo.png")
+    os.utime(path, ns=(10**18 + 1, 10**18 + 2))
+    path.chmod(0o4640)
+    assert main(["encode", str(path), "-o", str(tmp_path / "a.l3"), "--preserve"]) == 0
+    assert (
+        main(["decode", str(tmp_path / "a.l3"), "-o", str(tmp_path / "b.png"), "--preserve"]) == 0
+    )
+    for name in ("a.l3", "b.png"):
+        status = (tmp_path / name).stat()
+        assert (status.st_mode & 0o7777, status.st_mtime_ns) == (0o640, 10**18 + 2)
+    assert main(["encode", str(path), "-o", str(tmp_path / "c.l3")]) == 0
+    assert (tmp_path / "c.l3").stat().st_mtime_ns != 10**18 + 2

@@ -1,0 +1,231 @@
+"""What `l3 encode`, `verify` and `bench` make of images: palettes, labels, sizes, limits."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l3dali
+from l3dali.cli import main, reading
+from l3dali.cli.reading import MemoryBudget, available_memory
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
+
+PIL_Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("imagecodecs")
+pytest.importorskip("rich")
+
+Image = NDArray[Any]
+
+
+def image(height: int = 40, width: int = 50) -> Image:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.fixture
+def masks(tmp_path: Path) -> Path:
+    """A folder of three palette images, a gray mask and a photograph."""
+    folder = tmp_path / "masks"
+    folder.mkdir()
+    for seed in range(3):
+        numbers = np.random.default_rng(seed).integers(0, 9, (40, 50), np.uint8)
+        palette = bytes(range(36))
+        entries = np.frombuffer(palette, np.uint8).reshape(-1, 4).copy()
+        entries[:, 3] = 255
+        data = write_picture(Picture(numbers, palette=entries.tobytes()), ".png")
+        (folder / f"palette{seed}.png").write_bytes(data)
+    (folder / "gray.png").write_bytes(write_picture(Picture(image()[:, :, 0] // 100), ".png"))
+    (folder / "photo.png").write_bytes(write_picture(Picture(image()), ".png"))
+    return folder
+
+
+# Palettes and labels.
+
+
+def test_palette_images_that_become_colours_are_counted(
+    masks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = masks.parent / "l3"
+    assert main(["encode", str(masks), "-o", str(out)]) == 0
+    error = capsys.readouterr().err
+    assert "l3: palette images that became RGB: 3;" in error
+    assert "--palette index keeps their class numbers" in error
+    assert main(["verify", str(out), "--source", str(masks)]) == 0
+    assert "palette images compared by their colours: 3;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--palette", "index"], ["--labels"]])
+def test_nothing_is_said_where_the_numbers_are_kept(
+    option: list[str], masks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = masks.parent / "l3"
+    assert main(["encode", str(masks), "-o", str(out), *option]) == 0
+    assert main(["verify", str(out), "--source", str(masks)]) == 0
+    assert "palette" not in capsys.readouterr().err
+    for name in ("palette0", "palette1", "palette2"):
+        source = read_picture((masks / f"{name}.png").read_bytes(), palette="index")
+        assert np.array_equal(l3dali.imread(out / f"{name}.l3"), source.pixels)
+        info = l3dali.info((out / f"{name}.l3").read_bytes())
+        assert (info.labels, info.palette) == (True, source.palette)
+
+
+def test_labels_are_marked_whatever_holds_them(masks: Path) -> None:
+    for flags, labels in (([], False), (["--labels"], True)):
+        assert main(["encode", str(masks / "gray.png"), "--overwrite", *flags]) == 0
+        assert l3dali.info((masks / "gray.l3").read_bytes()).labels == labels
+
+
+def test_verify_compares_palettes(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = masks / "palette0.l3"
+    numbers = read_picture((masks / "palette0.png").read_bytes(), palette="index").pixels
+    for palette in (None, bytes(range(36))):
+        l3dali.imwrite(path, numbers, labels=True, palette=palette)
+        capsys.readouterr()
+        assert main(["verify", str(path), "--source", str(masks / "palette0.png")]) == 2
+        assert "the palette differs from the source's" in capsys.readouterr().err
+
+
+# Sizes.
+
+
+def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = masks.parent / "l3"
+    arguments = ["encode", str(masks), "-o", str(out), "--labels", "--max-side", "25", "--verify"]
+    assert main(arguments) == 0
+    assert l3dali.imread(out / "photo.l3").shape == (20, 25, 3)
+    numbers = read_picture((masks / "palette1.png").read_bytes(), palette="index").pixels
+    assert np.array_equal(l3dali.imread(out / "palette1.l3"), numbers[1::2, 1::2])
+    against = ["verify", str(out), "--source", str(masks)]
+    assert main([*against, "--max-side", "25"]) == 0
+    capsys.readouterr()
+    assert main(against) == 2
+    kinds = "50 x 40, channels: 3, 8 bits; the L3 image 25 x 20, channels: 3, 8 bits\n"
+    assert f"photo.l3: the source is {kinds}" in capsys.readouterr().err
+
+
+def test_turned_images_are_made_smaller_upright(tmp_path: Path) -> None:
+    exif = PIL_Image.Exif()
+    exif[0x0112] = 6
+    PIL_Image.fromarray(image()).save(tmp_path / "photo.jpg", exif=exif)
+    options = ["--orient", "--max-side", "25"]
+    assert main(["encode", str(tmp_path / "photo.jpg"), *options]) == 0
+    assert l3dali.imread(tmp_path / "photo.l3").shape == (25, 20, 3)
+    source = ["--source", str(tmp_path / "photo.jpg"), *options]
+    assert main(["verify", str(tmp_path / "photo.l3"), *source]) == 0
+
+
+def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo = str(masks / "photo.png")
+    assert main(["encode", photo, "--max-pixels", "2000"]) == 0
+    commands = [
+        ["encode", photo, "--overwrite"],
+        ["verify", str(masks / "photo.l3"), "--source", photo],
+        ["bench", photo, "--repeat", "1"],
+    ]
+    for command in commands:
+        capsys.readouterr()
+        assert main([*command, "--max-pixels", "1999"]) == 2
+        assert "50 x 40 pixels are more than the limit of 1999" in capsys.readouterr().err
+
+
+# Memory.
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for what will be; a minute, if it never is."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_images_that_need_all_memory_are_worked_on_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_picture(Picture(image(400, 400)), ".png")  # 3 MB by the estimate
+    for number in range(6):
+        (tmp_path / f"{number}.png").write_bytes(data)
+    budgets, begun = [], []
+    pairs = threading.Barrier(2)  # Two of them meet, or the test fails after a minute.
+
+    class Budget(MemoryBudget):
+        def __init__(self, total_bytes: int) -> None:
+            super().__init__(total_bytes)
+            budgets.append(self)
+
+    def read_alone(data: bytes, **options: Any) -> Picture:
+        begun.append(data)
+        wait_until(lambda: len(budgets[0]._waiting) == 6 - len(begun))  # All others are kept out.
+        return read_picture(data, **options)
+
+    def read_in_pairs(data: bytes, **options: Any) -> Picture:
+        pairs.wait(60)
+        return read_picture(data, **options)
+
+    command = ["encode", str(tmp_path), "-j", "6"]
+    monkeypatch.setattr(reading, "MemoryBudget", Budget)
+    monkeypatch.setattr(reading, "read_picture", read_alone)
+    assert main([*command, "-o", str(tmp_path / "a"), "--memory", "1"]) == 0
+    monkeypatch.setattr(reading, "read_picture", read_in_pairs)
+    assert main([*command, "-o", str(tmp_path / "b"), "--memory", "1000"]) == 0
+
+
+def test_budget_is_never_exceeded() -> None:
+    budget, lock, used = MemoryBudget(10), threading.Lock(), 0
+
+    def work(size: int) -> None:
+        nonlocal used
+        with budget.reserve(size):
+            with lock:
+                used += min(size, 10)
+                assert used <= 10
+            with lock:
+                used -= min(size, 10)
+
+    with ThreadPoolExecutor(8) as pool:
+        sizes = np.random.default_rng(0).integers(0, 25, 200)
+        for future in [pool.submit(work, int(size)) for size in sizes]:
+            future.result()
+    assert used == 0
+
+
+def test_large_requests_are_not_overtaken() -> None:
+    budget, order = MemoryBudget(10), []
+
+    def work(size: int) -> None:
+        with budget.reserve(size):
+            order.append(size)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in (8, 1)]
+    with budget.reserve(5):
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            wait_until(lambda number=number: len(budget._waiting) == number)  # type: ignore[misc]
+        assert order == []
+    for thread in threads:
+        thread.join()
+    assert order == [8, 1]
+
+
+def test_memory_is_given_back_when_the_work_fails() -> None:
+    budget = MemoryBudget(10)
+    for _ in range(3):
+        with pytest.raises(KeyError), budget.reserve(9):
+            raise KeyError
+    with budget.reserve(10):
+        pass
+
+
+def test_available_memory_is_some_of_the_machine() -> None:
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 <= available_memory() <= physical

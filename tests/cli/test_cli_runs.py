@@ -1,0 +1,476 @@
+"""Long runs of the command `l3`: progress, failures, what ends them, and what is told."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import (
+    L3,
+    L3_WITH_CTRL_C,
+    PIL_Image,
+    files_below,
+    image,
+    write_copies,
+    write_png,
+    write_tree,
+)
+
+import l3dali
+from l3dali import codec, console
+from l3dali.cli import main
+
+NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Three images in a tree, and two files that are none."""
+    return write_tree(tmp_path / "tree")
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Path:
+    """A folder of 30 small images."""
+    return write_copies(tmp_path / "copies", 30, write_png(tmp_path / "source.png"))
+
+
+# Progress and reports.
+
+
+def test_progress_is_for_terminals(tree: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["encode", str(tree / "one.png"), str(tree / "a" / "two.PNG")]
+    subprocess.run([*L3, *arguments], stderr=theirs, stdout=subprocess.PIPE, check=True)
+    assert b"2/2" in os.read(ours, 100_000)
+    flags = ["--overwrite", "--quiet"]
+    subprocess.run([*L3, *arguments, *flags], stderr=theirs, stdout=subprocess.PIPE, check=True)
+    os.set_blocking(ours, False)
+    with pytest.raises(BlockingIOError):
+        os.read(ours, 1)
+    os.close(theirs)
+    os.close(ours)
+    plain = subprocess.run([*L3, *arguments, "--overwrite"], capture_output=True, check=True)
+    assert plain.stderr == b""
+
+
+def test_lines_of_progress_without_a_terminal(
+    copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+    assert main(["encode", str(copies)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("l3: 30 of 30 files after ")
+    assert any(line.startswith("l3: 2 of 30 files after ") for line in lines)
+    assert main(["encode", str(copies), "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.7, "1 min 0 s"), (3599, "59 min 59 s"), (7260, "2 h 1 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert console.duration(seconds) == text
+
+
+def test_quiet_tells_failures_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "bad.png").write_text("no image")
+    assert main(["encode", str(tree), "--quiet"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == f"l3: 1 failed\n{tree}/bad.png: not an image of a known format\n"
+
+
+def test_many_equal_failures_take_few_lines(
+    copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["encode", str(copies)]) == 0
+    (copies / "bad.png").write_text("no image")
+    capsys.readouterr()
+    assert main(["encode", str(copies)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "l3: other files passed over: 30",
+        "l3: 31 failed",
+        "30 files: the result exists; see --overwrite and --skip-existing",
+        f"  {copies}/000.png",
+        f"  {copies}/001.png",
+        f"  {copies}/002.png",
+        "  and 27 more",
+        f"{copies}/bad.png: not an image of a known format",
+        "l3: --json-summary FILE lists them all",
+    ]
+
+
+def test_failures_that_differ_in_numbers_are_of_one_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(11):
+        (tmp_path / f"{i}.l3").write_bytes(b"%d" % i)
+
+    def refuse(data: bytes) -> None:
+        raise ValueError(f"tile {data.decode()} is damaged")
+
+    monkeypatch.setattr(codec, "info", refuse)
+    assert main(["info", str(tmp_path)]) == 2
+    assert "11 files: tile N is damaged\n" in capsys.readouterr().err
+
+
+def test_many_kinds_of_failures_take_few_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(50):
+        (tmp_path / f"{i:02}.l3").write_text(chr(ord("A") + i))
+
+    def refuse(data: bytes) -> None:
+        raise ValueError(f"reason {data.decode()}")
+
+    monkeypatch.setattr(codec, "info", refuse)
+    assert main(["info", str(tmp_path)]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 23
+    assert errors[-2] == "and 30 more kinds of failures"
+
+
+def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "bad.png").write_text("no image")
+    l3dali.imwrite(tree / "one.l3", image())
+    file = tree.parent / "summary.json"
+    arguments = ["encode", str(tree), "--skip-existing"]
+    assert main([*arguments, "--json-summary", str(file)]) == 2
+    summary = json.loads(file.read_text())
+    written = [tree / "a" / "two.l3", tree / "a" / "b" / "three.l3"]
+    expected = {
+        "version": l3dali.__version__,
+        "exit_code": 2,
+        "files": 4,
+        "done": 2,
+        "kept": 1,
+        "failed": 1,
+        "not_begun": 0,
+        "passed_over": 3,
+        "links_not_followed": 0,
+        "raw_bytes": 40 * 50 * 4,
+        "written_bytes": sum(path.stat().st_size for path in written),
+        "palettes_expanded": 0,
+        "stopped": None,
+        "interrupted": False,
+        "lossy_sources": {},
+        "failures": [{"path": f"{tree}/bad.png", "reason": "not an image of a known format"}],
+    }
+    assert {name: summary[name] for name in expected} == expected
+    assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
+
+
+def test_info_of_a_file_larger_than_the_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, large = tmp_path / "sound.l3", tmp_path / "large.l3"
+    l3dali.imwrite(sound, image())
+    large.touch()
+    os.truncate(large, 2**43)  # 8 TiB, all a hole
+    assert main(["info", str(large), str(sound)]) == 2
+    output = capsys.readouterr()
+    assert "large.l3: " in output.err
+    assert "sound.l3" in output.out
+
+
+def test_json_summary_to_standard_output(tree: Path) -> None:
+    for command in ("encode", "verify"):
+        arguments = [command, tree, "--json-summary", "-"]
+        result = subprocess.run([*L3, *arguments], capture_output=True, check=True)
+        assert json.loads(result.stdout)["done"] == 3
+        assert result.stderr.split()[0] == b"files"
+
+
+@pytest.mark.parametrize("name", ["source.png", "list", "new.l3", "folder"])
+def test_json_summary_takes_the_place_of_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_png(Path("source.png"))
+    Path("list").write_text("source.png\n")
+    Path("folder").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
+    arguments = ["encode", "--files-from", "list", "--json-summary", name]
+    assert main(arguments) == 2
+    assert f"l3: --json-summary {name}: this " in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
+
+
+def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
+    write_png(tmp_path / "photo.png")
+    file = tmp_path / "summary"
+    for code in (0, 2):
+        assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == code
+        assert json.loads(file.read_text())["exit_code"] == code
+
+
+@pytest.mark.parametrize("command", ["encode", "decode", "info", "verify", "bench"])
+def test_help_has_examples_and_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    help_text = capsys.readouterr().out
+    assert f"examples:\n  l3 {command} " in help_text
+    assert "exit codes:\n  0  " in help_text
+    assert max(map(len, help_text.splitlines())) <= 80
+
+
+# Lossy sources.
+
+
+def test_growth_of_lossy_sources_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(2):
+        PIL_Image.fromarray(NOISE).save(tmp_path / f"{i}.jpg", quality=30)
+    PIL_Image.fromarray(NOISE).save(tmp_path / "2.webp", quality=30)
+    write_png(tmp_path / "3.png")
+    file = tmp_path / "summary.json"
+    assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == 0
+    errors = capsys.readouterr().err
+    assert "l3: 1 lossy WebP file grew " in errors
+    jpegs = json.loads(file.read_text())["lossy_sources"]["JPEG"]
+    assert jpegs == {
+        "files": 2,
+        "read_bytes": sum((tmp_path / f"{i}.jpg").stat().st_size for i in range(2)),
+        "written_bytes": sum((tmp_path / f"{i}.l3").stat().st_size for i in range(2)),
+    }
+    ratio = f"{jpegs['written_bytes'] / jpegs['read_bytes']:.2f}"
+    assert re.search(rf"l3: 2 JPEG files grew from \S+ \w+ to \S+ \w+, ratio {ratio}\n", errors)
+    assert "keep such files as they are" in errors
+
+
+def test_lossy_sources_that_shrink_are_no_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PIL_Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(tmp_path / "flat.jpg")
+    assert main(["encode", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_growth_is_said_early_in_a_long_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PIL_Image.fromarray(NOISE).save(tmp_path / "photo.jpg", quality=30)
+    folder = write_copies(tmp_path / "copies", 120, tmp_path / "photo.jpg")
+    assert main(["encode", str(folder)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "grew" in line]
+    assert [line.split()[1] for line in lines] == ["100", "120"]
+
+
+# What ends a run.
+
+
+def fail_after(count: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets all writes of files but the first so many fail with an errno."""
+    write = codec.write_atomically
+    calls: list[Path] = []
+
+    def refuse(path: Path, data: bytes, **options: Any) -> None:
+        calls.append(path)
+        if len(calls) > count:
+            raise OSError(number, os.strerror(number), os.fspath(path))
+        write(path, data, **options)
+
+    monkeypatch.setattr(codec, "write_atomically", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_what_cannot_get_better_ends_the_run(
+    number: int,
+    copies: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = copies.parent / "out"
+    arguments = ["encode", str(copies), "-o", str(out), "--jobs", "2"]
+    with monkeypatch.context() as patch:
+        fail_after(5, number, patch)
+        assert main(arguments) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[-1].startswith(f"l3: stopped: {os.strerror(number)}: {out}/")
+    assert errors[-1].endswith("; 5 of 30 files are done; --skip-existing goes on from there")
+    assert len(errors) <= 6  # those in hand failed too, the others have not been begun
+    assert len(files_below(out)) == 5
+    assert main([*arguments, "--skip-existing"]) == 0
+    assert "existing results kept: 5" in capsys.readouterr().err
+    assert len(files_below(out)) == 30
+
+
+def test_error_of_one_file_does_not_end_the_run(
+    copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_after(5, errno.EFBIG, monkeypatch)
+    assert main(["encode", str(copies)]) == 2
+    assert "l3: 25 failed\n25 files: File too large\n" in capsys.readouterr().err
+
+
+def refuse_access(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a folder look as if nobody may write to it; root always may."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
+
+
+def test_output_folder_without_permission_ends_the_run(
+    copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = copies.parent / "out"
+    out.mkdir()
+    refuse_access(out, monkeypatch)
+    monkeypatch.setattr(codec, "encode", None)  # nothing is done in vain
+    assert main(["encode", str(copies), "-o", str(out / "new"), "--jobs", "2"]) == 2
+    errors = capsys.readouterr().err
+    assert f"l3: stopped: Permission denied: {out}; 0 of 30 files are done" in errors
+
+
+def test_other_folders_go_on_where_one_has_no_permission(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tree.parent / "out"
+    (out / "a" / "b").mkdir(parents=True)
+    refuse_access(out / "a" / "b", monkeypatch)
+    assert main(["encode", str(tree), "-o", str(out)]) == 2
+    errors = capsys.readouterr().err
+    assert f"{tree}/a/b/three.png: Permission denied: {out}/a/b\n" in errors
+    assert "stopped" not in errors
+    assert files_below(out) == {"one.l3", "a/two.l3"}
+
+
+def test_file_in_place_of_a_folder_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tree.parent / "out"
+    out.mkdir()
+    (out / "a").touch()
+    assert main(["encode", str(tree), "-o", str(out)]) == 2
+    assert f"{tree}/a/two.PNG: Not a directory: {out}/a\n" in capsys.readouterr().err
+    assert files_below(out) == {"one.l3", "a"}
+
+
+# Signals.
+
+
+# The command, in which all images but two wait until a file named "go" is there.
+HELD = """
+import itertools, os, signal, sys, time
+from l3dali.cli import encode, main
+
+number = itertools.count()
+encode_picture = encode.encode_picture
+
+def held(*arguments, **options):
+    if next(number) >= 2:
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+    return encode_picture(*arguments, **options)
+
+encode.encode_picture = held
+signal.signal(signal.SIGINT, HANDLER)
+sys.exit(main())
+"""
+HELD_FILES = 12
+
+
+def start_held_run(
+    tmp_path: Path, *flags: str, handler: str = "signal.default_int_handler"
+) -> subprocess.Popen[str]:
+    """Begins to encode files, and returns when one is done and most are not."""
+    tree = write_copies(tmp_path / "tree", HELD_FILES, write_png(tmp_path / "source.png"))
+    code = HELD.replace("HANDLER", handler)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "encode", tree, "-o", "out", "--jobs", "2", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    while not list((tmp_path / "out").glob("*.l3")) and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    return process
+
+
+def check_whole(out: Path) -> int:
+    """How many results there are, each whole, and nothing else."""
+    written = sorted(out.iterdir())
+    for path in written:
+        assert path.suffix == ".l3"
+        l3dali.verify(path.read_bytes())
+    return len(written)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_finishes_the_files_in_hand(number: int, code: int, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    process = start_held_run(tmp_path, "--json-summary", str(summary))
+    process.send_signal(number)
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert first == "l3: finishing the files in hand, Ctrl-C again to stop\n"
+    (tmp_path / "go").touch()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    done = check_whole(tmp_path / "out")
+    assert 0 < done <= 4  # those in hand are two
+    assert output.split()[8] == str(done)
+    advice = "--skip-existing goes on from there"
+    assert errors == f"l3: interrupted; {done} of {HELD_FILES} files are done; {advice}\n"
+    told = json.loads(summary.read_text())
+    counts = (told["interrupted"], told["done"], told["not_begun"])
+    assert counts == (True, done, HELD_FILES - done)
+
+
+def open_for_writing(pipe: Path) -> int:
+    """Opens a named pipe once somebody reads from it."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_second_interrupt_drops_the_files_in_hand(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.l3")  # Nothing comes from it, so the work on it does not end.
+    l3dali.imwrite(tmp_path / "photo.l3", image())
+    process = subprocess.Popen(
+        [*L3_WITH_CTRL_C, "verify", tmp_path / "photo.l3", tmp_path / "pipe.l3", "--jobs", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        writer = open_for_writing(tmp_path / "pipe.l3")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith("l3: finishing the files in hand")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors == "l3: interrupted; 1 of 2 files are done\n"
+    assert output.split()[9] == "1"
+    os.close(writer)
+
+
+@pytest.mark.slow
+def test_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
+    process = start_held_run(tmp_path, "--quiet", handler="signal.SIG_IGN")
+    process.send_signal(signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+    assert check_whole(tmp_path / "out") == HELD_FILES

@@ -1,0 +1,198 @@
+"""Signed samples in the operators: their type by default, and how they convert to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dali_tools import Array, as_sample, assert_same, decode, run
+from nvidia.dali import fn, types
+from output_plans import convert
+
+import l3dali
+from l3dali import codec
+
+pytestmark = pytest.mark.dali
+
+SIGNED = ("int8", "int16")
+DTYPES = {
+    "uint8": types.UINT8,
+    "int8": types.INT8,
+    "uint16": types.UINT16,
+    "int16": types.INT16,
+    "uint32": types.UINT32,
+    "int32": types.INT32,
+    "float16": types.FLOAT16,
+    "float32": types.FLOAT,
+}
+
+
+def images(dtype: str, channels: int) -> list[Array]:
+    """Hills and noise over the whole range, and every sample of the type."""
+    rng = np.random.default_rng([channels, np.dtype(dtype).itemsize])
+    limits = np.iinfo(dtype)
+    y, x, c = np.ogrid[:70, :90, :channels]
+    hills = np.sin(x / 9 + c) * np.cos(y / 7) * limits.max
+    noisy = hills + rng.normal(0, 3, (70, 90, channels))
+    every = np.arange(limits.min, limits.max + 1).reshape(16, -1, 1) + 0 * c
+    extremes = rng.choice([limits.min, -1, 0, 1, limits.max], (33, 41, channels))
+    return [np.clip(a, limits.min, limits.max).astype(dtype) for a in (noisy, every, extremes)]
+
+
+def samples(arrays: list[Array]) -> list[Array]:
+    codings = (codec.CODINGS * len(arrays))[: len(arrays)]
+    return [
+        as_sample(l3dali.encode(array, coding=coding, tile=(8, 32)))
+        for array, coding in zip(arrays, codings, strict=True)
+    ]
+
+
+def filled(image: Array, dtype: str) -> Array:
+    """What another type makes of the image: its range filled, as for colours."""
+
+    def most(kind: np.dtype[Any]) -> Any:
+        return np.float32(1 if kind.kind == "f" else np.iinfo(kind).max)
+
+    factor = most(np.dtype(dtype)) / most(image.dtype)
+    return convert(image.astype(np.float32) * factor, np.dtype(dtype).str[1:])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_stored_type_is_the_default(device: str, dtype: str, channels: int) -> None:
+    arrays = images(dtype, channels)
+    assert_same(decode(samples(arrays), device), arrays)
+
+
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_another_type_is_filled(device: str, dtype: str, target: str) -> None:
+    for channels in (1, 3):
+        arrays = images(dtype, channels)
+        converted = decode(samples(arrays), device, dtype=DTYPES[target])
+        expected = [array if dtype == target else filled(array, target) for array in arrays]
+        assert_same(converted, expected)
+
+
+def test_what_the_reference_says(device: str) -> None:
+    """The examples of docs/operators.md."""
+    image = np.array([[[32767], [-32767], [-32768]]], np.int16)
+    for target, expected in {
+        "uint8": [255, 0, 0],
+        "int8": [127, -127, -127],
+        "uint16": [65535, 0, 0],
+        "float32": [1.0, -1.0, np.float32(-32768) * (np.float32(1) / np.float32(32767))],
+    }.items():
+        (converted,) = decode(samples([image]), device, dtype=DTYPES[target])
+        assert converted.ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_gray_of_signed_colours(device: str, dtype: str) -> None:
+    """In integers, rounded as for unsigned samples: those of 8 bits down."""
+    arrays = images(dtype, 3)
+    rounding = 0 if dtype == "int8" else 16384
+    weights = np.array([9797, 19234, 3737])
+    gray = decode(samples(arrays), device, output_type=types.GRAY)
+    expected = [
+        ((a.astype(np.int64) @ weights + rounding) // 32768).astype(dtype)[..., np.newaxis]
+        for a in arrays
+    ]
+    assert_same(gray, expected)
+
+
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_windows_keep_the_type(device: str, dtype: str) -> None:
+    arrays = images(dtype, 3)
+    crop = {"crop": (13, 15), "crop_pos_x": 0.3}
+    slices = {"start": (3, 2), "shape": (12, 11), "axes": (1, 0)}
+
+    def define(l3: Any) -> Any:
+        whole = fn.l3.decode(l3, device=device)
+        return (
+            fn.l3.decode_crop(l3, device=device, **crop),
+            fn.crop(whole, **crop),
+            fn.l3.decode_slice(l3, device=device, **slices),
+            fn.slice(whole, **slices),
+            fn.l3.decode_random_crop(l3, device=device, seed=4),
+        )
+
+    crops, cropped, ours, sliced, random = run(define, device, {"l3": samples(arrays)})
+    assert_same(crops, cropped)
+    assert_same(ours, sliced)
+    assert {window.dtype for window in random} == {np.dtype(dtype)}
+
+
+@pytest.mark.parametrize("target", ["float32", "float16", "uint8", "int8"])
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_normalized_windows(device: str, dtype: str, target: str) -> None:
+    """The formula takes signed numbers as they are."""
+    top = np.iinfo(dtype).max
+    fixed: dict[str, Any] = {
+        "crop": (14, 15),
+        "mean": [-0.25 * top, 0.1 * top, 3],
+        "std": [0.01 * top, 0.3 * top, 7.5],
+        "scale": 2.5,
+        "mirror": 1,
+        "output_layout": "CHW",
+    }
+    ours_type = {"dtype": DTYPES[target]}
+    theirs_type = {"dtype": types.FLOAT} if target == "float16" else ours_type
+
+    def define(l3: Any) -> Any:
+        whole = fn.cast(fn.l3.decode(l3, device=device), dtype=types.INT32)
+        return (
+            fn.l3.decode_crop_mirror_normalize(l3, device=device, **fixed, **ours_type),
+            fn.crop_mirror_normalize(whole, **fixed, **theirs_type),
+        )
+
+    ours, theirs = run(define, device, {"l3": samples(images(dtype, 3))})
+    with np.errstate(over="ignore"):
+        assert_same(ours, [image.astype(target) for image in theirs])
+
+
+@pytest.mark.parametrize("target", [None, "uint8", "int8", "uint16", "int16", "float32"])
+@pytest.mark.parametrize("dtype", SIGNED)
+def test_many_windows_keep_the_numbers(device: str, dtype: str, target: str | None) -> None:
+    arrays = images(dtype, 1)
+    kind = {} if target is None else {"dtype": DTYPES[target]}
+
+    def define(l3: Any) -> Any:
+        return fn.l3.decode_windows(l3, device=device, window=(5, 9), stride=(7, 11), **kind)
+
+    (windows,) = run(define, device, {"l3": samples(arrays)})
+    for of_image, image in zip(windows, arrays, strict=True):
+        expected = image if target is None else convert(image.astype(np.float32), kind_of(target))
+        places = [
+            (y, x)
+            for y in range(0, image.shape[0] - 4, 7)
+            for x in range(0, image.shape[1] - 8, 11)
+        ]
+        assert_same([of_image], [np.stack([expected[y : y + 5, x : x + 9] for y, x in places])])
+
+
+def kind_of(dtype: str) -> str:
+    kind: str = np.dtype(dtype).str[1:]
+    return kind
+
+
+def test_signed_and_unsigned_files_need_a_dtype(device: str) -> None:
+    arrays = [np.full((4, 5, 1), 7, dtype) for dtype in ("int16", "uint16")]
+    with pytest.raises(RuntimeError, match=r"sample 0.* int16 samples.*sample 1.* uint16 ones"):
+        decode(samples(arrays), device)
+    together = decode(samples(arrays), device, dtype=types.INT32)
+    assert [image.dtype.name for image in together] == ["int32", "int32"]
+
+
+def test_most_images_choose_the_type(device: str) -> None:
+    dtypes = ("uint8", "int16", "int8", "int16", "uint16")
+    arrays = [np.full((4, 5, 1), 7, dtype) for dtype in dtypes]
+
+    def define(l3: Any) -> Any:
+        return fn.l3.decode(l3, device=device, on_error="zero", return_status=True)
+
+    decoded, statuses = run(define, device, {"l3": samples(arrays)})
+    assert {image.dtype.name for image in decoded} == {"int16"}
+    assert [int(image.max()) for image in decoded] == [0, 7, 0, 7, 0]
+    assert [int(status) for status in statuses] == [9, 0, 9, 0, 9]

@@ -1,0 +1,738 @@
+"""`l3 convert` with folders and WebDataset shards: results, resuming, failures, bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convert_tools import (
+    Members,
+    as_pixels,
+    convert,
+    files_below,
+    image,
+    pixels_of,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    write_tar,
+)
+from held_work import DONE
+
+import l3dali
+from l3dali import codec
+from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.job import Job, convert_each
+from l3dali.datasets.convert.manifest import Row
+from l3dali.datasets.convert.storage import LocalFolder
+
+imagecodecs = pytest.importorskip("imagecodecs")
+pytest.importorskip("rich")
+
+FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def paletted() -> tuple[bytes, Any]:
+    """A palette image, and the numbers of its entries."""
+    from PIL import Image
+
+    numbers = image(channels=1) % 3
+    picture = Image.fromarray(numbers)
+    picture.putpalette([9, 8, 7, 60, 50, 40, 200, 100, 0])
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue(), numbers
+
+
+def data_of(path: Path) -> Members:
+    return [(name, data) for name, data, *_ in read_tar(path)]
+
+
+# Folders.
+
+
+def test_a_folder_and_back(tmp_path: Path) -> None:
+    source, there, back = (tmp_path / name for name in ("source", "there", "back"))
+    (source / "a").mkdir(parents=True)
+    for i, name in enumerate(["one.png", "a/two.PNG", "a/no_suffix"]):
+        (source / name).write_bytes(png(i))
+    (source / "a" / "labels.json").write_bytes(b'{"two": 2}')
+    (source / "empty").write_bytes(b"")
+    assert convert(source, there) == 0
+    assert files_below(there) == {
+        "one.l3",
+        "a/two.l3",
+        "a/no_suffix.l3",
+        "a/labels.json",
+        "empty",
+    }
+    assert np.array_equal(l3dali.imread(there / "a" / "two.l3"), image(1))
+    assert convert(there, back, "--to", "png") == 0
+    assert (back / "a" / "labels.json").read_bytes() == b'{"two": 2}'
+    assert np.array_equal(pixels_of((back / "a" / "no_suffix.png").read_bytes()), image(2))
+    pixels = [{row.pixels_hash for row in rows_of(folder).values()} for folder in (there, back)]
+    assert pixels[0] == pixels[1]
+    assert len(pixels[0]) == 4  # three images, and none
+
+
+def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mask, numbers = paletted()
+    members = [("1.rgb.png", png()), ("1.seg.png", mask)]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d", "--labels", "seg.png") == 0
+    (_, rgb), (name, seg) = data_of(tmp_path / "d" / "a.tar")
+    assert name == "1.seg.l3"
+    assert np.array_equal(codec.decode(seg), numbers)
+    assert codec.info(seg).labels
+    assert not codec.info(rgb).labels
+    assert capsys.readouterr().err == ""
+    assert convert(source, tmp_path / "e") == 0
+    assert "palette images that became colours: 1; --labels" in capsys.readouterr().err
+
+
+# Shards.
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        ("gtFine/*", {"gtFine/a/1", "gtFine/2"}),
+        ("*", {"gtFine/a/1", "gtFine/2", "left/gtFine/3"}),
+        ("*/gtFine/?.png", {"left/gtFine/3"}),
+        ("2.png", {"gtFine/2"}),
+        ("gtFine", set()),
+        ("gtFine/[!2]*", {"gtFine/a/1"}),
+    ],
+)
+def test_labels_by_folder(tmp_path: Path, labels: str, chosen: set[str]) -> None:
+    mask, _ = paletted()
+    names = ["gtFine/a/1", "gtFine/2", "left/gtFine/3"]
+    for name in names:
+        path = tmp_path / "s" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(mask)
+    write_tar(tmp_path / "t" / "a.tar", [(f"{name}.png", mask) for name in names])
+    for source in ("s", "t"):
+        assert convert(tmp_path / source, tmp_path / f"{source}-l3", "--labels", labels) == 0
+    loose = {name: (tmp_path / "s-l3" / f"{name}.l3").read_bytes() for name in names}
+    packed = {name.removesuffix(".l3"): data for name, data in data_of(tmp_path / "t-l3" / "a.tar")}
+    for found in (loose, packed):
+        assert {name for name, data in found.items() if codec.info(data).labels} == chosen
+
+
+def test_quiet_and_json_summary(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [("1.png", png()), ("2.png", b"damaged")])
+    options = ("--quiet", "--json-summary", tmp_path / "summary.json")
+    assert convert(tmp_path / "s", tmp_path / "d", *options) == 2
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert "a.tar: 2.png: " in output.err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [failure["path"] for failure in summary["failures"]] == ["a.tar: 2.png"]
+    assert (summary["exit_code"], summary["images"], summary["failed"]) == (2, 1, 1)
+    assert summary["written_bytes"] == len(data_of(tmp_path / "d" / "a.tar")[0][1])
+    assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", "-") == 2
+    output = capfd.readouterr()
+    assert json.loads(output.out)["kept"] == 1
+    assert "nothing to do" in output.err
+    (tmp_path / "own").write_text("notes")
+    assert convert(tmp_path / "s", tmp_path / "e", "--json-summary", tmp_path / "own") == 2
+    assert "holds something else" in capfd.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_shard_and_back(tmp_path: Path, format: str) -> None:
+    members = samples(5)
+    source = write_tar(tmp_path / "s" / "a.tar", members, FORMATS[format])
+    assert convert(source.parent, tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    result = read_tar(tmp_path / "d" / "a.tar")
+    assert [name for name, *_ in result] == [name.replace(".png", ".l3") for name, _ in members]
+    assert [row[2:] for row in result] == [row[2:] for row in read_tar(source)]
+    assert as_pixels([row[:2] for row in result]) == as_pixels(members)
+    assert as_pixels(data_of(tmp_path / "b" / "a.tar")) == as_pixels(members)
+    assert [row[0] for row in read_tar(tmp_path / "b" / "a.tar")] == [name for name, _ in members]
+    row = rows_of(tmp_path / "d")["a.tar"]
+    assert row.pixels_hash == rows_of(tmp_path / "b")["a.tar"].pixels_hash
+    assert row.images == 5
+    assert row.result_bytes == (tmp_path / "d" / "a.tar").stat().st_size
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_shard_without_images_stays_byte_for_byte(tmp_path: Path, format: str) -> None:
+    members = [("a/" + "long" * 20 + f"{i}.txt", b"x" * (i * 300)) for i in range(40)]
+    members += [("../up.txt", b"1"), ("/absolute.txt", b"2"), ("n\udcff.txt", b"3"), ("none", b"")]
+    source = write_tar(tmp_path / "s" / "a.tar", members, FORMATS[format])
+    assert convert(source, tmp_path / "d") == 0
+    assert (tmp_path / "d" / "a.tar").read_bytes() == source.read_bytes()
+    assert files_below(tmp_path) == {"s/a.tar", "d/a.tar", "d/a.idx"} | {
+        "d/l3-manifest.jsonl",
+        "d/l3-report.html",
+    }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("stem", ["l" * 120, "f" * 90 + "/" + "l" * 95, "\udcff\udcfe", "\u00fc"])
+def test_names_that_need_more_than_a_header(tmp_path: Path, format: str, stem: str) -> None:
+    if format == "ustar" and stem.startswith("ll"):
+        pytest.skip("ustar cannot hold the name")
+    members = [(f"{stem}.png", png()), (f"{stem}.cls", b"1"), ("next.png", png(1))]
+    source = write_tar(tmp_path / "s" / "a.tar", members, FORMATS[format])
+    assert convert(source, tmp_path / "d") == 0
+    result = data_of(tmp_path / "d" / "a.tar")
+    assert [name for name, _ in result] == [f"{stem}.l3", f"{stem}.cls", "next.l3"]
+    assert as_pixels(result) == as_pixels(members)
+
+
+def test_pax_headers_are_kept(tmp_path: Path) -> None:
+    source = tmp_path / "a.tar"
+    with tarfile.open(
+        source, "w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "all"}
+    ) as tar:
+        for i in range(2):
+            info = tarfile.TarInfo(f"{i}.png")
+            data = png(i)
+            info.size, info.mtime = len(data), 1.25
+            info.pax_headers = {"SCHILY.xattr.user.note": f"n{i}", "path": f"{i}.png"}
+            tar.addfile(info, io.BytesIO(data))
+    assert convert(source, tmp_path / "d") == 0
+    with tarfile.open(tmp_path / "d" / "a.tar") as tar:
+        assert tar.pax_headers == {"comment": "all"}
+        assert [m.name for m in tar] == ["0.l3", "1.l3"]
+        assert [m.pax_headers["SCHILY.xattr.user.note"] for m in tar] == ["n0", "n1"]
+        assert {m.pax_headers["comment"] for m in tar} == {"all"}
+        assert {m.mtime for m in tar} == {1.25}
+
+
+def test_large_members_that_are_no_images(tmp_path: Path) -> None:
+    video = os.urandom(2**20) * 9
+    members = [("0.mp4", video), ("0.png", png()), ("1.mp4", video), ("1.png", png()[:90])]
+    source = write_tar(tmp_path / "a.tar", members)
+    assert convert(source, tmp_path / "keep") == 2
+    assert [len(data) for _, data in data_of(tmp_path / "keep" / "a.tar")][::2] == [len(video)] * 2
+    assert convert(source, tmp_path / "drop", "--on-error", "drop") == 2
+    assert as_pixels(data_of(tmp_path / "drop" / "a.tar")) == as_pixels(members[:2])
+
+
+def test_sources_by_braces(tmp_path: Path) -> None:
+    pytest.importorskip("braceexpand")
+    for i in range(4):
+        write_tar(tmp_path / "s" / f"a-{i:03}.tar", samples(2, 2 * i))
+    assert convert(tmp_path / "s" / "a-{001..002}.tar", tmp_path / "d") == 0
+    assert files_below(tmp_path / "d") == {"a-001.tar", "a-001.idx", "a-002.tar", "a-002.idx"}
+    assert convert(tmp_path / "s" / "a-{002..004}.tar", tmp_path / "d") == 2  # 004 is missing
+    assert (tmp_path / "d" / "a-003.tar").exists()
+
+
+# Resuming.
+
+
+@pytest.mark.parametrize(
+    "braces", ["{0..999999999}", "{000..999999999}", "{9999999999..0..3}", "{0..9999}{0..9999}"]
+)
+def test_braces_without_end(
+    tmp_path: Path, braces: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("braceexpand")
+    assert convert(tmp_path / f"a-{braces}.tar", tmp_path / "d") == 2
+    assert "more than 1000000 names; name the folder instead" in capsys.readouterr().err
+
+
+def test_a_second_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(3))
+    (tmp_path / "s" / "one.png").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
+    capsys.readouterr()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert "nothing to do: all 2" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
+
+
+def test_what_changed_is_converted_again(tmp_path: Path) -> None:
+    sources = [write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i)) for i in range(4)]
+    results = [tmp_path / "d" / f"{i}.tar" for i in range(4)]
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    first = [result.read_bytes() for result in results]
+    inodes = [result.stat().st_ino for result in results]
+    write_tar(sources[0], samples(2, 7))  # the same size
+    os.utime(sources[1])  # nothing but its time
+    results[2].unlink()
+    (tmp_path / "d" / "3.idx").unlink()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert as_pixels(data_of(results[0])) == as_pixels(samples(2, 7))
+    assert [result.read_bytes() for result in results[1:]] == first[1:]
+    assert (tmp_path / "d" / "3.idx").exists()
+    assert inodes[1] == results[1].stat().st_ino
+    # The time that has been checked is remembered, not hashed again.
+    assert rows_of(tmp_path / "d")["1.tar"].source_stamp == str(sources[1].stat().st_mtime_ns)
+
+
+def test_a_result_that_was_damaged_is_made_again(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    result = tmp_path / "d" / "a.tar"
+    whole = result.read_bytes()
+    result.write_bytes(whole[:600] + b"?" + whole[601:])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert result.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--coding", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")],
+)
+def test_options_are_part_of_the_identity(tmp_path: Path, option: tuple[str, str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    first = (tmp_path / "d" / "a.tar").stat().st_ino
+    assert convert(tmp_path / "s", tmp_path / "d", *option) == 0
+    assert (tmp_path / "d" / "a.tar").stat().st_ino != first
+    assert " ".join(option)[2:].replace(" ", "=") in rows_of(tmp_path / "d")["a.tar"].options
+
+
+def test_headers_without_end_fail_their_shard_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "b.tar", samples(1)).parent
+    header = tarfile.TarInfo("long")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    (source / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) * 5000)
+    assert convert(source, tmp_path / "d") == 2
+    assert "a.tar: a damaged tar file: too many headers" in capsys.readouterr().err
+    assert (tmp_path / "d" / "b.tar").exists()
+    assert not (tmp_path / "d" / "a.tar").exists()
+
+
+def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
+    assert convert(source, tmp_path / "d") == 0
+    (tmp_path / "d" / "l3-manifest.jsonl").write_text("[" * 100_000)
+    assert convert(source, tmp_path / "d") == 0
+    assert list(rows_of(tmp_path / "d")) == ["a.tar"]
+
+
+def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
+    for i in range(3):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 0
+    manifest = tmp_path / "d" / "l3-manifest.jsonl"
+    manifest.write_bytes(manifest.read_bytes()[:-40])
+    (tmp_path / "d" / ".l3-0123456789abcdef.tmp").write_bytes(b"left by a killed run")
+    inodes = {i: (tmp_path / "d" / f"{i}.tar").stat().st_ino for i in range(3)}
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    again = [i for i in range(3) if (tmp_path / "d" / f"{i}.tar").stat().st_ino != inodes[i]]
+    assert len(again) == 1
+    assert len(rows_of(tmp_path / "d")) == 3
+    assert not any(name.endswith(".tmp") for name in files_below(tmp_path / "d"))
+
+
+SHARDS = 6
+
+
+@pytest.fixture
+def held_run(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A run with results, and no end before it is stopped; see `held_work`."""
+    for i in range(SHARDS):
+        extra = [("first.txt", bytes(5000))] if i < len(DONE) else []  # Large ones come first.
+        write_tar(tmp_path / "s" / f"{i:02}.tar", [*samples(2), *extra])
+    command = [sys.executable, "-c", "import sys, held_work; sys.exit(held_work.run())"]
+    process = subprocess.Popen(
+        [*command, tmp_path / "s", tmp_path / "d", "-j", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    manifest = tmp_path / "d" / "l3-manifest.jsonl"
+    while not (manifest.exists() and manifest.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    return process
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_interrupted(tmp_path: Path, held_run: subprocess.Popen[bytes], to_group: bool) -> None:
+    """By Ctrl-C, which goes to all processes, or a signal to the command alone."""
+    if to_group:
+        os.killpg(held_run.pid, signal.SIGINT)
+    else:
+        held_run.send_signal(signal.SIGTERM)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == (130 if to_group else 143)
+    assert error == b"l3: interrupted\n"
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
+
+
+def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    for _ in range(100):
+        held_run.send_signal(signal.SIGINT)  # of no effect on a process that has ended
+        time.sleep(0.005)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 130
+    assert error == b"l3: interrupted\n"
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
+
+
+def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    held_run.kill()
+    held_run.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
+
+
+def test_a_killed_worker(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    command = ["ps", "-s", str(held_run.pid), "-o", "pid=,ppid="]
+    pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
+    parents = {parent for _, parent in pairs}
+    workers = [pid for pid, _ in pairs if pid not in parents]
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 2
+    assert b"a worker process died" in error
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("kind", ["webdataset", "files"])
+def test_what_was_announced_is_published_once(tmp_path: Path, kind: str, moment: str) -> None:
+    """A worker dies around the moment its second result appears; another does the job again."""
+    for i in range(3):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i))
+        (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    suffix = ".png" if kind == "files" else ".tar"
+    files = LocalFolder(tmp_path / "s").list_files().files.values()
+    chosen = tuple(file for file in files if file.name.endswith(suffix))
+    job = Job(kind, str(tmp_path / "s"), str(tmp_path / "d"), chosen, Options())
+    announced: dict[str, Row] = {}
+
+    def announce(row: Row) -> None:
+        announced[row.source] = replace(row)
+        if moment == "before" and len(announced) == 2:
+            raise SystemExit
+
+    def published() -> dict[str, int]:
+        paths = (tmp_path / "d").glob("*.tar" if kind == "webdataset" else "*.l3")
+        return {path.name: path.stat().st_ino for path in paths}
+
+    results = convert_each(job, announce=announce)
+    if moment == "before":
+        with pytest.raises(SystemExit):
+            list(results)
+    else:
+        list(islice(results, 2))
+        del results
+    first = published()
+    assert len(announced) == 2
+    assert len(first) == (1 if moment == "before" else 2)
+    again = list(convert_each(replace(job, previous=announced)))
+    assert len(published()) == 3
+    assert {name: published()[name] for name in first} == first
+    at_once = list(convert_each(replace(job, target=str(tmp_path / "e"))))
+    assert [lasting(row) for row in again] == [lasting(row) for row in at_once]
+
+
+def lasting(row: Row) -> Row:
+    """The row without what differs between runs."""
+    return replace(row, seconds=0.0, result_stamp="")
+
+
+def check_that_it_goes_on(source: Path, target: Path) -> None:
+    """Nothing that is in the manifest is done again, and all is done in the end."""
+    manifest = (target / "l3-manifest.jsonl").read_text()
+    inodes = {name: (target / name).stat().st_ino for name in rows_of(target)}
+    assert inodes.keys() <= set(DONE)
+    assert inodes
+    assert convert(source, target) == 0
+    assert inodes == {name: (target / name).stat().st_ino for name in inodes}
+    assert (target / "l3-manifest.jsonl").read_text().startswith(manifest)
+    rows = rows_of(target)
+    assert len(rows) == len(list(target.glob("*.tar"))) == SHARDS
+    assert len({row.pixels_hash for row in rows.values()}) == 1
+    assert not list(target.glob(".l3-*"))
+
+
+def test_files_of_others_are_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    precious = write_tar(tmp_path / "d" / "a.tar", samples(2))
+    before = precious.read_bytes()
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "a.tar exists" in capsys.readouterr().err
+    assert precious.read_bytes() == before
+
+
+@pytest.mark.parametrize("dest", ["s", "s/below"])
+def test_results_among_the_sources(
+    tmp_path: Path, dest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / dest) == 2
+    assert "name a folder outside" in capsys.readouterr().err
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
+def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    members = samples(3)
+    members[4] = ("0001.png", members[4][1][:100])
+    write_tar(tmp_path / "s" / "bad.tar", members)
+    write_tar(tmp_path / "s" / "good.tar", samples(2))
+    (tmp_path / "s" / "bad.png").write_bytes(b"")
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
+    error = capsys.readouterr().err
+    assert "l3: 2 failed" in error
+    assert "0001.png: cannot be read" in error
+    assert "bad.png: not an image" in error
+    assert as_pixels(data_of(tmp_path / "d" / "good.tar")) == as_pixels(samples(2))
+    result = tmp_path / "d" / "bad.tar"
+    assert (tmp_path / "d" / "bad.png").exists() == (choice == "keep")
+    if choice == "fail":
+        assert files_below(tmp_path / "d") == {"good.tar", "good.idx"}
+    elif choice == "keep":
+        kept = data_of(result)
+        assert kept[4] == members[4]
+        assert as_pixels(kept[:3]) == as_pixels(members[:3])
+    else:
+        assert as_pixels(data_of(result)) == as_pixels(members[:3] + members[6:])
+        assert (tmp_path / "d" / "bad.idx").read_text().startswith("v1.2 2\n")
+    rows = rows_of(tmp_path / "d")
+    expected = {"fail": "failed", "keep": "done", "drop": "done"}
+    assert rows["bad.tar"].status == expected[choice]
+    assert rows["bad.png"].status == {"drop": "dropped"}.get(choice, expected[choice])
+    # What is finished stays so, and what failed is said again.
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
+    assert "l3: 2 failed" in capsys.readouterr().err
+
+
+def test_verify_finds_an_encoder_that_errs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = codec.encode
+
+    def wrong(pixels: Any, **options: Any) -> bytes:
+        other = np.array(pixels)
+        other[-1, -1] ^= 1
+        return real(other, **options)
+
+    source = write_tar(tmp_path / "a.tar", samples(1))
+    monkeypatch.setattr(codec, "encode", wrong)
+    assert convert(source, tmp_path / "d", "--on-error", "fail", "-j", "1") == 2
+    assert "differ from the source" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+    assert convert(source, tmp_path / "e", "--on-error", "fail", "--no-verify", "-j", "1") == 0
+
+
+def test_the_report(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s" / "a<b>.tar", [*samples(2), ("9.png", b"")])
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    page = (tmp_path / "d" / "l3-report.html").read_text()
+    assert "a&lt;b&gt;.tar: 9.png" in page
+    assert page.count("<rect") == 2
+    for line in (tmp_path / "d" / "l3-manifest.jsonl").read_text().splitlines():
+        assert json.loads(line)["formats"]["png"]["images"] == 2
+
+
+def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    jpeg = bytes(imagecodecs.jpeg_encode(noisy, level=60))
+    source = write_tar(tmp_path / "s" / "a.tar", [(f"{i}.jpg", jpeg) for i in range(120)])
+    assert convert(source, tmp_path / "d") == 2
+    error = capsys.readouterr().err
+    assert "The first 100 images" in error
+    assert "--grow" in error
+    assert files_below(tmp_path / "d") == set()
+    assert convert(source, tmp_path / "d", "--grow") == 0
+    assert rows_of(tmp_path / "d")["a.tar"].images == 120
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("kept", [0, 100, 512, 700, 1536 + 10, 5000])
+def test_a_truncated_tar(tmp_path: Path, kept: int, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    source.write_bytes(source.read_bytes()[:kept])
+    assert convert(source, tmp_path / "d") == 2
+    error = capsys.readouterr().err
+    assert "a.tar: " in error
+    assert "truncated" in error or "not a whole tar" in error
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_a_tar_without_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", [("0.txt", b"x" * 512)])
+    source.write_bytes(source.read_bytes()[:1024])
+    assert convert(source, tmp_path / "d") == 2
+    assert "no end mark" in capsys.readouterr().err
+
+
+def test_a_damaged_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    data = bytearray(source.read_bytes())
+    data[1024] ^= 1  # the name of the second member
+    source.write_bytes(data)
+    assert convert(source, tmp_path / "d") == 2
+    assert "no header at byte 1024" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_archives_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1))
+    source.write_bytes(2 * source.read_bytes())
+    assert convert(source, tmp_path / "d") == 2
+    assert "behind the end mark" in capsys.readouterr().err
+
+
+def test_an_empty_shard(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", [])
+    assert convert(source, tmp_path / "d") == 0
+    assert data_of(tmp_path / "d" / "a.tar") == []
+    assert (tmp_path / "d" / "a.idx").read_text() == "v1.2 0\n"
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("0.png", png()), ("0.cls", b"0"), ("0.png", png(1))], "would both be 0.l3"),
+        ([("0.txt", b"1"), ("0.txt", b"2")], "would both be 0.txt"),
+        ([("0.png", png()), ("0.tif", png(1))], "would both be 0.l3"),
+    ],
+)
+def test_duplicate_keys(
+    tmp_path: Path, members: Members, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d") == 2
+    assert reason in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_links_in_a_tar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target, code in (("0.txt", 0), ("0.png", 2)):
+        source = tmp_path / f"{code}.tar"
+        with tarfile.open(source, "w") as tar:
+            link = tarfile.TarInfo("1.txt")
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+        assert convert(source, tmp_path / f"d{code}") == code
+    assert "a link to an image, 0.png" in capsys.readouterr().err
+    assert (tmp_path / "d0" / "0.tar").read_bytes() == (tmp_path / "0.tar").read_bytes()
+
+
+def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.png", "a.tif"):
+        (tmp_path / "s").mkdir(exist_ok=True)
+        (tmp_path / "s" / name).write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "would both make a.l3" in capsys.readouterr().err
+
+
+def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "s"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "0.png").write_bytes(png())
+    (source / "file.png").symlink_to("sub/0.png")
+    (source / "folder").symlink_to("sub")
+    (source / "nowhere.png").symlink_to("missing.png")
+    os.mkfifo(source / "pipe.png")
+    assert convert(source, tmp_path / "d") == 2
+    assert files_below(tmp_path / "d") == {"file.l3", "sub/0.l3"}
+    error = capsys.readouterr().err
+    assert "links to folders not followed: 1" in error
+    assert "pipe.png: not a file" in error
+    assert "nowhere.png: a link to nothing" in error
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "b\udcff.png").write_bytes(png())
+    assert convert(source, tmp_path / "d") == 0
+    assert files_below(tmp_path / "d") == {"b\udcff.l3"}
+    assert convert(source, tmp_path / "d") == 0
+
+
+def test_compressed_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.tar.gz").write_bytes(b"\x1f\x8b")
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "a compressed tar file" in capsys.readouterr().err
+
+
+def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The header says 50,000 x 50,000; nothing is decoded."""
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + crc
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 8, 0, 0, 0, 0))
+    bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(10**6)))
+    source = write_tar(tmp_path / "a.tar", [("0.png", bomb), ("1.png", png())])
+    assert convert(source, tmp_path / "d", "--on-error", "drop") == 2
+    assert "50000 x 50000" in capsys.readouterr().err
+    assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == ["1.l3"]
+    assert convert(source, tmp_path / "e", "--max-pixels", "719") == 2
+    assert capsys.readouterr().err.count("limit of 719") == 2
+
+
+def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(tmp_path / "none", tmp_path / "d") == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    (tmp_path / "s").mkdir()
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "no files in the folders named" in capsys.readouterr().err
+
+
+def test_no_space_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+
+    from l3dali.datasets.convert import storage
+
+    for i in range(3):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
+
+    def full(self: Any, data: bytes) -> None:
+        with storage.naming(self._place):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.HashedWriter, "write", full)
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 2
+    error = capsys.readouterr().err
+    assert "no space left; run again" in error
+    assert error.count("No space left on device") == 1  # the first shard's; the others wait
+    assert files_below(tmp_path / "d") == set()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from l3dali.datasets.convert.manifest import Manifest
+    from l3dali.datasets.convert.storage import open_folder
+
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    with Manifest(open_folder(str(tmp_path / "d"))):
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "another l3 convert" in capsys.readouterr().err
+    assert convert(tmp_path / "s", tmp_path / "d") == 0

@@ -1,0 +1,282 @@
+"""`l3 convert` with TFRecord shards and with storage that is not local."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convert_tools import (
+    as_pixels,
+    convert,
+    image,
+    pixels_of,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    write_tar,
+)
+
+from l3dali.datasets.convert import pipeline, tfrecord
+from l3dali.datasets.convert.images import Blob, Outcome, convert_image
+
+pytest.importorskip("rich")
+crc32c = pytest.importorskip("crc32c")
+
+
+def frame(record: bytes) -> bytes:
+    """A record as a file has it."""
+    length = struct.pack("<Q", len(record))
+    crcs = [struct.pack("<I", tfrecord.masked_crc(part)) for part in (length, record)]
+    return length + crcs[0] + record + crcs[1]
+
+
+def field(number: int, value: bytes) -> bytes:
+    """A field of bytes of a message."""
+    size, length = len(value), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + value
+
+
+def example(*features: tuple[str, bytes], sequence: bool = False) -> bytes:
+    """An Example whose features hold one value of bytes each, in this order, and more."""
+    entries = []
+    for key, value in features:
+        feature = field(1, field(1, value))
+        if sequence:
+            feature = field(1, feature) * 2
+        entries.append(field(1, field(1, key.encode()) + field(2, feature)))
+    # Numbers of the label as no library would pack them, and a field that nobody knows.
+    label = field(2, field(3, b"\x08\x87\x80\x00"))
+    entries.append(field(1, field(1, b"label") + label))
+    return field(2 if sequence else 1, b"".join(entries)) + field(9, b"unknown")
+
+
+def records_of(path: Path) -> list[bytes]:
+    data, records = path.read_bytes(), []
+    while data:
+        length = struct.unpack_from("<Q", data)[0]
+        record = data[12 : 12 + length]
+        assert data[: 16 + length] == frame(record)
+        records.append(record)
+        data = data[16 + length :]
+    return records
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("name", ["a.tfrecord", "train-00000-of-00002"])
+def test_records_and_back(tmp_path: Path, name: str, sequence: bool) -> None:
+    def features(i: int, image: bytes) -> list[tuple[str, bytes]]:
+        caption = ("caption", b"P6 and so on")
+        return [caption, ("image/encoded", image), ("image/format", b"png")]
+
+    source = tmp_path / "s" / name
+    source.parent.mkdir()
+    records = [example(*features(i, png(i)), sequence=sequence) for i in range(4)]
+    others = [b"\xff no message", png(9), b""]
+    source.write_bytes(b"".join(map(frame, records + others)))
+    (source.parent / "readme-00001-of-00002").write_bytes(b"no records")
+    assert convert(source.parent, tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    *there, raw, bare, empty = records_of(tmp_path / "d" / name)
+    for i, record in enumerate(there):
+        # Rebuilt with the L3 file in it, all else is byte for byte what it was.
+        start = record.index(b"\x8bL3") if b"\x8bL3" in record else -1
+        results = find_images(record)
+        assert len(results) == 1 + sequence
+        assert all(np.array_equal(pixels_of(result), image(i)) for result in results)
+        assert record == example(*features(i, results[0]), sequence=sequence), start
+    assert (raw, empty) == (others[0], others[2])
+    assert np.array_equal(pixels_of(bare), image(9))
+    *back, _, bare, _ = records_of(tmp_path / "b" / name)
+    for i, record in enumerate(back):
+        results = find_images(record, "png")
+        assert np.array_equal(pixels_of(results[0]), image(i))
+        assert record == example(*features(i, results[0]), sequence=sequence)
+    assert rows_of(tmp_path / "d")[name].pixels_hash == rows_of(tmp_path / "b")[name].pixels_hash
+    assert (tmp_path / "d" / "readme-00001-of-00002").read_bytes() == b"no records"
+
+
+def find_images(record: bytes, format: str = "l3") -> list[bytes]:
+    """The images of an Example, by the package that others read it with."""
+    pb2 = pytest.importorskip(
+        "tfrecord", reason="the package tfrecord is not installed"
+    ).example_pb2
+    message = pb2.SequenceExample.FromString(record)
+    lists = [entry.feature for entry in message.feature_lists.feature_list.values()]
+    features = [feature for feature_list in lists for feature in feature_list]
+    if not features:
+        features = list(pb2.Example.FromString(record).features.feature.values())
+    values = [value for feature in features for value in feature.bytes_list.value]
+    from l3dali.images.headers import format_of
+
+    return [value for value in values if format_of(value[:16])[0] == format]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data[:-1], "ends within record 1"),
+        (lambda data: data[:70], "ends within record 0"),
+        (lambda data: data + b"1234", "ends within record 2"),
+        (lambda data: b"\1" + data[1:], "length is damaged"),
+        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "checksum does not match"),
+        (lambda data: b"\x1f\x8b" + data, "a compressed file"),
+        (lambda data: struct.pack("<Q", 2**62) + crc_of(struct.pack("<Q", 2**62)), "ends within"),
+    ],
+)
+def test_damaged_records(
+    tmp_path: Path, damage: Any, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "a.tfrecord"
+    source.write_bytes(damage(frame(example(("i", png()))) + frame(example(("i", png(1))))))
+    assert convert(source, tmp_path / "d") == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "d" / "a.tfrecord").exists()
+
+
+def crc_of(data: bytes) -> bytes:
+    return struct.pack("<I", tfrecord.masked_crc(data))
+
+
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_a_damaged_image_in_a_record(tmp_path: Path, choice: str) -> None:
+    records = [example(("i", png())), example(("i", png(1)[:99])), example(("i", png(2)))]
+    source = tmp_path / "a.tfrecord"
+    source.write_bytes(b"".join(map(frame, records)))
+    assert convert(source, tmp_path / "d", "--on-error", choice) == 2
+    result = records_of(tmp_path / "d" / "a.tfrecord")
+    assert len(result) == {"keep": 3, "drop": 2}[choice]
+    assert (records[1] in result) == (choice == "keep")
+
+
+def test_no_records(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    assert convert(tmp_path / "a.tfrecord", tmp_path / "d") == 0
+    assert (tmp_path / "d" / "a.tfrecord").read_bytes() == b""
+
+
+# Other storage.
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    fsspec = pytest.importorskip("fsspec")
+    storage = fsspec.filesystem("memory")
+    storage.store.clear()
+    yield storage
+    storage.store.clear()
+
+
+def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    (tmp_path / "s" / "sub").mkdir()
+    (tmp_path / "s" / "sub" / "one.png").write_bytes(png())
+    assert convert(tmp_path / "s", "memory://bucket/d") == 0
+    assert set(memory.find("/bucket/d")) == {
+        f"/bucket/d/{name}"
+        for name in ("a.tar", "a.idx", "sub/one.l3", "l3-manifest.jsonl", "l3-report.html")
+    }
+    assert convert(tmp_path / "s", "memory://bucket/d") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert convert("memory://bucket/d", tmp_path / "b", "--to", "png") == 0
+    members = [row[:2] for row in read_tar(tmp_path / "b" / "a.tar")]
+    assert as_pixels(members) == as_pixels(samples(3))
+    assert [row[2:] for row in read_tar(tmp_path / "b" / "a.tar")] == [
+        row[2:] for row in read_tar(source)
+    ]
+    assert convert("memory://bucket/d/a.tar", tmp_path / "one", "--to", "png") == 0
+    assert convert("file://" + str(tmp_path / "s"), "file://" + str(tmp_path / "f")) == 0
+    assert (tmp_path / "f" / "a.tar").exists()
+
+
+def test_a_failed_shard_leaves_nothing_in_a_bucket(tmp_path: Path, memory: Any) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    source.write_bytes(source.read_bytes()[:5000])
+    assert convert(tmp_path / "s", "memory://bucket/d") == 2
+    names = {name.rpartition("/")[2] for name in memory.find("/bucket/d")}
+    assert names == {"l3-manifest.jsonl", "l3-report.html"}
+
+
+def test_names_that_lead_out(
+    tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of a bucket may have `..` in them."""
+    memory.pipe_file("/bucket/s/ok.png", png())
+    file = memory.store["/bucket/s/ok.png"]
+    memory.store["/bucket/s/../../out.png"] = file
+    assert convert("memory://bucket/s", tmp_path / "deep" / "d") == 2
+    assert "leads out of the folder" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*.l3")) == ["ok.l3"]
+
+
+@pytest.mark.parametrize("when", ["open", "read"])
+def test_a_bucket_that_fails(
+    tmp_path: Path,
+    memory: Any,
+    when: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As after the last retry of the library: the error names the object, the others go on."""
+    from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+    for name in ("a", "b"):
+        path = write_tar(tmp_path / f"{name}.tar", samples(2))
+        memory.pipe_file(f"/bucket/s/{name}.tar", path.read_bytes())
+    opened, read = MemoryFileSystem.open, MemoryFile.read
+
+    def failing_open(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
+        if path.endswith("s/a.tar") and when == "open":
+            raise RuntimeError("503: Slow Down")
+        return opened(self, path, mode, **options)
+
+    def failing_read(self: Any, size: int = -1) -> Any:
+        if self.path.endswith("s/a.tar") and self.tell() > 2000 and when == "read":
+            raise ConnectionError("503: Slow Down")
+        return read(self, size)
+
+    monkeypatch.setattr(MemoryFileSystem, "open", failing_open)
+    monkeypatch.setattr(MemoryFile, "read", failing_read)
+    assert convert("memory://bucket/s", tmp_path / "d") == 2
+    assert "memory://bucket/s/a.tar: 503: Slow Down" in capsys.readouterr().err
+    assert not (tmp_path / "d" / "a.tar").exists()
+    assert (tmp_path / "d" / "b.tar").exists()
+
+
+@pytest.mark.parametrize("container", ["tar", "tfrecord", "files"])
+def test_an_image_is_let_go_before_the_next(
+    tmp_path: Path, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is large waits alone: neither bytes nor result of the image before are kept."""
+    held: list[int] = []
+
+    def convert_and_count(*arguments: Any) -> Any:
+        gc.collect()
+        objects = gc.get_objects()
+        blobs = sum(isinstance(each, Blob) for each in objects)
+        held.append(blobs + sum(isinstance(each, Outcome) for each in objects))
+        return convert_image(*arguments)
+
+    monkeypatch.setattr(pipeline, "convert_image", convert_and_count)
+    monkeypatch.setattr(pipeline, "BATCH_BYTES", 1)
+    monkeypatch.setattr(pipeline, "WAITING_BYTES", 1)
+    if container == "files":
+        (tmp_path / "s").mkdir()
+        for i in range(4):
+            (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    elif container == "tar":
+        write_tar(tmp_path / "s" / "a.tar", [(f"{i}.png", png(i)) for i in range(4)])
+    else:
+        (tmp_path / "s").mkdir()
+        records = (frame(example(("image", png(i)))) for i in range(4))
+        (tmp_path / "s" / "a.tfrecord").write_bytes(b"".join(records))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 0
+    assert held == [1] * 4

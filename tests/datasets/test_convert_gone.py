@@ -1,0 +1,170 @@
+"""`l3 convert`: results whose sources are gone, folders named twice, and what a dry run tries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from convert_tools import (
+    convert,
+    files_below,
+    make_plan,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    save,
+    write_tar,
+)
+
+pytest.importorskip("rich")
+
+from l3dali.datasets.convert.storage import LocalFolder, open_folder
+from l3dali.datasets.convert.work import find_sources
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "s").mkdir()
+    for i in range(4):
+        (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    write_tar(tmp_path / "s" / "a.tar", samples(3))
+    return tmp_path / "s"
+
+
+def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    assert "gone" not in capsys.readouterr().err
+    before = files_below(dest)
+    (folder / "1.png").unlink()
+    (folder / "a.tar").unlink()
+    assert convert(folder, dest) == 0
+    told = capsys.readouterr().err
+    assert "results whose sources are gone: 2; --remove-gone removes those" in told
+    assert "1.l3 (of 1.png)" in told
+    assert files_below(dest) == before
+    assert convert(folder, dest, "--remove-gone", "--dry-run") == 0
+    assert "gone: 2; would be removed" in capsys.readouterr().err
+    assert files_below(dest) == before
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "gone: 2 removed" in capsys.readouterr().err
+    assert files_below(dest) == {"0.l3", "2.l3", "3.l3"}
+    assert rows_of(dest).keys() == {"0.png", "2.png", "3.png"}
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "gone" not in capsys.readouterr().err
+    (folder / "1.png").write_bytes(png(1))
+    assert convert(folder, dest) == 0
+    assert "1.l3" in files_below(dest)
+
+
+def test_a_result_that_somebody_changed_stays(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    for name in ("1", "2"):
+        (folder / f"{name}.png").unlink()
+    (dest / "1.l3").write_bytes(b"mine")
+    assert convert(folder, dest, "--remove-gone") == 0
+    told = capsys.readouterr().err
+    assert "gone: 1 removed" in told
+    assert "gone: 1; --remove-gone removes those not changed since" in told
+    assert (dest / "1.l3").read_bytes() == b"mine"
+    assert not (dest / "2.l3").exists()
+
+
+def test_a_result_of_another_source_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    (folder / "1.png").rename(folder / "1.PNG")
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "gone" not in capsys.readouterr().err
+    assert rows_of(dest)["1.PNG"].result == "1.l3"
+    assert (dest / "1.l3").exists()
+
+
+def test_single_files_say_nothing_of_what_is_gone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    assert convert(folder / "1.png", dest) == 0
+    assert "gone" not in capsys.readouterr().err
+    assert convert(folder / "1.png", dest, "--remove-gone") == 2
+    assert "needs whole folders as SOURCE" in capsys.readouterr().err
+
+
+def test_what_cannot_be_listed_is_not_gone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    (folder / "1.png").unlink()
+    (folder / "1.png").symlink_to("nowhere")
+    assert convert(folder, dest, "--remove-gone") == 2
+    assert "--remove-gone needs to know all sources" in capsys.readouterr().err
+    assert (dest / "1.l3").exists()
+
+
+def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    dest = folder.parent / "d"
+    mix = {"source": 0.5, "packed": 0.5}
+    plan = save(make_plan(folder, mix), folder.parent / "plan.json")
+    assert convert(folder, dest, "--plan", plan) == 0
+    results = {row.source: row.result for row in rows_of(dest).values()}
+    assert {Path(str(each)).suffix for each in results.values()} == {".png", ".l3", ".tar"}
+    for name in ("0.png", "1.png", "2.png", "3.png"):
+        (folder / name).unlink()
+    assert convert(folder, dest, "--plan", plan) == 2  # another data set
+    assert convert(folder, dest, "--plan", plan, "--allow-changes", "--remove-gone") == 0
+    assert "gone: 4 removed" in capsys.readouterr().err
+    assert files_below(dest) == {"a.tar", "a.idx"}
+    assert len(read_tar(dest / "a.tar")) == 9
+
+
+# Folders named twice.
+
+
+def test_a_folder_in_several_spellings_counts_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    Path("link").symlink_to("s")
+    spellings = ["s", "s/", "./s", f"{folder}/../s", "link", f"file://{folder}", "s/1.png"]
+    assert sum(map(len, find_sources(spellings).folders.values())) == 5
+    assert find_sources(["link/1.png", "s"]).folders.keys() == {"link"}
+    assert convert("s", "link", "d") == 0
+    assert rows_of(Path("d")).keys() == {"0.png", "1.png", "2.png", "3.png", "a.tar"}
+
+
+# Dry runs.
+
+
+@pytest.mark.parametrize("name", ["d", "new/deep/d"])
+def test_a_dry_run_leaves_nothing(folder: Path, name: str) -> None:
+    before = {path.name for path in folder.parent.iterdir()}
+    assert convert(folder, folder.parent / name, "--dry-run") == 0
+    assert {path.name for path in folder.parent.iterdir()} == before
+
+
+def test_a_dry_run_says_that_nothing_can_be_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder.parent / "file").write_bytes(b"")
+    assert convert(folder, folder.parent / "file" / "d", "--dry-run") == 2
+    assert "cannot be written: Not a directory" in capsys.readouterr().err
+    assert convert(folder, "/proc/d", "--dry-run") == 2
+    assert "/proc/d cannot be written" in capsys.readouterr().err
+
+
+def test_what_is_tried_in_a_bucket_is_dropped() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    open_folder("memory://tried/d").check_writable()
+    assert not [path for path in fsspec.filesystem("memory").find("/tried") if path]
+
+
+def test_a_folder_that_is_there_is_tried(tmp_path: Path) -> None:
+    LocalFolder(tmp_path).check_writable()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,429 @@
+"""`l3 convert --plan`: each image in its own format, in all containers, and planned anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+from convert_tools import (
+    Members,
+    convert,
+    files_below,
+    image,
+    make_plan,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    save,
+    write_tar,
+)
+
+pytest.importorskip("rich")
+pytest.importorskip("scipy")
+
+import l3dali
+from l3dali.datasets.convert.images import Blob, Options, choose_format
+from l3dali.datasets.convert.job import convert_job
+from l3dali.datasets.convert.storage import LocalFolder
+from l3dali.datasets.liquid.plan import Plan, read_plan
+from l3dali.datasets.liquid.profile import SOURCE
+
+MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
+
+
+def make_folder(folder: Path, count: int = 40) -> Path:
+    (folder / "a").mkdir(parents=True)
+    for i in range(count):
+        (folder / "a" / f"{i:02}.png").write_bytes(png(i))
+    (folder / "labels.json").write_bytes(b"{}")
+    return folder
+
+
+def format_of(data: bytes) -> str:
+    """What an image is stored as."""
+    if data.startswith(b"\x89PNG"):
+        return SOURCE
+    codings = l3dali.info(data).codings
+    assert codings is not None
+    return max(codings, key=lambda name: codings[name])
+
+
+def chosen(plan: Plan, name: str, data: bytes) -> str:
+    return choose_format(Blob(name, data, name), Options(plan=plan)).stored_as
+
+
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
+    (source / "gray.png").write_bytes(png(99, channels=1))
+    plan = make_plan(source, MIX)
+    assert convert(source, dest, "--plan", save(plan, tmp_path / "plan.json")) == 0
+    counts = dict.fromkeys(MIX, 0)
+    for i in range(40):
+        name = f"a/{i:02}.png"
+        wanted = chosen(plan, name, png(i))
+        counts[wanted] += 1
+        result = dest / (name if wanted == SOURCE else f"a/{i:02}.l3")
+        assert (dest / f"a/{i:02}.l3").exists() == (wanted != SOURCE)
+        assert (dest / name).exists() == (wanted == SOURCE)
+        if wanted == SOURCE:
+            assert result.read_bytes() == png(i)
+        else:
+            assert np.array_equal(l3dali.imread(result), image(i))
+            assert format_of(result.read_bytes()) in (wanted, "constant")
+    assert min(counts.values()) > 0
+    assert (dest / "gray.png").read_bytes() == png(99, channels=1)
+    stored: dict[str, int] = {}
+    for row in rows_of(dest).values():
+        for name, count in row.stored.items():
+            stored[name] = stored.get(name, 0) + count
+    counts[SOURCE] += 1  # the gray one
+    assert stored == counts
+    printed = capsys.readouterr().out.replace("\n", " ")
+    for name, count in counts.items():
+        assert f"{count} {name}" in printed
+    assert convert(source, dest, "--plan", tmp_path / "plan.json") == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord"])
+def test_shards(tmp_path: Path, kind: str) -> None:
+    source, dest = tmp_path / "s", tmp_path / "d"
+    if kind == "tar":
+        write_tar(source / "a.tar", samples(30))
+    else:
+        write_records(source / "a.tfrecord", [png(i) for i in range(30)])
+    plan = make_plan(source, MIX)
+    assert convert(source, dest, "--plan", save(plan, tmp_path / "plan.json")) == 0
+    row = rows_of(dest)[f"a.{kind}"]
+    assert row.stored.keys() == MIX.keys()
+    assert sum(row.stored.values()) == 30
+    assert (dest / "a.idx").exists()
+    if kind == "tfrecord":
+        found = [format_of(data) for data in read_records(dest / "a.tfrecord")]
+        assert {name: found.count(name) for name in MIX} == row.stored
+        return
+    before, after = read_tar(source / "a.tar"), read_tar(dest / "a.tar")
+    for (old_name, old, *old_rest), (name, data, *rest) in zip(before, after, strict=True):
+        assert rest == old_rest
+        if not old_name.endswith(".png"):
+            assert (name, data) == (old_name, old)
+            continue
+        wanted = chosen(plan, old_name, old)
+        assert name == (old_name if wanted == SOURCE else old_name.replace(".png", ".l3"))
+        assert format_of(data) in (wanted, "constant")
+        if wanted == SOURCE:
+            assert data == old
+
+
+def write_records(path: Path, images: list[bytes]) -> None:
+    tfrecord = pytest.importorskip("tfrecord")
+    pytest.importorskip("crc32c")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = tfrecord.TFRecordWriter(str(path))
+    for data in images:
+        writer.write({"image": (data, "byte")})
+    writer.close()
+
+
+def read_records(path: Path) -> list[bytes]:
+    import tfrecord
+
+    loader = tfrecord.tfrecord_loader(str(path), None, {"image": "byte"})
+    return [bytes(record["image"]) for record in loader]
+
+
+def stamps(dest: Path) -> dict[str, int]:
+    return {name: (dest / name).stat().st_mtime_ns for name in files_below(dest)}
+
+
+def test_another_plan_converts_what_changes(tmp_path: Path) -> None:
+    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
+    write_tar(source / "same.tar", [("1.png", png(1)), ("1.cls", b"1")])
+    old = make_plan(source, {SOURCE: 0.5, "rans": 0.5})
+    assert convert(source, dest, "--plan", save(old, tmp_path / "old.json")) == 0
+    before = stamps(dest)
+    new = make_plan(source, {SOURCE: 0.25, "rans": 0.75})
+    assert new.identity != old.identity
+    assert convert(source, dest, "--plan", save(new, tmp_path / "new.json")) == 0
+    after = stamps(dest)
+    changed = 0
+    for i in range(40):
+        name = f"a/{i:02}.png"
+        was, now = (chosen(plan, name, png(i)) for plan in (old, new))
+        result = name if now == SOURCE else f"a/{i:02}.l3"
+        if was == now:
+            assert after[result] == before[result]
+        else:
+            changed += 1
+            assert (was, now) == (SOURCE, "rans")
+            assert name not in after  # what the first run has made is gone
+            assert np.array_equal(l3dali.imread(dest / result), image(i))
+    assert 0 < changed < 40
+    assert after["labels.json"] == before["labels.json"]
+    kept = chosen(old, "1.png", png(1)) == chosen(new, "1.png", png(1))
+    assert (after["same.tar"] == before["same.tar"]) == kept
+    for path in source.rglob("*.png"):  # no original is touched
+        assert path.read_bytes() == png(int(path.stem))
+    rows = rows_of(dest)
+    assert {row.options for row in rows.values() if row.kind == "image"} == {
+        rows["a/00.png"].options
+    }
+
+
+def test_a_result_that_somebody_changed_is_not_removed(tmp_path: Path) -> None:
+    source, dest = make_folder(tmp_path / "s", 1), tmp_path / "d"
+    for shares, name in (({SOURCE: 1.0}, "old.json"), ({"rans": 1.0}, "new.json")):
+        save(make_plan(source, shares), tmp_path / name)
+    assert convert(source, dest, "--plan", tmp_path / "old.json") == 0
+    (dest / "a" / "00.png").write_bytes(b"mine now")
+    assert convert(source, dest, "--plan", tmp_path / "new.json") == 0
+    assert files_below(dest) == {"a/00.l3", "a/00.png", "labels.json"}
+    assert (dest / "a" / "00.png").read_bytes() == b"mine now"
+
+
+def test_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
+    write_tar(source / "b.tar", samples(5))
+    plan = make_plan(source, MIX)
+    path = save(plan, tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path, "--dry-run") == 0
+    assert not dest.exists()
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "would convert 42 shards and files" in said
+    names = [(f"a/{i:02}.png", png(i)) for i in range(40)]
+    names += [member for member in samples(5) if member[0].endswith(".png")]
+    for name in MIX:
+        count = sum(chosen(plan, *each) == name for each in names)
+        assert f"{count} {name}" in said
+    assert convert(source, dest, "--plan", path) == 0
+    before = stamps(dest), (dest / "l3-manifest.jsonl").read_bytes()
+    capsys.readouterr()
+    other = save(make_plan(source, dict(reversed(MIX.items()))), tmp_path / "other.json")
+    assert convert(source, dest, "--plan", other, "--dry-run") == 0
+    assert (stamps(dest), (dest / "l3-manifest.jsonl").read_bytes()) == before
+    said = capsys.readouterr().out.replace("\n", " ")
+    done = sum(chosen(plan, *each) == chosen(read_plan(other), *each) for each in names[:40])
+    assert f"{done + 1} are done" in said  # labels.json too, and not the shard
+
+
+def test_a_plan_of_another_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, dest = make_folder(tmp_path / "s", 3), tmp_path / "d"
+    path = save(make_plan(source, {"rans": 1.0}), tmp_path / "plan.json")
+    (source / "new.png").write_bytes(png(7))
+    assert convert(source, dest, "--plan", path) == 2
+    assert "come, gone or changed" in capsys.readouterr().err.replace("\n", " ")
+    assert not dest.exists()
+    assert convert(source, dest, "--plan", path, "--allow-changes") == 0
+    assert (dest / "new.l3").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--coding", "rans"], "--coding and --to png do not go with it"),
+        (["--to", "png"], "--coding and --to png do not go with it"),
+    ],
+)
+def test_options_that_contradict_a_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    source = make_folder(tmp_path / "s", 1)
+    path = save(make_plan(source, {"rans": 1.0}), tmp_path / "plan.json")
+    assert convert(source, tmp_path / "d", "--plan", path, *arguments) == 2
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert convert(source, tmp_path / "d", "--allow-changes") == 2
+    assert "--allow-changes is for --plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no whole JSON"),
+        ('{"format": "l3-profile", "version": 1}', "no plan"),
+        ('{"format": "l3-plan", "version": 2}', "version 2"),
+        ('{"format": "l3-plan", "version": 1, "images": -1}', "missing"),
+    ],
+)
+def test_a_damaged_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    source, path = make_folder(tmp_path / "s", 1), tmp_path / "plan.json"
+    path.write_text(text)
+    assert convert(source, tmp_path / "d", "--plan", path) == 2
+    told = capsys.readouterr().err
+    assert "plan.json" in told
+    if text.endswith("-1}"):
+        assert "images is -1" in told or "missing" in told
+    else:
+        assert said in told
+    assert not (tmp_path / "d").exists()
+
+
+def test_damaged_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    (source / "cut.png").write_bytes(png(3)[:-40])
+    (source / "no_header.png").write_bytes(png(4)[:20])
+    path = save(make_plan(source, {"rans": 1.0}), tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path) == 2
+    told = capsys.readouterr().err
+    for name in ("cut.png", "no_header.png"):
+        assert name in told
+        assert (dest / name).read_bytes() == (source / name).read_bytes()
+    assert (dest / "a" / "00.l3").exists()
+
+
+def test_lossy_results(tmp_path: Path) -> None:
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    path = save(make_plan(source, {"jpeg95": 1.0}), tmp_path / "plan.json")
+    (dest / "a").mkdir(parents=True)
+    (dest / "a" / "00.jpg").write_bytes(b"somebody's")
+    assert convert(source, dest, "--plan", path) == 2
+    assert (dest / "a" / "00.jpg").read_bytes() == b"somebody's"
+    (dest / "a" / "00.jpg").unlink()
+    assert convert(source, dest, "--plan", path) == 0
+    data = (dest / "a" / "00.jpg").read_bytes()
+    decoded = imagecodecs.jpeg8_decode(data)
+    assert decoded.shape == image(0).shape
+    assert rows_of(dest)["a/00.png"].stored == {"jpeg95": 1}
+
+
+def test_sources_that_are_lossy_are_not_refused(tmp_path: Path) -> None:
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "a.jpg").write_bytes(imagecodecs.jpeg8_encode(image(1), level=90))
+    path = save(make_plan(source, {"packed": 1.0}, "jpeg 3"), tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path) == 0
+    assert files_below(dest) == {"a.l3"}
+
+
+@pytest.mark.dali
+def test_dali_reads_a_mixed_shard(tmp_path: Path) -> None:
+    from dali_tools import pipeline, unpack
+    from nvidia.dali import fn
+
+    import l3dali.pipeline
+
+    members: Members = samples(12)
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    plan = save(make_plan(source.parent, MIX), tmp_path / "plan.json")
+    dest = tmp_path / "d"
+    assert convert(source.parent, dest, "--plan", plan) == 0
+    assert len(rows_of(dest)["a.tar"].stored) > 1
+
+    def define() -> Any:
+        encoded, label = fn.readers.webdataset(
+            paths=str(dest / "a.tar"), index_paths=str(dest / "a.idx"), ext=["l3;png", "cls"]
+        )
+        return l3dali.pipeline.decode(encoded), label
+
+    images, labels = pipeline(define, "cpu", 12).run()
+    for i, (decoded, label) in enumerate(zip(unpack(images), unpack(labels), strict=True)):
+        assert np.array_equal(decoded, image(i))
+        assert label.tobytes() == b"%d" % i
+
+
+def test_the_manifest_is_read_without_plans(tmp_path: Path) -> None:
+    """Rows of earlier versions have no `stored` and `choices`."""
+    source, dest = make_folder(tmp_path / "s", 1), tmp_path / "d"
+    assert convert(source, dest) == 0
+    manifest = dest / "l3-manifest.jsonl"
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for row in rows:
+        del row["stored"], row["choices"]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert {row.stored == {} for row in rows_of(dest).values()} == {True}
+    assert convert(source, dest) == 0
+
+
+def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
+    """Those too that no profile has seen: as palette images, DALI would read their colours."""
+    from PIL import Image as PillowImage
+
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    mask = PillowImage.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) % 5, mode="P")
+    mask.putpalette([i * 40 for i in range(5) for _ in range(3)])
+    mask.save(source / "mask_seg.png")
+    path = save(make_plan(source, {"packed": 1.0}), tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+    assert np.array_equal(l3dali.imread(dest / "mask_seg.l3"), np.asarray(mask))
+
+
+def test_another_plan_reads_no_source_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest has what plans choose by."""
+    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
+    (source / "a_seg.png").write_bytes(png(99, channels=1))
+    old, new = make_plan(source, MIX), make_plan(source, dict(reversed(MIX.items())))
+    old_path, new_path = save(old, tmp_path / "old.json"), save(new, tmp_path / "new.json")
+    assert convert(source, dest, "--plan", old_path, "--jobs", 1) == 0
+    names = [f"a/{i:02}.png" for i in range(40)]
+    stays = {
+        name
+        for i, name in enumerate(names)
+        if chosen(old, name, png(i)) == chosen(new, name, png(i))
+    }
+    assert 0 < len(stays) < 40
+    rows = rows_of(dest)
+    assert {rows[name].group for name in names} == {"png rgb 8"}
+    assert {rows[name].area for name in names} == {24 * 30}
+
+    opened: set[str] = set()
+    original = LocalFolder.open
+
+    def note(self: LocalFolder, name: str) -> Any:
+        if self.root == source:
+            opened.add(name)
+        return original(self, name)
+
+    monkeypatch.setattr(LocalFolder, "open", note)
+    capsys.readouterr()
+    assert convert(source, dest, "--plan", new_path, "--dry-run") == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"would convert {40 - len(stays)} shards and files" in said
+    assert opened == {"labels.json"}  # no image: it could be one
+    opened.clear()
+    monkeypatch.setattr("l3dali.datasets.convert.engine.run_local", in_this_process)
+    assert convert(source, dest, "--plan", new_path) == 0
+    assert opened == {*names, "labels.json"} - stays
+    after = rows_of(dest)
+    assert {row.options for row in after.values()} == {after["labels.json"].options}
+    for i, name in enumerate(names):
+        wanted = chosen(new, name, png(i))
+        assert after[name].stored == {wanted: 1}
+        assert (dest / name).exists() == (wanted == SOURCE)
+    opened.clear()
+    assert convert(source, dest, "--plan", new_path) == 0
+    assert opened == set()
+    # A source whose bytes may be others is read.
+    path = source / sorted(stays)[0]
+    path.touch()
+    assert convert(source, dest, "--plan", old_path, "--dry-run") == 0
+    assert sorted(stays)[0] in opened
+
+
+def in_this_process(jobs: Any, workers: int) -> Any:
+    yield from map(convert_job, jobs)
+
+
+def test_palettes_of_label_maps_are_planned_alike_without_reading(tmp_path: Path) -> None:
+    from PIL import Image as PillowImage
+
+    source, dest = make_folder(tmp_path / "s", 1), tmp_path / "d"
+    mask = PillowImage.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) % 5, mode="P")
+    mask.putpalette([i * 40 for i in range(5) for _ in range(3)])
+    mask.save(source / "mask_seg.png")
+    for shares, name in (({"packed": 1.0}, "a.json"), ({"rans": 1.0}, "b.json")):
+        path = save(make_plan(source, shares), tmp_path / name)
+        assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+        row = rows_of(dest)["mask_seg.png"]
+        assert row.group == "png palette 4 labels"
+        assert files_below(dest) == {"a/00.l3", "mask_seg.l3", "labels.json"}
+        before = stamps(dest)
+    assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+    assert stamps(dest) == before

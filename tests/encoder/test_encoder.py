@@ -1,0 +1,145 @@
+"""What the encoder chooses, and that it chooses alike every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import skimage.data
+
+import l3dali
+
+
+def _photo() -> npt.NDArray[np.uint8]:
+    photograph: npt.NDArray[np.uint8] = skimage.data.astronaut()[100:400, :420]
+    return photograph
+
+
+def test_value_table_is_left_out_where_it_costs_more_than_it_saves() -> None:
+    noise = np.random.default_rng(1).integers(0, 1 << 16, (20, 20), dtype=np.uint16)
+    assert l3dali.info(l3dali.encode(noise, coding="packed")).value_count == 0
+
+
+def test_value_table_serves_few_values() -> None:
+    spread = np.random.default_rng(1).integers(0, 9, (200, 200)) * 7001
+    encoded = l3dali.encode(spread.astype(np.uint16), coding="packed")
+    assert l3dali.info(encoded).value_count == 9
+    np.testing.assert_array_equal(l3dali.decode(encoded), spread)
+
+
+@pytest.mark.parametrize(("side", "long_side"), [(3, 256), (15, 256), (16, 128), (31, 128)])
+def test_thin_images_have_long_tiles(side: int, long_side: int) -> None:
+    tall = np.ascontiguousarray(_photo()[:300, :side])
+    wide = np.ascontiguousarray(_photo()[:side, :300])
+    assert l3dali.info(l3dali.encode(tall)).tile_height == long_side
+    assert l3dali.info(l3dali.encode(wide)).tile_width == long_side
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "tile"),
+    [
+        ((300, 1000, 3), np.uint8, (64, 256)),
+        ((300, 1000), np.uint8, (128, 256)),
+        ((300, 1000, 4), np.uint16, (16, 256)),
+        ((5, 1000), np.uint8, (64, 1024)),  # in tiles of 5 x 256 headers would cost more
+        ((1000, 5), np.uint8, (8192, 32)),
+        ((1, 1), np.uint8, (32768, 32)),
+    ],
+)
+def test_stored_tiles_hold_raw_samples(
+    shape: tuple[int, ...], dtype: type, tile: tuple[int, int]
+) -> None:
+    """Flat images and few values too: nothing is to be done but to copy."""
+    image: npt.NDArray[np.generic] = np.full(shape, 8, dtype)
+    encoded = l3dali.encode(image, coding="stored")
+    info = l3dali.info(encoded)
+    others = dict.fromkeys(("constant", "packed", "rans", "match"), 0)
+    assert info.codings == {**others, "stored": info.tile_count}
+    assert (info.tile_height, info.tile_width) == tile
+    assert (info.used_bits, info.shift, info.value_count) == (8 * image.itemsize, 0, 0)
+    assert image.nbytes < len(encoded) <= 1.001 * image.nbytes + 128
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+
+def test_stored_tiles_have_the_size_that_was_asked_for() -> None:
+    info = l3dali.info(l3dali.encode(_photo(), coding="stored", tile=(8, 32)))
+    assert (info.tile_height, info.tile_width) == (8, 32)
+    assert info.codings is not None
+    assert info.codings["stored"] == info.tile_count
+
+
+def test_metadata_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(l3dali.L3Error) as error:
+        l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
+    assert error.value.status is l3dali.Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"coding": "packed"}, *({"effort": effort} for effort in (1, 5, 7, 8, 9))],
+)
+def test_bytes_do_not_depend_on_threads(options: dict[str, Any]) -> None:
+    image = _photo()
+    encoded = l3dali.encode(image, threads=1, **options)
+    assert l3dali.encode(image, threads=2, **options) == encoded
+    assert l3dali.encode(image, threads=5, **options) == encoded
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+
+@pytest.mark.parametrize("effort", [1, 5, 7])
+def test_flat_tiles_are_match_tiles_beside_others(effort: int) -> None:
+    """Of 512x512 pixels one tile is a drawing; the others are noise that rans codes."""
+    rng = np.random.default_rng(3)
+    image = rng.normal(90, 9, (512, 512, 3)).astype(np.uint8)
+    cells = rng.integers(0, 9, (32, 32))
+    colors = rng.integers(0, 256, (9, 3)).astype(np.uint8)
+    image[:256, 256:] = colors[np.kron(cells, np.ones((8, 8), np.int64))]
+    encoded = l3dali.encode(image, effort=effort)
+    codings = l3dali.info(encoded).codings
+    assert codings is not None
+    assert (codings["match"], codings["rans"]) == (1, 3)
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+    drawing = l3dali.encode(image[:256, 256:], effort=effort)
+    assert l3dali.info(drawing).codings == {**dict.fromkeys(codings, 0), "match": 1}
+    assert b"RANS" not in drawing[:200]
+    np.testing.assert_array_equal(l3dali.decode(drawing), image[:256, 256:])
+
+
+def test_more_effort_is_not_larger() -> None:
+    sizes = [len(l3dali.encode(_photo(), effort=effort)) for effort in (1, 5, 6, 7, 8, 9)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("efforts", [(2, 3), (4, 5)])
+def test_efforts_that_give_the_same_bytes(efforts: tuple[int, ...]) -> None:
+    assert len({l3dali.encode(_photo(), effort=effort) for effort in efforts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"), [((300, 420, 3), None), ((300, 128, 3), None), ((300, 420, 3), (128, 128))]
+)
+def test_efforts_that_search_choose_the_width_of_tiles(
+    shape: tuple[int, int, int], tile: tuple[int, int] | None
+) -> None:
+    """Smooth tiles have few bytes beside those of states and coefficients."""
+    y, x, channel = np.ogrid[: shape[0], : shape[1], : shape[2]]
+    image = ((x + y) // 4 + x * y // 999 % 3 + 20 * channel).astype(np.uint8)
+    info = l3dali.info(l3dali.encode(image, effort=7, tile=tile))
+    wide = tile is None and shape[1] > 128
+    assert (info.tile_height, info.tile_width) == (128, 256 if wide else 128)
+    assert l3dali.info(l3dali.encode(image, effort=6)).tile_width == 128
+
+
+def test_rans_is_smaller_than_packed_and_the_default() -> None:
+    image = _photo()
+    rans = l3dali.encode(image, coding="rans")
+    assert len(rans) < len(l3dali.encode(image, coding="packed"))
+    assert l3dali.encode(image) == rans
+
+
+def test_small_image_needs_no_model_of_its_own() -> None:
+    tiny = _photo()[:32, :32]
+    assert len(l3dali.encode(tiny)) < len(l3dali.encode(tiny, coding="packed"))

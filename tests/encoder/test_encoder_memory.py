@@ -1,0 +1,63 @@
+"""What encoding takes beyond the image, for shapes that leave tiles or lanes nearly empty."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# With an effort other than the usual one behind it.
+CODINGS = ("packed", "rans", "rans 9", "stored")
+PIXELS = 1 << 20
+SHAPES = [(side, PIXELS // side) for side in (1, 2, 3, 31)]
+# Buffers of a thread, and times the image: the file, and the tiles as modelled with their padding.
+FIXED_BYTES = 24 << 20
+TIMES_THE_IMAGE = 14
+
+# A process for each shape, as peaks never fall. Prints shape, bytes and growth.
+CHILD = """
+import os, resource, sys
+import numpy as np
+import l3dali
+
+setting, dtype, *shapes = sys.argv[1:]
+coding, _, effort = setting.partition(" ")
+options = {"coding": coding, "effort": int(effort or 5)}
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+l3dali.encode(np.zeros((8, 8), dtype), **options)
+for shape in shapes:
+    if os.fork() != 0:
+        assert os.wait()[1] == 0, shape
+        continue
+    height, width = map(int, shape.split("x"))
+    rng = np.random.default_rng(1)
+    ramp = np.add.outer(np.arange(height) // 7, np.arange(width) // 7).astype(np.uint8)
+    image = (ramp + rng.integers(0, 12, (height, width), np.uint8)).astype(dtype)
+    if dtype == "uint16":
+        image *= 200
+        image += rng.integers(0, 64, image.shape, np.uint16)
+    before = peak()
+    data = l3dali.encode(image, **options, threads=1)
+    grown = peak() - before
+    assert np.array_equal(l3dali.decode(data), image)
+    print(shape, image.nbytes, grown, flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_narrow_images_take_memory_by_their_size(coding: str, dtype: str) -> None:
+    shapes = [f"{h}x{w}" for a, b in SHAPES for h, w in ((a, b), (b, a))]
+    command = [sys.executable, "-c", CHILD, coding, dtype, *shapes]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert [line[0] for line in lines] == shapes
+    for shape, image_bytes, grown in lines:
+        assert int(grown) <= FIXED_BYTES + TIMES_THE_IMAGE * int(image_bytes), shape

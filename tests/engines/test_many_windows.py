@@ -1,0 +1,163 @@
+"""Many windows of one file: each engine makes of all at once what it makes of each alone.
+
+The CUDA engine decodes a tile once for all windows that touch it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import engines
+import numpy as np
+import pytest
+import reference_decoder
+import strategies
+from engines import CODINGS, ENGINES, GAP
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.random import Generator
+from numpy.typing import NDArray
+from output_plans import Plan, assert_output, lay_out, random_plan, training_plan
+
+engine_matrix = pytest.mark.parametrize("engine", ENGINES)
+present = pytest.mark.usefixtures("require_engine")
+some = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+MAX_TILE_TAKERS = 64  # kMaxTileTakers in src/cuda/kernels/tile_batch.h
+
+
+def takers_of(data: bytes, plans: list[Plan]) -> Counter[tuple[int, int]]:
+    """How many windows touch each tile."""
+    header = reference_decoder.parse_header(data)
+    takers: Counter[tuple[int, int]] = Counter()
+    for plan in plans:
+        x, y, width, height = plan.window
+        if width == 0 or height == 0:
+            continue
+        for row in range(
+            y >> header.tile_height_log2, (y + height - 1 >> header.tile_height_log2) + 1
+        ):
+            first, last = x >> header.tile_width_log2, x + width - 1 >> header.tile_width_log2
+            takers.update((row, column) for column in range(first, last + 1))
+    return takers
+
+
+def decoded_tiles(data: bytes, plans: list[Plan]) -> int:
+    """How many times a tile has to be decoded."""
+    return sum(-(-count // MAX_TILE_TAKERS) for count in takers_of(data, plans).values())
+
+
+def draw_plans(rng: Generator, image: NDArray[np.generic], count: int, kind: str) -> list[Plan]:
+    """Plans for `count` windows.
+
+    `all alike` differ in the window alone, as those of an operator do, `one place` not even there;
+    `any` have nothing in common.
+    """
+    make = training_plan if rng.random() < 0.5 else random_plan
+    plans = [make(rng, image) for _ in range(count)]
+    if kind == "any":
+        return plans
+    for plan in plans[1:]:
+        same = plans[0]
+        plan.type, plan.op, plan.source = same.type, same.op, same.source
+        plan.luma_rounding, plan.range = same.luma_rounding, same.range
+        plan.subtract, plan.multiply, plan.fill = same.subtract, same.multiply, same.fill
+        plan.weights, plan.bias = same.weights, same.bias
+        if kind == "one place":
+            plan.window, plan.border = same.window, same.border
+            plan.strides, plan.data_offset = same.strides, same.data_offset
+            plan.output_bytes = same.output_bytes
+        else:
+            lay_out(rng, plan)
+    return plans
+
+
+def check(engine: str, data: bytes, plans: list[Plan], image: NDArray[np.generic]) -> None:
+    outcome, outputs, tiles = engines.decode_plans(engine, data, plans)
+    assert outcome.status == "kOk"
+    for plan, output in zip(plans, outputs, strict=True):
+        assert_output(plan, image, output, GAP)
+    assert tiles == (decoded_tiles(data, plans) if "emulated" in engine else 0)
+
+
+@engine_matrix
+@present
+@some
+@given(
+    image=strategies.images(most_channels=4),
+    coding=st.sampled_from(CODINGS),
+    seed=strategies.SEEDS,
+    count=st.integers(1, 12),
+    kind=st.sampled_from(["any", "all alike", "one place"]),
+)
+def test_each_window_is_as_if_alone(
+    engine: str, image: NDArray[np.generic], coding: str, seed: int, count: int, kind: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    data = engines.encode(image, coding=coding, tile_log2=(5, 3 + seed % 3))
+    check(engine, data, draw_plans(rng, image, count, kind), image)
+
+
+@engine_matrix
+@present
+@some
+@given(
+    data=st.one_of(
+        strategies.streams(most_channels=4),
+        strategies.rans_streams(most_channels=4),
+        strategies.damaged(strategies.streams(most_channels=4)),
+        strategies.damaged(strategies.rans_streams(most_channels=4)),
+    ),
+    seed=strategies.SEEDS,
+    count=st.integers(2, 6),
+)
+def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: int) -> None:
+    """With the first bad tile of all windows. The truth is the scalar engine on each alone."""
+    try:
+        header = reference_decoder.parse(data).header
+    except reference_decoder.FormatError:
+        return
+    shape = (header.height, header.width, header.channels)
+    rng = np.random.default_rng(seed)
+    blank = np.broadcast_to(np.zeros(1, header.dtype), shape)
+    plans = draw_plans(rng, blank, count, "any")
+    alone = [engines.decode_plan("scalar", data, plan) for plan in plans]
+    bad = [(one.tile, one.status) for one in alone if one.status != "kOk"]
+    outcome, outputs, tiles = engines.decode_plans(engine, data, plans)
+    if bad:
+        assert (outcome.tile, outcome.status) == min(bad)
+        return
+    assert outcome.status == "kOk"
+    for one, output, plan in zip(alone, outputs, plans, strict=True):
+        assert one.samples is not None
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(plan.view(output), plan.view(one.samples), str(plan))
+    assert tiles == (decoded_tiles(data, plans) if "emulated" in engine else 0)
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("count", [MAX_TILE_TAKERS, MAX_TILE_TAKERS + 1, 3 * MAX_TILE_TAKERS])
+def test_a_tile_of_many_windows(engine: str, count: int, coding: str) -> None:
+    """A warp stores a tile for so many windows at most; another one decodes it again."""
+    rng = np.random.default_rng(count)
+    image = rng.integers(0, 256, (20, 40, 3)).astype(np.uint8) // 16 * 3
+    data = engines.encode(image, coding=coding, tile_log2=(5, 5))
+    check(engine, data, draw_plans(rng, image, count, "all alike"), image)
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_grid_decodes_each_tile_once(engine: str, coding: str) -> None:
+    rng = np.random.default_rng(3)
+    image = rng.integers(0, 9, (96, 160, 3)).astype(np.uint8)
+    data = engines.encode(image, coding=coding, tile_log2=(5, 4))
+    plans = draw_plans(rng, image, 35, "all alike")
+    for i, plan in enumerate(plans):
+        plan.window, plan.border = (20 * (i % 7), 16 * (i // 7), 40, 32), (0, 0, 0, 0)
+        lay_out(rng, plan)
+    takers = takers_of(data, plans)
+    assert (len(takers), max(takers.values())) == (30, 8)
+    check(engine, data, plans, image)

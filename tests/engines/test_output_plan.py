@@ -1,0 +1,302 @@
+"""The store stage: every engine makes of any plan what NumPy makes of the decoded image."""
+
+from __future__ import annotations
+
+import functools
+
+import engines
+import numpy as np
+import pytest
+import reference_decoder
+import stream_builder as build
+from engines import CODINGS, ENGINES, GAP, SAMPLE_TYPES, Outcome, Samples
+from numpy.random import Generator
+from output_plans import (
+    FILL,
+    SELECT,
+    TYPES,
+    Plan,
+    assert_output,
+    lay_out,
+    lay_out_planes,
+    random_plan,
+    random_window,
+    training_plan,
+    wide_plan,
+)
+
+import l3dali
+
+engine_matrix = pytest.mark.parametrize("engine", ENGINES)
+present = pytest.mark.usefixtures("require_engine")
+
+PLANS = {
+    "scalar": 2000,
+    "avx2": 5000,
+    "avx512": 5000,
+    "neon": 5000,
+    "emulated_cuda": 1000,
+    "emulated_small_cuda": 1000,
+}
+
+
+def texture(rng: Generator, height: int, width: int, channels: int, kind: str) -> Samples:
+    """An image that every coding finds use in: smooth, noisy and constant areas."""
+    sample_bits = 8 * np.dtype(kind).itemsize
+    y, x, c = np.ogrid[:height, :width, :channels]
+    image = 3 * x + 2 * y + 40 * c + rng.integers(0, 9, (height, width, channels))
+    image[height // 2 :, : width // 3] = 77
+    image[: height // 4, width // 2 :] = rng.integers(0, 1 << 16, channels)
+    noise = rng.integers(0, 1 << sample_bits, (height, width, channels))
+    image = np.where((x > width // 2) & (y > height // 2), noise, image)
+    scale = 1 if sample_bits == 8 else int(rng.choice([1, 16, 200]))
+    return (image * scale % (1 << sample_bits)).astype(f"u{sample_bits // 8}").view(kind)
+
+
+def stored_stream(image: Samples, tile_log2: tuple[int, int]) -> bytes:
+    """An image in stored tiles, of any size."""
+    height, width, channels = image.shape
+    bits = 8 * image.itemsize
+    stream = build.Stream(
+        width=width,
+        height=height,
+        channels=channels,
+        sample_bits=bits,
+        used_bits=bits,
+        tile_width_log2=tile_log2[0],
+        tile_height_log2=tile_log2[1],
+        is_signed=image.dtype.kind == "i",
+    )
+    values = image.astype(np.int64) + (1 << (bits - 1) if stream.is_signed else 0)
+    for tile in stream.tiles_of(values):
+        stream.payloads.append(build.stored_tile(tile, stream.sample_bits))
+    return stream.to_bytes()
+
+
+@functools.cache
+def corpus() -> list[tuple[bytes, Samples]]:
+    """Streams of all channels, types and codings, and their images."""
+    rng = np.random.default_rng(4)
+    streams = []
+    for kind in SAMPLE_TYPES:
+        sample_bits = 8 * np.dtype(kind).itemsize
+        for channels in (1, 2, 3, 4):
+            for coding in CODINGS:
+                image = texture(rng, 70, 101, channels, kind)
+                streams.append((engines.encode(image, coding=coding, tile_log2=(5, 5)), image))
+            few = rng.choice(rng.integers(0, 1 << sample_bits, 11), (33, 65, channels))
+            few = few.astype(f"u{sample_bits // 8}").view(kind)
+            streams.append((engines.encode(few, tile_log2=(5, 3)), few))
+            large = texture(rng, 40, 520, channels, kind)
+            streams.append((stored_stream(large, (9, 5)), large))
+        pixel = texture(rng, 1, 1, 3, kind)
+        streams.append((engines.encode(pixel), pixel))
+        wide = texture(rng, 3, 9000, 3, kind)
+        streams.append((stored_stream(wide, (15, 15)), wide))
+    return streams
+
+
+def assert_follows(engine: str, data: bytes, image: Samples, plan: Plan, threads: int = 1) -> None:
+    outcome = engines.decode_plan(engine, data, plan, threads=threads)
+    assert outcome.status == "kOk", plan
+    assert outcome.samples is not None
+    assert_output(plan, image, outcome.samples, GAP)
+
+
+def test_corpus_has_every_coding() -> None:
+    codings = {
+        payload[4] for data, _ in corpus() for payload in reference_decoder.parse(data).payloads
+    }
+    assert codings == {
+        reference_decoder.CONSTANT,
+        reference_decoder.STORED,
+        reference_decoder.PACKED,
+        reference_decoder.RANS,
+    }
+
+
+@engine_matrix
+@present
+def test_random_plans(engine: str) -> None:
+    rng = np.random.default_rng(5)
+    streams = corpus()
+    for _ in range(PLANS[engine]):
+        data, image = streams[rng.integers(0, len(streams))]
+        assert_follows(engine, data, image, random_plan(rng, image), int(rng.integers(1, 3)))
+
+
+@engine_matrix
+@present
+def test_windows_of_stored_samples(engine: str) -> None:
+    """Rows leave as they are, at windows' edges too, which some engines store apart."""
+    rng = np.random.default_rng(9)
+    for data, image in corpus():
+        height, width, channels = image.shape
+        if width > 1000:
+            continue
+        for _ in range(4):
+            window = random_window(rng, width, height)
+            kind = image.dtype.str[1:]
+            plan = Plan(window, (0, 0, 0, 0), kind, SELECT, list(range(channels)))
+            lay_out(rng, plan)
+            item = image.itemsize
+            plan.strides = (window[2] * channels * item, channels * item, item)
+            plan.data_offset, plan.output_bytes = 0, window[3] * plan.strides[0]
+            assert_follows(engine, data, image, plan)
+
+
+@engine_matrix
+@present
+def test_plans_of_training(engine: str) -> None:
+    """Planes of floats, at all alignments: the GPU stores eight values of a row together."""
+    rng = np.random.default_rng(8)
+    streams = corpus()
+    for _ in range(PLANS[engine] // 2):
+        data, image = streams[rng.integers(0, len(streams))]
+        assert_follows(engine, data, image, training_plan(rng, image))
+
+
+@functools.cache
+def wide_corpus() -> list[tuple[bytes, Samples]]:
+    """Streams of 5 to 34 channels in groups of all sizes, and their images."""
+    rng = np.random.default_rng(11)
+    streams = []
+    for channels in range(5, 35):
+        kind = SAMPLE_TYPES[channels % len(SAMPLE_TYPES)]
+        for coding in l3dali.CODINGS:
+            height, width = int(rng.integers(1, 40)), int(rng.integers(1, 150))
+            image = texture(rng, height, width, channels, kind)
+            order = rng.permutation(channels).tolist()
+            groups = []
+            while order:
+                size = int(rng.integers(1, 5))
+                groups.append(order[:size])
+                order = order[size:]
+            data = l3dali.encode(image, coding=coding, tile=(32, 64), groups=groups)
+            streams.append((data, image))
+    return streams
+
+
+@engine_matrix
+@present
+def test_plans_of_many_channels(engine: str) -> None:
+    """Every number of samples beside one another, which vectors store some of at a time."""
+    rng = np.random.default_rng(12)
+    streams = wide_corpus()
+    for _ in range(PLANS[engine] // 2):
+        data, image = streams[rng.integers(0, len(streams))]
+        assert_follows(engine, data, image, wide_plan(rng, image), int(rng.integers(1, 3)))
+
+
+@engine_matrix
+@present
+def test_whole_images_of_many_channels(engine: str) -> None:
+    for data, image in wide_corpus():
+        assert engines.decode(engine, data, row_padding_bytes=4) == Outcome("kOk", None, image)
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_rounding_and_saturation(engine: str, kind: str) -> None:
+    """All 16-bit samples, scaled so that halves, limits and subnormal halves occur."""
+    image = np.arange(1 << 16, dtype=np.uint16).reshape(256, 256, 1)
+    data = engines.encode(image)
+    for subtract, multiply in [(0, 0.5), (32768, 0.5), (32768, 1), (40000, 70000), (32768, 1e-9)]:
+        plan = Plan((0, 0, 256, 256), (0, 0, 0, 0), kind, 1, [0])
+        plan.subtract[0] = subtract
+        plan.multiply[0] = multiply
+        for lay in (lay_out, lay_out_planes):
+            lay(np.random.default_rng(1), plan)
+            assert_follows(engine, data, image, plan)
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("fill", [FILL, 0])
+def test_not_a_number(engine: str, fill: int) -> None:
+    image = np.full((9, 40, 1), 5, np.uint8)
+    data = engines.encode(image)
+    for kind in TYPES:
+        plan = Plan((1, 1, 38, 7), (2, 2, 2, 2), kind, 1, [fill])
+        plan.multiply[:] = plan.fill[:] = np.nan
+        lay_out(np.random.default_rng(1), plan)
+        assert_follows(engine, data, image, plan)
+
+
+def damage(data: bytes, tile: int) -> bytes:
+    """Changes the last bytes of a tile's payload, which its check covers."""
+    payloads = reference_decoder.parse(data).payloads
+    end = len(data) - sum(map(len, payloads[tile + 1 :]))
+    return data[: end - 9] + bytes(byte ^ 0x55 for byte in data[end - 9 : end]) + data[end:]
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("coding", CODINGS)
+def test_damage_matters_inside_the_window_alone(engine: str, coding: str) -> None:
+    rng = np.random.default_rng(6)
+    image = texture(rng, 70, 101, 3, "uint8")
+    data = engines.encode(image, coding=coding, tile_log2=(5, 4))
+    columns = 4
+    for _ in range(60):
+        tiles = rng.choice(20, 2, replace=False).tolist()
+        damaged = data
+        for tile in tiles:
+            damaged = damage(damaged, tile)
+        plan = Plan(random_window(rng, 101, 70), (1, 0, 2, 1), "u1", SELECT, [2, 1, 0])
+        lay_out(rng, plan)
+        x, y, width, height = plan.window
+        touched = [
+            tile
+            for tile in sorted(tiles)
+            if width
+            and x // 32 <= tile % columns <= (x + width - 1) // 32
+            and height
+            and y // 16 <= tile // columns <= (y + height - 1) // 16
+        ]
+        if touched:
+            outcome = engines.decode_plan(engine, damaged, plan)
+            assert (outcome.status, outcome.tile) == ("kChecksumMismatch", touched[0])
+        else:
+            assert_follows(engine, damaged, image, plan)
+
+
+def test_upload_has_the_payloads_of_the_window_alone() -> None:
+    rng = np.random.default_rng(7)
+    data = engines.encode(texture(rng, 70, 101, 3, "uint8"), coding="packed", tile_log2=(5, 4))
+    payload_bytes = [len(payload) for payload in reference_decoder.parse(data).payloads]
+
+    def uploaded(window: tuple[int, int, int, int]) -> int:
+        plan = Plan(window, (0, 0, 0, 0), "u1", SELECT, [2, 1, 0])
+        lay_out(rng, plan)
+        return engines.uploaded_bytes(data, plan)
+
+    task_bytes = 16
+    others = uploaded((0, 0, 1, 1)) - payload_bytes[0] - task_bytes  # what every batch has
+    assert 0 < uploaded((0, 0, 0, 0)) <= others
+    for window, tiles in [
+        ((0, 0, 101, 70), range(20)),
+        ((31, 15, 2, 2), (0, 1, 4, 5)),
+        ((64, 64, 1, 1), (18,)),
+        ((96, 0, 5, 70), (3, 7, 11, 15, 19)),
+    ]:
+        expected = sum(payload_bytes[tile] + task_bytes for tile in tiles)
+        assert uploaded(window) - others == expected
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("tile_log2", [(5, 5), (9, 5)])
+def test_a_tile_is_judged_as_a_whole(engine: str, tile_log2: tuple[int, int]) -> None:
+    """A value without a sample is an error of its tile, in the window or not."""
+    image = np.zeros((20, 600, 1), np.uint8)
+    image[13, 590] = 9
+    stream = build.Stream(width=600, height=20, used_bits=3)
+    stream.tile_width_log2, stream.tile_height_log2 = tile_log2
+    for tile in stream.tiles_of(image):
+        stream.payloads.append(build.stored_tile(tile, 8))
+    plan = Plan((585, 1, 2, 2), (0, 0, 0, 0), "f4", SELECT, [0])
+    lay_out(np.random.default_rng(1), plan)
+    outcome = engines.decode_plan(engine, stream.to_bytes(), plan)
+    assert (outcome.status, outcome.tile) == ("kCorruptTile", 590 >> tile_log2[0])

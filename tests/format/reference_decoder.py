@@ -1,0 +1,1024 @@
+"""A decoder of L3 images in NumPy, written from docs/format.md alone and in its order.
+
+It is the second reading of the specification: slow enough to be plain, and the
+judge of every engine. It must not import or mirror the C++ sources.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.int64]
+Samples = NDArray[np.uint8] | NDArray[np.uint16]
+
+# format.md 2: the position is the number of the Status.
+STATUS_NAMES = (
+    "kOk",
+    "kTruncated",
+    "kBadMagic",
+    "kUnsupportedVersion",
+    "kUnsupportedFeature",
+    "kCorruptHeader",
+    "kCorruptTile",
+    "kChecksumMismatch",
+    "kOutputTooSmall",
+    "kInvalidArgument",
+)
+
+SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+HEADER_BYTES = 32
+# Of the fields of the header behind its signature.
+HEADER_OFFSETS = {
+    "version": 8,
+    "sample_type": 9,
+    "channels": 10,
+    "used_bits": 12,
+    "shift": 13,
+    "tile_log2": 14,
+    "meaning": 15,
+    "width": 16,
+    "height": 20,
+    "chunks_bytes": 24,
+    "header_crc": 28,
+}
+KNOWN_CHUNKS = (
+    b"GRPS", b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv",
+)  # fmt: skip
+CONSTANT, STORED, PACKED, RANS, MATCH = range(5)
+LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
+ADDS_W = (0, 3, 4, 7)  # the predictors that use W
+GROUP = np.arange(8)
+# format.md 5.4
+FIRST, SECOND, THIRD = range(3)
+TAP_COUNTS = (8, 12, 16)  # of each role
+LEVELS = 64
+TOKENS = np.arange(40)
+RAW_BITS = np.where(TOKENS < 16, 0, 3 + (TOKENS - 16 >> 1))
+TOKEN_BEGINS = np.where(TOKENS < 16, TOKENS, 2 + (TOKENS - 16 & 1) << RAW_BITS)
+
+
+class FormatError(ValueError):
+    """The stream breaks a rule; `status` is the name that format.md gives it."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        """Keeps the Status; `tile` stays None unless one tile is to blame."""
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+        self.tile: int | None = None
+
+
+def _require(rule: bool, status: str, reason: str) -> None:
+    if not rule:
+        raise FormatError(status, reason)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fixed header (format.md 3)."""
+
+    sample_type: int
+    channels: int
+    used_bits: int
+    shift: int
+    tile_width_log2: int
+    tile_height_log2: int
+    meaning: int
+    width: int
+    height: int
+    chunks_bytes: int
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Header:
+        """The fields of a header, whatever they are."""
+        fields = struct.unpack_from("<BHBBBBIII", data, HEADER_OFFSETS["sample_type"])
+        sample_type, channels, used_bits, shift, tile_log2, meaning, *sizes = fields
+        tile = (tile_log2 & 15, tile_log2 >> 4)
+        return cls(sample_type, channels, used_bits, shift, *tile, meaning, *sizes)
+
+    @property
+    def sample_bits(self) -> int:
+        """How many bits a sample has."""
+        return 8 if self.sample_type in (0, 2) else 16
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether samples may be negative."""
+        return self.sample_type >= 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the samples."""
+        return np.dtype(f"{'i' if self.is_signed else 'u'}{self.sample_bits // 8}")
+
+    @property
+    def tile_columns(self) -> int:
+        """How many tiles lie side by side."""
+        return -(-self.width >> self.tile_width_log2)
+
+    @property
+    def tile_count(self) -> int:
+        """How many tiles cover the image."""
+        return self.tile_columns * -(-self.height >> self.tile_height_log2)
+
+    @property
+    def has_large_tiles(self) -> bool:
+        """Whether every tile must be stored."""
+        return max(self.tile_width_log2, self.tile_height_log2) > 8
+
+    def tile_area(self, tile: int) -> tuple[int, int, int, int]:
+        """Returns y, x, height and width of a tile, cut at the edges (format.md 5)."""
+        x = tile % self.tile_columns << self.tile_width_log2
+        y = tile // self.tile_columns << self.tile_height_log2
+        height = min(1 << self.tile_height_log2, self.height - y)
+        width = min(1 << self.tile_width_log2, self.width - x)
+        return y, x, height, width
+
+
+@dataclass(frozen=True)
+class RansModel:
+    """What the rans tiles of an image share (format.md 5.4)."""
+
+    gradient_weight: int
+    set_begin: Values  # (positions, 2)
+    table_of_level: Values  # (positions, LEVELS)
+    frequency: Values  # (tables, len(TOKENS))
+
+
+@dataclass(frozen=True)
+class MatchModel:
+    """What the match tiles of an image share (format.md 5.5)."""
+
+    table_of_context: Values  # (CONTEXTS,)
+    frequency: Values  # (tables, len(TOKENS))
+    colors: Values | None  # (numbers, channels); None where numbers are values
+
+
+@dataclass(frozen=True)
+class ParsedImage:
+    """A file whose header, chunks and index are valid."""
+
+    header: Header
+    chunks: list[tuple[bytes, bytes]]
+    groups: list[list[int]]  # of channels
+    value_table: NDArray[np.int64] | None
+    rans_model: RansModel
+    match_model: MatchModel | None
+    payloads: list[bytes]  # tile after tile, in each group after group
+
+
+def decode(data: bytes) -> tuple[Samples, ParsedImage]:
+    """Decodes a file to an array of shape (height, width, channels), or raises FormatError."""
+    image = parse(data)
+    header = image.header
+    samples = np.empty((header.height, header.width, header.channels), header.dtype)
+    for number, payload in enumerate(image.payloads):
+        tile, place = divmod(number, len(image.groups))
+        y, x, h, w = header.tile_area(tile)
+        group = image.groups[place]
+        of_group = replace(image, header=replace(header, channels=len(group)))
+        try:
+            values = _decode_tile(payload, of_group, h, w)
+            samples[y : y + h, x : x + w, group] = _samples_of_values(values, of_group)
+        except FormatError as error:
+            error.tile = tile
+            raise
+    return samples, image
+
+
+def parse(data: bytes) -> ParsedImage:
+    """Validates everything that is judged before a tile is decoded."""
+    header = parse_header(data)
+
+    # format.md 4, stages 1 to 3
+    group_count = _parse_group_count(data, header)
+    index_begin = HEADER_BYTES + header.chunks_bytes
+    index_end = index_begin + 4 * header.tile_count * group_count
+    _require(len(data) >= index_end + 4, "kTruncated", "the file ends before the index CRC does")
+    (index_crc,) = struct.unpack_from("<I", data, index_end)
+    _require(
+        crc32c(data[HEADER_BYTES:index_end]) == index_crc, "kChecksumMismatch", "index CRC differs"
+    )
+
+    # format.md 4, stage 4
+    chunks, groups, value_table, rans_model, match_model = _parse_chunks(
+        data[HEADER_BYTES:index_begin], header, group_count
+    )
+
+    # format.md 4, stage 5
+    if match_model is not None:
+        tables = len(rans_model.frequency) + len(match_model.frequency)
+        _require(tables <= 32, "kCorruptHeader", f"{tables} tables together")
+
+    # format.md 4, stage 6, and 5
+    ends = np.frombuffer(data[index_begin:index_end], "<u4").astype(np.int64) * 16
+    begins = np.concatenate([[0], ends[:-1]])
+    sizes = ends - begins
+    _require(bool((sizes >= 16).all()), "kCorruptHeader", "a payload is shorter than 16 bytes")
+    _require(bool((sizes < 1 << 31).all()), "kCorruptHeader", "a payload has 2^31 bytes or more")
+    if header.has_large_tiles:
+        areas = [header.tile_area(tile) for tile in range(header.tile_count)]
+        stored = [
+            8 + h * w * len(group) * header.sample_bits // 8
+            for _, _, h, w in areas
+            for group in groups
+        ]
+        is_stored = bool((sizes == [-(-size // 16) * 16 for size in stored]).all())
+        _require(is_stored, "kCorruptHeader", "a large tile is not as long as it is when stored")
+
+    # format.md 2
+    payloads_begin = -(-(index_end + 4) // 16) * 16
+    payloads_end = payloads_begin + int(ends[-1])
+    _require(len(data) >= payloads_end, "kTruncated", "the file ends before the last payload does")
+    _require(
+        not any(data[index_end + 4 : payloads_begin]), "kCorruptHeader", "a padding byte is not 0"
+    )
+    _require(len(data) == payloads_end, "kCorruptHeader", "bytes follow the last payload")
+    payloads = [
+        data[payloads_begin + begin : payloads_begin + end]
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    return ParsedImage(header, chunks, groups, value_table, rans_model, match_model, payloads)
+
+
+def parse_header(data: bytes) -> Header:
+    """Reads the fixed header (format.md 3)."""
+    if len(data) < len(SIGNATURE) and SIGNATURE.startswith(data):
+        raise FormatError("kTruncated", "the file ends within the signature")
+    _require(data.startswith(SIGNATURE), "kBadMagic", "the signature differs")
+    _require(len(data) >= HEADER_BYTES, "kTruncated", "the file ends within the header")
+    version = data[HEADER_OFFSETS["version"]]
+    _require(version == 1, "kUnsupportedVersion", f"version {version}")
+    crc_begin = HEADER_OFFSETS["header_crc"]
+    (header_crc,) = struct.unpack_from("<I", data, crc_begin)
+    _require(crc32c(data[:crc_begin]) == header_crc, "kChecksumMismatch", "header CRC differs")
+    header = Header.from_bytes(data)
+    valid = (
+        header.sample_type <= 3
+        and 1 <= header.channels <= 4096
+        and 1 <= header.used_bits <= header.sample_bits
+        and header.shift <= header.sample_bits - header.used_bits
+        and 5 <= header.tile_width_log2 <= 15
+        and 3 <= header.tile_height_log2 <= 15
+        and header.meaning <= 1
+        and header.width >= 1
+        and header.height >= 1
+        and header.width * header.height <= 1 << 31
+        and header.chunks_bytes % 4 == 0
+        and header.chunks_bytes <= 1 << 28
+    )
+    _require(valid, "kCorruptHeader", f"a field outside its valid values: {header}")
+    return header
+
+
+def crc32c(data: bytes) -> int:
+    """The Castagnoli CRC (format.md 3)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC_TABLE[crc & 0xFF ^ byte]
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc_of_byte(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # 0x1EDC6F41, reflected
+    return byte
+
+
+_CRC_TABLE = [_crc_of_byte(byte) for byte in range(256)]
+
+
+# format.md 4
+
+
+class _ChunkReader:
+    """Reads the fields of a chunk in turn."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def byte(self) -> int:
+        """Takes a u8."""
+        _require(self.position < len(self.data), "kCorruptHeader", "a chunk ends too early")
+        self.position += 1
+        return self.data[self.position - 1]
+
+    def base128(self, max_bytes: int) -> int:
+        """Takes a number in base 128."""
+        number = 0
+        for place in range(max_bytes):
+            byte = self.byte()
+            number |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                return number
+        raise FormatError("kCorruptHeader", f"a number has more than {max_bytes} bytes")
+
+    def require_end(self) -> None:
+        """Judges that nothing is left."""
+        _require(self.position == len(self.data), "kCorruptHeader", "bytes follow a chunk's data")
+
+
+def _parse_group_count(data: bytes, header: Header) -> int:
+    if header.channels <= 4:
+        return 1
+    status = "kCorruptHeader"
+    _require(header.chunks_bytes >= 10, status, "no room for a list of channel groups")
+    _require(len(data) >= HEADER_BYTES + 10, "kTruncated", "the file ends in the channel groups")
+    kind, count = data[HEADER_BYTES : HEADER_BYTES + 4], int.from_bytes(data[40:42], "little")
+    _require(kind == b"GRPS", status, "the first chunk is not the list of channel groups")
+    _require(-(-header.channels // 4) <= count <= header.channels, status, f"{count} groups")
+    return count
+
+
+def _parse_groups(data: bytes, header: Header, group_count: int) -> list[list[int]]:
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data[2:])
+    groups = []
+    for _ in range(group_count):
+        size = reader.byte()
+        _require(1 <= size <= 4, status, f"a group of {size} channels")
+        groups.append([reader.byte() | reader.byte() << 8 for _ in range(size)])
+    reader.require_end()
+    channels = sorted(channel for group in groups for channel in group)
+    _require(channels == list(range(header.channels)), status, "channels are not in one group each")
+    return groups
+
+
+def _parse_chunks(
+    area: bytes, header: Header, group_count: int
+) -> tuple[
+    list[tuple[bytes, bytes]],
+    list[list[int]],
+    NDArray[np.int64] | None,
+    RansModel,
+    MatchModel | None,
+]:
+    chunks: list[tuple[bytes, bytes]] = []
+    groups = [list(range(header.channels))]
+    value_table = None
+    positions = min(header.channels, 4)
+    rans_model = built_in_rans_model(positions, header.used_bits)
+    match_model = None
+    while area:
+        _require(len(area) >= 8, "kCorruptHeader", "a chunk's header passes the chunk area")
+        kind, length = struct.unpack_from("<4sI", area)
+        padded = -(-length // 4) * 4
+        _require(len(area) >= 8 + padded, "kCorruptHeader", "a chunk passes the chunk area")
+        text = kind.replace(b" ", b"0")
+        _require(text.isalnum(), "kCorruptHeader", f"chunk type {kind!r}")
+        data, padding = area[8 : 8 + length], area[8 + length : 8 + padded]
+        _require(not any(padding), "kCorruptHeader", "a chunk's padding is not 0")
+        if kind in KNOWN_CHUNKS:
+            seen = any(kind == other for other, _ in chunks)
+            _require(not seen, "kCorruptHeader", f"chunk {kind!r} occurs twice")
+        else:
+            required = kind[:1].isupper()
+            _require(not required, "kUnsupportedFeature", f"required chunk {kind!r}")
+        if kind == b"GRPS":
+            many = header.channels > 4
+            _require(many and not chunks, "kCorruptHeader", "a list of channel groups")
+            groups = _parse_groups(data, header, group_count)
+        if kind == b"VTAB":
+            value_table = _parse_value_table(data, header)
+        if kind == b"RANS":
+            rans_model = parse_rans_model(data, positions, header.used_bits)
+        if kind == b"MTCH":
+            match_model = parse_match_model(data, header.channels, header.used_bits)
+        chunks.append((kind, data))
+        area = area[8 + padded :]
+    return chunks, groups, value_table, rans_model, match_model
+
+
+def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
+    status = "kCorruptHeader"
+    _require(len(data) >= 4, status, "a value table without its count")
+    (count,) = struct.unpack_from("<I", data)
+    _require(1 <= count <= 1 << header.sample_bits, status, f"{count} values")
+    _require(header.used_bits == max(1, (count - 1).bit_length()), status, "used_bits differs")
+    _require(header.shift == 0, status, "a shift beside a value table")
+    reader = _ChunkReader(data[4:])
+    gaps = [reader.base128(3) for _ in range(count)]
+    reader.require_end()
+    table = np.cumsum(np.array(gaps) + 1) - 1
+    _require(int(table[-1]) < 1 << header.sample_bits, status, "a value reaches 2^sample_bits")
+    return table
+
+
+def _samples_of_values(values: Values, image: ParsedImage) -> Values:
+    header, table = image.header, image.value_table
+    if table is None:
+        offset = 1 << (header.used_bits - 1 + header.shift) if header.is_signed else 0
+        return (values << header.shift) - offset
+    _require(int(values.max()) < len(table), "kCorruptTile", "a value outside the value table")
+    return table[values] - (1 << (header.sample_bits - 1) if header.is_signed else 0)
+
+
+# format.md 5
+
+
+def mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The bijection of the check."""
+    x: NDArray[np.uint32] = words.copy()
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x7FEB352D)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x846CA68B)
+    x ^= x >> np.uint32(16)
+    return x
+
+
+def tile_check(payload: bytes) -> int:
+    """The check of a payload: over all of its bytes but the check itself."""
+    words = np.frombuffer(payload, "<u4", offset=4)
+    places = np.arange(1, len(words) + 1, dtype=np.uint32)
+    total = mix(words + np.uint32(0x9E3779B1) * places).sum(keepdims=True, dtype=np.uint32)
+    return int(mix(total + np.uint32(len(words)))[0])
+
+
+class _Body:
+    """Reads a payload behind the tile header, byte by byte or as bit fields."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.position = 8
+        # The u32 that begins at each byte: enough for any field of 16 bits.
+        padded = np.frombuffer(payload + bytes(4), np.uint8).astype(np.int64)
+        self.words = np.zeros(len(payload) + 1, np.int64)
+        for i in range(4):
+            self.words |= padded[i : len(payload) + 1 + i] << 8 * i
+
+    def take(self, count: int) -> int:
+        """Returns where the next `count` bytes begin, and moves past them."""
+        begin = self.position
+        self.position += count
+        inside = self.position <= len(self.payload)
+        _require(inside, "kCorruptTile", "a part reaches past the payload")
+        return begin
+
+    def fields(self, first_bits: Values, widths: Values | int) -> Values:
+        """Reads fields of `widths` bits that begin at `first_bits` of the payload."""
+        words: Values = self.words[first_bits >> 3] >> (first_bits & 7)
+        words &= (1 << np.asarray(widths)) - 1
+        return words
+
+    def take_fields(self, rows: int, columns: int, width: int) -> Values:
+        """Takes a table of fields; each row of it fills whole bytes."""
+        row_bytes = -(-columns * width // 8)
+        begin = self.take(rows * row_bytes)
+        row_bits = 8 * (begin + row_bytes * np.arange(rows))
+        return self.fields(row_bits[:, None] + width * np.arange(columns), width)
+
+
+def _decode_tile(payload: bytes, image: ParsedImage, h: int, w: int) -> Values:
+    """Returns the values of a tile of h rows and w columns, shape (h, w, channels)."""
+    header = image.header
+    check, coding, transform, zero = struct.unpack_from("<IBBH", payload)
+    _require(tile_check(payload) == check, "kChecksumMismatch", "a tile's check differs")
+    _require(coding <= MATCH, "kUnsupportedFeature", f"coding {coding}")
+    _require(transform <= 1, "kUnsupportedFeature", f"transform {transform}")
+    _require(zero == 0, "kCorruptTile", "the u16 at 6 is not 0")
+    if transform == 1:
+        _require(header.channels >= 3, "kCorruptTile", "subtract green without colour")
+        _require(coding == PACKED, "kCorruptTile", "subtract green in a tile that is not packed")
+    if header.has_large_tiles:
+        _require(coding == STORED, "kCorruptTile", "a large tile that is not stored")
+
+    body = _Body(payload)
+    if coding == RANS:
+        values = _read_rans(body, header, image.rans_model, h, w)
+    elif coding == MATCH:
+        values = _read_match(body, header, image.match_model, h, w)
+    else:
+        read = (_read_constant, _read_stored, _read_packed)[coding]
+        values = read(body, header, h, w)
+    rest = payload[body.position :]
+    _require(len(rest) < 16, "kCorruptTile", "the body ends before the last 16 bytes")
+    _require(not any(rest), "kCorruptTile", "a byte after the body is not 0")
+    _require(int(values.max()) < 1 << header.used_bits, "kCorruptTile", "a value is too large")
+    return _add_green(values, header) if transform == 1 else values
+
+
+# format.md 5.1
+
+
+def _read_constant(body: _Body, header: Header, h: int, w: int) -> Values:
+    values = np.frombuffer(body.payload, "<u2", 4, body.take(8)).astype(np.int64)
+    _require(not values[header.channels :].any(), "kCorruptTile", "a value for a missing channel")
+    return np.broadcast_to(values[: header.channels], (h, w, header.channels))
+
+
+# format.md 5.2
+
+
+def _read_stored(body: _Body, header: Header, h: int, w: int) -> Values:
+    count = h * w * header.channels
+    begin = body.take(count * header.sample_bits // 8)
+    values = np.frombuffer(body.payload, f"<u{header.sample_bits // 8}", count, begin)
+    return values.astype(np.int64).reshape(h, w, header.channels)
+
+
+# format.md 5.3
+
+
+def _read_packed(body: _Body, header: Header, h: int, w: int) -> Values:
+    groups = -(-w // 8)
+    used_bits = header.used_bits
+
+    # Part 1
+    channel_headers = [
+        struct.unpack_from("<BBH", body.payload, body.take(4)) for _ in range(header.channels)
+    ]
+    for layout, start_width, base in channel_headers:
+        _require(layout <= LAYOUT_SPARSE, "kCorruptTile", f"layout {layout}")
+        limit = used_bits if layout == LAYOUT_DELTA else 0
+        _require(start_width <= limit, "kCorruptTile", f"start_width {start_width}")
+        _require(base < 1 << used_bits, "kCorruptTile", f"base {base}")
+    coded = [c for c in range(header.channels) if channel_headers[c][0] != LAYOUT_CONSTANT]
+
+    # Part 2
+    predictors = {c: body.take_fields(1, h + h % 2, 4)[0, :h].tolist() for c in coded}
+    for channel in coded:
+        _require(max(predictors[channel]) <= 7, "kCorruptTile", "a predictor above 7")
+
+    # Part 3
+    widths: dict[int, Values] = {}
+    for channel in coded:
+        layout, start_width, _ = channel_headers[channel]
+        if layout == LAYOUT_ABSOLUTE:
+            codes = body.take_fields(h, groups, 4)
+            widths[channel] = np.minimum(np.where(codes == 15, 16, codes), used_bits)
+        elif layout == LAYOUT_DELTA:
+            widths[channel] = body.take_fields(h, groups, 2) - 1
+            row_above = np.full(groups, start_width)
+            for row in widths[channel]:
+                row[:] = row_above = np.clip(row_above + row, 0, used_bits)
+        else:
+            widths[channel] = body.take_fields(1, h, 1)[0]
+
+    # Part 4
+    planes: Values = np.empty((header.channels, h + 1, w), np.int64)
+    for channel, (_, _, base) in enumerate(channel_headers):
+        planes[channel] = base  # row 0 is the one above the tile
+    for y in range(h):
+        for channel in coded:
+            if channel_headers[channel][0] == LAYOUT_SPARSE:
+                folded = _read_sparse_row(body, bool(widths[channel][y]), groups, used_bits)
+            else:
+                folded = _read_dense_row(body, widths[channel][y])
+            residuals = _unfold(folded)[:w]
+            row_above = planes[channel, y]
+            row = _add_prediction(predictors[channel][y], row_above, residuals)
+            planes[channel, y + 1] = row & ((1 << used_bits) - 1)
+    return np.moveaxis(planes[:, 1:], 0, 2)
+
+
+def _read_dense_row(body: _Body, widths: Values) -> Values:
+    """The folded residuals of a row of an absolute or delta layout, 8 for each group."""
+    ends = np.cumsum(widths)
+    begins = body.take(int(ends[-1])) + ends - widths
+    return body.fields(8 * begins[:, None] + widths[:, None] * GROUP, widths[:, None]).reshape(-1)
+
+
+def _read_sparse_row(body: _Body, has_bytes: bool, groups: int, used_bits: int) -> Values:
+    """The folded residuals of a row of a sparse layout, 8 for each group."""
+    folded = np.zeros((groups, 8), np.int64)
+    if has_bytes:
+        present = body.take_fields(1, groups, 1)[0] == 1
+        m = int(present.sum())
+        widths = np.minimum(body.take_fields(1, m, 4)[0] + 1, used_bits)
+        masks = body.take_fields(m, 8, 1)
+        field_widths = (masks * widths[:, None]).reshape(-1)
+        ends = np.cumsum(field_widths)
+        bits = int(field_widths.sum())
+        first_bits = 8 * body.take(-(-bits // 8)) + ends - field_widths
+        folded[present] = body.fields(first_bits, field_widths).reshape(m, 8)
+    return folded.reshape(-1)
+
+
+def _unfold(folded: Values) -> Values:
+    return np.where(folded & 1, -(folded >> 1) - 1, folded >> 1)
+
+
+def _add_prediction(predictor: int, above: Values, residuals: Values) -> Values:
+    """The values of a row, not yet taken modulo 2^used_bits."""
+    n = above
+    nw = np.concatenate([above[:1], above[:-1]])
+    ne = np.concatenate([above[1:], above[-1:]])
+    values: Values = (
+        lambda: 0 * n,
+        lambda: n,
+        lambda: (nw + 2 * n + ne + 2) >> 2,
+        lambda: n - nw,
+        lambda: (n - 2 * nw + ne + 2) >> 2,
+        lambda: (n + ne + 1) >> 1,
+        lambda: (nw + n + 1) >> 1,
+        lambda: (ne - nw + 1) >> 1,
+    )[predictor]() + residuals
+    if predictor in ADDS_W:  # W is the sum so far, and above[0] at first
+        np.cumsum(values, out=values)
+        values += above[0]
+    return values
+
+
+# format.md 5.4
+
+
+def parse_rans_model(data: bytes, positions: int, used_bits: int) -> RansModel:
+    """Reads the data of a RANS chunk."""
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data)
+    table_count, gradient_weight = reader.byte(), reader.byte()
+    _require(1 <= table_count <= 32, status, f"{table_count} tables")
+    _require(gradient_weight <= 63, status, f"gradient_weight {gradient_weight}")
+    set_begin = np.empty((positions, 2), np.int64)
+    table_of_level = np.empty((positions, LEVELS), np.int64)
+    for position in range(positions):
+        begins = reader.byte(), reader.byte()
+        _require(begins[0] <= begins[1] <= LEVELS, status, f"set_begin {begins}")
+        set_begin[position] = begins
+        table_of_level[position] = _read_runs(reader, table_count)
+    frequency = _read_tables(reader, table_count, 24 if used_bits <= 8 else 40)
+    reader.require_end()
+    return RansModel(gradient_weight, set_begin, table_of_level, frequency)
+
+
+def _read_runs(reader: _ChunkReader, table_count: int) -> list[int]:
+    """The tables of 64 levels or contexts."""
+    status = "kCorruptHeader"
+    tables: list[int] = []
+    while len(tables) < LEVELS:
+        run = reader.byte()
+        _require(run & 31 < table_count, status, f"table {run & 31} of a run")
+        tables += [run & 31] * ((run >> 5) + 1)
+    _require(len(tables) == LEVELS, status, "a run passes the last level")
+    return tables
+
+
+def _read_tables(reader: _ChunkReader, table_count: int, max_tokens: int) -> Values:
+    status = "kCorruptHeader"
+    frequency = np.zeros((table_count, len(TOKENS)), np.int64)
+    for table in frequency:
+        n = reader.byte()
+        _require(n <= max_tokens, status, f"{n} frequencies")
+        table[:n] = [reader.base128(2) for _ in range(n)]
+        _require(int(table.sum()) == 1024, status, "frequencies do not add up to 1024")
+    return frequency
+
+
+def built_in_rans_model(channels: int, used_bits: int) -> RansModel:
+    """The model of images without a RANS chunk, as appendix A prints it."""
+    model = parse_rans_model(_BUILT_IN[used_bits > 8], 3, used_bits)
+    like = [0, 1, 2, 0][:channels] if channels >= 3 else [0] * channels
+    return replace(
+        model, set_begin=model.set_begin[like], table_of_level=model.table_of_level[like]
+    )
+
+
+def _read_appendix() -> tuple[bytes, bytes]:
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    models = text[text.index("## Appendix A") :].split("Where ")[1:]
+    short, long = (re.findall("^    ([0-9A-F ]+)$", model, re.MULTILINE) for model in models)
+    return bytes.fromhex("".join(short)), bytes.fromhex("".join(long))
+
+
+_BUILT_IN = _read_appendix()
+
+
+def rans_roles(channels: int) -> list[int]:
+    """The role of each position."""
+    return [FIRST, SECOND, THIRD, FIRST][:channels] if channels >= 3 else [FIRST] * channels
+
+
+def rans_channels(channels: int) -> list[int]:
+    """The channel of each position."""
+    return [1, 0, 2, 3][:channels] if channels >= 3 else list(range(channels))
+
+
+def rans_lanes(width: int) -> int:
+    """How many lanes share the rows of a tile."""
+    lanes = 1
+    while lanes < 32 and 4 * lanes <= width:
+        lanes *= 2
+    return lanes
+
+
+# Given position, pixels (y * w + x), lanes, tables and predictions: the folded residuals.
+RansSource = Callable[[int, Values, Values, Values, Values], Values]
+
+
+def walk_rans(
+    shape: tuple[int, int],
+    used_bits: int,
+    model: RansModel,
+    base: Sequence[int],
+    coefficients: Sequence[Values],
+    read: RansSource,
+) -> Values:
+    """Gives the values of a tile of h rows and w columns, shape (h, w, positions).
+
+    The coefficients of a position have one row for each of its sets. Each call of `read`
+    gets one position of one step, the lanes rising.
+    """
+    h, w = shape
+    by_step, lane, neighbours = _walk_lanes(h, w)
+    roles = rans_roles(len(base))
+
+    # The last place of each stands for what lies outside.
+    values = np.zeros((len(base), h * w + 1), np.int64)
+    values[:, -1] = base
+    energies = np.zeros_like(values)
+    for places in filter(len, by_step):
+        here = neighbours[:, places]
+        around: list[Values] = []
+        new: list[Values] = []
+        magnitudes: list[Values] = []
+        for position, role in enumerate(roles):
+            around.append(values[position][here])
+            ne, n, nw, west = around[position][:4]
+            energy = 3 * energies[position][here[3]] + 2 * energies[position][here[0]]
+            if role == FIRST:
+                gradient = np.abs(west - nw) + np.abs(n - nw) + np.abs(n - ne)
+                activity = energy + model.gradient_weight * np.minimum(2047, gradient)
+            elif role == SECOND:
+                activity = energy + 4 * magnitudes[0]
+            else:
+                activity = energy + 4 * magnitudes[0] + 8 * magnitudes[1]
+            level = _rans_level(activity)
+            tables = model.table_of_level[position][level]
+
+            sets = coefficients[position]
+            begins = model.set_begin[position][: max(0, len(sets) - 1)]
+            chosen = sets[(level >= begins[:, None]).sum(axis=0)] if len(sets) else None
+            prediction = _predict_rans(role, around, new, chosen)
+            prediction = np.clip(prediction, 0, (1 << used_bits) - 1)
+
+            folded = read(position, places, lane[places], tables, prediction)
+            new.append(prediction + _unfold(folded) & (1 << used_bits) - 1)
+            magnitudes.append(np.minimum(2047, folded + 1 >> 1))
+            values[position][places] = new[position]
+            energies[position][places] = 48 * magnitudes[position] + energy >> 3
+    planes: Values = values[:, :-1].T.reshape(h, w, len(base))
+    return planes
+
+
+def _walk_lanes(h: int, w: int) -> tuple[list[Values], Values, Values]:
+    """The pixels of each step, the lane of each pixel, and its neighbours, shape (8, h * w)."""
+    lane_count = rans_lanes(w)
+    y, x = np.divmod(np.arange(h * w), w)
+    lane = y % lane_count
+    step = y // lane_count * max(w, 2) + 2 * lane + x
+    by_step = np.split(np.lexsort((lane, step)), np.cumsum(np.bincount(step))[:-1])
+    # NE N NW W NN WW NNE NWW
+    dx, dy = (1, 0, -1, -1, 0, -2, 1, -2), (-1, -1, -1, 0, -2, 0, -2, -1)
+    neighbours = np.array([_rans_place(x + i, y + j, w) for i, j in zip(dx, dy, strict=True)])
+    return by_step, lane, neighbours
+
+
+def _rans_place(x: Values, y: Values, w: int) -> Values:
+    """The pixels that stand for (x, y), those outside included; -1 where base does."""
+    x = np.minimum(x, w - 1) - 2 * np.maximum(-y, 0)
+    y = np.maximum(y, 0)
+    left = x < 0
+    return np.where(left, np.where(y > 0, (y - 1) * w, -1), y * w + x)
+
+
+def _rans_level(activity: Values) -> Values:
+    v = activity + 8
+    n = np.frexp(v)[1] - 1
+    level: Values = 4 * (n - 3) + (v >> n - 2 & 3)
+    return level
+
+
+def _predict_rans(
+    role: int, around: list[Values], new: list[Values], coefficients: Values | None
+) -> Values:
+    """The prediction before it is clamped, given the coefficients of each pixel or none."""
+    own = around[-1]
+    if coefficients is None:
+        if role == FIRST:
+            return _rans_gradient(own)
+        return new[0] + _rans_gradient(own - around[0])
+    taps = own
+    if role == SECOND:
+        taps = np.concatenate([own[:7], new, around[0][:4]])
+    elif role == THIRD:
+        taps = np.concatenate([own[:6], new, around[0][:4], around[1][:4]])
+    prediction: Values = 32 + (coefficients.T * taps).sum(axis=0) >> 6
+    return prediction
+
+
+def _rans_gradient(around: Values) -> Values:
+    _, n, nw, west = around[:4]
+    gradient: Values = np.clip(west + n - nw, np.minimum(west, n), np.maximum(west, n))
+    return gradient
+
+
+class _RansStates:
+    """The states of a tile's lanes, refilled from the body's words."""
+
+    def __init__(self, body: _Body, states: Values, frequency: Values, used_bits: int) -> None:
+        self.body = body
+        self.states = states
+        self.frequency = frequency
+        self.starts = np.cumsum(frequency, axis=1) - frequency
+        self.token_of_slot = np.array([TOKENS.repeat(table) for table in frequency])
+        self.refills_twice = used_bits > 8
+
+    def read(self, lanes: Values, tables: Values) -> Values:
+        """Takes one folded residual from each of the lanes."""
+        states = self.states[lanes]
+        slots = states & 1023
+        tokens = self.token_of_slot[tables, slots]
+        states = self.frequency[tables, tokens] * (states >> 10)
+        states += slots - self.starts[tables, tokens]
+        if self.refills_twice:
+            self._refill(states)
+        bits = RAW_BITS[tokens]
+        folded: Values = TOKEN_BEGINS[tokens] + (states & (1 << bits) - 1)
+        states >>= bits
+        self._refill(states)
+        self.states[lanes] = states
+        return folded
+
+    def _refill(self, states: Values) -> None:
+        low = states < 1 << 16
+        count = int(low.sum())
+        words = np.frombuffer(self.body.payload, "<u2", count, self.body.take(2 * count))
+        states[low] = states[low] << 16 | words
+
+
+def _read_rans(body: _Body, header: Header, model: RansModel, h: int, w: int) -> Values:
+    status = "kCorruptTile"
+    channels = header.channels
+
+    # Parts 1 and 2
+    sets = struct.unpack_from("<4B", body.payload, body.take(4))
+    base = struct.unpack_from("<4H", body.payload, body.take(8))
+    missing = sets[channels:] + base[channels:]
+    _require(max(sets) <= 3, status, f"sets {sets}")
+    _require(max(base) < 1 << header.used_bits, status, f"base {base}")
+    _require(not any(missing), status, "sets or base of a missing position")
+
+    # Part 3
+    coefficients = []
+    for role, count in zip(rans_roles(channels), sets, strict=False):
+        shape = (count, TAP_COUNTS[role])
+        begin = body.take(shape[0] * shape[1])
+        numbers = np.frombuffer(body.payload, "i1", shape[0] * shape[1], begin)
+        coefficients.append(numbers.astype(np.int64).reshape(shape))
+
+    # Part 4
+    lanes = min(rans_lanes(w), h)
+    states = np.frombuffer(body.payload, "<u4", lanes, body.take(4 * lanes)).astype(np.int64)
+    _require(int(states.min()) >= 1 << 16, status, "a state under 2^16")
+
+    # Part 5
+    source = _RansStates(body, states, model.frequency, header.used_bits)
+    planes = walk_rans(
+        (h, w),
+        header.used_bits,
+        model,
+        base[:channels],
+        coefficients,
+        lambda position, places, lanes, tables, predictions: source.read(lanes, tables),
+    )
+    _require(bool((states == 1 << 16).all()), status, "a lane does not end in 2^16")
+    values: Values = np.empty_like(planes)
+    values[..., rans_channels(channels)] = planes
+    return values
+
+
+# format.md 5.5
+
+
+def parse_match_model(data: bytes, channels: int, used_bits: int) -> MatchModel:
+    """Reads the data of a MTCH chunk."""
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data)
+    table_count = reader.byte()
+    _require(channels <= 4, status, "match tiles of channel groups")
+    _require(1 <= table_count <= 32, status, f"{table_count} tables")
+    _require(channels * used_bits <= 56, status, "colours of more than 56 bits")
+    table_of_context = np.array(_read_runs(reader, table_count))
+    frequency = _read_tables(reader, table_count, 40)
+    color_count = reader.byte() | reader.byte() << 8
+    _require(color_count <= 65532, status, f"{color_count} colours")
+    _require(color_count > 0 or channels == 1, status, "no colours")
+    keys: list[int] = []
+    for number in range(color_count):
+        begins_block = number == 0 or (number >= 16 and number.bit_count() == 1)
+        keys.append((0 if begins_block else keys[-1] + 1) + reader.base128(8))
+        _require(keys[-1] < 1 << channels * used_bits, status, "a key is too large")
+    reader.require_end()
+    colors = None
+    if keys:
+        mask = (1 << used_bits) - 1
+        fields = [[key >> used_bits * i & mask for key in keys] for i in range(channels)]
+        parts = np.array(fields, np.int64)
+        if channels >= 3:
+            blue, red, green = parts[:3]
+            parts[:3] = red + green & mask, green, blue + green & mask
+        colors = parts.T
+    return MatchModel(table_of_context, frequency, colors)
+
+
+def match_contexts(around: Values) -> Values:
+    """The contexts of pixels, of which `around` has NE N NW W NN WW NNE NWW."""
+    ne, n, nw, west, _, ww, nne, nww = around
+    pairs = ((west, n), (west, nw), (n, ne), (west, ww), (ne, nne), (nw, nww))
+    contexts: Values = sum((a == b).astype(np.int64) << bit for bit, (a, b) in enumerate(pairs))
+    return contexts
+
+
+# Given step, pixels (y * w + x), lanes and neighbours: what the tokens stand for.
+MatchSource = Callable[[int, Values, Values, Values], Values]
+
+
+def walk_match(
+    shape: tuple[int, int], base: int, skips: Values, limit: int, read: MatchSource
+) -> Values:
+    """Gives the numbers of the colours of a tile of h rows and w columns, shape (h, w).
+
+    `skips` has 1 for each block of 16 steps that is skipped. Each call of `read` gets one step, the
+    lanes rising, and its neighbours in the order of `match_contexts`.
+    """
+    h, w = shape
+    by_step, lane, neighbours = _walk_lanes(h, w)
+    numbers = np.zeros(h * w + 1, np.int64)
+    numbers[-1] = base
+    for step, places in enumerate(by_step):
+        around = numbers[neighbours[:, places]]
+        z = np.zeros(len(places), np.int64)
+        if len(places) and not skips[step // 16]:
+            z = read(step, places, lane[places], around)
+        ne, n, nw, west = around[:4]
+        new = np.select([z == 0, z == 1, z == 2, z == 3], [west, n, ne, nw], z - 4)
+        _require(int(new.max(initial=0)) < limit, "kCorruptTile", "no number of a colour")
+        numbers[places] = new
+    return numbers[:-1].reshape(h, w)
+
+
+def match_steps(h: int, w: int) -> int:
+    """How many steps a tile has."""
+    lanes = rans_lanes(w)
+    return (h - 1) // lanes * max(w, 2) + 2 * ((h - 1) % lanes) + w
+
+
+def _read_match(body: _Body, header: Header, model: MatchModel | None, h: int, w: int) -> Values:
+    status = "kCorruptTile"
+    if model is None:
+        raise FormatError(status, "a match tile without MTCH")
+    limit = 1 << header.used_bits if model.colors is None else len(model.colors)
+    (base,) = struct.unpack_from("<H", body.payload, body.take(2))
+    _require(base < limit, status, f"base {base}")
+    skips = body.take_fields(1, 16 * -(-match_steps(h, w) // 256), 1)[0]
+    lanes = min(rans_lanes(w), h)
+    states = np.frombuffer(body.payload, "<u4", lanes, body.take(4 * lanes)).astype(np.int64)
+    _require(int(states.min()) >= 1 << 16, status, "a state under 2^16")
+    source = _RansStates(body, states, model.frequency, 16)
+    numbers = walk_match(
+        (h, w),
+        base,
+        skips,
+        limit,
+        lambda step, places, lanes, around: source.read(
+            lanes, model.table_of_context[match_contexts(around)]
+        ),
+    )
+    _require(bool((states == 1 << 16).all()), status, "a lane does not end in 2^16")
+    return numbers[..., None] if model.colors is None else model.colors[numbers]
+
+
+# format.md 6
+
+
+def _add_green(planes: Values, header: Header) -> Values:
+    half = 1 << (header.used_bits - 1)
+    values: Values = planes.copy()
+    for colour in (0, 2):
+        values[..., colour] = (planes[..., colour] + planes[..., 1] - half) % (2 * half)
+    return values
+
+
+def main() -> int:
+    """Decodes a file to raw samples; returns the number of the Status, as `l3 conformance` asks."""
+    source, target = map(Path, sys.argv[1:])
+    try:
+        samples, _ = decode(source.read_bytes())
+    except FormatError as error:
+        return STATUS_NAMES.index(error.status)
+    target.write_bytes(samples.astype(samples.dtype.newbyteorder("<")).tobytes())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

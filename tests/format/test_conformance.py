@@ -1,0 +1,153 @@
+"""`l3 conformance`: the command finds decoders that are right, and each way to be wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reference_decoder import STATUS_NAMES
+
+from l3dali.cli import check_decoder
+from l3dali.cli.check_decoder import Found
+from l3dali.errors import UsageError
+
+TESTS = Path(__file__).parents[1]
+REFERENCE = f"{sys.executable} {TESTS / 'reference_decoder.py'} {{input}} {{output}}"
+FEW = [
+    "golden/v1/stored.l3",
+    "golden/v1/bits_12_of_16_delta.l3",
+    "golden/v1/rans_3_channels_8_bits.l3",
+    "invalid/kTruncated__empty_file.l3",
+    "invalid/kBadMagic__short_and_different.l3",
+    "invalid/kChecksumMismatch__tile.l3",
+]
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """A folder of a few files, and their manifest."""
+    folder = tmp_path / "few files"
+    manifest = json.loads((TESTS / "conformance.json").read_text())
+    manifest["files"] = [entry for entry in manifest["files"] if entry["file"] in FEW]
+    assert len(manifest["files"]) == len(FEW)
+    for name in FEW:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TESTS / name, folder / name)
+    (folder / "conformance.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def command(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-m", "l3dali", "conformance", *map(str, arguments)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def script(folder: Path, text: str) -> str:
+    """A decoder in Python; its command."""
+    path = folder / "decoder.py"
+    path.write_text(f"import sys\nsource, target = sys.argv[1:]\n{text}\n")
+    return f"{sys.executable} '{path}' {{input}} {{output}}"
+
+
+def test_own_decoder_conforms() -> None:
+    done = command(TESTS)
+    files = len(json.loads((TESTS / "conformance.json").read_text())["files"])
+    assert files == len([*TESTS.glob("golden/v1/*.l3"), *TESTS.glob("invalid/*.l3")])
+    assert f"{files} of {files} files are decoded or refused as" in done.stdout
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.rstrip().endswith(" 0")]
+    sections = "2 3 4 4.1 4.2 5 5.1 5.2 5.3 5.4 5.5 6 A"
+    assert rows == sections.split()
+
+
+def test_statuses_are_in_the_order_of_their_numbers() -> None:
+    assert check_decoder.STATUSES == STATUS_NAMES
+
+
+def test_another_decoder_conforms(few: Path) -> None:
+    done = command(few, "--decoder", REFERENCE, "--quiet")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "message"),
+    [
+        ("open(target, 'wb').close()", 6, "stored.l3: 855 bytes of samples expected; found 0"),
+        ("sys.exit(6)", 6, "an image expected; it was refused: kCorruptTile"),
+        ("sys.exit(7)", 5, "kTruncated expected; found kChecksumMismatch"),
+        ("sys.exit(99)", 6, "kTruncated expected; found no Status"),
+        ("sys.exit(127)", 6, "kTruncated expected; the decoder ended with status 127"),
+        ("import os; os.kill(os.getpid(), 9)", 6, "expected; the decoder ended by signal 9"),
+        ("pass", 6, "an image expected; the decoder wrote no output"),
+        ("open(target, 'wb').write(bytes(855))", 6, "stored.l3: the samples differ; it shows 2: "),
+    ],
+)
+def test_differences_are_found(
+    few: Path, tmp_path: Path, text: str, wrong: int, message: str
+) -> None:
+    done = command(few, "--decoder", script(tmp_path, text), "-j", "2", code=1)
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == wrong
+    assert f"{6 - wrong} of 6 files" in done.stdout
+
+
+def test_a_decoder_that_hangs(few: Path, tmp_path: Path) -> None:
+    hangs = script(tmp_path, "import time; time.sleep(60)")
+    done = command(few, "--decoder", hangs, "--timeout", "0.2", code=1)
+    assert "an image expected; the decoder took more than 0.2 seconds" in done.stderr
+
+
+def test_any_status(few: Path, tmp_path: Path) -> None:
+    refuses = script(tmp_path, "sys.exit(1)")
+    done = command(few, "--decoder", refuses, "--any-status", "--json", code=1)
+    entries = json.loads(done.stdout)
+    assert [entry["file"] for entry in entries if entry["difference"]] == FEW[:3]
+
+
+def test_samples_count_one_by_one(few: Path) -> None:
+    cases = check_decoder.read_manifest(few)
+
+    def almost(path: Path) -> Found:
+        found = check_decoder.own_decoder(path)
+        return Found(found.status, found.samples[:-1] + b"\x5a" if found.samples else b"")
+
+    wrong = [result for result in check_decoder.run(cases, almost) if result.difference]
+    assert [result.difference for result in wrong] == ["the samples differ"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--decoder", "cat {input}"], "the command says nowhere {output}"),
+        (["--decoder", "cat '{input} {output}"], "--decoder: No closing quotation"),
+        (["--decoder", "no-such-program {input} {output}"], "no-such-program: No such file"),
+    ],
+)
+def test_commands_that_are_none(few: Path, arguments: list[str], message: str) -> None:
+    assert message in command(few, *arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 2 is not known"),
+        ({"files": []}, "it names no files"),
+        ({"files": [{"file": "a"}]}, "damaged: KeyError: 'status'"),
+        ({"files": [{"file": "a", "status": "kNone", "rules": []}]}, "'kNone' is no Status"),
+        ({"files": [{"file": "a", "status": "kBadMagic", "rules": []}]}, "a, which is not there"),
+        ({"files": 5}, "damaged: TypeError"),
+    ],
+)
+def test_damaged_manifests(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match="there is none; name the folder that holds it"):
+        check_decoder.read_manifest(tmp_path)
+    manifest = {"version": 1, "files": []} | change
+    (tmp_path / "conformance.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=message):
+        check_decoder.read_manifest(tmp_path)

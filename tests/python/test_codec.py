@@ -1,0 +1,716 @@
+"""The Python functions: what they take, what they refuse, and what they promise."""
+
+from __future__ import annotations
+
+import inspect
+import mmap
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l3dali
+from l3dali import codec
+
+Image = NDArray[Any]
+
+PHOTO: Image = np.cumsum(
+    np.random.default_rng(7).integers(0, 4, (70, 90, 3)), axis=1, dtype=np.uint8
+)
+ENCODED = l3dali.encode(PHOTO)
+
+
+@pytest.mark.parametrize("dtype", codec.SAMPLE_TYPES)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_round_trip(dtype: str, channels: int, coding: codec.Coding) -> None:
+    image: Image = np.random.default_rng(1).integers(0, 200, (33, 65, channels)).astype(dtype)
+    decoded = l3dali.decode(l3dali.encode(image, coding=coding))
+    assert decoded.dtype == dtype
+    assert np.array_equal(decoded, image[:, :, 0] if channels == 1 else image)
+
+
+def test_gray_with_and_without_channel_axis_is_the_same() -> None:
+    gray = PHOTO[:, :, 0]
+    assert l3dali.encode(gray) == l3dali.encode(gray[:, :, np.newaxis])
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        PHOTO[::2, ::3],
+        PHOTO[::-1, ::-1],
+        PHOTO.transpose(1, 0, 2),
+        np.asfortranarray(PHOTO),
+        PHOTO[:, :, 1:2],
+        np.broadcast_to(np.uint8(7), (5, 6, 3)),
+        (PHOTO.astype(np.uint16) * 257).astype(">u2"),
+        (PHOTO.astype(np.int16) * -3).astype(">i2"),
+        (PHOTO.astype(np.int16) - 90)[::2, ::-3],
+    ],
+    ids=[
+        *("steps", "reversed", "transposed", "fortran", "one_of_three", "broadcast"),
+        *("big_endian", "big_endian_signed", "signed_steps"),
+    ],
+)
+def test_any_strides_and_byte_order(image: Image) -> None:
+    decoded = l3dali.decode(l3dali.encode(image))
+    assert decoded.dtype == image.dtype.newbyteorder("=")
+    assert np.array_equal(decoded, image.squeeze())
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((4, 4), np.float32),
+        np.zeros((4, 4), bool),
+        np.zeros((4, 4), np.int32),
+        np.zeros((4, 4), np.uint32),
+        np.full((4, 4), None),
+        [[1, 2], [3, 4]],
+        "pixels",
+    ],
+    ids=["float", "bool", "int32", "uint32", "object", "list", "text"],
+)
+def test_refused_samples(image: Any) -> None:
+    with pytest.raises(TypeError, match="L3 holds uint8, uint16, int8, int16"):
+        l3dali.encode(image)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "to_stored", "back"),
+    [
+        ("bool", lambda a: a.astype(np.uint8), lambda a: a.astype(bool)),
+        ("float16", lambda a: a.view(np.uint16), lambda a: a.view(np.float16)),
+    ],
+)
+def test_advice_on_other_samples(
+    dtype: str, to_stored: Callable[..., Any], back: Callable[..., Any]
+) -> None:
+    image = np.linspace(-120, 120, 48).reshape(6, 8).astype(dtype)
+    with pytest.raises(TypeError) as refused:
+        l3dali.encode(image)
+    advised = "astype(numpy.uint8)" if dtype == "bool" else "view(numpy.uint"
+    assert f"({advised}" in str(refused.value)
+    stored = to_stored(image)
+    assert np.array_equal(back(l3dali.decode(l3dali.encode(stored))).reshape(6, 8), image)
+
+
+def test_refused_mask() -> None:
+    with pytest.raises(TypeError, match="masked"):
+        l3dali.encode(np.ma.masked_array(PHOTO, mask=PHOTO > 9))
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (9,), (4, 4, 4097), (4, 4, 0), (0, 4), (4, 0, 3), (2, 4, 4, 3)], ids=str
+)
+def test_refused_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="1 to 4096 channels"):
+        l3dali.encode(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coding": "zip"}, "codings: packed, rans"),
+        ({"layout": "WHC"}, "layouts: HWC, CHW"),
+        ({"effort": 0}, "1 to 9"),
+        ({"tile": (16, 16)}, "widths"),
+        ({"tile": (512, 64)}, "heights"),
+        ({"threads": -1}, "threads is 0 to 1024"),
+        ({"threads": 2**40}, "threads is 0 to 1024"),
+        ({"palette": b"\0\0\0\0"}, "labels=True"),
+        ({"palette": b"\0\0\0", "labels": True}, "4 bytes"),
+    ],
+)
+def test_refused_option(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        l3dali.encode(PHOTO, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": 5.0}, "effort is an integer, not 5.0"),
+        ({"threads": 1.5}, "threads is an integer, not 1.5"),
+        ({"threads": None}, "threads is an integer, not None"),
+        ({"tile": 64}, "tile is two integers, height and width, not 64"),
+        ({"tile": (64,)}, "tile is two integers"),
+        ({"tile": (64.0, 32.0)}, "tile is two integers"),
+        ({"labels": "no"}, "labels is True or False, not 'no'"),
+        ({"icc": "profile"}, "icc is bytes-like, not str"),
+        ({"exif": 5}, "exif is bytes-like, not int"),
+        ({"palette": [1, 2, 3, 4], "labels": True}, "palette is bytes-like, not list"),
+    ],
+)
+def test_option_of_a_wrong_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        l3dali.encode(PHOTO, **options)
+
+
+def test_one_default_of_threads() -> None:
+    found = {
+        name: inspect.signature(function).parameters["threads"].default
+        for name, function in vars(l3dali).items()
+        if name in l3dali.__all__
+        and inspect.isfunction(function)
+        and "threads" in inspect.signature(function).parameters
+    }
+    assert set(found) == {"encode", "decode", "decode_batch", "verify", "imread", "transcode"}
+    assert set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("threads", [2**40, 1.5, None])
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
+def test_refused_threads(function: Any, threads: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^threads is "):
+        function(ENCODED, threads=threads)
+
+
+def test_options_of_other_types_that_say_the_same() -> None:
+    labels = np.eye(3, dtype=np.uint8)
+    palette = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    odd: dict[str, Any] = {
+        "effort": np.int64(4),
+        "tile": np.array([16, 32]),
+        "labels": np.True_,
+        "icc": bytearray(b"profile"),
+        "exif": memoryview(b"II*\0")[::-1],
+        "palette": palette,
+    }
+    plain: dict[str, Any] = {
+        "effort": 4,
+        "tile": (16, 32),
+        "labels": True,
+        "icc": b"profile",
+        "exif": b"\0*II",
+        "palette": palette.tobytes(),
+    }
+    assert l3dali.encode(labels, **odd) == l3dali.encode(labels, **plain)
+
+
+def test_exif_of_a_jpeg_begins_at_its_tiff_header() -> None:
+    image = np.zeros((2, 3), np.uint8)
+    assert l3dali.info(l3dali.encode(image, exif=b"Exif\0\0II*\0")).exif == b"II*\0"
+
+
+def test_too_many_pixels_are_refused_before_they_are_copied() -> None:
+    with pytest.raises(ValueError, match=r"65536 x 65536 pixels are too many"):
+        l3dali.encode(np.broadcast_to(np.uint8(0), (1 << 16, 1 << 16)))
+
+
+def test_threads_and_repeats_give_the_same_bytes() -> None:
+    image = np.tile(PHOTO, (5, 5, 1))
+    assert len({l3dali.encode(image, threads=threads) for threads in (0, 1, 2, 5, 1)}) == 1
+    assert np.array_equal(l3dali.decode(l3dali.encode(image), threads=3), image)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytearray(ENCODED),
+        memoryview(ENCODED),
+        memoryview(b"".join(bytes([b, 0]) for b in ENCODED))[::2],
+        np.frombuffer(ENCODED, np.uint8),
+    ],
+    ids=["bytearray", "memoryview", "strided", "array"],
+)
+def test_decode_takes_any_buffer(data: Any) -> None:
+    assert np.array_equal(l3dali.decode(data), PHOTO)
+
+
+def test_decode_takes_a_mapped_file(tmp_path: Path) -> None:
+    path = tmp_path / "photo.l3"
+    path.write_bytes(ENCODED)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert np.array_equal(l3dali.decode(mapped), PHOTO)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 40), (4, 300, 200)])
+def test_channels_first(shape: tuple[int, int, int]) -> None:
+    image: Image = np.random.default_rng(1).integers(0, 9, shape, np.uint8)
+    message = rf"looks like {shape[0]} channels first: layout='CHW' .* layout='HWC' "
+    with pytest.raises(ValueError, match=message):
+        l3dali.encode(image)
+    hwc = image.transpose(1, 2, 0)
+    assert l3dali.encode(image, layout="CHW") == l3dali.encode(hwc)
+    assert np.array_equal(l3dali.decode(l3dali.encode(image, layout="HWC")), image)
+
+
+@pytest.mark.parametrize("shape", [(3, 31, 40), (3, 40, 31), (2, 40, 40), (5, 40, 40), (3, 4)])
+def test_what_may_have_its_channels_last_is_taken_so(shape: tuple[int, ...]) -> None:
+    image: Image = np.random.default_rng(1).integers(0, 9, shape, np.uint8)
+    assert np.array_equal(l3dali.decode(l3dali.encode(image)), image)
+
+
+def test_layout_of_two_axes_is_that_of_rows() -> None:
+    image = PHOTO[:, :, 0]
+    assert l3dali.encode(image, layout="CHW") == l3dali.encode(image)
+
+
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
+def test_decode_refuses_what_is_no_buffer(function: Any) -> None:
+    with pytest.raises(TypeError, match="bytes-like"):
+        function("photo.l3")
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", l3dali.Status.TRUNCATED),
+        (ENCODED[:31], l3dali.Status.TRUNCATED),
+        (ENCODED[:-1], l3dali.Status.TRUNCATED),
+        (b"\x89PNG\r\n\x1a\n", l3dali.Status.BAD_MAGIC),
+        (ENCODED[:8] + b"\2" + ENCODED[9:], l3dali.Status.UNSUPPORTED_VERSION),
+        (ENCODED[:-1] + bytes([ENCODED[-1] ^ 1]), l3dali.Status.CHECKSUM_MISMATCH),
+    ],
+)
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
+def test_damage_has_a_status(function: Any, data: bytes, status: l3dali.Status) -> None:
+    with pytest.raises(l3dali.L3Error) as raised:
+        function(data)
+    assert isinstance(raised.value, ValueError)
+    assert raised.value.status is status
+
+
+def test_info() -> None:
+    image = np.arange(100 * 50, dtype=np.uint16).reshape(50, 100) % 16 * 16
+    data = l3dali.encode(image, tile=(16, 32), icc=b"profile", exif=b"II*\0")
+    info = l3dali.info(data)
+    assert (info.width, info.height, info.channels, info.bit_depth) == (100, 50, 1, 16)
+    assert (info.tile_width, info.tile_height, info.tile_count) == (32, 16, 16)
+    assert info.codings is not None
+    assert sum(info.codings.values()) == info.tile_count
+    assert (info.encoded_bytes, info.raw_bytes) == (len(data), image.nbytes)
+    assert info.used_bits == 4
+    assert (info.icc, info.exif, info.palette) == (b"profile", b"II*\0", None)
+    assert not info.labels
+    assert (info.shape, info.dtype) == ((50, 100), np.dtype(np.uint16))
+    assert isinstance(info.dtype, np.dtype)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (5, 6, 2), (1, 1, 7)])
+def test_info_has_the_shape_and_type_of_the_array(shape: tuple[int, ...]) -> None:
+    data = l3dali.encode(np.ones(shape, np.int16))
+    decoded, info = l3dali.decode(data), l3dali.info(data)
+    assert (info.shape, info.dtype) == (decoded.shape, decoded.dtype)
+    assert pickle.loads(pickle.dumps(info)) == info
+    assert hash(pickle.loads(pickle.dumps(info))) == hash(info)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("int8", 8), ("int16", 16)])
+def test_info_of_signed_samples(dtype: str, bits: int) -> None:
+    info = l3dali.info(l3dali.encode(np.arange(-60, 60).reshape(10, 12).astype(dtype)))
+    assert (info.dtype.name, info.bit_depth, info.used_bits) == (dtype, bits, 7)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_window_and_out_of_signed_samples(dtype: str) -> None:
+    image = np.random.default_rng(3).integers(-128, 128, (70, 90, 3)).astype(dtype)
+    data = l3dali.encode(image, tile=(8, 32))
+    expected = image[5:45, 20:71]
+    assert np.array_equal(l3dali.decode(data, window=(5, 20, 40, 51)), expected)
+    out = np.empty((40, 60, 3), dtype)[:, 3:54]
+    assert l3dali.decode(data, window=(5, 20, 40, 51), out=out) is out
+    assert np.array_equal(out, expected)
+    with pytest.raises(TypeError, match=f"out is of u{dtype}, and the image of {dtype}"):
+        l3dali.decode(data, out=np.empty(image.shape, f"u{dtype}"))
+    batch = l3dali.decode_batch(
+        [data, data, l3dali.encode(PHOTO)], windows=[(0, 0, 9, 9), None, None]
+    )
+    assert [array.dtype.name for array in batch] == [dtype, dtype, "uint8"]
+    assert np.array_equal(batch[0], image[:9, :9])
+    assert np.array_equal(batch[1], image)
+
+
+def test_equal_infos_have_one_hash() -> None:
+    assert len({l3dali.info(ENCODED), l3dali.info(bytearray(ENCODED))}) == 1
+
+
+def test_labels_keep_their_palette() -> None:
+    palette = bytes(range(12))
+    data = l3dali.encode(np.eye(3, dtype=np.uint8), labels=True, palette=palette)
+    assert l3dali.info(data).labels
+    assert l3dali.info(data).palette == palette
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_imwrite_and_imread(tmp_path: Path, kind: type) -> None:
+    path = kind(tmp_path / "photo.l3")
+    l3dali.imwrite(path, PHOTO, tile=(64, 64))
+    assert np.array_equal(l3dali.imread(path), PHOTO)
+    assert l3dali.info(Path(path).read_bytes()).tile_width == 64
+
+
+def test_imwrite_obeys_the_umask(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        l3dali.imwrite(tmp_path / "photo.l3", PHOTO)
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "photo.l3").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device", str(self))
+
+    path = tmp_path / "photo.l3"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match=r"No space left on device.*photo\.l3"):
+        l3dali.imwrite(path, PHOTO)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_names_the_target(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, error_type, reason in (
+        (tmp_path / "missing" / "photo.l3", FileNotFoundError, "No such file or directory"),
+        (tmp_path / "file" / "photo.l3", NotADirectoryError, "Not a directory"),
+        (tmp_path, IsADirectoryError, "Is a directory"),
+    ):
+        with pytest.raises(error_type) as raised:
+            l3dali.imwrite(path, PHOTO)
+        assert str(raised.value) == f"[Errno {raised.value.errno}] {reason}: {str(path)!r}"
+
+
+def test_a_write_to_a_read_only_disk_names_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *arguments: Any, **options: Any) -> None:
+        raise OSError(30, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match=r"Read-only file system.*photo\.l3'$"):
+        l3dali.imwrite(tmp_path / "photo.l3", PHOTO)
+
+
+def test_import_needs_no_other_image_library() -> None:
+    names = {"nvidia", "PIL", "imagecodecs", "tifffile", "netpbmfile", "rich"}
+    script = "import sys, l3dali; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert names.isdisjoint(loaded.stdout.decode().split())
+
+
+def part(image: Image, window: codec.Window) -> Image:
+    top, left, height, width = window
+    return image[top : top + height, left : left + width]
+
+
+@pytest.fixture(scope="module", params=codec.CODINGS)
+def tiled(request: pytest.FixtureRequest) -> tuple[Image, bytes]:
+    """An image of many tiles, and its file."""
+    image = np.tile(PHOTO, (3, 4, 1))[:201, :343]
+    return image, l3dali.encode(image, coding=request.param, tile=(16, 32))
+
+
+WINDOWS: list[codec.Window] = [
+    (0, 0, 1, 1),
+    (0, 0, 201, 343),
+    (200, 342, 1, 1),
+    (32, 64, 16, 32),
+    (17, 31, 40, 130),
+    (0, 342, 201, 1),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows(tiled: tuple[Image, bytes], window: codec.Window, threads: int) -> None:
+    image, data = tiled
+    decoded = l3dali.decode(data, window=window, threads=threads)
+    np.testing.assert_array_equal(decoded, part(image, window))
+    assert decoded.flags.c_contiguous
+
+
+def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> None:
+    image, data = tiled
+    damaged = data[:-1] + bytes([data[-1] ^ 1])  # in the last tile
+    with pytest.raises(l3dali.L3Error):
+        l3dali.decode(damaged)
+    window = (0, 0, 190, 300)
+    np.testing.assert_array_equal(l3dali.decode(damaged, window=window), part(image, window))
+
+
+@pytest.mark.parametrize(
+    "window", [(0, 0, 202, 1), (0, 0, 1, 344), (201, 0, 1, 1), (1, 343, 1, 1), (0, 0, 2**31, 2**31)]
+)
+def test_windows_outside(tiled: tuple[Image, bytes], window: codec.Window) -> None:
+    with pytest.raises(l3dali.L3Error, match="not inside the image of 343 x 201 pixels") as caught:
+        l3dali.decode(tiled[1], window=window)
+    assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("window", [(-1, 0, 1, 1), (0, 0, 0, 1), (0, 0, 1, 2**31 + 1)])
+def test_windows_that_are_none(window: codec.Window) -> None:
+    with pytest.raises(ValueError, match=r"^window is \(.*0 or more"):
+        l3dali.decode(ENCODED, window=window)
+
+
+@pytest.mark.parametrize("window", [(0, 0, 1), 7, "abcd", (0.0, 0, 1, 1)])
+def test_windows_of_wrong_types(window: Any) -> None:
+    with pytest.raises(TypeError, match="window is four integers"):
+        l3dali.decode(ENCODED, window=window)
+
+
+def test_max_pixels_is_that_of_the_window() -> None:
+    assert l3dali.decode(ENCODED, window=(1, 1, 10, 10), max_pixels=100).shape == (10, 10, 3)
+    with pytest.raises(l3dali.L3Error, match="10 x 11 pixels are more than the limit of 100"):
+        l3dali.decode(ENCODED, window=(1, 1, 11, 10), max_pixels=100)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_out(dtype: type, channels: int) -> None:
+    image: Image = np.random.default_rng(2).integers(0, 250, (70, 90, channels)).astype(dtype)
+    data = l3dali.encode(image)
+    window = (3, 4, 50, 60)
+    large: Image = np.full((80, 100, channels), 7, dtype)
+    out = large[11:61, 13:73]
+    assert l3dali.decode(data, window=window, out=out, threads=2) is out
+    np.testing.assert_array_equal(out, part(image, window))
+    rest = large.copy()
+    rest[11:61, 13:73] = 7
+    assert (rest == 7).all()  # nothing beside it was written
+    if channels == 1:
+        flat: Image = np.empty((70, 90), dtype)
+        assert l3dali.decode(data, out=flat) is flat
+        np.testing.assert_array_equal(flat, image[:, :, 0])
+
+
+def read_only() -> Image:
+    out = np.empty_like(PHOTO)
+    out.flags.writeable = False
+    return out
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (bytearray(PHOTO.nbytes), TypeError, "out is a NumPy array, not bytearray"),
+        (np.ma.masked_array(PHOTO), TypeError, "out is a NumPy array, not MaskedArray"),
+        (PHOTO.astype(np.uint16), TypeError, "out is of uint16, and the image of uint8"),
+        (PHOTO.astype(np.int8), TypeError, "out is of int8"),
+        (PHOTO[:-1].copy(), ValueError, r"out has shape \(69, 90, 3\).* \(70, 90, 3\)"),
+        (PHOTO[:, :, 0].copy(), ValueError, r"out has shape \(70, 90\)"),
+        (read_only(), ValueError, "out is read-only"),
+        (PHOTO[::-1].copy()[::-1], ValueError, "out has strides"),
+        (PHOTO[:, ::-1].copy()[:, ::-1], ValueError, "out has strides"),
+        (np.asfortranarray(PHOTO), ValueError, "out has strides"),
+        (np.lib.stride_tricks.as_strided(PHOTO, PHOTO.shape, (0, 3, 1)), ValueError, "strides"),
+    ],
+)
+def test_out_that_does_not_fit(out: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        l3dali.decode(ENCODED, out=out)
+
+
+def test_out_of_the_other_byte_order_or_unaligned() -> None:
+    image = PHOTO.astype(np.uint16)
+    data = l3dali.encode(image)
+    with pytest.raises(TypeError, match="out is of >u2"):
+        l3dali.decode(data, out=np.empty(image.shape, ">u2"))
+    unaligned: Image = np.ndarray(image.shape, np.uint16, bytearray(image.nbytes + 1), 1)
+    with pytest.raises(ValueError, match="aligned"):
+        l3dali.decode(data, out=unaligned)
+
+
+@pytest.fixture(scope="module")
+def batch() -> list[Image]:
+    """Images of several sizes and types, a large one among them."""
+    random = np.random.default_rng(3)
+    shapes = [(40, 50, 3), (1, 1), (700, 600, 3), (33, 64, 4), (90, 31, 2)]
+    images: list[Image] = [random.integers(0, 99, shape, np.uint8) for shape in shapes]
+    images[3] = images[3].astype(np.uint16)
+    return images
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 7])
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_decode_batch(batch: list[Image], threads: int, coding: codec.Coding) -> None:
+    decoded = l3dali.decode_batch([l3dali.encode(i, coding=coding) for i in batch], threads=threads)
+    for one, image in zip(decoded, batch, strict=True):
+        assert one.dtype == image.dtype
+        np.testing.assert_array_equal(one, image)
+
+
+def test_decode_batch_of_windows(batch: list[Image]) -> None:
+    windows: list[codec.Window | None] = [
+        None,
+        (0, 0, 1, 1),
+        (13, 400, 600, 177),
+        None,
+        (3, 0, 4, 31),
+    ]
+    encoded = [l3dali.encode(image) for image in batch]
+    for one, image, window in zip(
+        l3dali.decode_batch(encoded, windows=windows), batch, windows, strict=True
+    ):
+        np.testing.assert_array_equal(one, image if window is None else part(image, window))
+
+
+@pytest.mark.parametrize("coding", codec.CODINGS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_windows_of_one_file(threads: int, coding: codec.Coding) -> None:
+    """One object several times in a row, among others, and the same bytes in another object."""
+    rng = np.random.default_rng(9)
+    image: Image = rng.integers(0, 20, (300, 200, 3), np.uint8)
+    other: Image = rng.integers(0, 20, (40, 30), np.uint8)
+    data, other_data = l3dali.encode(image, coding=coding, tile=(32, 64)), l3dali.encode(other)
+    corners = rng.integers(0, (200, 100), (40, 2)).tolist()
+    windows: list[codec.Window | None] = [(top, left, 90, 70) for top, left in corners]
+    windows[7] = None
+    items: list[Any] = [data] * 40
+    items[20], windows[20] = other_data, None
+    items[30] = bytearray(data)
+    decoded = l3dali.decode_batch(items, windows=windows, threads=threads)
+    for i, (one, window) in enumerate(zip(decoded, windows, strict=True)):
+        whole = other if i == 20 else image
+        np.testing.assert_array_equal(one, whole if window is None else part(whole, window))
+
+
+def test_damage_in_one_file_names_the_first_window_that_touches_it() -> None:
+    """Also where a later one touches a tile before, and in no window's tile it goes unseen."""
+    image: Image = np.random.default_rng(9).integers(0, 256, (96, 64, 3), np.uint8)
+    data = bytearray(l3dali.encode(image, coding="packed", tile=(32, 64), effort=1))
+    size = l3dali.info(data).encoded_bytes
+    tile_bytes = 64 * 32 * 3
+    assert size > 3 * tile_bytes
+    data[-9] ^= 1  # in the last of three tiles
+    first, second, third = (0, 0, 9, 9), (40, 5, 9, 9), (70, 9, 9, 9)
+    l3dali.decode_batch([data] * 2, windows=[first, second])
+    for windows, index in (([first, third, second], 1), ([second, third, None], 1)):
+        with pytest.raises(l3dali.L3Error, match=rf"^item {index}: tile 2 of 3") as caught:
+            l3dali.decode_batch([data] * 3, windows=windows)
+        assert caught.value.index == index
+    data[-100 - tile_bytes] ^= 1  # in the one before
+    with pytest.raises(l3dali.L3Error, match=r"^item 1: tile 2 of 3"):
+        l3dali.decode_batch([data] * 3, windows=[first, third, second])
+
+
+def test_files_as_arrays() -> None:
+    array: Any = np.frombuffer(ENCODED, np.uint8)
+    np.testing.assert_array_equal(l3dali.decode(array), PHOTO)
+    np.testing.assert_array_equal(l3dali.decode_batch([array, ENCODED])[0], PHOTO)
+
+
+@pytest.mark.parametrize(
+    ("parts", "shared"),
+    [
+        (lambda c: [c[:40], c[40:80]], None),
+        (lambda c: [c[:40, :50], c[:40, 50:100]], None),
+        (lambda c: [c[:80:2, :50], c[1:80:2, :50]], None),
+        (lambda c: [c[:40, 50:100], c[40:80, :50], c[:40, :50]], None),
+        (lambda c: [c[:40], c[39:79]], (0, 1)),
+        (lambda c: [c[:40, :50], c[:40, 49:99]], (0, 1)),
+        (lambda c: [c[:40, :50], c[:40, 50:100], c[39:79, 99:149]], (1, 2)),
+        (lambda c: [c[:40, :50], c[40:80, :50], c[:40, :50]], (0, 2)),
+        (lambda c: [c[0:80:2, :50], c[2:82:2, 20:70]], (0, 1)),
+        (lambda c: [c[100:101, :1], c[101:102, :1], c[100:101, :1]], (0, 2)),
+    ],
+)
+def test_outputs_must_not_share_memory(parts: Any, shared: tuple[int, int] | None) -> None:
+    canvas: Image = np.zeros((120, 160, 3), np.uint8)
+    outs = parts(canvas)
+    images: list[Image] = [np.full(out.shape, i + 1, np.uint8) for i, out in enumerate(outs)]
+    encoded = [l3dali.encode(image) for image in images]
+    if shared is not None:
+        message = rf"out\[{shared[0]}\] and out\[{shared[1]}\] share memory"
+        with pytest.raises(ValueError, match=message):
+            l3dali.decode_batch(encoded, out=outs)
+        assert not canvas.any()
+        return
+    l3dali.decode_batch(encoded, out=outs)
+    for out, image in zip(outs, images, strict=True):
+        np.testing.assert_array_equal(out, image)
+
+
+def test_an_array_whose_images_share_memory() -> None:
+    image: Image = np.ones((4, 5), np.uint8)
+    memory: Image = np.zeros((8, 5), np.uint8)
+    out = np.lib.stride_tricks.as_strided(memory, (3, 4, 5), (10, 5, 1))
+    with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] share memory"):
+        l3dali.decode_batch([l3dali.encode(image)] * 3, out=out)
+
+
+def test_decode_batch_to_one_array() -> None:
+    images: Image = np.random.default_rng(4).integers(0, 256, (5, 40, 50, 3), np.uint8)
+    out = np.empty_like(images)
+    encoded = [l3dali.encode(image) for image in images]
+    assert l3dali.decode_batch(encoded, out=out) is out
+    np.testing.assert_array_equal(out, images)
+    outs = [np.empty_like(image) for image in images]
+    assert l3dali.decode_batch(encoded, out=outs) is outs
+    np.testing.assert_array_equal(outs, images)
+
+
+def test_decode_batch_of_nothing() -> None:
+    assert l3dali.decode_batch([]) == []
+
+
+def test_damage_in_a_batch_names_its_index(batch: list[Image]) -> None:
+    encoded = [l3dali.encode(image) for image in batch]
+    torn = [*encoded[:2], encoded[2][:-9], encoded[3][:5], encoded[4]]
+    with pytest.raises(l3dali.L3Error, match=r"^item 2: the file has ") as caught:
+        l3dali.decode_batch(torn)
+    assert (caught.value.status, caught.value.index) == (l3dali.Status.TRUNCATED, 2)
+    flipped = bytearray(encoded[2])
+    flipped[-40] ^= 1
+    with pytest.raises(l3dali.L3Error, match=r"^item 2: tile \d+ of \d+: ") as caught:
+        l3dali.decode_batch([*encoded[:2], flipped, *encoded[3:]])
+    assert (caught.value.status, caught.value.index) == (l3dali.Status.CHECKSUM_MISMATCH, 2)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.status, copy.index) == (l3dali.Status.CHECKSUM_MISMATCH, 2)
+    with pytest.raises(l3dali.L3Error, match=r"^item 1: the window ") as caught:
+        l3dali.decode_batch(encoded, windows=[None, (0, 0, 2, 2), None, None, None])
+    assert (caught.value.status, caught.value.index) == (l3dali.Status.INVALID_ARGUMENT, 1)
+    with pytest.raises(l3dali.L3Error) as caught:
+        l3dali.decode(flipped)
+    assert caught.value.index is None
+
+
+def test_refused_batches() -> None:
+    two = [ENCODED, ENCODED]
+    refused: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"items": ENCODED}, TypeError, "items is a sequence of files"),
+        ({"items": ["a.l3"]}, TypeError, r"items\[0\]: .*not a path"),
+        ({"items": (ENCODED for _ in range(2))}, TypeError, "not generator: make a list"),
+        (
+            {"items": np.frombuffer(ENCODED, np.uint8)},
+            TypeError,
+            "not ndarray: put one file in a list",
+        ),
+        ({"items": None}, TypeError, "not NoneType"),
+        ({"items": [ENCODED, None]}, TypeError, r"items\[1\]: the bytes .*not NoneType"),
+        ({"windows": (None for _ in two)}, TypeError, "windows is a sequence, not generator"),
+        ({"out": (PHOTO.copy() for _ in two)}, TypeError, "out is an array .* not generator"),
+        ({"windows": [None]}, ValueError, "1 windows for 2 items"),
+        ({"windows": [None, (1, 2, 3)]}, TypeError, r"windows\[1\] is four integers"),
+        ({"out": np.empty_like(PHOTO)[np.newaxis]}, ValueError, "room for 1 images.* 2 items"),
+        ({"out": [np.empty_like(PHOTO), read_only()]}, ValueError, r"out\[1\] is read-only"),
+        ({"threads": -1}, ValueError, "threads is 0 to 1024"),
+    ]
+    for arguments, error, message in refused:
+        with pytest.raises(error, match=message):
+            l3dali.decode_batch(**{"items": two, **arguments})
+
+
+def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
+    encoded = [l3dali.encode(image) for image in batch]
+    with ThreadPoolExecutor(4) as pool:
+        for decoded in pool.map(lambda _: l3dali.decode_batch(encoded, threads=2), range(12)):
+            for one, image in zip(decoded, batch, strict=True):
+                np.testing.assert_array_equal(one, image)

@@ -1,0 +1,706 @@
+"""Other formats come in exactly, or not at all, and go out as they came."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l3dali.codec import SAMPLE_TYPES
+from l3dali.images import reading
+from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import WRITERS, write_picture
+
+imagecodecs = pytest.importorskip("imagecodecs")
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("netpbmfile")
+PIL = pytest.importorskip("PIL")
+for library in ("PIL.Image", "PIL.ImageOps"):
+    pytest.importorskip(library)
+
+Image = NDArray[Any]
+
+EDGE = Path(__file__).resolve().parents[3] / "shared" / "data" / "edge"
+PNG_FILES = sorted([*EDGE.glob("pngsuite/*.png"), *EDGE.glob("image-rs/*.png")])
+
+
+def noise(channels: int, dtype: type = np.uint8, height: int = 9, width: int = 13) -> Image:
+    """Random pixels that use all bits; fully transparent ones keep their colours."""
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    image = np.random.default_rng(channels).integers(
+        np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape
+    )
+    if channels in (2, 4):
+        image[:4, :, -1] = 0
+    return image.astype(dtype)
+
+
+def saved(image: Any, image_format: str, **options: Any) -> bytes:
+    """The bytes of a file that Pillow writes."""
+    file = io.BytesIO()
+    image.save(file, image_format, **options)
+    return file.getvalue()
+
+
+def tiff(pixels: Image, **options: Any) -> bytes:
+    """The bytes of a file that tifffile writes."""
+    file = io.BytesIO()
+    tifffile.imwrite(file, pixels, metadata=None, **options)
+    return file.getvalue()
+
+
+def exif(orientation: int) -> bytes:
+    """An EXIF block with a maker and an orientation."""
+    block = PIL.Image.Exif()
+    block[0x010F] = "maker"
+    block[0x0112] = orientation
+    return bytes(block.tobytes())
+
+
+# PNG.
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _png(ihdr: bytes, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    parts = [(b"IHDR", ihdr), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
+
+
+@pytest.mark.parametrize("color_type", [0, 2, 4, 6])
+def test_png_of_16_bits_keeps_every_bit(color_type: int) -> None:
+    channels = {0: 1, 2: 3, 4: 2, 6: 4}[color_type]
+    pixels = noise(channels, np.uint16)
+    height, width = pixels.shape[:2]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    data = _png(struct.pack(">IIBBBBB", width, height, 16, color_type, 0, 0, 0), rows)
+    picture = read_picture(data)
+    assert picture.pixels.dtype == np.uint16
+    assert np.array_equal(picture.pixels, pixels)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_png_gray_of_few_bits_is_scaled_to_8(bits: int) -> None:
+    row = np.arange(8) % 2**bits
+    packed = np.packbits((row[:, None] >> np.arange(bits)[::-1] & 1).astype(np.uint8).ravel())
+    data = _png(struct.pack(">IIBBBBB", 8, 1, bits, 0, 0, 0, 0), b"\0" + packed.tobytes())
+    assert read_picture(data).pixels.tolist() == [(row * 255 // (2**bits - 1)).tolist()]
+
+
+def test_png_transparent_colour_becomes_alpha() -> None:
+    ihdr = struct.pack(">IIBBBBB", 3, 1, 8, 0, 0, 0, 0)
+    data = _png(ihdr, b"\0\1\2\3", (b"tRNS", b"\0\2"))
+    assert read_picture(data).pixels.tolist() == [[[1, 255], [2, 0], [3, 255]]]
+
+
+PALETTE_PNG = _png(
+    struct.pack(">IIBBBBB", 4, 1, 2, 3, 0, 0, 0),
+    bytes([0, 0b00011011]),
+    (b"PLTE", bytes(range(12))),
+    (b"tRNS", bytes([9, 255, 8])),
+)
+
+
+def test_png_palette_as_colours() -> None:
+    picture = read_picture(PALETTE_PNG)
+    colors = [[0, 1, 2, 9], [3, 4, 5, 255], [6, 7, 8, 8], [9, 10, 11, 255]]
+    assert picture.pixels.tolist() == [colors]
+    assert picture.palette is None
+
+
+def test_png_palette_as_numbers_and_back() -> None:
+    picture = read_picture(PALETTE_PNG, palette="index")
+    assert picture.pixels.tolist() == [[0, 1, 2, 3]]
+    again = write_picture(picture, ".png")
+    assert PIL.Image.open(io.BytesIO(again)).mode == "P"
+    assert np.array_equal(read_picture(again).pixels, read_picture(PALETTE_PNG).pixels)
+    assert read_picture(again, palette="index").palette == picture.palette
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        _chunk(b"PLTE", bytes(12)) + _chunk(b"tRNS", bytes(4)),
+        _chunk(b"iCCP", b"x\0\0" + zlib.compress(b"profile")),
+        _chunk(b"eXIf", b"II*\0\x08\0\0\0\0\0\0\0\0\0"),
+        _chunk(b"acTL", bytes(8)),
+    ],
+    ids=["palette", "icc", "exif", "animation"],
+)
+def test_png_chunks_behind_the_end_say_nothing(extra: bytes) -> None:
+    for palette in ("rgb", "index"):
+        plain = read_picture(PALETTE_PNG, palette=palette)
+        picture = read_picture(PALETTE_PNG + extra, palette=palette)
+        assert np.array_equal(picture.pixels, plain.pixels)
+        assert (picture.palette, picture.icc, picture.exif) == (plain.palette, None, None)
+
+
+@pytest.mark.parametrize("kind", [b"iCCP", b"eXIf"])
+def test_png_chunks_with_a_wrong_checksum_are_dropped(kind: bytes) -> None:
+    bodies = {b"iCCP": b"x\0\0" + zlib.compress(b"profile"), b"eXIf": b"II*\0"}
+    good = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (kind, bodies[kind]))
+    picture = read_picture(good)
+    assert (picture.icc or picture.exif) in (b"profile", b"II*\0")
+    at = good.index(kind) + 4 + len(bodies[kind])
+    picture = read_picture(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    assert picture.icc is picture.exif is None
+
+
+def test_png_first_of_two_profiles_counts() -> None:
+    profiles = [(b"iCCP", b"x\0\0" + zlib.compress(text)) for text in (b"first", b"second")]
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", *profiles)
+    assert read_picture(data).icc == b"first"
+
+
+def test_png_profile_that_is_cut_is_dropped() -> None:
+    body = b"x\0\0" + zlib.compress(bytes(range(256)))[:-9]
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"iCCP", body))
+    assert read_picture(data).icc is None
+
+
+def test_png_numbers_past_the_palette_stay() -> None:
+    pixels = np.array([[0, 1, 255]], np.uint8)
+    data = write_picture(Picture(pixels, palette=bytes([1, 2, 3, 255])), ".png")
+    again = read_picture(data, palette="index")
+    assert np.array_equal(again.pixels, pixels)
+    assert again.palette == bytes([1, 2, 3, 255]) + 255 * bytes([0, 0, 0, 255])
+
+
+def test_png_of_all_kinds_equals_pillow() -> None:
+    if not PNG_FILES:
+        pytest.skip("no ../shared/data")
+    refused = {path.name for path in PNG_FILES if _agrees_with_pillow(path) == "refused"}
+    assert refused == {path.name for path in PNG_FILES if path.name[0] == "x"} | {"ball.png"}
+
+
+def _agrees_with_pillow(path: Path) -> str:
+    """Compares pixels and palette numbers; "refused" if neither library reads the file."""
+    data = path.read_bytes()
+    try:
+        PIL.Image.open(io.BytesIO(data)).verify()
+        image = PIL.Image.open(io.BytesIO(data))
+        image.load()
+        single = getattr(image, "n_frames", 1) == 1
+    except (IndexError, OSError, SyntaxError):
+        single = False
+    if not single:
+        with pytest.raises(ImageError):
+            read_picture(data)
+        return "refused"
+
+    pixels = read_picture(data).pixels
+    converted: Any = image
+    if image.mode == "P":
+        numbers = read_picture(data, palette="index")
+        assert np.array_equal(numbers.pixels, np.asarray(image)), path
+        entries = np.frombuffer(numbers.palette or b"", np.uint8).reshape(-1, 4)
+        assert np.array_equal(entries[numbers.pixels][..., : pixels.shape[2]], pixels), path
+        converted = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    elif image.mode == "1":
+        converted = image.convert("L")
+    # Pillow keeps the upper half of 16-bit colours alone.
+    narrowed = pixels.dtype == np.uint16 and converted.mode != "I;16"
+    ours = (pixels >> 8).astype(np.uint8) if narrowed else pixels
+    theirs = np.asarray(converted)
+    if "transparency" in converted.info:  # Pillow has not applied it: compare the colours.
+        ours = ours[..., :-1].squeeze(-1) if ours.shape[-1] == 2 else ours[..., :-1]
+    elif narrowed and ours.shape[2] == 2:
+        theirs = theirs[..., [0, 3]]
+    assert np.array_equal(ours, theirs), path
+    return "read"
+
+
+# TIFF.
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_tiff_layouts(byteorder: str, planar: str) -> None:
+    pixels = noise(3, np.uint16)
+    stored = pixels if planar == "contig" else np.moveaxis(pixels, -1, 0)
+    data = tiff(stored, photometric="rgb", planarconfig=planar, byteorder=byteorder)
+    picture = read_picture(data)
+    assert np.array_equal(picture.pixels, pixels)
+    assert picture.pixels.dtype.isnative
+
+
+def test_tiff_where_zero_is_white_is_inverted() -> None:
+    pixels = noise(1)
+    assert np.array_equal(read_picture(tiff(pixels, photometric="miniswhite")).pixels, 255 - pixels)
+
+
+def test_tiff_of_one_bit_is_scaled_to_8() -> None:
+    pixels = noise(1) > 99
+    data = saved(PIL.Image.fromarray(pixels), "TIFF")
+    assert np.array_equal(read_picture(data).pixels, pixels * np.uint8(255))
+
+
+def test_tiff_palette() -> None:
+    image = PIL.Image.fromarray(noise(3)).quantize(11)
+    data = saved(image, "TIFF")
+    assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
+    numbers = read_picture(data, palette="index")
+    assert np.array_equal(numbers.pixels, np.asarray(image))
+    assert numbers.palette is not None
+
+
+def _palette_tiff(colormap: Image) -> bytes:
+    return tiff(np.array([[0, 1, 2]], np.uint8), photometric="palette", colormap=colormap)
+
+
+_COLORS = np.random.default_rng(5).integers(0, 256, (3, 256)).astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    "colormap", [_COLORS * 256, _COLORS * 257, _COLORS], ids=["high_byte", "repeated", "low_byte"]
+)
+def test_tiff_palette_of_8_bit_colours(colormap: Image) -> None:
+    picture = read_picture(_palette_tiff(colormap))
+    assert picture.pixels.dtype == np.uint8
+    assert np.array_equal(picture.pixels[0], _COLORS.T[:3])
+    entries = read_picture(_palette_tiff(colormap), palette="index").palette
+    assert entries is not None
+    assert np.array_equal(np.frombuffer(entries, np.uint8).reshape(256, 4)[:, :3], _COLORS.T)
+
+
+@pytest.mark.parametrize(
+    "colormap",
+    [_COLORS * 256 + 1, np.where(_COLORS > 99, _COLORS * 257, _COLORS * 256)],
+    ids=["all_bits", "mixed"],
+)
+def test_tiff_palette_of_16_bit_colours(colormap: Image) -> None:
+    picture = read_picture(_palette_tiff(colormap))
+    assert picture.pixels.dtype == np.uint16
+    assert np.array_equal(picture.pixels[0], colormap.T[:3])
+    with pytest.raises(ImageError, match="16-bit colours"):
+        read_picture(_palette_tiff(colormap), palette="index")
+
+
+def test_tiff_reduced_copies_are_no_frames() -> None:
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(noise(1), metadata=None)
+        writer.write(noise(1)[::2, ::2], subfiletype=1, metadata=None)
+    assert np.array_equal(read_picture(file.getvalue()).pixels, noise(1))
+
+
+def _tiff_of_pages(offsets_next: list[int | None], **tags: int) -> bytes:
+    """A TIFF of 1x1 pages of 8-bit gray, each with the number of the page that it says is next."""
+    page = {254: 0, 256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
+    page |= {int(code.lstrip("t")): value for code, value in tags.items()}
+    entries = b"".join(struct.pack("<HHII", code, 4, 1, page[code]) for code in sorted(page))
+    start = struct.pack("<H", len(page)) + entries
+    size = len(start) + 4
+    directories = b"".join(
+        start + struct.pack("<I", 0 if number is None else 10 + number * size)
+        for number in offsets_next
+    )
+    return b"II*\0" + struct.pack("<I", 10) + b"\x07\0" + directories
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 99, 150])
+@pytest.mark.parametrize("reduced", [0, 1])
+def test_tiff_whose_pages_are_a_loop_is_refused(length: int, reduced: int) -> None:
+    data = _tiff_of_pages([(page + 1) % length for page in range(length)], t254=reduced)
+    with pytest.raises(ImageError, match=r"loop|several images"):
+        read_picture(data)
+
+
+def test_tiff_with_a_loop_behind_its_first_page_is_refused() -> None:
+    with pytest.raises(ImageError, match=r"loop|several images"):
+        read_picture(_tiff_of_pages([1, 2, 1]))
+
+
+def test_tiff_of_one_page_as_the_loops_are_made() -> None:
+    assert read_picture(_tiff_of_pages([None])).pixels.tolist() == [[7]]
+
+
+def test_tiff_whose_subdirectories_are_a_loop_is_read() -> None:
+    data = _tiff_of_pages([None], t330=10, t34665=10)
+    assert read_picture(data, orient=True).pixels.tolist() == [[7]]
+
+
+def test_tiff_of_many_pages_is_refused_at_the_second() -> None:
+    data = _tiff_of_pages([*range(1, 30_000), None])
+    with pytest.raises(ImageError, match="several images"):
+        read_picture(data)
+    reduced = _tiff_of_pages([*range(1, 30_000), None], t254=1)
+    with pytest.raises(ImageError, match="more than 256 pages"):
+        read_picture(reduced)
+
+
+def test_tiff_whose_tags_share_their_bytes_is_refused() -> None:
+    # 4000 tags, each of all 4 MB: read one by one they would take 16 GB.
+    size = 4_000_000
+    entries = b"".join(struct.pack("<HHII", 273, 1, size, 8) for _ in range(4000))
+    directory = struct.pack("<H", 4000) + entries + bytes(4)
+    data = b"II*\0" + struct.pack("<I", 8 + size) + bytes(size) + directory
+    with pytest.raises(ImageError, match="overlap"):
+        read_picture(data)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
+def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    assert read_picture(data).pixels.shape == (512, 512, 3)
+    page = tifffile.TiffFile(io.BytesIO(data)).pages.first
+    patched = bytearray(data)
+    for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
+        tag = page.tags[name]
+        size = {3: 2, 4: 4}[int(tag.dtype)]
+        patched[tag.valueoffset : tag.valueoffset + size] = (16).to_bytes(size, "little")
+    with pytest.raises(ImageError, match="larger than the page"):
+        read_picture(bytes(patched))
+
+
+def test_tiff_without_samples_is_refused() -> None:
+    with pytest.raises(ImageError, match="an array of shape"):
+        read_picture(_tiff_of_pages([None], t258=4, t339=3))
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ({"t256": 16384, "t257": 16384, "t322": 1, "t323": 1}, "strips or tiles in"),
+        ({"t256": 16384, "t257": 16384, "t322": 16, "t323": 16}, "strips or tiles in"),
+        ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
+        ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
+    ],
+    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile"],
+)
+def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: str) -> None:
+    tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
+    with pytest.raises(ImageError, match=message):
+        read_picture(_tiff_of_pages([None], **tags, **tiles))
+
+
+# Sizes, before anything is decoded.
+
+
+def _files_of_all_formats(pixels: Image) -> dict[str, bytes]:
+    """One image in each format that is read, colours in RGB."""
+    image = PIL.Image.fromarray(pixels)
+    gray = PIL.Image.fromarray(np.ascontiguousarray(pixels[:, :, 0]))
+    files = {
+        suffix: write_picture(Picture(np.asarray(gray) if suffix == ".pgm" else pixels), suffix)
+        for suffix in WRITERS
+    }
+    return files | {
+        "gray.png": saved(gray, "PNG"),
+        "palette.png": saved(image.quantize(9), "PNG"),
+        "interlaced.png": _png(struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 1), b"\0\1\2\3"),
+        "jpg": saved(image, "JPEG"),
+        "progressive.jpg": saved(image, "JPEG", progressive=True, exif=exif(6)),
+        "gray.jpg": saved(gray, "JPEG"),
+        "lossy.webp": saved(image, "WEBP"),
+        "icc.webp": saved(image, "WEBP", lossless=True, icc_profile=b"profile"),
+        "palette.bmp": saved(image.quantize(9), "BMP"),
+        "codestream.j2k": bytes(imagecodecs.jpeg2k_encode(pixels, codecformat="j2k")),
+        "box.jxl": bytes(imagecodecs.jpegxl_encode(pixels, usecontainer=True)),
+        "gray.jxl": bytes(imagecodecs.jpegxl_encode(np.asarray(gray), lossless=True)),
+        "big.tif": tiff(pixels, photometric="rgb", bigtiff=True),
+        "planes.tif": tiff(np.moveaxis(pixels, -1, 0), photometric="rgb", planarconfig="separate"),
+        "tiles.tif": tiff(pixels, photometric="rgb", tile=(16, 16), compression="zlib"),
+        "ascii.ppm": b"P3 # size\n%d %d 255 " % image.size + b"1 2 3 " * math.prod(image.size),
+        "bits.pbm": saved(image.convert("1"), "PPM"),
+    }
+
+
+@pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))
+def test_header_gives_the_size_and_enough_memory(name: str) -> None:
+    data = _files_of_all_formats(noise(3))[name]
+    header = read_header(data)
+    picture = read_picture(data)
+    assert (header.height, header.width) == picture.pixels.shape[:2]
+    assert picture.pixels.nbytes <= header.raw_bytes
+    assert picture.pixels.nbytes <= header.read_bytes
+
+
+@pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))
+def test_large_images_are_refused_before_they_are_decoded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _files_of_all_formats(noise(3))[name]
+    header = read_header(data)
+    pixels = header.width * header.height
+    read_picture(data, max_pixels=pixels)
+    monkeypatch.setattr(reading, "_READERS", {})
+    with pytest.raises(ImageError, match=rf"limit of {pixels - 1}; max_pixels.*--max-pixels"):
+        read_picture(data, max_pixels=pixels - 1)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 16, 255, 256, 257, 513, 1025, 9000])
+@pytest.mark.parametrize("height", [1, 8, 9, 64, 640])
+def test_header_of_jpegxl_of_any_size(width: int, height: int) -> None:
+    pixels = np.zeros((height, width), np.uint8)
+    for options in ({}, {"usecontainer": True}):
+        header = read_header(bytes(imagecodecs.jpegxl_encode(pixels, effort=1, **options)))
+        assert (header.height, header.width) == (height, width)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_header_of_jpegxl_of_any_channels(channels: int, dtype: type) -> None:
+    data = write_picture(Picture(noise(channels, dtype)), ".jxl")
+    header = read_jpegxl_header(data)
+    assert (header.wide, header.extra_channels) == (dtype == np.uint16, channels in (2, 4))
+
+
+def _bomb(image_format: str) -> bytes:
+    """A file of few bytes that claims some 2^29 pixels or more."""
+    side = struct.pack(">I", 30000)
+    if image_format == "PNG":
+        return _png(side + side + bytes([8, 2, 0, 0, 0]), bytes(99))
+    if image_format == "TIFF":
+        return _tiff_of_pages([None], t256=30000, t257=30000, t278=30000)
+    if image_format == "PGM":
+        return b"P5 30000 30000 255 " + bytes(99)
+    data = saved(PIL.Image.fromarray(noise(3)), image_format)
+    if image_format == "JPEG":
+        at = data.index(b"\xff\xc0") + 5
+        return data[:at] + struct.pack(">HH", 30000, 30000) + data[at + 4 :]
+    if image_format == "BMP":
+        return data[:18] + struct.pack("<ii", 30000, 30000) + data[26:]
+    at = data.index(b"\xff\x51") + 6
+    return data[:at] + side + side + data[at + 8 :]
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "TIFF", "PGM", "JPEG", "BMP", "JPEG2000"])
+def test_small_files_that_claim_much_are_refused(image_format: str) -> None:
+    with pytest.raises(ImageError, match="30000 x 30000 pixels are more than the limit"):
+        read_picture(_bomb(image_format))
+
+
+def test_metadata_has_a_limit() -> None:
+    bomb = (b"iCCP", b"x\0\0" + zlib.compress(bytes(2**24 + 1)))
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", bomb)
+    with pytest.raises(ImageError, match="an ICC profile of more than 16 MiB"):
+        read_picture(data)
+    large = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"eXIf", bytes(2**24 + 1)))
+    with pytest.raises(ImageError, match="an EXIF block of more than 16 MiB"):
+        read_picture(large)
+    kept = tiff(noise(1), iccprofile=bytes(2**24))
+    assert len(read_picture(kept).icc or b"") == 2**24
+
+
+def test_too_many_channels_are_refused_by_the_header() -> None:
+    data = tiff(np.zeros((2, 3, 4097), np.uint8), photometric="minisblack", planarconfig="contig")
+    with pytest.raises(ImageError, match="4097 channels; up to 4096 of this format are read"):
+        read_header(data)
+
+
+@pytest.mark.parametrize("planarconfig", ["contig", "separate"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
+@pytest.mark.parametrize("channels", [5, 13, 200])
+def test_tiff_of_many_bands(channels: int, dtype: type, planarconfig: str) -> None:
+    bands = noise(channels, dtype)
+    planes = bands if planarconfig == "contig" else np.moveaxis(bands, -1, 0)
+    data = tiff(planes, photometric="minisblack", planarconfig=planarconfig, compression="zlib")
+    picture = read_picture(data)
+    assert picture.pixels.dtype == dtype
+    assert np.array_equal(picture.pixels, bands)
+    assert np.array_equal(read_picture(write_picture(picture, ".tif")).pixels, bands)
+    for suffix in set(WRITERS) - {".tif", ".tiff"}:
+        with pytest.raises(ImageError, match=r"cannot hold .*; \.tif can"):
+            write_picture(picture, suffix)
+
+
+def test_bands_count_for_the_limit_of_pixels() -> None:
+    data = tiff(noise(9, np.uint16), photometric="minisblack", planarconfig="contig")
+    assert read_picture(data, max_pixels=3 * 9 * 13).pixels.shape == (9, 13, 9)
+    with pytest.raises(ImageError, match=r"13 x 9 x 3 .* pixels are more than the limit of 350"):
+        read_picture(data, max_pixels=3 * 9 * 13 - 1)
+
+
+# What all formats share.
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type) -> None:
+    picture = Picture(noise(channels, dtype))
+    writer = WRITERS[suffix]
+    is_signed = np.dtype(dtype).kind == "i"
+    holds_bits = 8 * np.dtype(dtype).itemsize in writer.bits and (writer.signed or not is_signed)
+    if channels in writer.channels and holds_bits:
+        again = read_picture(write_picture(picture, suffix))
+        assert again.pixels.dtype == dtype
+        assert np.array_equal(again.pixels, picture.pixels)
+    else:
+        held = f"{suffix} cannot hold " + ("signed samples; .tif can" if is_signed else "")
+        with pytest.raises(ImageError, match=held):
+            write_picture(picture, suffix)
+
+
+@pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_written_files_do_not_depend_on_the_maximum(suffix: str, dtype: type, maximum: int) -> None:
+    maximum = min(maximum, np.iinfo(dtype).max)
+    for channels in {1, 2, 3, 4, 9} & set(WRITERS[suffix].channels):
+        if 8 * np.dtype(dtype).itemsize in WRITERS[suffix].bits:
+            pixels = np.minimum(noise(channels, dtype), dtype(maximum))
+            again = read_picture(write_picture(Picture(pixels), suffix)).pixels
+            assert again.dtype == dtype
+            assert np.array_equal(again, pixels)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic_number"), [(".pgm", b"P5"), (".ppm", b"P6"), (".pam", b"P7")]
+)
+def test_netpbm_is_written_as_the_suffix_says(suffix: str, magic_number: bytes) -> None:
+    pixels = noise(min(WRITERS[suffix].channels))
+    assert write_picture(Picture(pixels), suffix)[:2] == magic_number
+
+
+@pytest.mark.parametrize("data", [b"P2 2 1 9 3 4", b"P5 2 1 9 \3\4", b"P5 2 1 999 \0\3\0\4"])
+def test_netpbm_gray_keeps_its_numbers(data: bytes) -> None:
+    assert read_picture(data).pixels.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("data", [b"P1 2 1 1 0", b"P4 2 1 \x80"])
+def test_netpbm_counts_ink(data: bytes) -> None:
+    assert read_picture(data).pixels.tolist() == [[0, 255]]
+
+
+def test_bmp_palette() -> None:
+    image = PIL.Image.fromarray(noise(3)).quantize(11)
+    data = saved(image, "BMP")
+    assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
+    assert np.array_equal(read_picture(data, palette="index").pixels, np.asarray(image))
+
+
+def test_first_image_of_an_mpo() -> None:
+    first = PIL.Image.fromarray(noise(3))
+    data = saved(first, "MPO", save_all=True, append_images=[first.rotate(90)])
+    assert data[:2] == b"\xff\xd8"
+    assert PIL.Image.open(io.BytesIO(data)).n_frames == 2
+    expected = PIL.Image.open(io.BytesIO(saved(first, "JPEG")))
+    assert np.array_equal(read_picture(data).pixels, np.asarray(expected))
+
+
+@pytest.mark.parametrize("width", [3, 4])
+def test_narrow_gray_jpegxl_animation_is_no_image_in_colours(width: int) -> None:
+    frames = np.stack([noise(1, width=width)] * 2)
+    data = bytes(imagecodecs.jpegxl_encode(frames, lossless=True, photometric="gray"))
+    with pytest.raises(ImageError, match="animation"):
+        read_picture(data)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".webp", ".png", ".tif"])
+def test_icc_and_exif_go_on_to_png(suffix: str) -> None:
+    image_format = {".jpg": "JPEG", ".webp": "WEBP", ".png": "PNG", ".tif": "TIFF"}[suffix]
+    icc = bytes(range(256)) * 3
+    data = saved(PIL.Image.fromarray(noise(3)), image_format, icc_profile=icc, exif=exif(6))
+    picture = read_picture(write_picture(read_picture(data), ".png"))
+    assert picture.icc == icc
+    block = PIL.Image.Exif()
+    block.load(picture.exif or b"")
+    assert (block[0x010F], block[0x0112]) == ("maker", 6)
+    assert len(block) == 2
+
+
+def test_webp_and_tiff_are_written_with_icc() -> None:
+    picture = Picture(noise(4), icc=b"profile")
+    for suffix in (".webp", ".tif"):
+        assert read_picture(write_picture(picture, suffix)).icc == b"profile"
+
+
+def test_exif_behind_the_pixels_of_a_png_is_found() -> None:
+    data = saved(PIL.Image.fromarray(noise(1)), "PNG")
+    block = b"II*\0\x08\0\0\0\0\0\0\0\0\0"
+    late = struct.pack(">I", len(block)) + b"eXIf" + block
+    data = data[:-12] + late + struct.pack(">I", zlib.crc32(b"eXIf" + block)) + data[-12:]
+    assert read_picture(data).exif == block
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_orientation_is_applied_when_asked(orientation: int, channels: int) -> None:
+    image = PIL.Image.fromarray(noise(channels))
+    data = saved(image, "PNG", exif=exif(orientation))
+    assert np.array_equal(read_picture(data).pixels, np.asarray(image))
+    turned = read_picture(data, orient=True)
+    upright = PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(data)))
+    assert np.array_equal(turned.pixels, np.asarray(upright))
+    again = read_picture(write_picture(turned, ".png"), orient=True)
+    assert np.array_equal(again.pixels, turned.pixels)
+    assert b"maker" in (again.exif or b"")
+
+
+_PHOTO = PIL.Image.fromarray(noise(3))
+REFUSED = {
+    "text": (b"no image at all", "known format"),
+    "empty": (b"", "known format"),
+    "l3": (b"\x8bL3F\r\n\x1a\n", "an L3 file already"),
+    "png_animation": (
+        saved(_PHOTO, "PNG", save_all=True, append_images=[_PHOTO.rotate(9)]),
+        "anim",
+    ),
+    "webp_animation": (
+        saved(_PHOTO, "WEBP", save_all=True, append_images=[_PHOTO.rotate(9)]),
+        "several images",
+    ),
+    "tiff_pages": (tiff(np.stack([noise(1)] * 2), photometric="minisblack"), "several images"),
+    "tiff_float": (tiff(noise(1).astype(np.float32)), "float32"),
+    "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "signed samples of 32 bits"),
+    "tiff_signed_least_is_white": (
+        tiff(noise(1).astype(np.int16), photometric="miniswhite"),
+        "least is white",
+    ),
+    "tiff_cmyk": (saved(_PHOTO.convert("CMYK"), "TIFF"), "SEPARATED"),
+    "tiff_premultiplied": (
+        tiff(noise(4), photometric="rgb", extrasamples=["assocalpha"]),
+        "premultiplied",
+    ),
+    "jpeg_cmyk": (saved(_PHOTO.convert("CMYK"), "JPEG"), "CMYK"),
+    "jpegxl_animation": (
+        bytes(imagecodecs.jpegxl_encode(np.stack([noise(3)] * 2), lossless=True)),
+        "animation",
+    ),
+    "pgm_pages_in_digits": (b"P2 2 2 9 1 2 3 4 5 6 7 8", "several images"),
+    "ppm_pages": (write_picture(Picture(noise(3)), ".ppm") * 2, "several images"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    data, message = REFUSED[name]
+    with pytest.raises(ImageError, match=message):
+        read_picture(data)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_cut_files_are_refused(suffix: str) -> None:
+    data = write_picture(Picture(noise(1 if suffix == ".pgm" else 3)), suffix)
+    for size in range(0, len(data) - 12, 7):  # A PNG is whole without its last 12 bytes.
+        with pytest.raises(ImageError):
+            read_picture(data[:size])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_damage_raises_nothing_else(suffix: str) -> None:
+    data = write_picture(Picture(noise(1 if suffix == ".pgm" else 3)), suffix)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        damaged = bytearray(data)
+        for at in rng.integers(len(data), size=3):
+            damaged[at] = rng.integers(256)
+        with contextlib.suppress(ImageError):
+            assert read_picture(bytes(damaged), orient=True).pixels.dtype in SAMPLE_TYPES

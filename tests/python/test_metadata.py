@@ -1,0 +1,673 @@
+"""What is kept beside the pixels: XMP, key-value pairs, TIFF tags, chunks of later versions."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image as PIL_Image
+from stream_builder import Stream, chunk, constant_tile
+
+import l3dali
+import l3dali.pillow
+from l3dali import codec
+from l3dali.images import headers as image_headers
+from l3dali.images.headers import ImageError
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
+from l3dali.metadata import KEPT_TIFF_TAGS, dump_metadata, load_metadata, of_channels
+
+IMAGE = np.arange(6, dtype=np.uint8).reshape(2, 3)
+XMP = "<x:xmpmeta xmlns:x='adobe:ns:meta/'>µ</x:xmpmeta>".encode()
+PAIRS: dict[str, Any] = {
+    "spacing": [0.7, 0.1 + 0.2],
+    "rescale_slope": 1,
+    "rescale_intercept": -1024.0,
+    "band_names": ["red", "nah-infrarot µ"],
+    "nested": {"none": None, "yes": True, "big": 2**70, "text": "\0\n\x7f"},
+}
+
+
+def with_chunks(*chunks: bytes) -> bytes:
+    """A small file with these chunks."""
+    return Stream(20, 8, payloads=[constant_tile([1])], chunks=list(chunks)).to_bytes()
+
+
+def command(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Runs `l3`."""
+    run = [sys.executable, "-m", "l3dali", *map(str, arguments)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+# Python.
+
+
+def test_what_is_kept_comes_back() -> None:
+    data = l3dali.encode(IMAGE, xmp=XMP, metadata=PAIRS)
+    info = l3dali.info(data)
+    assert info.xmp == XMP
+    assert info.metadata == PAIRS
+    assert list(info.metadata) == list(PAIRS)
+    assert json.loads(info.metadata_json or b"") == PAIRS
+    np.testing.assert_array_equal(l3dali.decode(data), IMAGE)
+    bare = l3dali.info(l3dali.encode(IMAGE))
+    assert (bare.xmp, bare.metadata, bare.metadata_json) == (None, None, None)
+    assert bare.other_chunks == b""
+
+
+def test_of_a_beginning() -> None:
+    data = l3dali.encode(IMAGE, xmp=XMP, metadata=PAIRS)
+    assert l3dali.info(data[:-16]).metadata == PAIRS
+
+
+def test_numpy_becomes_json() -> None:
+    pairs = {"a": np.float32(0.5), "b": np.arange(3, dtype=np.int16), "c": (np.bool_(True), "x")}
+    info = l3dali.info(l3dali.encode(IMAGE, metadata=pairs))
+    assert info.metadata == {"a": 0.5, "b": [0, 1, 2], "c": [True, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind", "message"),
+    [
+        ([1], TypeError, "metadata is a mapping, not list"),
+        ({1: 2}, TypeError, "metadata: names are strings, not 1"),
+        ({"a": {None: 2}}, TypeError, "metadata: names are strings, not None"),
+        ({"a": b"bytes"}, TypeError, "metadata: bytes is no JSON"),
+        ({"a": {1, 2}}, TypeError, "metadata: set is no JSON"),
+        ({"a": float("nan")}, ValueError, "metadata: nan is no JSON"),
+        ({"a": np.array([np.inf])}, ValueError, "metadata: inf is no JSON"),
+        ({"a": "\ud800"}, ValueError, "metadata: a text cannot be written as UTF-8"),
+        ({"a": "x" * 2**24}, ValueError, "metadata takes 16777224 bytes as JSON; up to 16777216"),
+    ],
+)
+def test_metadata_that_cannot_be_kept(metadata: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=f"^{message}"):
+        l3dali.encode(IMAGE, metadata=metadata)
+
+
+def test_metadata_that_holds_itself() -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    with pytest.raises(ValueError, match="nested too deep, or holds itself"):
+        l3dali.encode(IMAGE, metadata=loop)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b'{"a":\xff}', b"[1]", b"1", b'{"a":NaN}', b'{"a":-Infinity}',
+        b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b"[" * 100_000, b'{"a":' + b"1" * 5000 + b"}",
+    ],
+)  # fmt: skip
+def test_damaged_metadata_is_told_when_it_is_asked_for(data: bytes) -> None:
+    l3dali.pillow.register()
+    file = with_chunks(chunk(b"keyv", data))
+    info = l3dali.info(file)
+    assert info.metadata_json == data
+    with pytest.raises(ValueError, match=r"^the metadata is damaged: "):
+        _ = info.metadata
+    assert l3dali.decode(file).shape == (8, 20)
+    with pytest.warns(UserWarning, match="the metadata is damaged"):
+        image = PIL_Image.open(io.BytesIO(file))
+    assert "metadata" not in image.info
+
+
+def test_large_metadata_is_not_read() -> None:
+    data = b'{"a":"' + b"x" * (2**24 - 8) + b'"}'
+    assert load_metadata(data)["a"] == "x" * (2**24 - 8)
+    with pytest.raises(ValueError, match="has 16777217 bytes; up to 16777216 are read"):
+        load_metadata(data + b" ")
+    assert image_headers.MAX_METADATA_BYTES == 2**24
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode(errors="ignore")))
+def test_any_bytes_are_pairs_or_damaged(data: bytes) -> None:
+    try:
+        pairs = load_metadata(data)
+    except ValueError as caught:
+        error = str(caught)
+    else:
+        error = ""
+        assert isinstance(pairs, dict)
+    assert not error or error.startswith("the metadata is damaged: ")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON))
+def test_any_json_comes_back(pairs: dict[str, Any]) -> None:
+    assert load_metadata(dump_metadata(pairs)) == pairs
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert codec.MAX_KEPT_BYTES == 2**28 - 2**18
+    monkeypatch.setattr(codec, "MAX_KEPT_BYTES", 100)
+    info = l3dali.info(l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(48), metadata={}))
+    assert (len(info.icc or b""), len(info.xmp or b"")) == (50, 48)
+    with pytest.raises(l3dali.L3Error, match=r"take 101 bytes; .* room for 100$") as caught:
+        l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(49), metadata={})
+    assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_every_coding_keeps_all(coding: codec.Coding) -> None:
+    noise = np.random.default_rng(1).integers(0, 1 << 16, (40, 70, 3), np.uint16)
+    others = chunk(b"zzz1", b"twice") + chunk(b"zzz1", b"")
+    data = l3dali.encode(noise, coding=coding, xmp=XMP, metadata=PAIRS, other_chunks=others)
+    info = l3dali.info(data)
+    assert (info.xmp, info.metadata, info.other_chunks) == (XMP, PAIRS, others)
+    np.testing.assert_array_equal(l3dali.decode(data), noise)
+
+
+# Chunks of later versions.
+
+OTHERS = chunk(b"zzz1", b"one") + chunk(b"0 aA", b"") + chunk(b"zzz1", b"again")
+
+
+def later_file() -> bytes:
+    """A file with chunks that this version does not know, between those that it knows."""
+    split = [OTHERS[:12], OTHERS[12:20], OTHERS[20:]]
+    return with_chunks(split[0], chunk(b"icc ", b"x"), split[1], split[2], chunk(b"xmp ", XMP))
+
+
+def test_unknown_chunks_are_kept() -> None:
+    info = l3dali.info(later_file())
+    assert info.other_chunks == OTHERS
+    assert [*codec.chunks_of(OTHERS)] == [(b"zzz1", b"one"), (b"0 aA", b""), (b"zzz1", b"again")]
+    again = l3dali.encode(IMAGE, other_chunks=info.other_chunks)
+    assert l3dali.info(again).other_chunks == OTHERS
+
+
+@pytest.mark.parametrize(
+    ("area", "message"),
+    [
+        (OTHERS + b"zzz", "no optional chunk at byte 36"),
+        (OTHERS[:-4], "no optional chunk at byte 20"),
+        (b"zzz1" + b"\xff" * 4, "no optional chunk at byte 0"),
+        (chunk(b"zzz1", b"1")[:-1] + b"\1", "no optional chunk at byte 0"),
+        (chunk(b"NEED", b""), "no optional chunk at byte 0"),
+        (chunk(b"zz_1", b""), "no optional chunk at byte 0"),
+        (chunk(b"VTAB", b""), "no optional chunk at byte 0"),
+        (chunk(b"icc ", b""), "'icc ' has an option of its own"),
+        (OTHERS + chunk(b"keyv", b"{}"), "'keyv' has an option of its own"),
+    ],
+)
+def test_other_chunks_are_judged(area: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^other_chunks: {message}"):
+        l3dali.encode(IMAGE, other_chunks=area)
+
+
+# Pillow.
+
+
+def test_pillow_keeps_all_of_a_file() -> None:
+    l3dali.pillow.register()
+    file = l3dali.encode(IMAGE, xmp=XMP, metadata=PAIRS, other_chunks=OTHERS, icc=b"icc")
+    image = PIL_Image.open(io.BytesIO(file))
+    assert (image.info["xmp"], image.info["metadata"]) == (XMP, PAIRS)
+
+    def saved(picture: PIL_Image.Image, **options: Any) -> codec.Info:
+        buffer = io.BytesIO()
+        picture.save(buffer, "L3", **options)
+        return l3dali.info(buffer.getvalue())
+
+    whole = saved(image)
+    kept = (whole.icc, whole.xmp, whole.metadata, whole.other_chunks)
+    assert kept == (b"icc", XMP, PAIRS, OTHERS)
+    part = saved(image.crop((0, 0, 2, 2)))
+    assert (part.xmp, part.metadata, part.other_chunks) == (XMP, None, b"")
+    other = saved(image, xmp=b"", metadata={"a": 1}, other_chunks=b"")
+    assert (other.xmp, other.metadata, other.other_chunks) == (None, {"a": 1}, b"")
+
+
+# Image files.
+
+
+def png_with(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG with more chunks behind its header."""
+    png = write_picture(Picture(IMAGE), ".png")
+    more = b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+    return png[:33] + more + png[33:]
+
+
+PNG_XMP = b"XML:com.adobe.xmp\0"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".webp"])
+def test_xmp_in_and_out(suffix: str) -> None:
+    rgb = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    file = write_picture(Picture(rgb, xmp=XMP), suffix)
+    with PIL_Image.open(io.BytesIO(file)) as image:  # independent of our readers
+        assert image.info["xmp"] == XMP
+    data = l3dali.transcode(file)
+    assert l3dali.info(data).xmp == XMP
+    assert read_picture(file).xmp == XMP
+
+
+def test_xmp_of_jpeg() -> None:
+    buffer = io.BytesIO()
+    PIL_Image.fromarray(IMAGE).save(buffer, "JPEG", xmp=XMP)
+    assert l3dali.info(l3dali.transcode(buffer.getvalue())).xmp == XMP
+
+
+def test_xmp_of_png() -> None:
+    def xmp_of(*bodies: bytes) -> bytes | None:
+        return read_picture(png_with(*((b"iTXt", body) for body in bodies))).xmp
+
+    title = b"Title\0\0\0\0\0a picture"
+    assert xmp_of(PNG_XMP + b"\0\0\0\0" + XMP) == XMP
+    assert xmp_of(title, PNG_XMP + b"\0\0en\0XMP\0" + XMP) == XMP
+    assert xmp_of(PNG_XMP + b"\1\0\0\0" + zlib.compress(XMP)) == XMP
+    assert xmp_of(title) is None
+    packed = zlib.compress(XMP)
+    for damaged in (
+        b"", b"\0", b"\0\0", b"\0\0\0", b"\1\0\0\0", b"\1\0\0\0" + packed[:-3], b"\1\0\0\0" + XMP,
+        b"\2\0\0\0" + XMP, b"\1\1\0\0" + packed,
+    ):  # fmt: skip
+        assert xmp_of(PNG_XMP + damaged) is None, damaged
+    bomb = zlib.compress(bytes(2**24 + 1))
+    with pytest.raises(ImageError, match="an XMP packet of more than 16 MiB"):
+        xmp_of(PNG_XMP + b"\1\0\0\0" + bomb)
+
+
+# TIFF. Written and read here by hand, apart from the library that l3dali uses.
+
+TYPES = {  # number and struct's codes
+    "BYTE": (1, "B"), "ASCII": (2, "s"), "SHORT": (3, "H"), "LONG": (4, "I"), "RATIONAL": (5, "2I"),
+    "SBYTE": (6, "b"), "UNDEFINED": (7, "B"), "SSHORT": (8, "h"), "SLONG": (9, "i"),
+    "SRATIONAL": (10, "2i"), "FLOAT": (11, "f"), "DOUBLE": (12, "d"),
+}  # fmt: skip
+Tag = tuple[int, int, bytes]  # type, count, little-endian values
+GEO: dict[int, Tag] = {
+    270: (2, 15, "ein Bild µ\0abc".encode()[:14] + b"\0"),
+    282: (5, 1, struct.pack("<2I", 300_000, 1000)),
+    283: (5, 1, struct.pack("<2I", 150, 2)),
+    296: (3, 1, struct.pack("<H", 3)),
+    33550: (12, 3, struct.pack("<3d", 10, 0.1 + 0.2, 0)),
+    33922: (12, 6, struct.pack("<6d", 0, 0, 0, 440720.123456789, -3.75e6, 1e-300)),
+    34264: (12, 16, struct.pack("<16d", *(1 / (i + 1) for i in range(16)))),
+    34735: (3, 8, struct.pack("<8H", 1, 1, 0, 1, 1024, 0, 1, 1)),
+    34736: (12, 2, struct.pack("<2d", 6378137, 298.257223563)),
+    34737: (2, 8, b"WGS 84|\0"),
+    42112: (2, 31, b"<GDALMetadata>\xc2\xb5</GDALMetadata>"[:30] + b"\0"),
+    42113: (2, 6, b"-9999\0"),
+}
+
+
+def tiff_file(tags: dict[int, Tag], order: str = "<", big: bool = False, **own: int) -> bytes:
+    """A TIFF of IMAGE with these tags."""
+    fields = {"photometric": 1, "bits": 8} | own
+    basic = {
+        256: 3, 257: 2, 258: fields["bits"], 259: 1, 262: fields["photometric"], 273: 16, 277: 1,
+        278: 2, 279: 6,
+    }  # fmt: skip
+    values = {code: (4, 1, struct.pack("<I", value)) for code, value in basic.items()}
+    values = dict(sorted((values | tags).items()))
+    words = "QQ20" if big else "HI12"
+    inline = 8 if big else 4
+    begin = 16 + 8  # behind header and pixels
+    at = begin + struct.calcsize(order + words[0]) + int(words[2:]) * len(values) + inline
+    entries, rest = b"", b""
+    for code, (kind, count, data) in values.items():
+        letters = next(letters for number, letters in TYPES.values() if number == kind)
+        size = struct.calcsize("<" + letters[-1])
+        data = swap(data, size) if order == ">" else data
+        entries += struct.pack(order + "HH" + words[1], code, kind, count)
+        if len(data) <= inline:
+            entries += data.ljust(inline, b"\0")
+        else:
+            entries += struct.pack(order + words[1], at + len(rest))
+            rest += data + bytes(len(data) % 2)
+    mark = b"II" if order == "<" else b"MM"
+    header = struct.pack(order + ("HHHQ" if big else "HI"), *((43, 8, 0) if big else (42,)), begin)
+    head = (mark + header).ljust(16, b"\0") + IMAGE.tobytes() + b"\0\0"
+    return (
+        head
+        + struct.pack(order + words[0], len(values))
+        + entries
+        + struct.pack(order + words[1], 0)
+        + rest
+    )
+
+
+def swap(data: bytes, size: int) -> bytes:
+    return b"".join(data[i : i + size][::-1] for i in range(0, len(data), size))
+
+
+def tags_of(tiff: bytes) -> dict[int, Tag]:
+    """The tags of the first directory of a little-endian TIFF."""
+    assert tiff[:4] == b"II*\0"
+    (at,) = struct.unpack_from("<I", tiff, 4)
+    (entries,) = struct.unpack_from("<H", tiff, at)
+    tags = {}
+    for i in range(entries):
+        place = at + 2 + 12 * i
+        code, kind, count = struct.unpack_from("<HHI", tiff, place)
+        letters = next(letters for number, letters in TYPES.values() if number == kind)
+        size = count * struct.calcsize("<" + letters)
+        begin = place + 8 if size <= 4 else struct.unpack_from("<I", tiff, place + 8)[0]
+        tags[code] = kind, count, tiff[begin : begin + size]
+    return tags
+
+
+def through(tiff: bytes, **options: Any) -> dict[int, Tag]:
+    """The kept tags of a TIFF that was encoded and decoded."""
+    data = l3dali.transcode(tiff, **options)
+    info = l3dali.info(data)
+    picture = Picture(l3dali.decode(data), metadata=info.metadata, xmp=info.xmp)
+    tags = tags_of(write_picture(picture, ".tif"))
+    return {code: tag for code, tag in tags.items() if code in KEPT_TIFF_TAGS | {700}}
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tiff_tags_in_and_out(order: str, big: bool) -> None:
+    assert GEO.keys() == KEPT_TIFF_TAGS
+    xmp = {700: (1, len(XMP), XMP)}
+    assert through(tiff_file(GEO | xmp, order, big)) == GEO | xmp
+
+
+def test_tiff_tags_have_names_and_numbers() -> None:
+    metadata = l3dali.info(l3dali.transcode(tiff_file(GEO))).metadata
+    assert metadata is not None
+    tiff = metadata["tiff"]
+    assert tiff["33550"] == {"type": "DOUBLE", "value": [10.0, 0.1 + 0.2, 0.0]}
+    assert tiff["282"] == {"type": "RATIONAL", "value": [300_000, 1000]}
+    assert tiff["42113"] == {"type": "ASCII", "value": "-9999"}
+
+
+@st.composite
+def tiff_values(draw: st.DrawFn) -> Tag:
+    number, letters = draw(st.sampled_from(list(TYPES.values())))
+    count = draw(st.integers(1, 5))
+    size = count * struct.calcsize("<" + letters)
+    data = draw(st.binary(min_size=size, max_size=size))
+    if number == 2:  # What lacks its zero byte gets one; the description may have one alone.
+        data = data.replace(b"\0", b"\1")[:-1] + b"\0"
+    return number, count, data
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.sampled_from(sorted(KEPT_TIFF_TAGS - {282, 283, 296})), tiff_values()))
+def test_any_values_of_any_type_come_back(tags: dict[int, Tag]) -> None:
+    found = through(tiff_file(tags))
+    assert {code: found.get(code) for code in tags} == tags
+
+
+def test_tags_that_say_nothing_are_not_kept() -> None:
+    usual = {
+        282: (5, 1, struct.pack("<2I", 1, 1)),
+        283: (5, 1, struct.pack("<2I", 1, 1)),
+        296: (3, 1, struct.pack("<H", 1)),
+    }
+    assert l3dali.info(l3dali.transcode(tiff_file(usual))).metadata is None
+    note = b'{"shape": [2, 3]}\0'
+    assert l3dali.info(l3dali.transcode(tiff_file({270: (2, len(note), note)}))).metadata is None
+
+
+def test_damaged_tags_are_passed_over() -> None:
+    file = bytearray(tiff_file({34737: (2, 8, b"WGS 84|\0"), 42113: (2, 6, b"-9999\0")}))
+    at = file.index(struct.pack("<HH", 34737, 2))
+    struct.pack_into("<I", file, at + 8, len(file) - 3)
+    assert through(bytes(file)).keys() & GEO.keys() - {282, 283, 296} == {42113}
+
+
+def test_large_tags_are_refused() -> None:
+    text = b"x" * 2**24 + b"\0"
+    with pytest.raises(ImageError, match="TIFF tag 270 has more than 16 MiB"):
+        l3dali.transcode(tiff_file({270: (2, len(text), text)}))
+    half = (2, 2**23 + 1, b"x" * 2**23 + b"\0")
+    with pytest.raises(ImageError, match="TIFF tags of more than 16 MiB"):
+        l3dali.transcode(tiff_file({270: half, 42112: half}))
+    opaque = (7, 2**23, bytes(2**23))
+    with pytest.raises(ImageError, match=r"^metadata takes 16777"):
+        l3dali.transcode(tiff_file({270: opaque}))
+
+
+@pytest.mark.parametrize("options", [{"max_side": 2}, {"orient": True}])
+def test_geometry_of_changed_pixels_is_dropped(options: dict[str, Any]) -> None:
+    turned = {274: (3, 1, struct.pack("<H", 6))}
+    xmp = b"<r tiff:Orientation=\"6\" a='1'><tiff:Orientation>6</tiff:Orientation></r>"
+    packet = {700: (1, len(xmp), xmp)}
+    found = through(tiff_file(GEO | turned | packet), **options)
+    dropped = {33550, 33922, 34264}
+    assert found.keys() == (GEO.keys() | {700}) - dropped
+    usual = (struct.pack("<2I", 1, 1), struct.pack("<2I", 1, 1), struct.pack("<H", 1))
+    assert tuple(found[code][2] for code in (282, 283, 296)) == usual
+    is_upright = found[700][2] == b"<r a='1'></r>"
+    assert is_upright == ("orient" in options)
+    unchanged = through(tiff_file(GEO | packet), **(options | {"max_side": 9}))
+    assert unchanged == GEO | packet
+
+
+@pytest.mark.parametrize("own", [{"photometric": 0}, {"photometric": 0, "bits": 4}, {"bits": 4}])
+def test_no_data_of_samples_that_have_changed_is_dropped(own: dict[str, Any]) -> None:
+    assert 42113 not in through(tiff_file(GEO, **own))
+
+
+def test_damaged_tags_of_metadata_are_not_written() -> None:
+    for tag in (
+        5, {}, {"type": "DOUBLE"}, {"type": "HALF", "value": [1]}, {"type": "SHORT", "value": [-1]},
+        {"type": "SHORT", "value": ["1"]}, {"type": "SHORT", "value": 5},
+        {"type": [], "value": [1]},
+        {"type": "SHORT", "hex": "00"}, {"type": "SHORT", "hex": "0"}, {"type": "SHORT", "hex": 1},
+        {"type": "SHORT", "value": []}, {"type": "ASCII", "value": 5},
+        {"type": "RATIONAL", "value": [1]}, {"type": "FLOAT", "value": [1e99]},
+    ):  # fmt: skip
+        picture = Picture(IMAGE, metadata={"tiff": {"33550": tag}})
+        with pytest.raises(ImageError, match="the metadata is damaged: TIFF tag 33550: "):
+            write_picture(picture, ".tif")
+    with pytest.raises(ImageError, match="the metadata is damaged: tiff is no object"):
+        write_picture(Picture(IMAGE, metadata={"tiff": [1]}), ".tif")
+    unknown = {"tiff": {"256": {"type": "SHORT", "value": [9]}, "x": 1}}
+    assert write_picture(Picture(IMAGE, metadata=unknown), ".tif") == write_picture(
+        Picture(IMAGE), ".tif"
+    )
+
+
+# The command.
+
+
+def test_command_keeps_tags(tmp_path: Path) -> None:
+    source = tmp_path / "a.tif"
+    source.write_bytes(tiff_file(GEO | {700: (1, len(XMP), XMP)}))
+    command("encode", source, "--verify")
+    command("decode", tmp_path / "a.l3", "-o", tmp_path / "b.tif")
+    tags = tags_of((tmp_path / "b.tif").read_bytes())
+    assert {code: tags[code] for code in GEO} == GEO
+    assert tags[700] == (1, len(XMP), XMP)
+    command("decode", tmp_path / "a.l3", "-o", tmp_path / "b.png")
+    assert read_picture((tmp_path / "b.png").read_bytes()).xmp == XMP
+    converted = tmp_path / "converted"
+    (tmp_path / "set").mkdir()
+    source.rename(tmp_path / "set" / "a.tif")
+    command("convert", tmp_path / "set", converted)
+    assert l3dali.info((converted / "a.l3").read_bytes()).metadata == (
+        l3dali.info((tmp_path / "a.l3").read_bytes()).metadata
+    )
+
+
+def test_command_shows_what_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.l3"
+    l3dali.imwrite(path, IMAGE, xmp=XMP, metadata=PAIRS | {"long": "x" * 200}, other_chunks=OTHERS)
+    text = command("info", path).stdout
+    assert f"XMP of {len(XMP)} bytes" in text
+    assert "chunk 'zzz1' of 5 bytes" in text
+    assert "  spacing: [0.7, 0.30000000000000004]\n" in text
+    assert max(map(len, text.splitlines())) < 300
+    (entry,) = json.loads(command("info", "--json", path).stdout)
+    assert entry["metadata"] == PAIRS | {"long": "x" * 200}
+    assert entry["xmp_bytes"] == len(XMP)
+    assert [each["type"] for each in entry["other_chunks"]] == ["zzz1", "0 aA", "zzz1"]
+    source = tmp_path / "b.tif"
+    source.write_bytes(tiff_file(GEO))
+    command("encode", source)
+    text = command("info", tmp_path / "b.l3").stdout
+    assert '  TIFF tag 42113: "-9999"\n' in text
+
+
+def test_command_with_damaged_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "a.l3"
+    path.write_bytes(with_chunks(chunk(b"keyv", b"{"), chunk(b"xmp ", b"\xff\0")))
+    assert "the metadata is damaged: " in command("info", path).stdout
+    (entry,) = json.loads(command("info", "--json", path).stdout)
+    assert entry["metadata"] is None
+    assert entry["metadata_error"].startswith("the metadata is damaged: ")
+    done = command("decode", path, "-o", tmp_path / "a.tif")
+    assert f"metadata is damaged, and was left out: 1; the first is {path}" in done.stderr
+    assert tags_of((tmp_path / "a.tif").read_bytes())[700] == (1, 2, b"\xff\0")
+
+
+# Some channels of many.
+
+
+GDAL_ITEMS = """<GDALMetadata>
+  <Item name="AREA">whole</Item>
+  <Item name="DESCRIPTION" sample="0" role="description">blue</Item>
+  <Item name="DESCRIPTION" sample="4" role="description">SWIR \xb5 &lt;1&gt;</Item>
+  <Item name="OFFSET" sample="4" role="offset">0.5</Item>
+  <Item name="DESCRIPTION" sample="6" role="description">thermal</Item>
+</GDALMetadata>
+"""
+
+
+def scene_of_bands(folder: Path, items: bytes, description: bytes = b"Elbe") -> Path:
+    """An L3 file of seven bands, encoded from a TIFF."""
+    tiff = folder / "scene.tif"
+    bands = np.arange(40 * 30 * 7, dtype=np.uint16).reshape(40, 30, 7)
+    tifffile.imwrite(
+        tiff, bands, photometric="minisblack", planarconfig="contig", metadata=None,
+        extratags=[(42112, 2, None, items, True), (270, 2, None, description, True),
+                   (42113, 2, None, "7", True)],
+    )  # fmt: skip
+    command("encode", tiff, "-o", folder / "scene.l3")
+    return folder / "scene.l3"
+
+
+def kept_tags(path: Path) -> dict[int, str]:
+    with tifffile.TiffFile(path) as file:
+        tags = file.pages[0].tags
+        return {code: tags[code].value.strip() for code in (270, 42112, 42113) if code in tags}
+
+
+def test_items_follow_their_bands(tmp_path: Path) -> None:
+    l3 = scene_of_bands(tmp_path, GDAL_ITEMS.encode())
+    command("decode", l3, "-o", tmp_path / "all.tif")
+    assert kept_tags(tmp_path / "all.tif")[42112] == GDAL_ITEMS.strip()
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "6,2,4")
+    tags = kept_tags(tmp_path / "some.tif")
+    assert (tags[270], tags[42113]) == ("Elbe", "7")
+    items = ElementTree.fromstring(tags[42112])
+    assert [(item.get("name"), item.get("sample"), item.text) for item in items] == [
+        ("AREA", None, "whole"),
+        ("DESCRIPTION", "2", "SWIR \xb5 <1>"),
+        ("OFFSET", "2", "0.5"),
+        ("DESCRIPTION", "0", "thermal"),
+    ]
+    assert items[1].get("role") == "description"
+
+
+def test_items_of_other_bands_alone_are_left_out(tmp_path: Path) -> None:
+    items = '<GDALMetadata><Item name="A" sample="1">b</Item></GDALMetadata>'
+    l3 = scene_of_bands(tmp_path, items.encode())
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "0,2")
+    assert kept_tags(tmp_path / "some.tif").keys() == {270, 42113}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        b"<GDALMetadata><Item",
+        b"<Other><Item sample='1'>b</Item></Other>",
+        b"<!DOCTYPE GDALMetadata [<!ENTITY a 'b'>]><GDALMetadata><Item>&a;</Item></GDALMetadata>",
+        b"<GDALMetadata><Item>\xff</Item></GDALMetadata>",
+    ],
+    ids=["cut", "other", "entity", "no_utf8"],
+)
+def test_items_that_cannot_be_read_are_left_out(tmp_path: Path, items: bytes) -> None:
+    l3 = scene_of_bands(tmp_path, items)
+    assert "damaged" not in command("decode", l3, "-o", tmp_path / "all.tif").stdout
+    done = command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "1")
+    assert "files whose metadata is damaged, and was left out: 1" in done.stdout + done.stderr
+    assert kept_tags(tmp_path / "some.tif") == {270: "Elbe", 42113: "7"}
+
+
+@pytest.mark.parametrize(
+    "description", [b"ImageJ=1.54\nchannels=7\n", b" <?xml version='1.0'?><OME/>", b'{"axes": 1}']
+)
+def test_descriptions_that_count_channels_are_left_out(tmp_path: Path, description: bytes) -> None:
+    l3 = scene_of_bands(tmp_path, GDAL_ITEMS.encode(), description)
+    command("decode", l3, "-o", tmp_path / "all.tif")
+    assert kept_tags(tmp_path / "all.tif")[270] == description.decode().strip()
+    command("decode", l3, "-o", tmp_path / "some.tif", "--channels", "1,2")
+    assert 270 not in kept_tags(tmp_path / "some.tif")
+
+
+@pytest.mark.parametrize(
+    ("count", "channels", "photometric", "extra"),
+    [
+        (7, [3], 1, ()),
+        (7, [3, 4], 1, (0,)),
+        (7, [3, 2, 1], 2, ()),
+        (7, [3, 2, 1, 0], 1, (0, 0, 0)),
+        (7, [4, 3, 2, 1, 0], 1, (0, 0, 0, 0)),
+        (4, [0, 1, 2, 3], 2, (2,)),
+        (4, [3, 0, 1, 2], 1, (0, 0, 0)),
+        (4, [0, 3], 1, (2,)),
+        (3, [0, 1], 1, (0,)),
+        (2, [0, 1], 1, (2,)),
+    ],
+)
+def test_tags_that_count_channels(
+    tmp_path: Path, count: int, channels: list[int], photometric: int, extra: tuple[int, ...]
+) -> None:
+    image = np.arange(40 * 30 * count).reshape(40, 30, count).astype(np.int16)
+    l3dali.imwrite(tmp_path / "a.l3", image)
+    tiff = tmp_path / "a.tif"
+    command("decode", tmp_path / "a.l3", "-o", tiff, "--channels", ",".join(map(str, channels)))
+    with tifffile.TiffFile(tiff) as file:
+        page = file.pages[0]
+        assert (page.photometric, tuple(page.extrasamples)) == (photometric, extra)
+        assert page.samplesperpixel == len(channels)
+        bits = page.tags["BitsPerSample"].value
+        assert bits == (16 if len(channels) == 1 else (16,) * len(channels))
+        sample_format = page.tags["SampleFormat"].value
+        assert sample_format == (2 if len(channels) == 1 else (2,) * len(channels))
+    assert np.array_equal(tifffile.imread(tiff), image[..., channels].squeeze())
+
+
+def test_band_names_follow_their_bands() -> None:
+    pairs = {"band_names": ["a", "b", "c", "d", "e"], "unit": "K"}
+    assert of_channels(pairs, [4, 0], 5) == ({"band_names": ["e", "a"], "unit": "K"}, False)
+    # Of names that are not one for each channel none can be told.
+    assert of_channels(pairs, [4, 0], 6) == ({"unit": "K"}, False)
+    assert of_channels({"band_names": 3}, [0], 5) == (None, False)
+    assert of_channels(None, [0], 5) == (None, False)

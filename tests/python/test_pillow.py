@@ -1,0 +1,274 @@
+"""L3 in Pillow: modes, metadata, limits, damage; and what imports what."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
+
+import l3dali
+import l3dali.pillow
+
+l3dali.pillow.register()
+
+CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "I;16": 1}
+ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+PALETTE = [255, 0, 0, 0, 255, 0, 0, 0, 255]
+
+
+def pixels(mode: str, seed: int = 1) -> npt.NDArray[Any]:
+    kind = np.uint16 if mode == "I;16" else np.uint8
+    shape = (41, 53, CHANNELS[mode])
+    image = np.random.default_rng(seed).integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
+    return image[:, :, 0] if shape[2] == 1 else image
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def saved(image: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "L3", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", CHANNELS)
+def test_modes(mode: str, tmp_path: Path) -> None:
+    array = pixels(mode)
+    with opened(l3dali.encode(array)) as image:
+        assert (image.format, image.mode, image.size) == ("L3", mode, (53, 41))
+        assert image.get_format_mimetype() == "image/x-l3"
+        assert np.array_equal(np.asarray(image), array)
+    image.save(tmp_path / "a.l3", coding="packed", effort=1)
+    assert np.array_equal(l3dali.imread(tmp_path / "a.l3"), array)
+    assert (tmp_path / "a.l3").read_bytes() == l3dali.encode(array, coding="packed")
+
+
+def test_big_endian_samples_are_kept() -> None:
+    array = pixels("I;16")
+    image = Image.frombytes("I;16B", (53, 41), array.astype(">u2").tobytes())
+    assert np.array_equal(l3dali.decode(saved(image)), array)
+
+
+def test_palette() -> None:
+    numbers = pixels("L") % 3
+    image = Image.fromarray(numbers).convert("L")
+    image.putpalette(PALETTE)
+    data = saved(image)
+    info = l3dali.info(data)
+    assert info.labels
+    assert info.palette == bytes([255, 0, 0, 255, 0, 255, 0, 255, 0, 0, 255, 255])
+    back = opened(data)
+    assert back.mode == "P"
+    assert back.getpalette() == PALETTE
+    assert "transparency" not in back.info
+    assert np.array_equal(np.asarray(back), numbers)
+    assert np.array_equal(np.asarray(back.convert("RGB")), np.asarray(image.convert("RGB")))
+    assert saved(back) == data
+
+
+@pytest.mark.parametrize("transparency", [b"\x00\x80", 1])
+def test_palette_with_alpha(transparency: Any) -> None:
+    image = Image.fromarray(pixels("L") % 3)
+    image.putpalette(PALETTE)
+    image.info["transparency"] = transparency
+    back = opened(saved(image))
+    rgba = np.asarray(back.convert("RGBA"))
+    assert np.array_equal(rgba, np.asarray(image.convert("RGBA")))
+    assert len(np.unique(rgba[..., 3])) > 1
+    file = io.BytesIO()
+    back.save(file, "PNG")
+    assert np.array_equal(np.asarray(opened(file.getvalue()).convert("RGBA")), rgba)
+
+
+@pytest.mark.parametrize(("mode", "key", "becomes"), [("L", 7, "LA"), ("RGB", (1, 2, 3), "RGBA")])
+def test_a_transparent_colour_becomes_alpha(mode: str, key: Any, becomes: str) -> None:
+    array = pixels(mode)
+    array[3, 4] = key
+    image = Image.fromarray(array)
+    image.info["transparency"] = key
+    again = opened(saved(image))
+    assert again.mode == becomes
+    expected = np.full((41, 53), 255, np.uint8)
+    expected[(array.reshape(41, 53, -1) == key).all(axis=2)] = 0
+    assert expected[3, 4] == 0
+    assert np.array_equal(np.asarray(again), np.dstack([array, expected]))
+
+
+def test_labels_without_a_palette_are_kept() -> None:
+    back = opened(l3dali.encode(pixels("L"), labels=True))
+    assert back.mode == "L"
+    assert l3dali.info(saved(back)).labels
+    assert not l3dali.info(saved(back, labels=False)).labels
+    assert not l3dali.info(saved(back.convert("RGB"))).labels
+
+
+def test_metadata() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif[ExifTags.Base.Artist] = "who"
+    data = saved(Image.fromarray(pixels("RGB")), exif=exif, icc_profile=ICC)
+    assert l3dali.info(data).exif == exif.tobytes().removeprefix(b"Exif\0\0")
+    image = opened(data)
+    assert image.info["icc_profile"] == ICC
+    assert image.getexif()[ExifTags.Base.Orientation] == 6
+    assert dict(image.getexif()) == dict(exif)
+    again = l3dali.info(saved(image))
+    assert again.icc == ICC
+    assert again.exif is None  # only what is asked for, as for PNG
+    assert l3dali.info(saved(image, exif=image.info["exif"], icc_profile=None)).icc is None
+
+
+@pytest.mark.parametrize("mode", ["1", "I", "F", "CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBX"])
+def test_modes_that_cannot_be_kept(mode: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"cannot write mode {mode} as L3"):
+        Image.new(mode, (4, 4)).save(tmp_path / "a.l3")
+    assert not (tmp_path / "a.l3").exists()
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 200])
+def test_16_bits_that_pillow_lacks(channels: int) -> None:
+    data = l3dali.encode(np.zeros((4, 5, channels), np.uint16))
+    with pytest.raises(OSError, match=f"no mode for {channels} channels of uint16; l3dali.imread"):
+        opened(data)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_signed_samples_have_mode_i(dtype: str, tmp_path: Path) -> None:
+    samples = np.linspace(np.iinfo(dtype).min, np.iinfo(dtype).max, 20).astype(dtype).reshape(4, 5)
+    image = opened(l3dali.encode(samples))
+    assert image.mode == "I"
+    assert np.array_equal(np.asarray(image), samples)
+    with pytest.raises(OSError, match="cannot write mode I as L3"):
+        image.save(tmp_path / "a.l3")
+    with pytest.raises(OSError, match=f"no mode for 3 channels of {dtype}; l3dali.imread"):
+        opened(l3dali.encode(np.zeros((4, 5, 3), dtype)))
+
+
+def test_bad_options() -> None:
+    image = Image.new("L", (4, 4))
+    with pytest.raises(ValueError, match="coding 'small' is not supported"):
+        saved(image, coding="small")
+    with pytest.raises(ValueError, match="effort is 1 to 9"):
+        saved(image, effort=10)
+
+
+class Counting(io.BytesIO):
+    """Counts what is read."""
+
+    total = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.total += len(data)
+        return data
+
+
+def test_open_reads_the_head_alone() -> None:
+    array = np.random.default_rng(1).integers(0, 256, (500, 700, 3), np.uint8)
+    data = l3dali.encode(array, icc=b"i" * 9000)  # longer than the first piece
+    file = Counting(data)
+    image = Image.open(file)
+    assert image.info["icc_profile"] == b"i" * 9000
+    assert 9000 < file.total < 40_000 < len(data)
+    assert np.array_equal(np.asarray(image), array)
+
+
+def test_limit_of_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = l3dali.encode(np.zeros((100, 100), np.uint8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9999)
+    with pytest.warns(Image.DecompressionBombWarning):
+        opened(data)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4999)
+    with pytest.raises(Image.DecompressionBombError):
+        opened(data)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert opened(data).size == (100, 100)
+
+
+def test_damaged_heads() -> None:
+    data = bytearray(l3dali.encode(pixels("RGB")))
+    with pytest.raises(UnidentifiedImageError, match="the data ends too early"):
+        opened(bytes(data[:20]))
+    with pytest.raises(UnidentifiedImageError):
+        opened(bytes(data[:4]))
+    data[20] ^= 1
+    with pytest.raises(UnidentifiedImageError, match=r"cannot identify .*(checksum|corrupt)"):
+        opened(bytes(data))
+
+
+@pytest.mark.parametrize("check", ["load", "verify"])
+def test_damaged_payloads(check: str) -> None:
+    data = l3dali.encode(pixels("RGB"))
+    changed = data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+    for damaged, text in [(data[:-1], "ends too early"), (changed, "checksum|corrupt")]:
+        image = opened(damaged)
+        with pytest.raises(OSError, match=text):
+            getattr(image, check)()
+
+
+def test_verify() -> None:
+    image = opened(l3dali.encode(pixels("RGB")))
+    image.verify()
+    with pytest.raises(RuntimeError, match="directly after open"):
+        image.verify()
+
+
+@pytest.mark.parametrize("other", [pixels("L")[:9], pixels("RGB"), pixels("I;16")])
+def test_file_that_changes_behind_open(other: npt.NDArray[Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.l3"
+    l3dali.imwrite(path, np.zeros((41, 53), np.uint8))
+    image = Image.open(path)
+    path.write_bytes(l3dali.encode(other))
+    with pytest.raises(OSError, match=r"changed since|checksum|corrupt|too early"):
+        image.load()
+
+
+def test_copies() -> None:
+    array = pixels("RGB")
+    data = l3dali.encode(array)
+    for twin in (pickle.loads(pickle.dumps(opened(data))), copy.deepcopy(opened(data))):
+        assert np.array_equal(np.asarray(twin), array)
+    assert np.array_equal(np.asarray(opened(data).copy()), array)
+    assert np.array_equal(np.asarray(opened(data).crop((3, 4, 20, 30))), array[4:30, 3:20])
+
+
+def test_threads(tmp_path: Path) -> None:
+    arrays = [pixels("RGB", seed) for seed in range(32)]
+
+    def there_and_back(i: int) -> npt.NDArray[Any]:
+        l3dali.pillow.register()
+        Image.fromarray(arrays[i]).save(tmp_path / f"{i}.l3")
+        with Image.open(tmp_path / f"{i}.l3") as image:
+            return np.asarray(image)
+
+    with ThreadPoolExecutor(8) as pool:
+        for array, found in zip(arrays, pool.map(there_and_back, range(32)), strict=True):
+            assert np.array_equal(found, array)
+
+
+def test_registering_twice_changes_nothing() -> None:
+    before = list(Image.ID)
+    l3dali.pillow.register()
+    assert before == Image.ID
+    assert before.count("L3") == 1
+
+
+def test_import_is_light() -> None:
+    """What l3dali works with is imported where it is used."""
+    heavy = "PIL cv2 datasets fsspec imagecodecs imageio litdata netpbmfile numcodecs nvidia"
+    heavy += " pyarrow ray rich skimage streaming tifffile torch torchvision webdataset zarr"
+    code = f"import sys, l3dali; print(set({heavy!r}.split()) & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,183 @@
+"""docs/operators.md follows the schemas, and the examples of docs/guide.md run as printed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+from dali_tools import make_image
+from engines import ROOT
+from nvidia.dali import backend, fn
+
+import l3dali
+
+pytestmark = pytest.mark.dali
+
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+REFERENCE = ROOT / "docs" / "operators.md"
+# By their headings.
+EXAMPLES = dict(re.findall(r"^#+ (.*)\n(?:(?!#).*\n)*?```python\n([^`]*)```", GUIDE, re.MULTILINE))
+SECTIONS = dict(
+    re.findall(r"^## fn\.l3\.(\w+)\n((?:(?!## ).*\n)*)", REFERENCE.read_text(), re.MULTILINE)
+)
+
+
+def test_reference_is_up_to_date() -> None:
+    tool = ROOT / "tools" / "operator_reference.py"
+    result = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr or f"run python {tool.relative_to(ROOT)}"
+
+
+def test_each_argument_is_documented() -> None:
+    """Independent of the tool: a section for each operator, with all arguments of its schema."""
+    assert SECTIONS.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
+    for name, text in SECTIONS.items():
+        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        arguments = set(schema.GetArgumentNames()) - {"bytes_per_sample_hint", "preserve"}
+        for argument in arguments:
+            if not schema.IsDeprecatedArg(argument):
+                assert f"`{argument}`" in text, (name, argument)
+
+
+def _stub_arguments() -> dict[str, list[set[str]]]:
+    """Of each function of l3dali.fn, the keyword arguments of its overloads."""
+    stub = (Path(l3dali.__file__).parent / "dali/fn.pyi").read_text()
+    functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
+    found: dict[str, list[set[str]]] = {}
+    for function in functions:
+        arguments = {argument.arg for argument in function.args.kwonlyargs}
+        found.setdefault(function.name, []).append(arguments)
+    return found
+
+
+def test_types_are_those_of_the_operators() -> None:
+    """Independent of the tool: DALI's own signatures have the same arguments."""
+    stubs = _stub_arguments()
+    module = importlib.import_module("l3dali.dali.fn")
+    assert stubs.keys() == set(module.__all__) == set(SECTIONS)
+    for name, overloads in stubs.items():
+        operator = getattr(fn.l3, name)
+        assert getattr(module, name) is operator
+        parameters = inspect.signature(operator).parameters.values()
+        keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        deprecated = {k for k in keywords if schema.HasArgument(k) and schema.IsDeprecatedArg(k)}
+        for of_overload in overloads:
+            assert of_overload == keywords - deprecated, name
+
+
+def test_types_say_that_dali_is_missing() -> None:
+    code = "import sys; sys.modules['nvidia'] = None; import l3dali.fn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: l3dali.plugin needs NVIDIA DALI: pip install" in done.stderr
+
+
+@pytest.mark.slow
+def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
+    code = """
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+from l3dali import fn
+
+def graph(encoded: DataNode) -> None:
+    image = fn.decode(encoded, device="mixed", on_error="zero")
+    window, status = fn.decode_crop(encoded, crop=(64, 64), return_status=True)
+    reveal_type(fn.decode_slice(encoded, image, status, axis_names="HW", return_status=True))
+    fn.decode(encoded, output_type=types.DALIImageType.RGB, dtype=types.DALIDataType.FLOAT)
+    fn.decode(encoded, on_eror="zero")
+    fn.decode(encoded, on_error="nil")
+    fn.decode(encoded, cache_size="big")
+    fn.peek_shape(encoded, device="mixed")
+"""
+    (tmp_path / "graph.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "graph.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    lines = code.splitlines()
+    found = re.findall(r"^graph.py:(\d+): error: ", result.stdout, re.MULTILINE)
+    assert [lines[int(number) - 1].strip() for number in dict.fromkeys(found)] == [
+        'fn.decode(encoded, on_eror="zero")',
+        'fn.decode(encoded, on_error="nil")',
+        'fn.decode(encoded, cache_size="big")',
+        'fn.peek_shape(encoded, device="mixed")',
+    ], result.stdout + result.stderr
+    assert 'Revealed type is "' in result.stdout
+    assert "list[" in result.stdout
+
+
+def test_guide_warns_first() -> None:
+    first = GUIDE.splitlines()[2]
+    assert first.startswith("**By default `fn.l3.decode` keeps what is stored")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files that the examples name."""
+    rng = np.random.default_rng(1)
+    for name in ("png/cats", "png/dogs", "l3", "images", "masks", "depth"):
+        (tmp_path / name).mkdir(parents=True)
+    for i in range(10):
+        image = make_image(rng, (90 + i, 120 - i, 3))
+        png = imagecodecs.png_encode(image)
+        (tmp_path / "png" / ("cats" if i % 2 else "dogs") / f"{i}.png").write_bytes(png)
+    encode = [sys.executable, "-m", "l3dali", "encode", "png", "-o", "l3", "--verify"]
+    subprocess.run(encode, cwd=tmp_path, check=True)
+
+    with tarfile.open(tmp_path / "shard.tar", "w") as tar:
+        for name in "abcd":
+            image = make_image(rng, (100, 130, 3))
+            l3dali.imwrite(tmp_path / "images" / f"{name}.l3", image)
+            labels = (image[..., 0] // 60).astype(np.uint8)
+            l3dali.imwrite(tmp_path / "masks" / f"{name}.l3", labels, labels=True)
+            for suffix, data in [("l3", l3dali.encode(image)), ("txt", f"image {name}".encode())]:
+                member = tarfile.TarInfo(f"{name}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    index = [sys.executable, "-m", "wds2idx", "shard.tar", "shard.idx"]
+    subprocess.run(index, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+    coco = {
+        "images": [
+            {"id": i, "file_name": f"{name}.jpg", "height": 100, "width": 130}
+            for i, name in enumerate("abcd")
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": [3, 4, 50, 60], "iscrowd": 0}
+            for i in range(4)
+        ],
+    }
+    (tmp_path / "annotations.json").write_text(json.dumps(coco))
+
+    for i in range(2):
+        l3dali.imwrite(tmp_path / "depth" / f"{i}.l3", make_image(rng, (60, 80, 1), 16))
+    whole = (tmp_path / "images" / "d.l3").read_bytes()
+    (tmp_path / "torn.l3").write_bytes(whole[: len(whole) // 2])
+    return tmp_path
+
+
+def test_every_example_is_found() -> None:
+    assert len(EXAMPLES) == GUIDE.count("```python") == 14
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        pytest.param(heading, marks=[pytest.mark.torch] if "import torch" in code else [])
+        for heading, code in EXAMPLES.items()
+    ],
+)
+def test_example(folder: Path, heading: str) -> None:
+    """As a program of its own: workers of PyTorch import it."""
+    (folder / "example.py").write_text(EXAMPLES[heading])
+    subprocess.run([sys.executable, "example.py"], cwd=folder, check=True)

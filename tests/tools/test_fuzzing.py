@@ -1,0 +1,100 @@
+"""The readers of other formats on damaged files, and the ledger's reading of libFuzzer's logs.
+
+The C++ targets' corpora are replayed by `make sanitize`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FUZZ = Path(__file__).parents[1] / "fuzz"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FUZZ / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "path", sorted((FUZZ / "corpus" / "fuzz_readers").iterdir()), ids=lambda path: path.name
+)
+def test_readers_take_what_fuzzing_found(path: Path) -> None:
+    for package in ("imagecodecs", "netpbmfile", "PIL", "tifffile"):
+        pytest.importorskip(package)
+    _load("fuzz_readers").check(path.read_bytes())
+
+
+def test_readers_survive_damage(tmp_path: Path) -> None:
+    for package in ("imagecodecs", "netpbmfile", "PIL", "tifffile"):
+        pytest.importorskip(package)
+    command = [sys.executable, str(FUZZ / "fuzz_readers.py"), "--runs", "300"]
+    done = subprocess.run([*command, "--found", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Done 300 runs" in done.stdout
+
+
+def test_a_reader_that_fails_or_hangs_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for package in ("imagecodecs", "PIL", "tifffile"):
+        pytest.importorskip(package)
+    readers = _load("fuzz_readers")
+
+    def check(data: bytes) -> None:
+        if len(data) % 4 == 0:
+            raise KeyError("no ImageError")
+        while len(data) % 4 == 1:
+            pass
+
+    monkeypatch.setattr(readers, "check", check)
+    monkeypatch.setattr(readers, "MAX_SECONDS", 1)
+    assert readers.run(6, 0, tmp_path) == len(list(tmp_path.iterdir())) > 0
+
+
+@pytest.mark.parametrize(
+    ("tail", "executions", "cpu_s"),
+    [
+        (["stat::number_of_executed_units: 700", "", '{"exit": 0, "cpu_s": 12.5}'], 700, 12.5),
+        (["Done 650 runs in 9 second(s)"], 650, None),
+        ([], 500, None),  # killed
+    ],
+)
+def test_ledger_reads_logs(
+    tmp_path: Path, tail: list[str], executions: int, cpu_s: float | None
+) -> None:
+    head = {
+        "target": "fuzz_parse",
+        "build": "fuzz",
+        "commit": "c0ffee",
+        "cpu": "any",
+        "started": "",
+    }
+    lines = [
+        json.dumps(head),
+        "INFO: Loaded 1 modules   (45564 inline 8-bit counters): 45564 [0x1, 0x2), ",
+        "#300\tNEW    cov: 30 ft: 40 corp: 3/9b lim: 4 exec/s: 0 rss: 30Mb L: 3/4",
+        "#500\tpulse  cov: 31 ft: 44 corp: 3/9b lim: 4 exec/s: 0 rss: 30Mb",
+    ]
+    campaign = _load("campaign")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("\n".join(lines + tail))
+    (tmp_path / "artifacts").mkdir()
+    record = campaign.read_log(tmp_path / "logs" / "a.log")
+    assert record["executions"] == executions
+    assert record.get("cpu_s") == cpu_s
+    assert (record["cov"], record["features"], record["edges"]) == (31, 44, 45564)
+
+    campaign.ledger(tmp_path, tmp_path / "none", tmp_path / "fuzz")
+    assert json.loads((tmp_path / "fuzz.json").read_text())["executions"] == executions
+    assert f"| `fuzz_parse` | fuzz | 1 | {executions} |" in (tmp_path / "fuzz.md").read_text()
