@@ -57,10 +57,10 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
 CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
   -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
-SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h) \
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
+.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
   sanitize clean
 
 help:
@@ -82,6 +82,13 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
 	  --ignore=tests/tools/test_build.py tests
+
+# About 4 minutes on two cores with its build, which is apart from the package's.
+simulate: $(VENV)/tools  ## the compiled kernels, run without a GPU: tests/ptx/README.md
+	$(PY) tests/ptx/simulate.py
+
+simulate-all: $(VENV)/tools  ## the same of every architecture, in other orders, with failures and mutants; up to an hour
+	$(PY) tests/ptx/simulate.py --all
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found

@@ -108,8 +108,7 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
     } else if (!is_store) {
       const Access access(this, warp, in, lane, bytes);
       if (access.stamps.written != nullptr) {
-        Touch(warp, in, lane, access.stamps, bytes, false, false,
-              access.space == Space::kShared);
+        Touch(warp, in, lane, access.stamps, bytes, false, false, access.space == Space::kShared);
       }
       std::memcpy(buffer, access.data, bytes);
       if (options_.checks_undefined) std::memcpy(unknown, access.undefined, bytes);
@@ -236,8 +235,8 @@ Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
     const bool is_done = before.epoch() < warps_[thread / kLanes]->barrier_epoch;
     return is_done ? stamp(Stamp::kThread, mine.epoch()) : stamp(Stamp::kBlock, block_->barriers);
   }
-  if (before.epoch() < warp.all_seen || (before.reach() == Stamp::kThread &&
-                                         before.thread() == mine.thread())) {
+  if (before.epoch() < warp.all_seen ||
+      (before.reach() == Stamp::kThread && before.thread() == mine.thread())) {
     return stamp(Stamp::kThread, mine.epoch());
   }
   return stamp(Stamp::kWarp, std::max(before.epoch(), mine.epoch()));
@@ -266,7 +265,8 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
                " by a lane that nothing orders before this",
            who);
   };
-  Stamp known;
+  // Neighbours mostly have the same stamps: what was found of one holds for the next.
+  Stamp known, read_before = mine, read_after = mine;
   for (uint32_t i = 0; i < bytes; ++i) {
     Stamp& written = stamps.written[i];
     Stamp& read = stamps.read[i];
@@ -284,8 +284,17 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
       Report(in, "ld.global.nc of what the launch writes", Who(*warp, lane));
     }
     if (!writes) {
-      if (read == mine) continue;
-      read = read.operation() != operation || read.is_nobody() ? mine : Merged(*warp, read, mine);
+      if (read == read_before) {
+        read = read_after;
+        continue;
+      }
+      read_before = read;
+      if (read.operation() != operation) {
+        read = mine;
+      } else if (!(read == mine) && (read.reach() != Stamp::kGrid || read.mark() != is_nc)) {
+        read = Merged(*warp, read, mine);
+      }
+      read_after = read;
       continue;
     }
     if (!read.is_nobody()) {

@@ -46,9 +46,9 @@ class Flow {
       if (last.kind == Kind::kBranch) {
         next_[block].push_back(block_of_[static_cast<size_t>(last.offset)]);
       }
-      const bool leaves = last.guard == kNoSlot &&
-                          (last.kind == Kind::kBranch || last.kind == Kind::kReturn ||
-                           last.kind == Kind::kTrap);
+      const bool leaves =
+          last.guard == kNoSlot &&
+          (last.kind == Kind::kBranch || last.kind == Kind::kReturn || last.kind == Kind::kTrap);
       if (!leaves && !is_last) next_[block].push_back(block + 1);
       for (uint32_t other : next_[block]) before_[other].push_back(block);
     }

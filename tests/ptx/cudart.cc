@@ -53,8 +53,8 @@ cudaError_t Begin(ApiCall call, cudaError_t failure) {
   return runtime.ShallFail(call) ? Say(failure) : cudaSuccess;
 }
 
-#define L3_BEGIN(call, failure)                                             \
-  const Lock lock(Runtime::Get().mutex);                                    \
+#define L3_BEGIN(call, failure)          \
+  const Lock lock(Runtime::Get().mutex); \
   if (const cudaError_t begun = Begin(ApiCall::call, failure); begun != cudaSuccess) return begun
 
 cudaError_t Ended() {
@@ -267,13 +267,12 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* function, dim3 grid, dim3 blo
   const auto stream = runtime.FindStream(handle);
   if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 ||
-      grid.z == 0 || grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535) {
+  if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
+      grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535) {
     return Say(cudaErrorInvalidConfiguration);
   }
   const auto allowed = runtime.dynamic_shared.find(function);
-  const size_t most =
-      allowed != runtime.dynamic_shared.end() ? allowed->second : kUsualSharedBytes;
+  const size_t most = allowed != runtime.dynamic_shared.end() ? allowed->second : kUsualSharedBytes;
   if (threads > kernel->body.max_threads || shared_bytes > most) {
     return Say(cudaErrorInvalidValue);
   }
@@ -285,15 +284,13 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* function, dim3 grid, dim3 blo
 // What nvcc's host code calls.
 
 void** CUDARTAPI __cudaRegisterFatBinary(void* wrapper) {
-  static void* handle[1];
-  Runtime::Get().Register(wrapper);
-  return handle;
+  return static_cast<void**>(Runtime::Get().Register(wrapper));
 }
 void CUDARTAPI __cudaRegisterFatBinaryEnd(void**) {}
 void CUDARTAPI __cudaUnregisterFatBinary(void**) {}
-void CUDARTAPI __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*,
-                                      void*, void*, void*, int*) {
-  Runtime::Get().RegisterFunction(host, name);
+void CUDARTAPI __cudaRegisterFunction(void** unit, const char* host, char*, const char* name, int,
+                                      void*, void*, void*, void*, int*) {
+  Runtime::Get().RegisterFunction(unit, host, name);
 }
 unsigned CUDARTAPI __cudaPushCallConfiguration(dim3, dim3, size_t, void*) { return 1; }
 cudaError_t CUDARTAPI __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) {

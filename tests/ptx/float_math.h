@@ -63,8 +63,8 @@ struct FloatMul {
 template <bool kFlush, bool kSaturate>
 struct FloatFma {
   float operator()(float a, float b, float c) const {
-    return Rounded<kFlush, kSaturate>(
-        [](float x, float y, float z) { return std::fma(x, y, z); }, a, b, c);
+    return Rounded<kFlush, kSaturate>([](float x, float y, float z) { return std::fma(x, y, z); },
+                                      a, b, c);
   }
 };
 template <bool kFlush, bool kSaturate>
@@ -155,7 +155,9 @@ struct FloatToInt {
 };
 struct IntToFloat {
   template <class S>
-  float operator()(S a) const { return static_cast<float>(a); }
+  float operator()(S a) const {
+    return static_cast<float>(a);
+  }
 };
 template <bool kFlush, bool kSaturate>
 struct FloatCopy {

@@ -17,9 +17,8 @@ using Unsigned = std::make_unsigned_t<T>;
 template <class T>
 using Wide = std::conditional_t<
     sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
-    std::conditional_t<
-        sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
-        std::conditional_t<std::is_signed_v<T>, Int128, Uint128>>>;
+    std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
+                       std::conditional_t<std::is_signed_v<T>, Int128, Uint128>>>;
 
 // Arithmetic that wraps, without the promotions of C++ that would overflow.
 template <class T>
@@ -33,11 +32,15 @@ uint64_t Bits(T value) {
 
 struct Add {
   template <class T>
-  T operator()(T a, T b) const { return Wrap<T>(Bits(a) + Bits(b)); }
+  T operator()(T a, T b) const {
+    return Wrap<T>(Bits(a) + Bits(b));
+  }
 };
 struct Sub {
   template <class T>
-  T operator()(T a, T b) const { return Wrap<T>(Bits(a) - Bits(b)); }
+  T operator()(T a, T b) const {
+    return Wrap<T>(Bits(a) - Bits(b));
+  }
 };
 struct AddSaturated {
   int32_t operator()(int32_t a, int32_t b) const {
@@ -53,11 +56,15 @@ struct SubSaturated {
 };
 struct MulLow {
   template <class T>
-  T operator()(T a, T b) const { return Wrap<T>(Bits(a) * Bits(b)); }
+  T operator()(T a, T b) const {
+    return Wrap<T>(Bits(a) * Bits(b));
+  }
 };
 struct MulWide {
   template <class T>
-  Wide<T> operator()(T a, T b) const { return static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b); }
+  Wide<T> operator()(T a, T b) const {
+    return static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b);
+  }
 };
 struct MulHigh {
   template <class T>
@@ -67,15 +74,21 @@ struct MulHigh {
 };
 struct MadLow {
   template <class T>
-  T operator()(T a, T b, T c) const { return Wrap<T>(Bits(a) * Bits(b) + Bits(c)); }
+  T operator()(T a, T b, T c) const {
+    return Wrap<T>(Bits(a) * Bits(b) + Bits(c));
+  }
 };
 struct MadHigh {
   template <class T>
-  T operator()(T a, T b, T c) const { return Add()(MulHigh()(a, b), c); }
+  T operator()(T a, T b, T c) const {
+    return Add()(MulHigh()(a, b), c);
+  }
 };
 struct MadWide {
   template <class T>
-  Wide<T> operator()(T a, T b, Wide<T> c) const { return Add()(MulWide()(a, b), c); }
+  Wide<T> operator()(T a, T b, Wide<T> c) const {
+    return Add()(MulWide()(a, b), c);
+  }
 };
 struct SumOfDifferences {
   template <class T>
@@ -102,43 +115,63 @@ struct Rem {
 };
 struct Neg {
   template <class T>
-  T operator()(T a) const { return Wrap<T>(0 - Bits(a)); }
+  T operator()(T a) const {
+    return Wrap<T>(0 - Bits(a));
+  }
 };
 struct Abs {
   template <class T>
-  T operator()(T a) const { return a < 0 ? Neg()(a) : a; }
+  T operator()(T a) const {
+    return a < 0 ? Neg()(a) : a;
+  }
 };
 struct Min {
   template <class T>
-  T operator()(T a, T b) const { return a < b ? a : b; }
+  T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
 };
 struct Max {
   template <class T>
-  T operator()(T a, T b) const { return a < b ? b : a; }
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 struct And {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a & b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a & b);
+  }
 };
 struct Or {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a | b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
 };
 struct Xor {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a ^ b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a ^ b);
+  }
 };
 struct Not {
   template <class T>
-  T operator()(T a) const { return static_cast<T>(~a); }
+  T operator()(T a) const {
+    return static_cast<T>(~a);
+  }
 };
 struct LogicalNot {  // cnot
   template <class T>
-  T operator()(T a) const { return a == 0 ? 1 : 0; }
+  T operator()(T a) const {
+    return a == 0 ? 1 : 0;
+  }
 };
 struct Copy {
   template <class T>
-  T operator()(T a) const { return a; }
+  T operator()(T a) const {
+    return a;
+  }
 };
 // Shifts by more than all bits leave what shifts by all bits do.
 struct ShiftLeft {
@@ -174,7 +207,9 @@ struct Logic3 {
 };
 struct CountOnes {
   template <class T>
-  uint32_t operator()(T a) const { return static_cast<uint32_t>(__builtin_popcountll(a)); }
+  uint32_t operator()(T a) const {
+    return static_cast<uint32_t>(__builtin_popcountll(a));
+  }
 };
 struct CountLeadingZeros {
   uint32_t operator()(uint32_t a) const {
@@ -233,7 +268,15 @@ struct InsertField {
   }
 };
 
-enum class Bytes { kAny, kForward4, kBackward4, kReplicate8, kClampLeft, kClampRight, kReplicate16 };
+enum class Bytes {
+  kAny,
+  kForward4,
+  kBackward4,
+  kReplicate8,
+  kClampLeft,
+  kClampRight,
+  kReplicate16
+};
 template <Bytes kMode>
 struct Permute {
   uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
@@ -292,25 +335,31 @@ struct ByteDifferences {
 
 struct Equal {
   template <class T>
-  bool operator()(T a, T b) const { return a == b; }
+  bool operator()(T a, T b) const {
+    return a == b;
+  }
 };
 struct Less {
   template <class T>
-  bool operator()(T a, T b) const { return a < b; }
+  bool operator()(T a, T b) const {
+    return a < b;
+  }
 };
 
 // Between integers: the value as it is, by its lowest bits, or held within the other's range.
 template <class D>
 struct Convert {
   template <class S>
-  D operator()(S a) const { return static_cast<D>(a); }
+  D operator()(S a) const {
+    return static_cast<D>(a);
+  }
 };
 template <class D>
 struct ConvertSaturated {
   template <class S>
   D operator()(S a) const {
     const Int128 value = a, low = std::numeric_limits<D>::min(),
-                   high = std::numeric_limits<D>::max();
+                 high = std::numeric_limits<D>::max();
     return static_cast<D>(std::clamp(value, low, high));
   }
 };

@@ -49,8 +49,7 @@ template <class F, class D, class... S, size_t... I>
 void RunLanes(void* d, const void* const* s, uint32_t mask, std::index_sequence<I...>) {
   auto* to = static_cast<Register<D>*>(d);
   ForLanes(mask, [&](uint32_t lane) {
-    to[lane] = ToRegister<D>(
-        F()(FromRegister<S>(static_cast<const Register<S>*>(s[I])[lane])...));
+    to[lane] = ToRegister<D>(F()(FromRegister<S>(static_cast<const Register<S>*>(s[I])[lane])...));
   });
 }
 // Of rounding as <cfenv> names it.

@@ -1,19 +1,28 @@
 #include "ptx/lexer.h"
 
+#include <array>
 #include <cctype>
 
 namespace l3::ptx {
 namespace {
 
 bool IsWord(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%' ||
-         c == '.';
+  static const std::array<bool, 256> is_word = [] {
+    std::array<bool, 256> known = {};
+    for (int i = 0; i < 256; ++i) {
+      known[static_cast<size_t>(i)] =
+          std::isalnum(i) != 0 || i == '_' || i == '$' || i == '%' || i == '.';
+    }
+    return known;
+  }();
+  return is_word[static_cast<unsigned char>(c)];
 }
 
 }  // namespace
 
 std::vector<Token> SplitTokens(const std::string& text) {
   std::vector<Token> tokens;
+  tokens.reserve(text.size() / 4);
   const std::string_view all = text;
   uint32_t line = 1;
   size_t i = 0;

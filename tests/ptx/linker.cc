@@ -36,8 +36,8 @@ class Linker {
  private:
   void Append(const Function& function, uint32_t depth) {
     if (depth > 16) {
-      throw Fault(module_.file + ":" + std::to_string(function.line) + ": .func " +
-                  function.name + ": it calls itself, or too deep");
+      throw Fault(module_.file + ":" + std::to_string(function.line) + ": .func " + function.name +
+                  ": it calls itself, or too deep");
     }
     Function& body = kernel_->body;
     const auto code_base = static_cast<uint32_t>(body.code.size());
@@ -47,8 +47,8 @@ class Linker {
     body.slots = slot_base + function.slots;
     body.frame_bytes = frame_base + function.frame_bytes;
     if (body.frame_bytes > kMaxFrameBytes) {
-      throw Fault(module_.file + ":" + std::to_string(function.line) + ": .func " +
-                  function.name + ": too much local memory");
+      throw Fault(module_.file + ":" + std::to_string(function.line) + ": .func " + function.name +
+                  ": too much local memory");
     }
     for (Instruction in : function.code) {
       // The first two slots are zero, and one pair is enough.

@@ -45,8 +45,7 @@ Options OptionsOfEnvironment() {
   }
   options.checks_order = checks == "all" || checks == "order";
   options.checks_undefined = checks == "all" || checks == "undefined";
-  options.max_instructions =
-      EnvironmentNumber("L3_PTX_MAX_INSTRUCTIONS", options.max_instructions);
+  options.max_instructions = EnvironmentNumber("L3_PTX_MAX_INSTRUCTIONS", options.max_instructions);
   return options;
 }
 
@@ -189,8 +188,8 @@ bool Machine::RunWarp(Warp* warp, uint64_t limit) {
         if (lines.find(line) == std::string::npos) lines += line;
       });
       const auto lane = static_cast<uint32_t>(__builtin_ctz(on));
-      Stop(code_->code[warp->at[lane]],
-           "lanes wait for each other for ever, " + Who(*warp, lane) + " and others at lines" + lines);
+      Stop(code_->code[warp->at[lane]], "lanes wait for each other for ever, " + Who(*warp, lane) +
+                                            " and others at lines" + lines);
     }
     RunGroup(warp, ChooseLanes(*warp), &limit);
   }
@@ -274,9 +273,8 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
       continue;
     }
     if (in.kind == Kind::kBranch || in.kind == Kind::kCall) {
-      const auto target = in.kind == Kind::kBranch
-                              ? static_cast<uint32_t>(in.offset)
-                              : launch_.kernel->entry_of[in.call];
+      const auto target = in.kind == Kind::kBranch ? static_cast<uint32_t>(in.offset)
+                                                   : launch_.kernel->entry_of[in.call];
       if (in.kind == Kind::kCall) RunCall(warp, in, at, active);
       if (active == mask) {
         at = target;
@@ -304,8 +302,8 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
       ForEach(active, [&](uint32_t lane) { warp->at[lane] = at; });
       const bool was_all = group.is_all && active == mask;
       RunCollective(warp, in, active);
-      const bool all_on = was_all && (active & (warp->waiting | warp->at_barrier)) == 0 &&
-                          !options_.is_random;
+      const bool all_on =
+          was_all && (active & (warp->waiting | warp->at_barrier)) == 0 && !options_.is_random;
       if (!all_on) return;
       ++at;
       continue;

@@ -164,9 +164,11 @@ void Builder::AddBits() {
   Whole<Funnel<true, false>, U, U, U, U>("shf.l.wrap.b32");
   Whole<Funnel<false, true>, U, U, U, U>("shf.r.clamp.b32");
   Whole<Funnel<false, false>, U, U, U, U>("shf.r.wrap.b32");
-  const std::pair<const char*, Choice> logic[] = {
-      {"and", Choice::kAnd}, {"or", Choice::kOr}, {"xor", Choice::kXor}, {"not", Choice::kNot},
-      {"mov", Choice::kMov}};
+  const std::pair<const char*, Choice> logic[] = {{"and", Choice::kAnd},
+                                                  {"or", Choice::kOr},
+                                                  {"xor", Choice::kXor},
+                                                  {"not", Choice::kNot},
+                                                  {"mov", Choice::kMov}};
   for (const auto& [name, choice] : logic) {
     Operation& operation = Named(std::string(name) + ".pred", Kind::kPredicate);
     operation.choice = choice;
@@ -282,7 +284,9 @@ void Builder::AddConversions() {
 template <bool kNot, bool kSwap, class F>
 struct Derived {  // of == or <
   template <class T>
-  bool operator()(T a, T b) const { return (kSwap ? F()(b, a) : F()(a, b)) != kNot; }
+  bool operator()(T a, T b) const {
+    return (kSwap ? F()(b, a) : F()(a, b)) != kNot;
+  }
 };
 
 template <class F, class S>
@@ -361,9 +365,10 @@ void Builder::AddMoves() {
   ForBits(move);
   move(".f32", Type<uint32_t>());
   move(".f64", Type<uint64_t>());
-  const std::pair<const char*, Space> windows[] = {
-      {".global", Space::kGlobal}, {".shared", Space::kShared}, {".local", Space::kLocal},
-      {".const", Space::kConst}};
+  const std::pair<const char*, Space> windows[] = {{".global", Space::kGlobal},
+                                                   {".shared", Space::kShared},
+                                                   {".local", Space::kLocal},
+                                                   {".const", Space::kConst}};
   for (const auto& [name, space] : windows) {
     for (const bool to : {false, true}) {
       Operation& operation =
@@ -408,9 +413,9 @@ void Builder::AddMemory() {
   Memory("ld.const", Kind::kLoad, Space::kConst);
   Memory("st", Kind::kStore, Space::kGeneric);
   Memory("st.param", Kind::kStore, Space::kEntryParam);
-  for (const auto& [space_name, space] :
-       {std::pair{".global", Space::kGlobal}, {".shared", Space::kShared},
-        {".local", Space::kLocal}}) {
+  for (const auto& [space_name, space] : {std::pair{".global", Space::kGlobal},
+                                          {".shared", Space::kShared},
+                                          {".local", Space::kLocal}}) {
     Memory(std::string("ld") + space_name, Kind::kLoad, space);
     Memory(std::string("st") + space_name, Kind::kStore, space);
   }
@@ -435,9 +440,9 @@ void Builder::Atomic(const std::string& operation, const std::string& type, Choi
     if (!returns && (choice == Choice::kExchange || choice == Choice::kCompareSwap)) continue;
     for (const char* order : {"", ".relaxed"}) {
       for (const char* scope : {"", ".cta", ".gpu"}) {
-        for (const auto& [space_name, space] :
-             {std::pair{"", Space::kGeneric}, {".global", Space::kGlobal},
-              {".shared", Space::kShared}}) {
+        for (const auto& [space_name, space] : {std::pair{"", Space::kGeneric},
+                                                {".global", Space::kGlobal},
+                                                {".shared", Space::kShared}}) {
           Operation& made = Named(std::string(returns ? "atom" : "red") + order + scope +
                                       space_name + "." + operation + type,
                                   Kind::kAtomic);
@@ -490,9 +495,10 @@ void Builder::AddControl() {
   active.d_bits = 32;
 
   // The mask of members is the last source of each.
-  const std::pair<const char*, Choice> shuffles[] = {
-      {"up", Choice::kUp}, {"down", Choice::kDown}, {"bfly", Choice::kButterfly},
-      {"idx", Choice::kIndex}};
+  const std::pair<const char*, Choice> shuffles[] = {{"up", Choice::kUp},
+                                                     {"down", Choice::kDown},
+                                                     {"bfly", Choice::kButterfly},
+                                                     {"idx", Choice::kIndex}};
   for (const auto& [name, choice] : shuffles) {
     Operation& operation = Named(std::string("shfl.sync.") + name + ".b32", Kind::kShuffle);
     operation.choice = choice;

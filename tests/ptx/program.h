@@ -61,17 +61,50 @@ enum class Space : uint8_t { kGeneric, kGlobal, kGlobalNc, kShared, kLocal, kCon
 
 enum class Choice : uint8_t {  // of what the kinds above need told apart
   kNone,
-  kAnd, kOr, kXor, kNot, kMov,                               // kPredicate, kRedux, kAtomic
-  kAdd, kMin, kMax, kExchange, kCompareSwap, kIncrement, kDecrement,  // kRedux, kAtomic
-  kUp, kDown, kButterfly, kIndex,                            // kShuffle
-  kBallot, kAll, kAny, kUniform,                             // kVote, kMatch
-  kToGeneric, kFromGeneric,                                  // kAddress
+  kAnd,
+  kOr,
+  kXor,
+  kNot,
+  kMov,                               // kPredicate, kRedux, kAtomic
+  kAdd,
+  kMin,
+  kMax,
+  kExchange,
+  kCompareSwap,
+  kIncrement,
+  kDecrement,  // kRedux, kAtomic
+  kUp,
+  kDown,
+  kButterfly,
+  kIndex,                            // kShuffle
+  kBallot,
+  kAll,
+  kAny,
+  kUniform,                             // kVote, kMatch
+  kToGeneric,
+  kFromGeneric,                                  // kAddress
 };
 
 enum class Special : uint8_t {
-  kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ,
-  kNctaidX, kNctaidY, kNctaidZ, kLaneId, kWarpId,
-  kMaskEq, kMaskLe, kMaskLt, kMaskGe, kMaskGt,
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLaneId,
+  kWarpId,
+  kMaskEq,
+  kMaskLe,
+  kMaskLt,
+  kMaskGe,
+  kMaskGt,
 };
 
 // Computes d of sources s on the lanes of a mask. A register is 32 values of 4 or 8 bytes; one of
@@ -139,8 +172,8 @@ struct Function {
   std::vector<Instruction> code;
   uint32_t slots = 2;  // the first two are zero
   uint32_t frame_bytes = 0;
-  std::vector<std::pair<uint32_t, uint64_t>> constants;         // slot, value; low slots of 32 bits
-  std::vector<std::pair<uint32_t, uint64_t>> wide_constants;    // 64 bits
+  std::vector<std::pair<uint32_t, uint64_t>> constants;  // slot, value; low slots of 32 bits
+  std::vector<std::pair<uint32_t, uint64_t>> wide_constants;  // 64 bits
   std::vector<std::pair<uint32_t, uint32_t>> predicate_constants;
   // Slots that hold an address which is known once the kernel is linked: where dynamic shared
   // memory begins (true: in 64 bits), or a place in the frame.
@@ -148,8 +181,8 @@ struct Function {
   std::vector<std::pair<uint32_t, uint32_t>> frame_addresses;
   std::vector<Call> calls;
   std::vector<std::pair<uint32_t, uint32_t>> parameters, results;  // offset and bytes in the frame
-  uint32_t entry_bytes = 0;    // of a kernel's parameters
-  uint32_t shared_bytes = 0;   // static
+  uint32_t entry_bytes = 0;  // of a kernel's parameters
+  uint32_t shared_bytes = 0;  // static
   uint32_t max_threads = 1024, min_blocks = 0;
 };
 

@@ -148,16 +148,16 @@ bool Runtime::Release(Allocations* allocations, void* memory, const char* kind) 
   if (found == allocations->end()) return false;
   Allocation& allocation = found->second;
   const uint8_t* end = allocation.data + allocation.bytes + kGuardBytes;
-  const bool is_intact =
-      std::all_of(allocation.data - kGuardBytes, allocation.data, [](uint8_t b) { return b == 0xCD; }) &&
-      std::all_of(allocation.data + allocation.bytes, const_cast<uint8_t*>(end),
-                  [](uint8_t b) { return b == 0xCD; });
+  const bool is_intact = std::all_of(allocation.data - kGuardBytes, allocation.data,
+                                     [](uint8_t b) { return b == 0xCD; }) &&
+                         std::all_of(allocation.data + allocation.bytes, const_cast<uint8_t*>(end),
+                                     [](uint8_t b) { return b == 0xCD; });
   if (!is_intact) findings_.Add("l3_cudart", std::string("the host wrote around ") + kind, "");
   for (uint32_t use : allocation.uses) {
     const Operation& operation = operations_[use];
     const bool is_done =
         operation.stream < host_.size() && host_[operation.stream] >= operation.place;
-    if (is_done) continue;
+    if (is_done || !fault_.empty()) continue;  // a fault has ended all work
     findings_.Add("l3_cudart",
                   std::string(kind) + " was released while work that nobody waited for uses it",
                   operation.name);
@@ -298,16 +298,17 @@ void Runtime::Touch(uint32_t operation, const void* place, size_t bytes, bool wr
     known = other.operation();
     if (IsBefore(known, operation) || is_raced) return;
     is_raced = true;
-    findings_.Add(where, what, Name(known));
+    findings_.Add(where, std::string(what) + " by work of a stream that nothing orders before this",
+                  Name(known));
   };
   for (size_t i = 0; i < bytes;) {
     const uint64_t offset = address - block->base() + i;
     const ByteStamps stamps = block->stamps(offset);
-    const size_t count = std::min<size_t>(bytes - i, Block::kPageBytes - offset % Block::kPageBytes);
+    const size_t count =
+        std::min<size_t>(bytes - i, Block::kPageBytes - offset % Block::kPageBytes);
     for (size_t j = 0; j < count; ++j) {
-      check(stamps.written[j], writes ? "a write of bytes that unordered work wrote"
-                                      : "a read of bytes that unordered work wrote");
-      if (writes) check(stamps.read[j], "a write of bytes that unordered work reads");
+      check(stamps.written[j], writes ? "a write of bytes written" : "a read of bytes written");
+      if (writes) check(stamps.read[j], "a write of bytes read");
       (writes ? stamps.written : stamps.read)[j] = mine;
       if (writes) stamps.read[j] = Stamp();
     }
@@ -333,8 +334,8 @@ void Runtime::RunCopy(uint32_t operation, void* to, const void* from, size_t byt
     }
   } else if (undefined != nullptr && options_.checks_undefined &&
              std::any_of(undefined, undefined + bytes, [](uint8_t b) { return b != 0; })) {
-    findings_.Add("l3_cudart: " + Name(operation),
-                  "a copy to the host of what nobody has written", "");
+    findings_.Add("l3_cudart: " + Name(operation), "a copy to the host of what nobody has written",
+                  "");
   }
 }
 
@@ -344,9 +345,10 @@ void Runtime::Copy(void* to, const void* from, size_t bytes,
   const bool to_device = IsDevice(to), from_device = IsDevice(from);
   Allocation* pinned_from = FindAllocation(&pinned_, from);
   Allocation* pinned_to = FindAllocation(&pinned_, to);
-  const uint32_t operation = Begin(std::string("a copy of ") + std::to_string(bytes) + " bytes", stream);
-  for (Allocation* used : {pinned_from, pinned_to, FindAllocation(&device_, to),
-                           FindAllocation(&device_, from)}) {
+  const uint32_t operation =
+      Begin(std::string("a copy of ") + std::to_string(bytes) + " bytes", stream);
+  for (Allocation* used :
+       {pinned_from, pinned_to, FindAllocation(&device_, to), FindAllocation(&device_, from)}) {
     if (used != nullptr) used->uses.push_back(operation);
   }
   if (!from_device && pinned_from == nullptr) {
@@ -396,60 +398,90 @@ void Runtime::Fill(void* to, int value, size_t bytes) {
 
 void Runtime::RegisterFunction(const void* host, const char* name) { functions_[host] = name; }
 
-// The PTX of L3_PTX, or what the program's kernels were compiled to, which is there as text if nvcc
-// was told --no-compress.
-void Runtime::Load() {
-  if (module_ != nullptr) return;
-  std::string file = Environment("L3_PTX"), text;
-  if (!file.empty()) {
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) Die("cannot read " + file);
-    text.assign(std::istreambuf_iterator<char>(stream), {});
-  } else if (fatbin_ != nullptr) {
-    struct Wrapper {
-      uint32_t magic, version;
-      const char* data;
-    };
-    const char* data = static_cast<const Wrapper*>(fatbin_)->data;
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, data + 8, sizeof bytes);  // after magic, version and the header's size
-    const std::string_view all(data, bytes + 16);
-    const size_t begin = all.find(".version");
-    if (begin == std::string_view::npos) Die("the program holds no PTX as text; set L3_PTX");
-    const size_t end = all.find('\0', begin);
-    text = std::string(all.substr(begin, end - begin));
-    file = "<program>";
-  } else {
-    Die("L3_PTX names no file");
-  }
+void* Runtime::Register(const void* fatbin_wrapper) {
+  units_.push_back({fatbin_wrapper, nullptr});
+  return reinterpret_cast<void*>(units_.size());  // its number, from 1
+}
+
+void Runtime::RegisterFunction(const void* unit, const void* host, const char* name) {
+  functions_[host] = {reinterpret_cast<size_t>(unit), name};
+}
+
+const Module* Runtime::Load(const std::string& file, const std::string& text) {
   try {
-    module_ = ParseModule(file, text);
+    modules_.push_back(ParseModule(file, text));
   } catch (const Fault& fault) {
     Die(fault.what());
   }
-  for (const Variable& variable : module_->variables) {
+  for (const Variable& variable : modules_.back()->variables) {
     memory_.Add(variable.storage.get(), variable.bytes, variable.is_constant, true);
   }
+  return modules_.back().get();
+}
+
+// The PTX files of L3_PTX, of which each kernel is taken that is there.
+void Runtime::LoadFiles() {
+  if (has_loaded_files_) return;
+  has_loaded_files_ = true;
+  std::istringstream files(Environment("L3_PTX"));
+  std::string file;
+  while (std::getline(files, file, ':')) {
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) Die("cannot read " + file);
+    Load(file, {std::istreambuf_iterator<char>(stream), {}});
+    ++file_count_;
+  }
+}
+
+// What a unit of the program was compiled to, which is there as text if nvcc was told
+// --no-compress. Null: there is no such unit.
+const Module* Runtime::LoadUnit(size_t number) {
+  if (number == 0 || number > units_.size()) return nullptr;
+  Unit& unit = units_[number - 1];
+  if (unit.module != nullptr) return unit.module;
+  struct Wrapper {
+    uint32_t magic, version;
+    const char* data;
+  };
+  const char* data = static_cast<const Wrapper*>(unit.fatbin)->data;
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, data + 8, sizeof bytes);  // after magic, version and the header's size
+  const std::string_view all(data, bytes + 16);
+  const size_t begin = all.find(".version");
+  if (begin == std::string_view::npos) Die("the program holds no PTX as text; set L3_PTX");
+  const size_t end = all.find('\0', begin);
+  unit.module =
+      Load("<unit " + std::to_string(number) + ">", std::string(all.substr(begin, end - begin)));
+  return unit.module;
 }
 
 const Kernel* Runtime::FindKernel(const void* host) {
   const auto function = functions_.find(host);
   if (function == functions_.end()) return nullptr;
-  Load();
-  Loaded& loaded = kernels_[function->second];
-  if (loaded.kernel == nullptr) {
-    try {
-      loaded.kernel = LinkKernel(*module_, function->second);
-    } catch (const Fault& fault) {
-      Die(fault.what());
+  const auto& [unit, name] = function->second;
+  Loaded& loaded = kernels_[name];
+  if (loaded.kernel != nullptr) return loaded.kernel.get();
+  LoadFiles();
+  try {
+    for (size_t i = 0; i < file_count_ && loaded.kernel == nullptr; ++i) {
+      loaded.module = modules_[i].get();
+      loaded.kernel = LinkKernel(*loaded.module, name);
     }
+    if (loaded.kernel == nullptr) loaded.module = LoadUnit(unit);
+    if (loaded.kernel == nullptr && loaded.module != nullptr) {
+      loaded.kernel = LinkKernel(*loaded.module, name);
+    }
+  } catch (const Fault& fault) {
+    Die(fault.what());
   }
   return loaded.kernel.get();
 }
 
 uint32_t Runtime::target() {
-  Load();
-  return module_->target;
+  LoadFiles();
+  const Module* module = file_count_ != 0 ? modules_[0].get() : LoadUnit(1);
+  if (module == nullptr) Die("there is no PTX; set L3_PTX");
+  return module->target;
 }
 
 void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shared_bytes,
@@ -458,6 +490,10 @@ void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shar
   for (size_t i = 0; i < kernel.body.parameters.size(); ++i) {
     const auto [offset, bytes] = kernel.body.parameters[i];
     std::memcpy(parameters->data() + offset, arguments[i], bytes);
+  }
+  std::vector<Count>* counts = nullptr;
+  for (auto& entry : kernels_) {
+    if (entry.second.kernel.get() == &kernel) counts = &entry.second.counts;
   }
   const uint32_t operation = Begin("a launch of " + kernel.body.name, stream);
   Queue(stream, [=, &kernel] {
@@ -470,7 +506,7 @@ void Runtime::QueueLaunch(const Kernel& kernel, Dim grid, Dim block, size_t shar
     launch.parameters = parameters->data();
     launch.operation = operation;
     try {
-      machine_->Run(launch, &kernels_[kernel.body.name].counts);
+      machine_->Run(launch, counts);
     } catch (const Fault& fault) {
       const std::string what = fault.what();
       const bool hangs = what.find("for ever") != std::string::npos ||
@@ -509,16 +545,16 @@ bool Runtime::Finish() {
 
 void Runtime::WriteCounts(const char* path) const {
   std::ofstream out(path);
-  for (const auto& [name, loaded] : kernels_) {
+  for (const auto& entry : kernels_) {
+    const Loaded& loaded = entry.second;
     if (loaded.kernel == nullptr) continue;
-    out << "kernel " << name << "\n";
+    out << "kernel " << loaded.kernel->body.name << "\n";
     const std::vector<Instruction>& code = loaded.kernel->body.code;
     for (size_t i = 0; i < code.size(); ++i) {
       const Instruction& in = code[i];
       const Count count = i < loaded.counts.size() ? loaded.counts[i] : Count();
-      const std::string file = in.source_file < module_->source_files.size()
-                                   ? module_->source_files[in.source_file]
-                                   : "";
+      const std::vector<std::string>& files = loaded.module->source_files;
+      const std::string file = in.source_file < files.size() ? files[in.source_file] : "";
       out << in.line << " " << in.operation->name << " " << count.warps << " " << count.lanes << " "
           << in.source_line << " " << file << "\n";
     }

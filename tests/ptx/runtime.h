@@ -86,8 +86,9 @@ class Runtime : public OperationOrder {
   void Fill(void* to, int value, size_t bytes);
 
   // Kernels.
-  void Register(const void* fatbin_wrapper) { fatbin_ = fatbin_wrapper; }
-  void RegisterFunction(const void* host, const char* name);
+  // Returns what names the unit.
+  void* Register(const void* fatbin_wrapper);
+  void RegisterFunction(const void* unit, const void* host, const char* name);
   // Null: there is none such.
   const Kernel* FindKernel(const void* host);
   uint32_t target();  // 80 for sm_80
@@ -114,7 +115,12 @@ class Runtime : public OperationOrder {
     std::vector<uint32_t> uses;  // operations
   };
   using Allocations = std::map<uint64_t, Allocation>;
+  struct Unit {  // of the program, as nvcc compiled it
+    const void* fatbin;
+    const Module* module;
+  };
   struct Loaded {
+    const Module* module = nullptr;
     std::unique_ptr<Kernel> kernel;
     std::vector<Count> counts;
   };
@@ -128,7 +134,9 @@ class Runtime : public OperationOrder {
   void RunSome();
   void RunCopy(uint32_t operation, void* to, const void* from, size_t bytes);
   void Touch(uint32_t operation, const void* place, size_t bytes, bool writes);
-  void Load();
+  const Module* Load(const std::string& file, const std::string& text);
+  void LoadFiles();
+  const Module* LoadUnit(size_t number);
   void Stick(const std::string& fault, int code);
   void WriteCounts(const char* path) const;
 
@@ -153,9 +161,11 @@ class Runtime : public OperationOrder {
   std::string fault_;
   int fault_code_ = 0;
 
-  const void* fatbin_ = nullptr;
-  std::map<const void*, std::string> functions_;
-  std::unique_ptr<Module> module_;
+  std::vector<Unit> units_;
+  std::map<const void*, std::pair<size_t, std::string>> functions_;  // unit and name
+  std::vector<std::unique_ptr<Module>> modules_;                     // those of files first
+  size_t file_count_ = 0;
+  bool has_loaded_files_ = false;
   std::map<std::string, Loaded> kernels_;
   std::unique_ptr<Machine> machine_;
 };

@@ -68,8 +68,8 @@ uint64_t TypeMask(uint32_t bits) { return bits == 64 ? ~uint64_t{0} : (uint64_t{
 void Machine::RunPlain(Warp* warp, const Instruction& in, uint32_t mask) {
   const void* sources[4];
   for (uint32_t i = 0; i < 4; ++i) sources[i] = warp->Narrow(in.s[i]);
-  const uint32_t dirty = warp->dirty[in.s[0]] | warp->dirty[in.s[1]] | warp->dirty[in.s[2]] |
-                         warp->dirty[in.s[3]];
+  const uint32_t dirty =
+      warp->dirty[in.s[0]] | warp->dirty[in.s[1]] | warp->dirty[in.s[2]] | warp->dirty[in.s[3]];
   if ((dirty & mask) != 0) {
     Spread(warp, in, dirty & mask);  // before a source is written over
     warp->dirty[in.d[0]] &= ~(mask & ~dirty);
