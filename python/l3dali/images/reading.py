@@ -144,8 +144,6 @@ def read_picture(
     return replace(picture, pixels=np.ascontiguousarray(pixels))
 
 
-<<<<<<< ours
-=======
 class _Remarks(logging.Filter):
     """Keeps what imagecodecs would log, for whoever knows the file's name."""
 
@@ -173,14 +171,6 @@ class _Remarks(logging.Filter):
 _remarks = _Remarks()
 
 
-def _fours(header: Header) -> int:
-    """How often pixels count for a limit: once for each four channels of 16 bits."""
-    if header.format != "tiff":
-        return 1
-    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
-
-
->>>>>>> theirs
 def _check_metadata(picture: Picture) -> None:
     blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
     for name, block in blocks.items():
