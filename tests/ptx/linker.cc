@@ -15,6 +15,7 @@ class Linker {
  public:
   explicit Linker(const Module& module) : module_(module), kernel_(std::make_unique<Kernel>()) {
     kernel_->file = module.file;
+    kernel_->source_files = module.source_files;
   }
 
   std::unique_ptr<Kernel> Link(const Function& entry) {

@@ -70,8 +70,10 @@ Machine::~Machine() = default;
 std::string Machine::Where(const Instruction& in) const {
   std::string where = launch_.kernel->file + ":" + std::to_string(in.line) + ": " +
                       (in.operation != nullptr ? in.operation->name : "") + ": " + code_->name;
-  if (in.source_line != 0) where += " (source line " + std::to_string(in.source_line) + ")";
-  return where;
+  if (in.source_line == 0 || in.source_file >= launch_.kernel->source_files.size()) return where;
+  const std::string& file = launch_.kernel->source_files[in.source_file];
+  return where + " (" + file.substr(file.rfind('/') + 1) + ":" + std::to_string(in.source_line) +
+         ")";
 }
 
 void Machine::Stop(const Instruction& in, const std::string& what) const {
@@ -99,7 +101,10 @@ void Machine::Run(const Launch& launch, std::vector<Count>* counts) {
   if (launch.grid.count() * warps * kLanes > Stamp::kMaxThread) {
     Stop(code_->code[0], "a launch of more threads than the machine counts");
   }
-  if (warps_kernel_ != launch.kernel) warps_.clear();
+  if (warps_kernel_ != launch.kernel) {
+    warps_.clear();
+    regions_.clear();
+  }
   warps_kernel_ = launch.kernel;
   while (warps_.size() < warps) warps_.push_back(std::make_unique<Warp>());
   warps_.resize(warps);
@@ -255,10 +260,12 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
 
     uint32_t active = mask;
     if (in.guard != kNoSlot) {
-      if ((warp->dirty[in.guard] & mask) != 0) {
-        const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(warp->dirty[in.guard] & mask));
-        Report(in, "a branch that depends on what nobody has written", Who(*warp, lane));
-        warp->dirty[in.guard] &= ~mask;
+      const uint32_t open = warp->dirty[in.guard] & mask;
+      if (open != 0) {
+        const uint32_t left = LeaveBranch(warp, at, open);
+        mask &= ~left;
+        group.is_all = group.is_all && left == 0;
+        if (mask == 0) return;
       }
       const uint32_t guard = warp->Predicate(in.guard);
       active &= in.guard_negated ? ~guard : guard;

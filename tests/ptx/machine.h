@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -89,6 +90,14 @@ class Machine {
   void MoveFrames(Warp* warp, const std::vector<FrameCopy>& copies, uint32_t mask);
 
   // What nobody has written, followed by value.
+  // What depends on a branch: from it to where its ways meet.
+  struct Region {
+    uint32_t end = 0;
+    bool is_pure = false;         // registers and loads alone
+    std::vector<uint32_t> slots;  // written there, each half of a wide register by itself
+  };
+  const Region& RegionOf(uint32_t branch);
+  uint32_t LeaveBranch(Warp* warp, uint32_t at, uint32_t lanes);
   void Spread(Warp* warp, const Instruction& in, uint32_t lanes);
   uint32_t SpreadCompare(const Warp& warp, const Instruction& in, uint32_t lanes);
 
@@ -115,7 +124,8 @@ class Machine {
   std::vector<Block*> last_blocks_;  // by instruction: where it went last
   std::unique_ptr<BlockState> block_;
   std::vector<std::unique_ptr<Warp>> warps_;
-  const Kernel* warps_kernel_ = nullptr;  // for which the warps have room
+  const Kernel* warps_kernel_ = nullptr;  // for which the warps have room, and the regions are
+  std::map<uint32_t, Region> regions_;    // by branch
   uint64_t left_ = 0;                     // instructions
   uint32_t ordered_operation_ = 0;        // known to be before this one
 };

@@ -277,8 +277,9 @@ void Builder::AddConversions() {
   add(Whole<ToHalf<true>, Half, float>("cvt.rn.f16.f32"));
   add(Whole<ToHalf<false>, Half, float>("cvt.rz.f16.f32"));
   add(Whole<FromHalf, float, Half>("cvt.f32.f16"));
-  Whole<ToHalfPair<true>, uint32_t, float, float>("cvt.rn.f16x2.f32");
-  Whole<ToHalfPair<false>, uint32_t, float, float>("cvt.rz.f16x2.f32");
+  // Each half is of one value alone.
+  Whole<ToHalfPair<true>, uint32_t, float, float>("cvt.rn.f16x2.f32").is_float = false;
+  Whole<ToHalfPair<false>, uint32_t, float, float>("cvt.rz.f16x2.f32").is_float = false;
 }
 
 template <bool kNot, bool kSwap, class F>

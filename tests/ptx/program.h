@@ -207,6 +207,7 @@ struct Module {
 struct Kernel {
   Function body;  // its code, then that of the functions
   std::vector<uint32_t> entry_of;  // by call: where the function begins
+  std::vector<std::string> source_files;
   std::string file;
 };
 

@@ -396,8 +396,6 @@ void Runtime::Fill(void* to, int value, size_t bytes) {
 
 // Kernels.
 
-void Runtime::RegisterFunction(const void* host, const char* name) { functions_[host] = name; }
-
 void* Runtime::Register(const void* fatbin_wrapper) {
   units_.push_back({fatbin_wrapper, nullptr});
   return reinterpret_cast<void*>(units_.size());  // its number, from 1

@@ -29,11 +29,11 @@ DIGESTS = BUILD / "digests.txt"
 ARCH = "80"
 # With 90 and the newest: what the wheels have kernels for, and where PTX differs most.
 OTHER_ARCHS = ("75", "90")
-COMPARE = BUILD / "l3_simulated_compare_on_gpu"
-STREAMS = BUILD / "l3_simulated_streams_test"
+COMPARE = BUILD / "l3_simulated_compare"
+STREAMS = BUILD / "l3_simulated_streams"
 # Small files, of packed and rans tiles, for runs of which there are many.
 STREAM_FILES = 4
-_TARGETS = ("l3_simulated_compare_on_gpu", "l3_simulated_streams_test")
+_TARGETS = ("l3_simulated_compare", "l3_simulated_streams")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 // flight on two streams, buffers that grow, the cache, pinned files, ends in between, failures.
 // Whatever is decoded must be what the CPU decodes.
 //
-//   l3_simulated_streams_test FILE.l3...   sound files, small ones first
+//   l3_simulated_streams FILE.l3...   sound files, small ones first
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

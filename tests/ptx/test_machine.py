@@ -199,15 +199,26 @@ def test_unwritten_values_are_followed() -> None:
 
 
 def test_unwritten_values_decide_nothing() -> None:
-    branch = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra there;\nthere:"
+    branch = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra there;\n {}\nthere:"
+    store = "st.global.u32 [%out], %r2;"
+    # Where both ways only compute, what they compute is unknown.
+    assert of_unwritten(branch.replace("{}", "mov.u32 %r2, 1;")) == ""
+    computed = "mov.u32 %r2, 0;\n" + branch.replace("{}", "mov.u32 %r2, 1;") + store
+    assert "a store of what nobody has written" in of_unwritten(computed)
+    loop = "mov.u32 %r2, 0;\nagain:\n add.u32 %r2, %r2, 1;\n setp.lt.u32 %p1, %r2, %r1;\n"
+    loop += "@%p1 bra again;\n"
+    assert of_unwritten(loop) == ""
+    assert "a store of what nobody has written" in of_unwritten(loop + store)
+    branch = branch.replace("{}", "st.global.u32 [%out], 1;")
     assert "a branch that depends on what nobody has written" in of_unwritten(branch)
     # Bits that are known decide, whatever the others are.
-    known = "or.b32 %r1, %r1, 8;\n setp.eq.u32 %p1, %r1, 5;\n @%p1 bra there;\nthere:"
+    known = "or.b32 %r1, %r1, 8;\n" + branch
     assert of_unwritten(known) == ""
-    known = "and.b32 %r1, %r1, 7;\n setp.lt.u32 %p1, %r1, 8;\n @%p1 bra there;\nthere:"
+    known = "and.b32 %r1, %r1, 7;\n" + branch.replace("eq.u32 %p1, %r1, 5", "lt.u32 %p1, %r1, 8")
     assert of_unwritten(known) == ""
     either = "setp.eq.u32 %p1, %r1, 5;\n setp.eq.u32 %p2, %t, 99;\n and.pred %p3, %p1, %p2;\n"
-    assert of_unwritten(either + "@%p3 bra there;\nthere:") == ""
+    either += f"@%p3 bra there;\n mov.u32 %r2, 5;\n {store}\nthere:"
+    assert of_unwritten(either) == ""
     address = "and.b32 %r1, %r1, 4;\n cvt.u64.u32 %d1, %r1;\n add.u64 %d1, %d1, %out;\n"
     with_carry = address.replace("4;", "0;")
     store = "st.global.u32 [%d1], 7;"

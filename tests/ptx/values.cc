@@ -63,6 +63,34 @@ uint64_t MakeTrials(const Warp& warp, const Instruction& in, uint32_t lane, uint
 
 uint64_t TypeMask(uint32_t bits) { return bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }
 
+// The instructions from one on, without those from `end` on. Empty: some path ends elsewhere, or
+// there are too many.
+std::vector<uint32_t> PathsTo(const Function& code, uint32_t begin, uint32_t end) {
+  constexpr size_t kMost = 2000;
+  std::vector<uint32_t> found, work = {begin};
+  std::vector<bool> seen(code.code.size());
+  seen[begin] = true;
+  while (!work.empty()) {
+    const uint32_t at = work.back();
+    work.pop_back();
+    found.push_back(at);
+    const Instruction& in = code.code[at];
+    if (in.kind == Kind::kReturn || in.kind == Kind::kTrap || found.size() > kMost) return {};
+    const auto add = [&](uint32_t next) {
+      if (next != end && !seen[next]) work.push_back(next);
+      seen[next] = true;
+    };
+    if (in.kind == Kind::kBranch) add(static_cast<uint32_t>(in.offset));
+    if (in.kind != Kind::kBranch || in.guard != kNoSlot) add(at + 1);
+  }
+  return found;
+}
+
+bool HasEffects(const Instruction& in) {
+  return in.kind == Kind::kStore || in.kind == Kind::kAtomic || in.kind == Kind::kCall ||
+         in.kind == Kind::kFence || IsCollective(in.kind);
+}
+
 }  // namespace
 
 void Machine::RunPlain(Warp* warp, const Instruction& in, uint32_t mask) {
@@ -268,6 +296,62 @@ void Machine::RunUnpack(Warp* warp, const Instruction& in, uint32_t mask) {
       warp->SetUnknown(in.d[i], wide, lane, unknown >> bits * i & TypeMask(bits));
     }
   });
+}
+
+const Machine::Region& Machine::RegionOf(uint32_t branch) {
+  const auto [entry, is_new] = regions_.try_emplace(branch);
+  Region& region = entry->second;
+  if (!is_new) return region;
+  const bool is_branch = code_->code[branch].kind == Kind::kBranch;
+  std::vector<uint32_t> inside = {branch};
+  region.end = branch + 1;
+  if (is_branch) {
+    constexpr uint32_t kFarthest = 4000;  // instructions
+    inside.clear();
+    std::vector<uint32_t> ends = {branch + 1};
+    const auto size = static_cast<uint32_t>(code_->code.size());
+    for (uint32_t at = branch + 2; at < size && at < branch + kFarthest; ++at) {
+      if (code_->code[at].begins_block) ends.push_back(at);
+    }
+    for (size_t i = 0; i < ends.size() && inside.empty(); ++i) {
+      region.end = ends[i];
+      inside = PathsTo(*code_, branch, ends[i]);
+    }
+  }
+  region.is_pure = !inside.empty();
+  for (uint32_t at : inside) {
+    const Instruction& in = code_->code[at];
+    region.is_pure = region.is_pure && !HasEffects(in);
+    const bool is_vector = in.kind == Kind::kLoad || in.kind == Kind::kUnpack;
+    for (uint32_t i = 0; i < (is_vector ? in.vector : 1u) && in.d[i] >= 2; ++i) {
+      const bool wide = is_vector || in.kind == Kind::kPack ? (in.wide >> i & 1) != 0
+                                                            : in.operation->d_bits == 64;
+      region.slots.push_back(in.d[i]);
+      if (wide) region.slots.push_back(in.d[i] + 1);
+    }
+    if (in.has_second) region.slots.push_back(in.d[1]);
+  }
+  return region;
+}
+
+// Of lanes whose guard depends on what nobody has written: if both ways only compute, what they
+// compute is unknown, and the lanes go on where the ways meet. Else it is reported. Returns the
+// lanes that have gone on.
+uint32_t Machine::LeaveBranch(Warp* warp, uint32_t at, uint32_t lanes) {
+  const Region& region = RegionOf(at);
+  const Instruction& in = code_->code[at];
+  if (!region.is_pure) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(lanes));
+    Report(in, "a branch that depends on what nobody has written", Who(*warp, lane));
+    warp->dirty[in.guard] &= ~lanes;
+    return 0;
+  }
+  for (uint32_t slot : region.slots) {
+    warp->dirty[slot] |= lanes;
+    warp->partly[slot] &= ~lanes;
+  }
+  ForLanes(lanes, [&](uint32_t lane) { warp->at[lane] = region.end; });
+  return lanes;
 }
 
 // Only shared and local memory have generic addresses other than their own.
