@@ -268,3 +268,29 @@ def test_limits_of_the_operators() -> None:
 def test_links_lead_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (ROOT / link).exists(), link
+
+
+MANY_SMALL_FILES = """
+import resource
+import numpy as np
+import l3dali
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+labels = np.tile(np.random.default_rng(0).integers(0, 4, (8, 8), np.uint8) * 20, (8, 8))
+data = l3dali.encode(labels)
+files = [bytes(bytearray(data)) for _ in range(2000)]  # not one object, whose windows share tables
+l3dali.decode_batch(files[:2])
+before = peak()
+images = l3dali.decode_batch(files, threads=2)
+print(peak() - before, sum(image.nbytes for image in images))
+"""
+
+
+def test_tables_of_a_batch_do_not_add_up() -> None:
+    """Those of a file of 1 KB took 65 KB, to the end of the batch."""
+    run = [sys.executable, "-c", MANY_SMALL_FILES]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    grown, decoded = map(int, done.stdout.split())
+    assert grown < decoded + (24 << 20)
