@@ -17,6 +17,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec
+from l3dali.datasets.convert import tar, tfrecord
 from l3dali.images import headers as image_headers
 
 TILE_PIXELS = 1 << 16
@@ -222,17 +223,20 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 9  # the head, and the limits
+    assert len(ROWS) == 1 + 12  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("threads of a call") == codec.THREADS[-1]
+    assert limit_of("keys of a pax header") == tar._MAX_PAX_KEYS
+    assert limit_of("bytes of a header of a tar file") == tar._MAX_HEADER_BYTES
+    assert limit_of("images of a record of a TFRecord file") == tfrecord._MAX_IMAGES
     for function in (l3dali.decode, l3dali.verify, l3dali.imread, l3dali.transcode):
         default = inspect.signature(function).parameters["max_pixels"].default
         assert default == codec.DEFAULT_MAX_PIXELS, function
-    for command in ("decode", "verify", "encode", "bench"):
+    for command in ("decode", "verify", "encode", "bench", "convert", "profile"):
         done = subprocess.run(
             [sys.executable, "-m", "l3dali", command, "--help"], capture_output=True, text=True
         )
