@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
 namespace l3 {
 
-// Its decoders are made by the first of its tasks.
+// Its decoders are made by the first of its tasks, and go with the last: their tables would add up.
 struct CpuBatch::Image {
   CpuJob job;
   TileSpan span;
   std::once_flag once;
+  std::atomic<size_t> tasks_left{0};
   std::vector<CpuDecoder> decoders;  // of each group
 };
 
@@ -32,6 +34,7 @@ CpuBatch::CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels, CpuEng
       const uint64_t end = std::min<uint64_t>(begin + tiles, span.tile_count());
       tasks_.push_back({i, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
                         static_cast<int64_t>((end - begin) * tile_pixels), DecodeResult{}});
+      ++images_[i].tasks_left;
       begin = end;
     } while (begin < span.tile_count());
   }
@@ -59,6 +62,7 @@ void CpuBatch::Run(size_t number) {
                     ? image.decoders[0].DecodeWindows(job.groups[0].plans, job.plan_count,
                                                       image.span, task.begin, task.end)
                     : RunGroups(image, task.begin, task.end);
+  if (--image.tasks_left == 0) std::vector<CpuDecoder>().swap(image.decoders);
 }
 
 // Pixels that follow one another in the output have the samples of all groups: some groups of a
