@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 #include "format/image_view.h"
 #include "format/status.h"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/rans_model.h"
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 
 namespace l3 {
