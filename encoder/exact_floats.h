@@ -1,10 +1,9 @@
 // Floating point that rounds alike on every machine. Layer: encoder.
 //
 // Every file of the encoder includes this. Some choices between encodings are made in float and
-// double. Addition, multiplication, division, square root, floor and conversions of integers are
-// exactly defined by IEEE 754; the encoder uses nothing else, and no logarithm or power of a
-// library. The build adds -ffp-contract=off (CMakeLists.txt), since a fused multiply-add rounds
-// once where two operations round twice.
+// double. IEEE 754 defines +, -, *, /, square root, floor and conversions exactly, and the encoder
+// uses nothing else: no logarithm and no power of a library. The build adds -ffp-contract=off
+// (CMakeLists.txt), since a fused multiply-add rounds once where two operations round twice.
 #pragma once
 
 #include <cfloat>

@@ -184,10 +184,13 @@ def encode(
     exif: bytes = b"",
     palette: bytes = b"",
     kernels: str = "fastest",
+    changed: Samples | None = None,
+    seed: int = 0,
 ) -> bytes:
     """Encodes (height, width, channels); rows may lie apart. Raises FormatError.
 
-    Of the KERNELS that the machine has, none above `kernels` are used.
+    Of the KERNELS that the machine has, none above `kernels` are used. With `changed` rows become
+    its rows during the call, as l3_test_encode_changing of testing.h says.
     """
     height, width, channels = samples.shape
     item = samples.itemsize
@@ -197,14 +200,15 @@ def encode(
     stride = samples.strides[0] if height > 1 else row_bytes
     pixels_bytes = stride * (height - 1) + row_bytes if samples.size else 0
     pixels = ctypes.string_at(samples.ctypes.data, pixels_bytes)
-    answer = _call(
-        _Call.ENCODE,
-        [
-            *(width, height, channels, SAMPLE_TYPES.index(samples.dtype.name), stride),
-            *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
-        ],
-        [pixels, icc, exif, palette],
-    )
+    numbers = [
+        *(width, height, channels, SAMPLE_TYPES.index(samples.dtype.name), stride),
+        *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
+    ]
+    blobs = [pixels, icc, exif, palette]
+    if changed is None:
+        answer = _call(_Call.ENCODE, numbers, blobs)
+    else:
+        answer = _call(_Call.ENCODE_CHANGING, [*numbers, seed], [*blobs, changed.tobytes()])
     status = _status(answer.result)
     if status != "kOk":
         raise FormatError(status, "encode")
@@ -295,6 +299,7 @@ class _Call(enum.IntEnum):
     UPLOADED_BYTES = 6
     READ_ORIENTATION = 7
     ENCODE = 8
+    ENCODE_CHANGING = 9
 
 
 class _Answer(NamedTuple):

@@ -285,46 +285,74 @@ class Choices {
   size_t size_;
 };
 
+// Fills pixels, of which some bits of each sample are kept, and some samples: few values, flat
+// areas.
+class PixelFiller {
+ public:
+  explicit PixelFiller(Choices* choices)
+      : choices_(choices),
+        mask_{choices->NextByte(), choices->NextByte()},
+        repeats_(1 + choices->Below(40)) {}
+
+  std::vector<uint8_t> Fill(uint64_t bytes) const {
+    std::vector<uint8_t> pixels(bytes);
+    choices_->Fill(&pixels);
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = i % repeats_ == 0 ? pixels[i] & mask_[i % 2] : pixels[i - 1];
+    }
+    return pixels;
+  }
+
+ private:
+  const Choices* choices_;
+  uint8_t mask_[2];
+  uint32_t repeats_;
+};
+
+// What to encode, but for the pixels.
+struct EncodeInput {
+  explicit EncodeInput(Choices* choices) {
+    const bool is_large = choices->Below(8) == 7;
+    width = 1 + choices->Below(is_large ? 600 : 100);
+    height = 1 + choices->Below(is_large ? 300 : 24);
+    channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
+    sample_type = choices->Below(kSampleTypes);
+    options.mode = choices->Below(3);
+    options.effort = 1 + choices->Below(9);
+    options.threads = choices->Below(16) == 15 ? 2 : 1;
+    if (choices->Below(2) == 1) {
+      options.tile_width_log2 = 5 + choices->Below(4);
+      options.tile_height_log2 = 3 + choices->Below(6);
+    }
+    row_bytes = uint64_t{width} * channels * SampleBits(static_cast<SampleType>(sample_type)) / 8;
+  }
+
+  uint32_t width, height, channels, sample_type;
+  uint64_t row_bytes;
+  L3TestEncodeOptions options{};
+};
+
 // Makes an image out of `data`, encodes it and decodes it with every engine.
 inline std::string CheckEncode(const uint8_t* data, size_t size) {
   Choices choices(data, size);
-  const bool is_large = choices.Below(8) == 7;
-  const uint32_t width = 1 + choices.Below(is_large ? 600 : 100);
-  const uint32_t height = 1 + choices.Below(is_large ? 300 : 24);
-  const uint32_t channels = 1 + choices.Below(choices.Below(6) == 5 ? 13 : 4);
-  const uint32_t sample_type = choices.Below(kSampleTypes);
-  L3TestEncodeOptions options{};
-  options.mode = choices.Below(3);
-  options.effort = 1 + choices.Below(9);
-  options.threads = choices.Below(16) == 15 ? 2 : 1;
-  if (choices.Below(2) == 1) {
-    options.tile_width_log2 = 5 + choices.Below(4);
-    options.tile_height_log2 = 3 + choices.Below(6);
-  }
-  // Keeps some bits of each sample, and some samples: few values, flat areas.
-  const uint8_t mask[2] = {choices.NextByte(), choices.NextByte()};
-  const uint32_t repeats = 1 + choices.Below(40);
-
-  const uint64_t row_bytes =
-      uint64_t{width} * channels * SampleBits(static_cast<SampleType>(sample_type)) / 8;
-  if (row_bytes * height > limits.image_bytes) return "";
-  std::vector<uint8_t> pixels(row_bytes * height);
-  choices.Fill(&pixels);
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    pixels[i] = i % repeats == 0 ? pixels[i] & mask[i % 2] : pixels[i - 1];
-  }
+  EncodeInput input(&choices);
+  const PixelFiller filler(&choices);
+  if (input.row_bytes * input.height > limits.image_bytes) return "";
+  const std::vector<uint8_t> pixels = filler.Fill(input.row_bytes * input.height);
+  const auto encode = [&](uint8_t** encoded, size_t* encoded_bytes) {
+    return l3_test_encode(pixels.data(), pixels.size(), input.width, input.height, input.channels,
+                          input.sample_type, input.row_bytes, &input.options, encoded,
+                          encoded_bytes);
+  };
 
   uint8_t* encoded = nullptr;
   size_t encoded_bytes = 0;
-  const uint32_t status =
-      l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_type, row_bytes,
-                     &options, &encoded, &encoded_bytes);
+  const uint32_t status = encode(&encoded, &encoded_bytes);
   if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
   const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
   l3_test_free(encoded);
-  options.kernels = 1 + static_cast<uint32_t>(size % 3);
-  l3_test_encode(pixels.data(), pixels.size(), width, height, channels, sample_type, row_bytes,
-                 &options, &encoded, &encoded_bytes);
+  input.options.kernels = 1 + static_cast<uint32_t>(size % 3);
+  encode(&encoded, &encoded_bytes);
   const bool same = std::equal(file.begin(), file.end(), encoded, encoded + encoded_bytes);
   l3_test_free(encoded);
   if (!same) return "other kernels of the encoder give other bytes";
@@ -333,6 +361,43 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   if (!error.empty()) return error;
   if (decoded.status != kOk) return "an encoded image decodes to " + Describe(decoded);
   return decoded.pixels == pixels ? "" : "an encoded image decodes to other pixels";
+}
+
+// Makes two images out of `data`, and encodes the one while its rows become those of the other. The
+// file may not decode; the engines must agree on it.
+inline std::string CheckEncodeChanging(const uint8_t* data, size_t size) {
+  Choices choices(data, size);
+  EncodeInput input(&choices);
+  input.options.kernels = choices.Below(4);
+  if (choices.Below(2) == 0) input.options.mode = 1;  // rans, which takes most passes
+  const uint64_t first_seed = 4 * uint64_t{choices.Below(1 << 16)};
+  const uint64_t bytes = input.row_bytes * input.height;
+  if (bytes > limits.image_bytes) return "";
+  // Half of the images are constant or have few bits, so that the other has more than a pass found.
+  const uint64_t sample_bytes = input.row_bytes / (uint64_t{input.width} * input.channels);
+  const auto fill = [&] {
+    const uint32_t kind = choices.Below(4);
+    const uint32_t mask = (1u << (kind == 0 ? 0 : kind == 1 ? choices.Below(12) : 16)) - 1;
+    std::vector<uint8_t> pixels = PixelFiller(&choices).Fill(bytes);
+    for (size_t i = 0; i < bytes; ++i) pixels[i] &= mask >> (8 * (i % sample_bytes));
+    return pixels;
+  };
+  const std::vector<uint8_t> pixels = fill();
+  const std::vector<uint8_t> changed = fill();
+  for (uint64_t seed = first_seed; seed < first_seed + 4; ++seed) {
+    uint8_t* encoded = nullptr;
+    size_t encoded_bytes = 0;
+    const uint32_t status = l3_test_encode_changing(
+        pixels.data(), changed.data(), bytes, input.width, input.height, input.channels,
+        input.sample_type, seed, &input.options, &encoded, &encoded_bytes);
+    if (status != kOk) return std::string("encode says ") + l3_test_status_name(status);
+    const std::vector<uint8_t> file(encoded, encoded + encoded_bytes);
+    l3_test_free(encoded);
+    Decoded decoded;
+    const std::string error = CheckDecode(file.data(), file.size(), &decoded);
+    if (!error.empty()) return error;
+  }
+  return "";
 }
 
 // Payloads of a file with this header: where it has groups of channels, as many as their list says.

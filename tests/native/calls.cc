@@ -82,9 +82,19 @@ Answer Encode(const Question& question) {
   uint8_t* encoded = nullptr;
   size_t encoded_bytes = 0;
   Answer answer;
-  answer.result = l3_test_encode(
-      question.blob(0).data(), question.blob(0).size(), question.number(0), question.number(1),
-      question.number(2), question.number(3), question.wide(4), &options, &encoded, &encoded_bytes);
+  const Bytes& pixels = question.blob(0);
+  if (question.call() == kL3TestEncode) {
+    answer.result = l3_test_encode(pixels.data(), pixels.size(), question.number(0),
+                                   question.number(1), question.number(2), question.number(3),
+                                   question.wide(4), &options, &encoded, &encoded_bytes);
+  } else {
+    const Bytes& changed = question.blob(4);
+    if (changed.size() != pixels.size()) throw std::out_of_range("changed pixels");
+    answer.result =
+        l3_test_encode_changing(pixels.data(), changed.data(), pixels.size(), question.number(0),
+                                question.number(1), question.number(2), question.number(3),
+                                question.wide(12), &options, &encoded, &encoded_bytes);
+  }
   if (answer.result == 0) answer.blob.assign(encoded, encoded + encoded_bytes);
   l3_test_free(encoded);
   return answer;
@@ -146,7 +156,8 @@ Answer Reply(const Question& question) {
     case kL3TestReadOrientation:
       answer.result = l3_test_read_orientation(question.blob(0).data(), question.blob(0).size());
       return answer;
-    case kL3TestEncode: return Encode(question);
+    case kL3TestEncode:
+    case kL3TestEncodeChanging: return Encode(question);
     default: throw std::out_of_range("call");
   }
 }

@@ -26,6 +26,8 @@ enum L3TestCall {
   // width, height, channels, sample bits, stride, then those of L3TestEncodeOptions;
   // pixels, ICC, EXIF, palette -> status, file
   kL3TestEncode = 8,
+  // The same, and a seed; after the palette, the changed pixels -> status, file
+  kL3TestEncodeChanging = 9,
 };
 
 // Answers a question. The caller frees `*answer` with l3_test_free. Returns 0 if the question is

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/parallel.h"
 #include "core/output.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
-#include "base/parallel.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"
@@ -27,6 +27,7 @@
 #include "encoder/encoder.h"
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
+#include "native/changing_pixels.h"
 #include "plan/group_plan.h"
 #include "plan/orientation.h"
 #include "plan/pixels.h"
@@ -340,6 +341,30 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
   return decode({cached->view, {}, cached}, is_alike ? output_bytes : info.image_bytes(), is_alike);
 }
 
+Status Encode(const l3::PixelView& view, const L3TestEncodeOptions& from, uint8_t** encoded,
+              size_t* encoded_bytes) {
+  l3::EncodeOptions options;
+  options.mode = static_cast<l3::EncodeMode>(from.mode);
+  options.effort = from.effort;
+  options.threads = from.threads;
+  options.tile_width_log2 = from.tile_width_log2;
+  options.tile_height_log2 = from.tile_height_log2;
+  options.meaning = static_cast<l3::Meaning>(from.meaning);
+  options.icc = {from.icc.data, from.icc.size};
+  options.exif = {from.exif.data, from.exif.size};
+  options.palette = {from.palette.data, from.palette.size};
+  l3::highest_kernel_target = from.kernels == 0 ? l3::KernelTarget::kAvx512
+                                                : static_cast<l3::KernelTarget>(from.kernels - 1);
+  std::vector<uint8_t> bytes;
+  const Status status = l3::EncodeImage(view, options, &bytes);
+  if (status != Status::kOk) return status;
+  *encoded = static_cast<uint8_t*>(std::malloc(bytes.size()));
+  if (*encoded == nullptr) throw std::bad_alloc();
+  std::memcpy(*encoded, bytes.data(), bytes.size());
+  *encoded_bytes = bytes.size();
+  return status;
+}
+
 }  // namespace
 
 const char* l3_test_status_name(uint32_t status) {
@@ -501,30 +526,28 @@ uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t wid
                         uint8_t** encoded, size_t* encoded_bytes) {
   return StatusOf([&] {
     ExactBytes input(pixels, pixels_bytes);
-    const l3::PixelView view{
-        input.data(),    width_px, height_px, channels, static_cast<l3::SampleType>(sample_type),
-        row_stride_bytes};
-    l3::EncodeOptions encode_options;
-    encode_options.mode = static_cast<l3::EncodeMode>(options->mode);
-    encode_options.effort = options->effort;
-    encode_options.threads = options->threads;
-    encode_options.tile_width_log2 = options->tile_width_log2;
-    encode_options.tile_height_log2 = options->tile_height_log2;
-    encode_options.meaning = static_cast<l3::Meaning>(options->meaning);
-    encode_options.icc = {options->icc.data, options->icc.size};
-    encode_options.exif = {options->exif.data, options->exif.size};
-    encode_options.palette = {options->palette.data, options->palette.size};
-    std::vector<uint8_t> bytes;
-    l3::highest_kernel_target = options->kernels == 0
-                                    ? l3::KernelTarget::kAvx512
-                                    : static_cast<l3::KernelTarget>(options->kernels - 1);
-    const Status status = l3::EncodeImage(view, encode_options, &bytes);
-    if (status != Status::kOk) return status;
-    *encoded = static_cast<uint8_t*>(std::malloc(bytes.size()));
-    if (*encoded == nullptr) throw std::bad_alloc();
-    std::memcpy(*encoded, bytes.data(), bytes.size());
-    *encoded_bytes = bytes.size();
-    return status;
+    return Encode({input.data(), width_px, height_px, channels,
+                   static_cast<l3::SampleType>(sample_type), row_stride_bytes},
+                  *options, encoded, encoded_bytes);
+  });
+}
+
+uint32_t l3_test_encode_changing(const uint8_t* pixels, const uint8_t* changed, size_t pixels_bytes,
+                                 uint32_t width_px, uint32_t height_px, uint32_t channels,
+                                 uint32_t sample_type, uint64_t seed,
+                                 const L3TestEncodeOptions* options, uint8_t** encoded,
+                                 size_t* encoded_bytes) {
+  return StatusOf([&] {
+    if (height_px == 0 || pixels_bytes == 0 || pixels_bytes % height_px != 0) {
+      return Status::kInvalidArgument;
+    }
+    const l3::test::ChangingPixels input(pixels, changed, pixels_bytes / height_px, height_px,
+                                         seed);
+    L3TestEncodeOptions on_one_thread = *options;
+    on_one_thread.threads = 1;
+    return Encode({input.data(), width_px, height_px, channels,
+                   static_cast<l3::SampleType>(sample_type), input.row_stride_bytes()},
+                  on_one_thread, encoded, encoded_bytes);
   });
 }
 

@@ -47,7 +47,7 @@ struct L3TestBytes {
 };
 
 struct L3TestEncodeOptions {
-  uint32_t mode;    // 0 packed, 1 rans
+  uint32_t mode;    // 0 packed, 1 rans, 2 stored
   uint32_t effort;  // 1 to 9
   uint32_t threads;
   uint32_t tile_width_log2;   // 0: the encoder chooses
@@ -126,6 +126,15 @@ uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t wid
                         uint32_t height_px, uint32_t channels, uint32_t sample_type,
                         uint64_t row_stride_bytes, const struct L3TestEncodeOptions* options,
                         uint8_t** encoded, size_t* encoded_bytes);
+
+// Encodes rows of `pixels`, without bytes between them, on one thread. Whenever the encoder comes
+// to a row, it may have become that of `changed`, or be that of `pixels` again: `seed` chooses. The
+// file need not decode.
+uint32_t l3_test_encode_changing(const uint8_t* pixels, const uint8_t* changed, size_t pixels_bytes,
+                                 uint32_t width_px, uint32_t height_px, uint32_t channels,
+                                 uint32_t sample_type, uint64_t seed,
+                                 const struct L3TestEncodeOptions* options, uint8_t** encoded,
+                                 size_t* encoded_bytes);
 void l3_test_free(uint8_t* encoded);
 
 #ifdef __cplusplus
