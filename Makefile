@@ -1,7 +1,7 @@
 # Each target sets up what it needs, in .venv and build/; a repeat is quick.
 #
 #   PYTHON=python3.12   Python to build the venv from
-#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see README.md; `make clean` after a change
+#   L3_CUDA_ARCHS=native, L3_CUDA=OFF, L3_DALI=OFF   see docs/install.md; `make clean` after a change
 #   DATA=folder         images of the benchmarks
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
 #   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py
@@ -35,29 +35,32 @@ AARCH64 := build/aarch64
 SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
 
 # BUILD_TOOLS begin with pip, so that they are never an empty list.
+PIP_INSTALL = $(PIP) -q
 ifdef L3_WHEELS
   VENV_FLAGS := --without-pip
-  PIP_INSTALL := $(PY) -m pip install -q --no-index --no-deps
+  PIP := $(PY) -m pip install --no-index --no-deps
   PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
   BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
   EXTRAS :=
+  DEMO_EXTRAS :=
   IN_PARALLEL :=
 else
-  PIP_INSTALL := $(PY) -m pip install -q
+  PIP := $(PY) -m pip install
   PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
   EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
+  DEMO_EXTRAS := [demo,dali]
   IN_PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 endif
 # The venv holds the build requirements, so that DALI and CUDA are downloaded once.
 PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
-CXX_SOURCES := $(shell find benchmarks encoder src tests -type f \
-  -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
-SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h) \
-  $(shell find build_backend cmake encoder python src tests/native -type f -not -name '*.pyc')
+CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
+  -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
+  $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
+.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
   sanitize clean
 
 help:
@@ -65,7 +68,8 @@ help:
 
 build: $(VENV)/installed  ## build and install the package into .venv
 
-demo: build  ## encode photographs, decode them through DALI, compare, draw demo/
+demo: $(VENV)/package  ## encode photographs, decode them through DALI, compare, draw demo/
+	@echo '== Demo: photographs through DALI, 10 seconds'
 	$(PY) examples/demo.py
 
 test: build  ## run all tests, but for the sanitizers and the tests beside other packages
@@ -78,6 +82,13 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
 	  --ignore=tests/tools/test_build.py tests
+
+# About 4 minutes on two cores with its build, which is apart from the package's.
+simulate: $(VENV)/tools  ## the compiled kernels, run without a GPU: tests/ptx/README.md
+	$(PY) tests/ptx/simulate.py
+
+simulate-all: $(VENV)/tools  ## the same of every architecture, in other orders, with failures and mutants; up to an hour
+	$(PY) tests/ptx/simulate.py --all
 
 sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
@@ -123,20 +134,12 @@ BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gn
   && cmake --build $(1) --parallel
 
 bench: build  ## size, CPU speed and memory beside PNG and others
-	$(PY) -m benchmarks.cpu.size --data $(DATA)
-	$(PY) -m benchmarks.cpu.speed --data $(DATA)
-	$(PY) -m benchmarks.cpu.match --data $(DATA)
-	$(PY) -m benchmarks.cpu.memory
-	$(PY) -m benchmarks.cpu.python_decode --data $(DATA)
-	$(PY) -m benchmarks.cpu.convert --data $(DATA)
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.roi --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.windows --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.shrunk --data $(DATA))
-	$(if $(filter OFF,$(L3_DALI)),,$(PY) -m benchmarks.cpu.nvimgcodec --data $(DATA))
+	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
+	  $(if $(filter OFF,$(L3_DALI)),,roi windows shrunk nvimgcodec) --data $(DATA)
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: build  ## mixed data sets beside single formats, with disk and cores held
-	$(PY) -m benchmarks.cpu.liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
+	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 
@@ -185,12 +188,21 @@ clean:  ## remove everything that make wrote
 $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
 	$(PREPARE_VENV)
-	$(PIP_INSTALL) $(BUILD_TOOLS)
+	@echo '== Tools: DALI (424 MB) and what builds L3; without nvcc on PATH, a CUDA compiler (104 MB)'
+	$(PIP) $(BUILD_TOOLS)
+	@touch $@
+
+# The package without the tests, so that the first run is short. Verbose pip shows ninja's steps.
+$(VENV)/package: $(VENV)/tools $(SOURCES)
+	@echo '== L3: compiled and installed, up to 4 minutes on two idle cores'
+	$(PIP) -v --no-build-isolation -C build-dir=$(RELEASE) \
+	  -C cmake.define.L3_BUILD_TESTS=OFF -C cmake.define.L3_BUILD_C_LIBRARY=OFF '.$(DEMO_EXTRAS)'
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
-	$(PIP_BUILD) -C build-dir=$(RELEASE) -C cmake.define.L3_BUILD_TESTS=ON '.$(EXTRAS)'
-	@touch $@
+	$(PIP_BUILD) -C build-dir=$(RELEASE) \
+	  -C cmake.define.L3_BUILD_TESTS=ON -C cmake.define.L3_BUILD_C_LIBRARY=ON '.$(EXTRAS)'
+	@touch $(VENV)/package $@
 
 # The wheel of .venv, so that nothing is compiled twice.
 $(INTEGRATIONS)/installed: $(VENV)/installed

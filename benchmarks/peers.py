@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import imagecodecs
 import numpy as np
 import numpy.typing as npt
+from benchmarks.gpu.images import cut, noisy_gradient
 from benchmarks.report import processor
 
 import l3dali
@@ -38,6 +40,7 @@ SETS = (
 )
 # Pieces that are cut out of one image, at most.
 MAX_PIECES = 24
+WIDTH, HEIGHT, CROP = 2048, 1024, 256  # of images whose windows are decoded, and of the windows
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,16 @@ def _jpegxl(effort: int) -> Codec:
     )
 
 
-def _l3(mode: l3dali.Mode) -> Codec:
-    return Codec(
-        f"L3 {mode}",
-        lambda image: l3dali.encode(image, mode=mode, threads=1),
-        lambda data: l3dali.decode(data, threads=1),
-    )
+def l3_encoder(mode: l3dali.Coding, threads: int = 1) -> Callable[[Image], bytes]:
+    """Encodes in a mode."""
+    return lambda image: l3dali.encode(image, coding=mode, threads=threads)
 
 
 # What compresses: raw samples, the mode "stored", compare with no codec.
-L3_MODES: tuple[l3dali.Mode, ...] = ("packed", "rans")
-L3 = tuple(_l3(mode) for mode in L3_MODES)
+L3_CODINGS: tuple[l3dali.Coding, ...] = ("packed", "rans")
+L3 = tuple(
+    Codec(f"L3 {mode}", l3_encoder(mode), partial(l3dali.decode, threads=1)) for mode in L3_CODINGS
+)
 PNG = Codec(
     "PNG -6",
     lambda image: imagecodecs.png_encode(image, level=6),
@@ -91,6 +93,7 @@ PEERS = (
     _jpegxl(3),
     _jpegxl(7),
 )
+CODECS = (*L3, *PEERS)
 
 
 def read_image(path: Path) -> Image:
@@ -131,6 +134,13 @@ def encode_exactly(codec: Codec, image: Image) -> bytes | None:
         return None
     same = decoded.size == image.size and decoded.dtype == image.dtype
     return encoded if same and np.array_equal(decoded.reshape(image.shape), image) else None
+
+
+def large_images(data: Path | None) -> list[Image]:
+    """Images of WIDTH x HEIGHT: photographs, cut and mirrored; without data a noisy gradient."""
+    if data is None:
+        return [noisy_gradient(HEIGHT, WIDTH)]
+    return [cut(image, HEIGHT, WIDTH) for _, image in images(data, "photo/large")]
 
 
 def machine() -> str:

@@ -35,7 +35,7 @@ import numpy as np
 import nvidia.dali as dali
 from benchmarks.gpu.host import GpuUse, describe_gpu
 from benchmarks.gpu.images import noisy_gradient
-from benchmarks.peers import L3_MODES, PNG, Image, images, machine
+from benchmarks.peers import L3_CODINGS, PNG, Image, images, machine
 from benchmarks.report import RESULTS, markdown_table, save_results
 from nvidia.dali import fn, types
 from rich.progress import track
@@ -190,12 +190,12 @@ def _load_npy_on_gpu(files: list[str], device: str) -> Any:
 def formats(device: str) -> list[Format]:
     """L3 and its peers on a device, PNG first: the others are compared with it."""
 
-    def encode_l3(mode: l3dali.Mode) -> Callable[[Image], bytes]:
-        return lambda image: l3dali.encode(image, mode=mode)
+    def encode_l3(mode: l3dali.Coding) -> Callable[[Image], bytes]:
+        return lambda image: l3dali.encode(image, coding=mode)
 
     chosen = [
         Format(PNG.name, PNG.encode, _load_image, _crops_of_image),
-        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3, _crops_of_l3) for mode in L3_MODES),
+        *(Format(f"L3 {mode}", encode_l3(mode), _load_l3, _crops_of_l3) for mode in L3_CODINGS),
         Format(
             "HTJ2K",
             lambda image: imagecodecs.htj2k_encode(image, reversible=True),
@@ -223,7 +223,7 @@ def formats(device: str) -> list[Format]:
         chosen += [
             *(
                 Format(f"L3 {mode}, cached", encode_l3(mode), _load_l3_cached, cached=True)
-                for mode in L3_MODES
+                for mode in L3_CODINGS
             ),
             Format("raw (numpy, gpu)", _to_npy, _load_npy_on_gpu),
         ]

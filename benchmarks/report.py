@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,10 @@ def code_commit(code: Sequence[str] = CODE) -> str:
     return f"{commit}, with changes that are not committed" if changed else commit
 
 
-def made() -> dict[str, str]:
+def made(code: Sequence[str] = CODE) -> dict[str, str]:
     """What every results file says of its origin."""
     return {
-        "commit": code_commit(),
+        "commit": code_commit(code),
         "machine": processor(),
         "date": date.today().isoformat(),
     }
@@ -65,6 +65,20 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose first column is text and whose others are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def table(first: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """A Markdown table of results by name.
+
+    Args:
+        first: head of the column of names.
+        rows: values by key, by name.
+        columns: by head, the format of a cell with those keys, as in "{ratio:.2f}".
+    """
+    body = [
+        [name, *(form.format_map(row) for form in columns.values())] for name, row in rows.items()
+    ]
+    return markdown_table([first, *columns], body)
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -78,21 +92,19 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def save_results(
-    name: str, title: str, text: str, data: dict[str, Any], out: Path = RESULTS
+    name: str,
+    title: str,
+    text: str,
+    data: Mapping[str, Any],
+    out: Path = RESULTS,
+    code: Sequence[str] = CODE,
 ) -> str:
     """Writes `name`.md and `name`.json, with the code's commit; returns the former."""
     out.mkdir(parents=True, exist_ok=True)
-    origin = made()
+    origin = made(code)
     page = f"# {title}\n\nCode of commit {origin['commit']}.\n{text}"
     (out / f"{name}.md").write_text(page)
     part = out / f"{name}.json.part"
     part.write_text(json.dumps({"made": origin, **data}, indent=1) + "\n")
     part.replace(out / f"{name}.json")  # so that it is whole, whatever happens
     return page
-
-
-def write_results(
-    name: str, title: str, text: str, data: dict[str, Any], out: Path = RESULTS
-) -> None:
-    """The same, and prints the page."""
-    print(save_results(name, title, text, data, out))

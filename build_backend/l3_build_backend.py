@@ -3,9 +3,10 @@
 Options come from `pip install -C cmake.define.NAME=VALUE .` or from the environment:
 
     L3_DALI=OFF      no DALI operators: encoder, decoder and command line alone
-    L3_CUDA=OFF      no CUDA engine: the operators run on the CPU alone
+    L3_CUDA          OFF: no CUDA engine, so the operators run on the CPU alone. Default: ON if
+                     this machine has a GPU or L3_CUDA_ARCHS is set
     L3_CUDA_ARCHS    GPU architectures, such as "90" or "native"; "all": every one that
-                     L3 supports; default: the GPUs of this machine, or else a short list
+                     L3 supports; default: the GPUs of this machine
     L3_DALI_PACKAGE  the DALI to build against; default: the pin of the `dali` extra
 
 A usable nvcc on PATH (or in CUDACXX) is used; otherwise the compiler comes from its PyPI wheels.
@@ -67,9 +68,18 @@ def _with_dali(settings: Settings) -> bool:
     return _is_on(_option(settings, "L3_DALI", "ON"))
 
 
+def _has_gpu() -> bool:
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return False
+    listed = subprocess.run([smi, "--list-gpus"], capture_output=True, text=True, check=False)
+    return listed.returncode == 0 and "GPU" in listed.stdout
+
+
 def _with_cuda(settings: Settings) -> bool:
-    """The CUDA engine serves the operators alone, so it follows them unless asked for."""
-    return _is_on(_option(settings, "L3_CUDA", "ON" if _with_dali(settings) else "OFF"))
+    """Whether to build the CUDA engine: operators use it, on hosts with a GPU."""
+    has_use = _with_dali(settings) and (bool(_option(settings, "L3_CUDA_ARCHS", "")) or _has_gpu())
+    return _is_on(_option(settings, "L3_CUDA", "ON" if has_use else "OFF"))
 
 
 def _has_usable_nvcc() -> bool:
@@ -139,6 +149,12 @@ def _build_settings(config_settings: Settings | None) -> Settings:
             )
     elif not with_cuda:
         root = _cuda_wheel_root("include/cuda_runtime_api.h")
+        if _with_dali(settings) and not _option(settings, "L3_CUDA", ""):
+            print(
+                "l3dali: this machine has no GPU, so the operators are built for the CPU alone. "
+                "To add GPUs, name their compute capability: L3_CUDA_ARCHS=90 pip install ...",
+                file=sys.stderr,
+            )
     options = {
         "L3_DALI": "ON" if _with_dali(settings) else "OFF",
         "L3_CUDA": "ON" if with_cuda else "OFF",

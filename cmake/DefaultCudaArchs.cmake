@@ -1,4 +1,5 @@
-# What GPUs a build is for that names none: those of this machine, or else a short list.
+# What GPUs a build with L3_CUDA=ON is for that names none: those of this machine, or else a short
+# list. `pip install` has L3_CUDA=OFF then (build_backend).
 
 # Sets `result`. `all`: the architectures that this compiler can build L3 for.
 function(l3_default_cuda_archs result all)

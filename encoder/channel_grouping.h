@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "encoder/encoder.h"
+#include "encoder/pixel_view.h"
 #include "format/channel_groups.h"
 
 namespace l3 {

@@ -88,8 +88,9 @@ EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
   return file;
 }
 
-void WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate) {
+Status WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate) {
   uint8_t* out = allocate(file.bytes);
+  if (out == nullptr) return Status::kOutputTooSmall;
   std::memcpy(out, file.head.data(), file.head.size());
   std::vector<uint64_t> begins;
   uint64_t begin = file.head.size();
@@ -104,6 +105,7 @@ void WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate)
     std::vector<uint8_t> run = std::move(file.payload_runs[i]);
     if (!run.empty()) std::memcpy(out + begins[i], run.data(), run.size());
   });
+  return Status::kOk;
 }
 
 }  // namespace l3

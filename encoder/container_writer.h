@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "encoder/encoder.h"
+#include "encoder/pixel_view.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
+#include "format/status.h"
 
 namespace l3 {
 
@@ -35,7 +36,8 @@ EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
                          const std::vector<uint32_t>& payload_sizes,
                          std::vector<std::vector<uint8_t>> payload_runs);
 
-// Puts the parts together, on up to `threads` threads.
-void WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate);
+// Puts the parts together, on up to `threads` threads. Returns kOutputTooSmall if there is no
+// memory for them.
+Status WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocate);
 
 }  // namespace l3

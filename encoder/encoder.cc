@@ -576,30 +576,6 @@ uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32
 // Channels that most payloads have.
 uint32_t PayloadChannels(const std::vector<ChannelGroup>& groups) { return groups[0].channels; }
 
-// All samples as they are. Tiles have the sides that `info` names; a side of 0 is chosen, a width
-// of up to `max_width_log2`.
-EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info,
-                         const std::vector<ChannelGroup>& groups, uint32_t max_width_log2,
-                         const EncodeOptions& options) {
-  if (info.tile_width_log2 == 0) {
-    info.tile_width_log2 = static_cast<uint8_t>(
-        std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, max_width_log2));
-  }
-  if (info.tile_height_log2 == 0) {
-    const uint64_t line_bytes =
-        std::min(uint64_t{pixels.width_px}, uint64_t{1} << info.tile_width_log2) *
-        PayloadChannels(groups) * info.sample_bytes();
-    const uint64_t lines = CeilDiv(kMinStoredTileBytes, line_bytes);
-    info.tile_height_log2 =
-        static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
-  }
-  ValueCoding as_is;
-  as_is.used_bits = info.sample_bits();
-  as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
-  return MakeFile(info, groups, as_is, options, {},
-                  EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true, {}));
-}
-
 // The groups that the options name. Without any: those that predict best if the mode predicts, else
 // channels in their order.
 std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOptions& options,
@@ -617,6 +593,41 @@ std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOption
   }
   if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels, options.mode);
   return GroupsInOrder(pixels.channels);
+}
+
+// Sides of tiles where all are stored: those that were asked for in the stored mode, or chosen.
+void ChooseStoredTiles(const PixelView& pixels, const std::vector<ChannelGroup>& groups,
+                       const EncodeOptions& options, ImageInfo* info) {
+  const bool is_asked_for = options.mode == EncodeMode::kStored;
+  info->tile_width_log2 = static_cast<uint8_t>(is_asked_for ? options.tile_width_log2 : 0);
+  info->tile_height_log2 = static_cast<uint8_t>(is_asked_for ? options.tile_height_log2 : 0);
+  const uint64_t pixel_bytes = PayloadChannels(groups) * info->sample_bytes();
+  if (info->tile_width_log2 == 0) {
+    // Where tiles of the usual width would be small, as an image has few rows, they are wider.
+    const bool is_low =
+        (uint64_t{pixels.height_px} << kStoredTileWidthLog2) * pixel_bytes < kMinStoredTileBytes;
+    const uint32_t most = is_asked_for && !is_low ? kStoredTileWidthLog2 : kMaxTileLog2;
+    info->tile_width_log2 =
+        static_cast<uint8_t>(std::clamp(CeilLog2(pixels.width_px), kMinTileWidthLog2, most));
+  }
+  if (info->tile_height_log2 == 0) {
+    const uint64_t line_bytes =
+        std::min(uint64_t{pixels.width_px}, uint64_t{1} << info->tile_width_log2) * pixel_bytes;
+    const uint64_t lines = CeilDiv(kMinStoredTileBytes, line_bytes);
+    info->tile_height_log2 =
+        static_cast<uint8_t>(std::clamp(CeilLog2(lines), kMinTileHeightLog2, kMaxTileLog2));
+  }
+}
+
+// All samples as they are.
+EncodedFile EncodeStored(const PixelView& pixels, ImageInfo info, const EncodeOptions& options) {
+  const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, false);
+  ChooseStoredTiles(pixels, groups, options, &info);
+  ValueCoding as_is;
+  as_is.used_bits = info.sample_bits();
+  as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
+  return MakeFile(info, groups, as_is, options, {},
+                  EncodeTiles(pixels, info, groups, as_is, options, /*only_stored=*/true, {}));
 }
 
 // Whether they have each channel once, or there are none.
@@ -666,7 +677,7 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
   const uint64_t pixel_bytes = uint64_t{pixels.channels} * (pixels.sample_bits() / 8);
   return uint64_t{pixels.width_px} * pixels.height_px <=
              kMaxRawBytes / std::max<uint64_t>(1, pixel_bytes) &&
-         pixels.data != nullptr && pixels.width_px >= 1 && pixels.height_px >= 1 &&
+         pixels.width_px >= 1 && pixels.height_px >= 1 &&
          uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
          pixels.channels <= kMaxImageChannels && AreGroups(options.groups, pixels.channels) &&
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
@@ -675,6 +686,34 @@ bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
          MetadataBytes(options) <= kMaxMetadataBytes && options.palette.size % 4 == 0 &&
          options.palette.size <= 1024 && AreOtherChunks(options.other_chunks) && tile_width_ok &&
          tile_height_ok && options.effort >= 1 && options.effort <= 9;
+}
+
+ImageInfo MakeInfo(const PixelView& pixels, const EncodeOptions& options) {
+  ImageInfo info{};
+  info.width_px = pixels.width_px;
+  info.height_px = pixels.height_px;
+  info.channels = static_cast<uint16_t>(pixels.channels);
+  info.sample_type = pixels.sample_type;
+  info.meaning = options.meaning;
+  return info;
+}
+
+// Where coded tiles make a larger file, stored ones are tried.
+uint64_t CodedBytesLimit(const ImageInfo& info, const EncodeOptions& options) {
+  const uint64_t raw_bytes = info.image_bytes();
+  return raw_bytes + raw_bytes / 1000 + 128 + MetadataBytes(options);
+}
+
+// No file of stored tiles has more.
+uint64_t StoredBytesLimit(const PixelView& pixels, ImageInfo info, const EncodeOptions& options) {
+  const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, false);
+  ChooseStoredTiles(pixels, groups, options, &info);
+  constexpr uint64_t kChunkFrame = 8 + 3;  // header and padding
+  const uint64_t groups_bytes = groups.size() > 1 ? 2 + groups.size() + 2 * info.channels : 0;
+  const uint64_t chunks = groups_bytes + MetadataBytes(options) + 6 * kChunkFrame;
+  const uint64_t payloads = uint64_t{info.tile_count()} * groups.size();
+  return kHeaderBytes + chunks + 4 + kPayloadAlignment + info.image_bytes() +
+         payloads * (4 + kTileHeaderBytes + kPayloadAlignment);
 }
 
 }  // namespace
@@ -692,27 +731,21 @@ bool IsConstant(const TilePlanes& planes) {
   return true;
 }
 
+Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t* bytes) {
+  if (!IsValid(pixels, options)) return Status::kInvalidArgument;
+  const ImageInfo info = MakeInfo(pixels, options);
+  *bytes = StoredBytesLimit(pixels, info, options);
+  if (options.mode != EncodeMode::kStored)
+    *bytes = std::max(*bytes, CodedBytesLimit(info, options));
+  return Status::kOk;
+}
+
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    const AllocateFile& allocate) {
-  if (!IsValid(pixels, options)) return Status::kInvalidArgument;
-  ImageInfo info{};
-  info.width_px = pixels.width_px;
-  info.height_px = pixels.height_px;
-  info.channels = static_cast<uint16_t>(pixels.channels);
-  info.sample_type = pixels.sample_type;
-  info.meaning = options.meaning;
+  if (pixels.data == nullptr || !IsValid(pixels, options)) return Status::kInvalidArgument;
+  ImageInfo info = MakeInfo(pixels, options);
   if (options.mode == EncodeMode::kStored) {
-    info.tile_width_log2 = static_cast<uint8_t>(options.tile_width_log2);
-    info.tile_height_log2 = static_cast<uint8_t>(options.tile_height_log2);
-    // Where tiles of that width would be small, as an image has few rows, they are wider.
-    const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, false);
-    const bool is_low = (uint64_t{pixels.height_px} << kStoredTileWidthLog2) *
-                            PayloadChannels(groups) * info.sample_bytes() <
-                        kMinStoredTileBytes;
-    const uint32_t max_width_log2 = is_low ? kMaxTileLog2 : kStoredTileWidthLog2;
-    WriteFile(EncodeStored(pixels, info, groups, max_width_log2, options), options.threads,
-              allocate);
-    return Status::kOk;
+    return WriteFile(EncodeStored(pixels, info, options), options.threads, allocate);
   }
   const bool packed = options.mode == EncodeMode::kPacked;
   const bool is_color = pixels.channels == 3 || pixels.channels == 4;
@@ -741,15 +774,11 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
     if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
   }
 
-  const uint64_t raw_bytes = info.image_bytes();
-  if (file.bytes > raw_bytes + raw_bytes / 1000 + 128 + MetadataBytes(options)) {
-    info.tile_width_log2 = info.tile_height_log2 = 0;
-    EncodedFile other =
-        EncodeStored(pixels, info, MakeGroups(pixels, options, false), kMaxTileLog2, options);
+  if (file.bytes > CodedBytesLimit(info, options)) {
+    EncodedFile other = EncodeStored(pixels, info, options);
     if (other.bytes < file.bytes) file = std::move(other);
   }
-  WriteFile(std::move(file), options.threads, allocate);
-  return Status::kOk;
+  return WriteFile(std::move(file), options.threads, allocate);
 }
 
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,

@@ -21,57 +21,30 @@
 //     and stored
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "encoder/exact_floats.h"
+#include "encoder/pixel_view.h"
 #include "format/constants.h"
-#include "format/image_view.h"
 #include "format/status.h"
 
 namespace l3 {
-
-// Pixels to encode: HWC, channels interleaved, samples in native order.
-struct PixelView {
-  const uint8_t* data;
-  uint32_t width_px;
-  uint32_t height_px;
-  uint32_t channels;  // 1 to 4096
-  SampleType sample_type;
-  uint64_t row_stride_bytes;
-
-  uint32_t sample_bits() const { return SampleBits(sample_type); }
-  bool is_signed() const { return IsSigned(sample_type); }
-};
-
-struct Bytes {
-  const uint8_t* data = nullptr;
-  size_t size = 0;
-};
-
-enum class EncodeMode {
-  kPacked,  // fast to decode
-  kRans,  // small
-  kStored,  // samples as they are
-};
 
 struct EncodeOptions {
   EncodeMode mode = EncodeMode::kRans;
   // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5; in the
   // other modes all do.
   uint32_t effort = 5;
-  unsigned threads = 1;  // 0: all the machine has
-  uint32_t tile_width_log2 = 0;  // 0: chosen by the encoder; else 5 to 8
-  uint32_t tile_height_log2 = 0;  // 0: chosen by the encoder; else 3 to 8
-  bool match_tiles = true;  // in the rans mode; without them for comparisons
+  unsigned threads = 1;             // 0: all the machine has
+  uint32_t tile_width_log2 = 0;     // 0: chosen by the encoder; else 5 to 8
+  uint32_t tile_height_log2 = 0;    // 0: chosen by the encoder; else 3 to 8
+  bool match_tiles = true;          // in the rans mode; without them for comparisons
   Meaning meaning = Meaning::kColor;
-  Bytes icc, exif, palette;  // chunks; none when empty
+  Bytes icc, exif, palette;         // chunks; none when empty
   // Of more than four channels those that decode together, 1 to 4 in each; none: the encoder
   // chooses.
   std::vector<std::vector<uint32_t>> groups;
-  Bytes xmp, key_values;  // likewise
+  Bytes xmp, key_values;            // likewise
   // Optional chunks of types that this version does not know, back to back as in a file.
   Bytes other_chunks;
 };
@@ -80,10 +53,12 @@ struct EncodeOptions {
 // model and the headers of chunks.
 constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 18);
 
-// Called once, with the size of the file; returns memory for it.
-using AllocateFile = std::function<uint8_t*(size_t bytes)>;
+// Writes to `bytes` a size that no file of EncodeImage() exceeds. Returns what it does of the same
+// arguments, but for memory; does not read the pixels, which may be null.
+Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t* bytes);
 
-// Returns kInvalidArgument for pixels or options the format cannot hold.
+// Returns kInvalidArgument for pixels or options the format cannot hold, and kOutputTooSmall where
+// `allocate` returns null.
 // Throws std::bad_alloc, and what `allocate` throws.
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    const AllocateFile& allocate);

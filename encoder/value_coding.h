@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "encoder/encoder.h"
+#include "encoder/pixel_view.h"
 
 namespace l3 {
 

@@ -58,12 +58,12 @@ class Measured:
     pipeline_seconds: float  # of the same in the pipeline
 
 
-def l3_format(mode: l3dali.Mode) -> Format:
-    """L3 in one of its modes."""
+def l3_format(coding: l3dali.Coding) -> Format:
+    """L3 in one of its codings."""
     return Format(
-        f"L3 {mode}",
+        f"L3 {coding}",
         ".l3",
-        partial(l3dali.encode, mode=mode),
+        partial(l3dali.encode, coding=coding),
         l3dali.decode,
         lambda data, device: fn.l3.decode(data, device=device),
     )
@@ -117,12 +117,12 @@ def main() -> int:
 
     print(f"{len(photographs)} photographs, {megabytes(raw_bytes)}: every pixel came back.")
     print_table(
-        ["", "size", "ratio", "one thread, MB/s", f"DALI {device}, {threads} threads, MB/s"],
+        ["", "size", "ratio to raw", "one thread, MB/s", f"DALI {device}, {threads} threads, MB/s"],
         *(
             [
                 m.format.name,
                 megabytes(m.file_bytes),
-                ratio(raw_bytes, m.file_bytes),
+                ratio(m.file_bytes, raw_bytes),
                 speed(raw_bytes, m.library_seconds),
                 speed(raw_bytes, m.pipeline_seconds),
             ]

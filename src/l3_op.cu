@@ -44,12 +44,20 @@ and decoded. Needs the default ``output_type``.)code",
     .AddOptionalTypeArg("dtype", R"code(The type of the output.
 
 By default the stored type, ``uint8``, ``uint16``, ``int8`` or ``int16``; then all images of a batch
-need the same. Another type is filled to its range, as :meth:`nvidia.dali.fn.decoders.image` does:
-65535 becomes 255 in ``uint8`` and 1.0 in ``float``. ``float16`` counts as a float.
+need the same. See ``fill_range`` for the values of another type. ``float16`` counts as a float.)code")
+    .AddOptionalArg<bool>("fill_range", R"code(Whether values fill the range of a ``dtype`` that is
+not the stored one.
 
-The range of a signed type is that from 0 up, which negative numbers continue below 0: from
-``int16``, 32767 becomes 255 in ``uint8``, 127 in ``int8``, 65535 in ``uint16`` and 1.0 in
-``float``; -32767 becomes 0, -127, 0 and -1.0. What does not fit the type is cut to it.)code")
+With True, 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. The range of a signed type is that from
+0 up, which negative numbers continue below 0: from ``int16``, 32767 becomes 255 in ``uint8``, 127 in
+``int8``, 65535 in ``uint16`` and 1.0 in ``float``; -32767 becomes 0, -127, 0 and -1.0. ``mean`` and
+``std`` count in that range, too. With False, values stay what they are, rounded and cut to the type:
+65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``, and -5 becomes 0 in ``uint8``.
+
+By default a value means what it means in DALI: operators that normalize (those with ``mean`` and
+``std``) do not fill the range, as :meth:`nvidia.dali.fn.crop_mirror_normalize`; all others do, as
+:meth:`nvidia.dali.fn.decoders.image`. ``scale`` is something else, a factor behind ``mean`` and ``std``.)code",
+                          nullptr)
     .AddOptionalArg("adjust_orientation",
                     R"code(Turn the image as the orientation in its EXIF chunk asks. Windows are
 those of the turned image.)code",
@@ -132,7 +140,7 @@ DALI_SCHEMA(l3__Decode)
 The output has the layout HWC and by default the stored channels and the stored type. Images of a
 batch may differ in size and in the number of channels.
 
-With ``device="mixed"`` a batch is decoded on the GPU, by one launch, or by some while it goes up.
+With ``device="mixed"`` a batch is decoded on the GPU, by a launch or a few, or in parts while it goes up.
 
 Takes the arguments of :meth:`nvidia.dali.fn.decoders.image`. Those that tune its JPEG decoders have
 no effect.)code")
@@ -258,9 +266,7 @@ fit, and an image in which none fits is an error, or as ``on_error`` says. Rows 
     .AddOptionalArg<int>("count", "How many windows at random places.", nullptr, true)
     .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one; then all
 images of a batch need the same. Values are those that the formula of ``mean`` and ``std`` gives, rounded
-and cut to the range of the type. Unlike those of ``fn.l3.decode`` they do not fill that range: without
-``mean`` and ``std`` 65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``, and -5
-becomes 0 in ``uint8``.)code")
+and cut to the range of the type, which they fill if ``fill_range=True``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
     .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one: of zeros, or of
@@ -353,8 +359,8 @@ extern "C" __attribute__((visibility("default"))) int l3_GetCacheStatistics(int 
   return l3::GetCacheStatistics(device_id, numbers) ? 1 : 0;
 }
 
-// For l3dali.pipeline: the number of new times, 0 if there is no memory; the number is closed;
-// batches, samples and seconds of cores and of the GPU, false if it is not open.
+// For l3dali.pipeline. The first opens a clock and returns its number, or 0 without memory. The
+// second closes it. The third reads batches, samples and seconds; false if the clock is not open.
 extern "C" __attribute__((visibility("default"))) int64_t l3_OpenTimes() {
   try {
     return l3::DecodeTimes::Open();

@@ -1,6 +1,6 @@
-"""Fills the tables of README.md from benchmarks/results.
+"""Fills the tables of README.md and docs/benchmarks.md from benchmarks/results.
 
-    python tools/fill_readme.py [--check]
+    python tools/fill_readme.py [--check | --check-age]
 
 A table stands between `<!-- name -->` and `<!-- /name -->`. No number of it is written by hand.
 """
@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
+MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op", "src/plan")
 
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
+COMPARED = {
+    "L3 packed": "L3 packed",
+    "L3 rans": "L3 rans",
+    "WebP": "WebP, lossless",
+    "JXL e3": "JPEG XL, effort 3",
+    "JPEG 95": "JPEG 95, lossy",
+}
 PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
-PIPELINE_FORMATS = ("L3 packed", "L3 rans", "PNG -6", "JPEG 95")
-SHRUNK_MODES = ("packed", "rans")
+SHRUNK_CODINGS = ("packed", "rans")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -62,30 +69,36 @@ def codecs() -> str:
     return f"{origin(results)}:\n\n{table(head, rows)}"
 
 
-def pipelines() -> str:
-    """DALI on the CPU: whole images and crops, as multiples of PNG."""
-    results = read("pipeline_cpu")
+def compared() -> str:
+    """Bytes, decoding on a core, and pipelines through DALI, all beside PNG."""
+    speeds, pipelines = read("speed"), read("pipeline_cpu")
     of_set = {
         (row["format"], row["task"].split()[0]): row
-        for row in results["rows"]
+        for row in pipelines["rows"]
         if (row["set"], row["threads"]) == (PIPELINE_SET, PIPELINE_THREADS)
     }
+    cores = speeds[PIPELINE_SET]
+    png = cores["PNG -6"]
     png_bytes = of_set["PNG -6", "whole"]["encoded_bytes"]
     rows = []
-    for name in PIPELINE_FORMATS:
-        whole, crops = (of_set[name, task] for task in ("whole", "crops"))
+    for name, title in COMPARED.items():
+        whole, crops = (of_set.get((name, task)) for task in ("whole", "crops"))
+        core = cores.get(name)
+        if core is not None:
+            size = core["bytes"] / png["bytes"]
+        elif whole is not None:
+            size = whole["encoded_bytes"] / png_bytes
         rows.append(
             [
-                name if whole["lossless"] else f"{name} (lossy)",
-                f"{whole['encoded_bytes'] / png_bytes:.2f}",
-                *(f"{row['png_cpu_ratio']:.1f}" for row in (whole, crops)),
-                *(f"{row['times_png']:.1f}" for row in (whole, crops)),
+                title,
+                f"{size:.2f}",
+                f"{png['decode'] / core['decode']:.1f}" if core else "",
+                *(f"{row['png_cpu_ratio']:.1f}" if row else "" for row in (whole, crops)),
             ]
         )
-    head = ["files", "bytes / PNG's", "PNG's CPU time / its: whole", "crops"]
-    head += ["images/s / PNG's: whole", "crops"]
-    load = f"load {results['load']:.0f} on {results['cores']} cores"
-    return f"{origin(results)}, {load}:\n\n{table(head, rows)}"
+    head = ["beside PNG", "bytes", "decoding, one core", "DALI, whole images", "DALI, crops"]
+    text = f"Set `{PIPELINE_SET}`. Bytes and one core: {origin(speeds)}. DALI: {origin(pipelines)}"
+    return f"{text}.\n\n{table(head, rows)}"
 
 
 def shrunk() -> str:
@@ -95,48 +108,66 @@ def shrunk() -> str:
     for row in results["rows"]:
         cells = [f"JPEG {row['quality']}, {row['originals']}"]
         cells.append(f"{row['formats']['JPEG']['bytes'] / 1000:.0f}")
-        for mode in SHRUNK_MODES:
-            ours = row["formats"][f"L3 {mode}"]
+        for coding in SHRUNK_CODINGS:
+            ours = row["formats"][f"L3 {coding}"]
             cells.append(f"{ours['bytes_ratio']:.2f}")
             times = [ours[key] for key in ("speed", "speed_beside_resized")]
             cells += [f"{number:.0f}" if number >= 20 else f"{number:.1f}" for number in times]
         rows.append(cells)
     head = ["originals", "kB each"]
-    for mode in SHRUNK_MODES:
-        head += [f"`{mode}`: bytes / theirs", "their CPU time / its: decoded", "and resized"]
+    for coding in SHRUNK_CODINGS:
+        head += [f"`{coding}`: bytes / theirs", "their CPU time / its: decoded", "and resized"]
     return f"{origin(results)}:\n\n{table(head, rows)}"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "codecs": codecs,
-    "pipelines": pipelines,
-    "shrunk": shrunk,
+TABLES: dict[Path, dict[str, Callable[[], str]]] = {
+    ROOT / "README.md": {"compared": compared},
+    ROOT / "docs" / "benchmarks.md": {"codecs": codecs, "shrunk": shrunk},
 }
 
 
-def fill(text: str) -> str:
-    """The README with all tables as the results say."""
-    for name, make in TABLES.items():
+def fill(page: Path) -> str:
+    """A page with all its tables as the results say."""
+    text = page.read_text()
+    for name, make in TABLES[page].items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if (text.count(begin), text.count(end)) != (1, 1):
-            raise SystemExit(f"README.md needs one table {begin.strip()} ... {end.strip()}")
+            raise SystemExit(f"{page.name} needs one table {begin.strip()} ... {end.strip()}")
         head, _, rest = text.partition(begin)
         tail = rest.partition(end)[2]
         text = f"{head}{begin}{make()}\n{end}{tail}"
     return text
 
 
+def stale() -> list[str]:
+    """Results of the tables that are older than the newest change of what they measured."""
+    older = []
+    for name in ("speed", "pipeline_cpu", "shrunk"):
+        commit = read(name)["made"]["commit"]
+        command = ["git", "diff", "--quiet", commit, "HEAD", "--", *MEASURED]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            older.append(f"{name}.json is of {commit}; {', '.join(MEASURED)} have changed since")
+    return older
+
+
 def main() -> int:
-    """Fills the README, or with --check says whether it is up to date."""
+    """Fills the tables, or says whether they are up to date, or whether their results are."""
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
-    check = parser.parse_args().check
-    old = README.read_text()
-    new = fill(old)
-    if not check:
-        README.write_text(new)
-    return int(check and old != new)
+    parser.add_argument("--check-age", action="store_true", help="1 if results are too old")
+    options = parser.parse_args()
+    if options.check_age:
+        older = stale()
+        print("\n".join(older) or "all results are of the newest code")
+        return int(bool(older))
+    old = False
+    for page in TABLES:
+        text = fill(page)
+        old |= text != page.read_text()
+        if not options.check:
+            page.write_text(text)
+    return int(options.check and old)
 
 
 if __name__ == "__main__":

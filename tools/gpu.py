@@ -36,6 +36,7 @@ from benchmarks.report import made
 _UNSUPPORTED = "Device not supported"
 _BUILD = Path("build/release")
 _VARIANTS = Path("build/variants")  # of `make gpu-variants`
+_SIMULATED = Path("build/simulate/digests.txt")
 _RESULTS = Path("benchmarks/results")
 _GATHERED = Path("build/gpu_results")
 _LOG = "log.txt"
@@ -96,6 +97,10 @@ def _steps(
         _BUILD / "l3_compare_on_gpu",
         *sorted(Path("tests").glob("*/**/*.l3")),
     ]
+    # With what `make simulate` has made of the same files, if it ran here.
+    digests = results / "digests.txt"
+    shown: list[str | Path] = ["env", f"L3_DIGESTS={digests}", *compare]
+    simulated: list[str | Path] = [sys.executable, "tests/ptx/digests.py", digests, _SIMULATED]
     sanitizer = ["compute-sanitizer", "--error-exitcode=1"]
     images = write_l3(data, _BUILD / "gpu_images")
     packed = [path for path in images if path.name.endswith(".packed.l3")]
@@ -127,7 +132,8 @@ def _steps(
     for program in sorted(_VARIANTS.glob("*/l3_bench_kernels")):
         variants.append(variant(program.parent.name, program))
     steps = [
-        Step("compare", "tests", compare),
+        Step("compare", "tests", shown),
+        *([Step("digests", "tests", simulated)] if _SIMULATED.exists() else []),
         Step("pytest", "tests", pytest, testing, extras=["xdist"]),
         Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *compare]),
         Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *compare]),

@@ -28,8 +28,8 @@ EXTENSION = "nvidia/nvimgcodec/extensions/libl3dali_ext.so"
 TRY_WITHOUT_DALI = """
 import numpy as np, l3dali, l3dali._cuda
 image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3)
-for mode in l3dali.MODES:
-    assert np.array_equal(l3dali.decode(l3dali.encode(image, mode=mode)), image)
+for coding in l3dali.CODINGS:
+    assert np.array_equal(l3dali.decode(l3dali.encode(image, coding=coding)), image)
 l3dali.imwrite("a.l3", image)
 """
 TRY_WITH_DALI = """

@@ -1,19 +1,9 @@
-"""`l3 convert` beside the codec: throughput, memory, small images, resume; a Ray cluster on demand.
-
-    python -m benchmarks.cpu.convert --data ../shared/data [--ray]
-
-Reading, encoding and verifying are timed without the command too, in turns with it, so that what is
-left is the command's own: tar, hashes, manifest, processes. CPU time is that of all its processes,
-and what counts on a machine with other work. What the command takes for four tiny images, its
-start, is taken off first.
-"""
+"""`l3 convert` beside the codec, and a Ray cluster on demand."""
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import io
-import json
 import os
 import resource
 import statistics
@@ -29,22 +19,113 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import imagecodecs
 import numpy as np
-from benchmarks.peers import Image, machine
-from benchmarks.report import RESULTS, code_commit, markdown_table, write_results
+from benchmarks.cpu.case import Result, apart
+from benchmarks.peers import PNG, Image
+from benchmarks.report import CODE, markdown_table, table
 from rich.progress import track
 
 import l3dali
-from l3dali.images.reading import Picture, read_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_picture
 
 PHOTOGRAPHS = ("photo/kodak", "photo/gb82")
 SHARDS = 8
-MODES: tuple[tuple[l3dali.Mode, int], ...] = (("rans", 5), ("rans", 9), ("packed", 5))
+MODES: tuple[tuple[l3dali.Coding, int], ...] = (("rans", 5), ("rans", 9), ("packed", 5))
 CORES = len(os.sched_getaffinity(0))
 LARGE = ("4x4", "5x6")  # Kodak's images side by side: 18 and 34 MiB
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
+THROUGHPUT = {
+    "start s": "{start_cpu:.2f}",
+    "read s": "{read:.2f}",
+    "encode s": "{encode:.2f}",
+    "verify s": "{verifying}",
+    "rest s": "{rest:.2f}",
+    "all s": "{cpu:.2f}",
+    "encode / all, CPU": "{cpu_ratio:.0%}",
+    "encode / all, wall": "{wall_ratio:.0%}",
+    "bound, CPU": "{bound:.0%}",
+}
+
+
+def convert(
+    data: Path | None = None,
+    rounds: int = 3,
+    copies: int = 3,
+    small: int = 100_000,
+    shards: int = 1000,
+    ray: bool = False,
+) -> Result:
+    """`l3 convert` beside the codec: throughput, memory, small images, resume; --ray: a cluster.
+
+    Reading, encoding and verifying are timed without the command too, in turns with it, so that
+    what is left is the command's own: tar, hashes, manifest, processes. CPU time is that of all its
+    processes, and what counts on a machine with other work. What the command takes for four tiny
+    images, its start, is taken off first.
+
+    --copies are of each photograph, as PNG in 8 shards of WebDataset; --small are images of 32x32;
+    --shards are gone over again. Medians of the rounds, ratios within a round. CPU seconds do not
+    have the start, which has its own column. `encode / all` is the command's throughput over
+    `codec.encode`'s on as many cores; `bound` the same if the rest cost nothing. Target: 90 %.
+    Memory is the peak of the largest process, in MiB, resident, shared libraries included. Target:
+    200 MB (191 MiB) beyond two images.
+    """
+    originals = photographs(data)
+    files = originals * copies
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found: dict[str, Any] = {
+            "photographs": len(files),
+            "rounds": rounds,
+            "resume": measure_resume(shards, folder),
+            "memory": measure_memory(originals, folder),
+            "throughput": measure_throughput(files, folder, rounds),
+            "small": measure_small(small, folder),
+        }
+        if ray:
+            found["ray"] = measure_ray(files, folder, rounds)
+    return Result(text_of(found), found, code=(*CODE, "python/l3dali"))
+
+
+def text_of(found: dict[str, Any]) -> str:
+    """The page."""
+    throughput = {
+        f"{row['mode']}, {row['workers']}, {'yes' if row['verify'] else 'no'}": {
+            **row,
+            "verifying": f"{row['compare']:.2f}" if row["verify"] else "-",
+        }
+        for row in found["throughput"]
+    }
+    memory = {f"{row['mode']}, {row['image_mib']:.0f}": row for row in found["memory"]}
+    small, resume = found["small"], found["resume"]
+    rest = [
+        [
+            f"32x32, {small['images']} images, one worker: overhead an image",
+            f"{small['overhead']:.3f} ms of CPU (all {small['all']:.3f}: read {small['read']:.3f}, "
+            f"encode {small['encode']:.3f}, verify {small['compare']:.3f})",
+            "<= 1 ms",
+        ],
+        [
+            f"a second run over {resume['shards']} finished shards",
+            f"{resume['wall']:.1f} s ({resume['cpu']:.1f} of CPU)",
+            "< 10 s",
+        ],
+    ]
+    for what, name, target in (
+        ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
+        ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
+    ):
+        if ratios := [each[name] for each in found.get("ray", ())]:
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            rest.append([what, f"{statistics.median(ratios):.2f} ({spread})", target])
+    memory_columns = {"peak": "{peak_mib:.0f}", "beyond two images": "{beyond_mib:.0f}"}
+    tables = {
+        "Throughput": table("mode, workers, verify", throughput, THROUGHPUT),
+        "Memory": table("mode, image", memory, memory_columns),
+        "The rest": markdown_table(["what", "measured", "target"], rest),
+    }
+    return "\n".join(f"## {title}\n\n{text}" for title, text in tables.items())
 
 
 @dataclass(frozen=True)
@@ -69,18 +150,16 @@ def run_timed(command: Sequence[str]) -> Cost:
     return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss)
 
 
-def convert(source: Path, target: Path, *options: str) -> Cost:
+def run_convert(source: Path, target: Path, *options: str) -> Cost:
     """The cost of `l3 convert`, taken in a process that has no other children."""
-    command = [sys.executable, "-m", __spec__.name, "--child", "convert", *options]
-    command += [str(source), str(target)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return Cost(*json.loads(done.stdout))
+    command = [sys.executable, "-m", "l3dali", "convert", *options, str(source), str(target)]
+    return apart(run_timed, command)
 
 
 def convert_anew(source: Path, *options: str) -> Cost:
     """The same, into a new folder."""
     with tempfile.TemporaryDirectory() as target:
-        return convert(source, Path(target) / "l3", *options)
+        return run_convert(source, Path(target) / "l3", *options)
 
 
 def timed(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> tuple[list[Any], Cost]:
@@ -91,20 +170,15 @@ def timed(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> tup
     return results, Cost(time.perf_counter() - start, time.process_time() - cpu)
 
 
-def photographs(data: Path) -> list[bytes]:
+def photographs(data: Path | None) -> list[bytes]:
     """PNG files; scikit-image's photographs where there are no others."""
-    paths = [path for name in PHOTOGRAPHS for path in sorted((data / name).glob("*.png"))]
+    paths = [path for name in PHOTOGRAPHS if data for path in sorted((data / name).glob("*.png"))]
     if paths:
         return [path.read_bytes() for path in paths]
     import skimage.data
 
     names = ("astronaut", "chelsea", "coffee", "rocket")
-    return [to_png(getattr(skimage.data, name)()) for name in names]
-
-
-def to_png(image: Image) -> bytes:
-    """A PNG file."""
-    return bytes(imagecodecs.png_encode(image, level=1))
+    return [bytes(PNG.encode(getattr(skimage.data, name)())) for name in names]
 
 
 def write_shards(files: Sequence[bytes], folder: Path, shards: int) -> Path:
@@ -125,7 +199,8 @@ def small_images(count: int) -> list[bytes]:
     noise = np.random.default_rng(1)
     ramp = np.add.outer(np.arange(32), 2 * np.arange(32))[..., None] + np.array([0, 20, 40])
     return [
-        to_png((ramp + noise.integers(0, 16, (32, 32, 3))).astype(np.uint8)) for _ in range(count)
+        PNG.encode((ramp + noise.integers(0, 16, (32, 32, 3))).astype(np.uint8))
+        for _ in range(count)
     ]
 
 
@@ -137,16 +212,18 @@ def side_by_side(images: Sequence[Image], tiles: str) -> Image:
     return np.vstack([np.hstack(chosen[i * columns :][:columns]) for i in range(rows)])
 
 
-def of_mode(mode: l3dali.Mode, effort: int) -> str:
+def of_mode(mode: l3dali.Coding, effort: int) -> str:
     """The mode as the tables name it."""
     return f"rans, effort {effort}" if mode == "rans" else mode
 
 
-def phases(files: Sequence[bytes], mode: l3dali.Mode, effort: int, workers: int) -> dict[str, Cost]:
+def phases(
+    files: Sequence[bytes], mode: l3dali.Coding, effort: int, workers: int
+) -> dict[str, Cost]:
     """What reading, encoding and verifying cost without the command."""
 
     def encode(picture: Picture) -> bytes:
-        return encode_picture(picture, mode=mode, effort=effort)
+        return encode_picture(picture, coding=mode, effort=effort)
 
     def check(pair: tuple[Picture, bytes]) -> None:
         if not np.array_equal(l3dali.decode(pair[1]), pair[0].pixels):
@@ -175,7 +252,7 @@ def measure_throughput(files: list[bytes], folder: Path, rounds: int) -> list[di
     for (mode, effort), workers in track(turns, "photographs"):
         alone = phases(files, mode, effort, workers)
         for verify in (True, False):
-            options = ["--mode", mode, "--effort", str(effort), "--jobs", str(workers)]
+            options = ["--coding", mode, "--effort", str(effort), "--jobs", str(workers)]
             options.append("--verify" if verify else "--no-verify")
             cost, start = convert_anew(source, *options), starts[workers]
             parts = {name: c.cpu for name, c in alone.items() if verify or name != "compare"}
@@ -199,9 +276,9 @@ def measure_memory(photographs: list[bytes], folder: Path) -> list[dict[str, Any
     rows = []
     for tiles in track(("1x1", *LARGE), "memory"):
         large = side_by_side(images, tiles)
-        source = write_shards([to_png(large)] * 8, folder / f"memory-{tiles}", 4)
+        source = write_shards([PNG.encode(large)] * 8, folder / f"memory-{tiles}", 4)
         for mode, effort in MODES:
-            cost = convert_anew(source, "--mode", mode, "--effort", str(effort))
+            cost = convert_anew(source, "--coding", mode, "--effort", str(effort))
             image_mib, peak_mib = large.nbytes / 2**20, cost.peak_kib / 2**10
             row = {"mode": of_mode(mode, effort), "image_mib": image_mib, "peak_mib": peak_mib}
             rows.append(row | {"beyond_mib": peak_mib - 2 * image_mib})
@@ -226,8 +303,8 @@ def measure_small(count: int, folder: Path) -> dict[str, Any]:
 def measure_resume(shards: int, folder: Path) -> dict[str, Any]:
     """What a second run costs that has nothing to do."""
     source = write_shards(small_images(shards), folder / "shards", shards)
-    convert(source, folder / "shards-l3")
-    again = convert(source, folder / "shards-l3")
+    run_convert(source, folder / "shards-l3")
+    again = run_convert(source, folder / "shards-l3")
     return {"shards": shards, "wall": again.wall, "cpu": again.cpu}
 
 
@@ -244,8 +321,8 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     from l3dali.datasets.convert import ray_engine
     from l3dali.datasets.convert.images import Options
     from l3dali.datasets.convert.manifest import Manifest
-    from l3dali.datasets.convert.plan import find_sources, make_plan
     from l3dali.datasets.convert.storage import open_folder
+    from l3dali.datasets.convert.work import find_sources, find_work
 
     photos = write_shards(files, folder / "ray", 2 * SHARDS)
     tiny = write_shards(small_images(8), folder / "ray-tiny", 8)
@@ -255,9 +332,9 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
             tempfile.TemporaryDirectory() as target,
             Manifest(open_folder(target)) as manifest,
         ):
-            plan = make_plan(find_sources([str(source)]), target, Options(), manifest, workers)
+            work = find_work(find_sources([str(source)]), target, Options(), manifest, workers)
             start = time.perf_counter()
-            for rows in ray_engine.run_on_ray(plan.jobs, workers):
+            for rows in ray_engine.run_on_ray(work.jobs, workers):
                 if any(row.status != "done" for row in rows):
                     raise SystemExit(f"{rows[0].source}: {rows[0].reason}")
             return time.perf_counter() - start
@@ -286,104 +363,3 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     finally:
         ray_engine.disconnect()
         cluster.shutdown()
-
-
-def text_of(data: dict[str, Any]) -> str:
-    """The page."""
-    before, after = data["load"]
-    text = (
-        f"Converter of commit {data['converter']}. {machine()}. {CORES} cores, shared: load "
-        f"{before:.1f} before, {after:.1f} after.\n\n## Throughput\n\n"
-        f"{data['photographs']} photographs as PNG in {SHARDS} shards of WebDataset, "
-        f"{data['rounds']} rounds, medians, ratios within a round. CPU seconds without the "
-        "command's start (its own column). The rest is tar, hashes, manifest and processes. "
-        "`encode / all` is the command's throughput over `codec.encode`'s on as many cores; "
-        "`bound` the same if the rest cost nothing. Target: 90 %.\n\n"
-    )
-    head = ["mode", "workers", "verify", "start s", "read s", "encode s", "verify s", "rest s"]
-    head += ["all s", "encode / all, CPU", "encode / all, wall", "bound, CPU"]
-    text += markdown_table(
-        head,
-        [
-            [row["mode"], str(row["workers"]), "yes" if row["verify"] else "no"]
-            + [f"{row[n]:.2f}" for n in ("start_cpu", "read", "encode")]
-            + [f"{row['compare']:.2f}" if row["verify"] else "-"]
-            + [f"{row['rest']:.2f}", f"{row['cpu']:.2f}"]
-            + [f"{100 * row[n]:.0f} %" for n in ("cpu_ratio", "wall_ratio", "bound")]
-            for row in data["throughput"]
-        ],
-    )
-    text += (
-        "\n## Memory\n\nPeak of the largest process (resident, shared libraries included), MiB; "
-        f"{CORES} workers, verified. Target: 200 MB (191 MiB) beyond two images.\n\n"
-    )
-    text += markdown_table(
-        ["mode", "image", "peak", "beyond two images"],
-        [
-            [row["mode"], *(f"{row[n]:.0f}" for n in ("image_mib", "peak_mib", "beyond_mib"))]
-            for row in data["memory"]
-        ],
-    )
-    small, resume = data["small"], data["resume"]
-    text += "\n## The rest\n\n"
-    rows = [
-        [
-            f"32x32, {small['images']} images, one worker: overhead an image",
-            f"{small['overhead']:.3f} ms of CPU (all {small['all']:.3f}: read {small['read']:.3f}, "
-            f"encode {small['encode']:.3f}, verify {small['compare']:.3f})",
-            "<= 1 ms",
-        ],
-        [
-            f"a second run over {resume['shards']} finished shards",
-            f"{resume['wall']:.1f} s ({resume['cpu']:.1f} of CPU)",
-            "< 10 s",
-        ],
-    ]
-    if "ray" in data:
-        for what, name, target in (
-            ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
-            ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
-        ):
-            ratios = [found[name] for found in data["ray"]]
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            rows.append([what, f"{statistics.median(ratios):.2f} ({spread})", target])
-    return text + markdown_table(["what", "measured", "target"], rows)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Measures, and writes convert.md and .json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("shared/data"), help="with the sets")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--copies", type=int, default=3, help="of each photograph")
-    parser.add_argument("--small", type=int, default=100_000, help="images of 32x32")
-    parser.add_argument("--shards", type=int, default=1000, help="to go over again")
-    parser.add_argument("--ray", action="store_true", help="measure a Ray cluster too")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    args = parser.parse_args(arguments)
-    before = os.getloadavg()[0]
-    originals = photographs(args.data)
-    files = originals * args.copies
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        data: dict[str, Any] = {
-            "converter": code_commit(("python/l3dali",)),
-            "photographs": len(files),
-            "rounds": args.rounds,
-            "resume": measure_resume(args.shards, folder),
-            "memory": measure_memory(originals, folder),
-            "throughput": measure_throughput(files, folder, args.rounds),
-            "small": measure_small(args.small, folder),
-        }
-        if args.ray:
-            data["ray"] = measure_ray(files, folder, args.rounds)
-    data["load"] = (before, os.getloadavg()[0])
-    write_results("convert", "Converting data sets", text_of(data), data, args.out)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        cost = run_timed([sys.executable, "-m", "l3dali", *sys.argv[2:]])
-        print(json.dumps([cost.wall, cost.cpu, cost.peak_kib]))
-    else:
-        main()

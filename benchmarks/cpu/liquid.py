@@ -1,33 +1,9 @@
-"""Mixed data sets beside single formats, with the disk and the cores held to what a regime says.
-
-    python -m benchmarks.cpu.liquid --data ../shared/data
-
-A regime is a data set (PNG: photographs, screenshots and masks; JPEG: photographs), a disk rate
-and a number of cores. In each, every single format, the plan, the plan with 20 % of the images
-moved to smaller or to larger files, the plan's shares given to images by lot, and a grid of mixes
-by lot take turns, round after round. A turn is a DALI pipeline of its own on the CPU that decodes
-whole passes over the set and crops, after one that warms it up; the order of images is the same
-for all.
-
-The disk is held by the control group blkio, with files dropped from the page cache as soon as
-they are read. That needs root, control groups of version 1, and a disk that is faster than the
-regime. Where it cannot be had, files stay in the page cache and readers wait for a token bucket.
-Files are read 4 at a time either way, by threads of the same process: what reading costs the
-cores counts.
-
-A profile of the set, made before, predicts each. What pipelines reach of the cores (`efficiency`)
-is taken anew for each regime, from turns of each single format with the disk not held: the
-machine may be shared. Nothing is fitted to the turns that are predicted.
-Results are written after each regime. `--add` keeps regimes of an earlier run.
-
-On a machine that others use, threads that wake up find the cores taken, and pipelines do not run as
-they would alone. As root, `chrt --rr 1` or `nice -n -20` in front of it helps; the results say so.
-"""
+"""Mixed data sets beside single formats, with the disk and the cores held to what a regime says."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import functools
 import gc
 import itertools
 import json
@@ -36,24 +12,26 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import imagecodecs
-import matplotlib as mpl
 import numpy as np
 import nvidia.dali as dali
 import skimage.data
-from benchmarks.peers import Image, images
-from benchmarks.report import RESULTS, code_commit, made, markdown_table, save_results
+from benchmarks.cpu.case import Result, interval
+from benchmarks.peers import PNG as PNG_6
+from benchmarks.peers import Image, images, l3_encoder
+from benchmarks.report import RESULTS, made, table
 from nvidia.dali import fn, types
 from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
+from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.groups import group_of
@@ -63,9 +41,6 @@ from l3dali.datasets.liquid.model import Limits, turn_seconds
 from l3dali.datasets.liquid.plan import find_plan
 from l3dali.datasets.liquid.profile import CPU, L3_FORMATS, SOURCE, Profile, cost_key
 from l3dali.images.headers import read_header
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 PNG, JPEG = SETS = ("png", "jpeg")
 DISKS = (100, 200, 400, 1000)  # MB/s
@@ -84,7 +59,6 @@ GRID_PAIRS = {
     PNG: (("rans", "packed"), ("packed", "stored")),
     JPEG: ((SOURCE, "packed"), (SOURCE, "stored")),
 }
-RESAMPLES = 2000
 CPU_BOUND = 0.7  # of the time at the cores that reading may take, where cores bind
 CALIBRATING_TURNS = 3  # of each single format
 FREE = 1.1  # times the regime's rate that the disk must give without limits
@@ -126,46 +100,128 @@ class Regime:
         """Names it in results and arguments."""
         return f"{self.set}/{self.disk}/{self.cores}"
 
+    @property
+    def title(self) -> str:
+        """Names it on the page."""
+        return f"{self.set}, {self.disk} MB/s, {self.cores} core{'s' * (self.cores > 1)}"
+
+
+REGIMES = {
+    regime.name: regime
+    for regime in itertools.starmap(Regime, itertools.product(SETS, DISKS, CORES))
+}
+EVERY = tuple(REGIMES)
+
+
+def liquid(
+    data: Path | None = None,
+    folder: Path | None = None,
+    images: int = 128,
+    rounds: int = 5,
+    grid_rounds: int = 2,
+    seconds: float = 0.8,
+    profile_seconds: float = 30.0,
+    regimes: Sequence[str] = EVERY,
+    add: bool = False,
+    out: Path = RESULTS,
+) -> Iterator[Result]:
+    """Mixed data sets beside single formats, with disk and cores held to what a regime says.
+
+    A regime is a data set (PNG: photographs, screenshots and masks; JPEG: photographs), a disk rate
+    and a number of cores. In each, every single format, the plan, the plan with 20 % of the images
+    moved to smaller or to larger files, the plan's shares given to images by lot, and a grid of
+    mixes by lot take turns, round after round. A turn is a DALI pipeline of its own on the CPU that
+    decodes whole passes over the set and crops, after one that warms it up; the order of images is
+    the same for all.
+
+    The disk is held by the control group blkio, with files dropped from the page cache as soon as
+    they are read. That needs root, control groups of version 1, and a disk that is faster than the
+    regime. Where it cannot be had, files stay in the page cache and readers wait for a token
+    bucket. Files are read 4 at a time either way, by threads of the same process: what reading
+    costs the cores counts.
+
+    A profile of the set, made before, predicts each. What pipelines reach of the cores
+    (`efficiency`) is taken anew for each regime, from turns of each single format with the disk not
+    held: the machine may be shared. Nothing is fitted to the turns that are predicted. Results are
+    written after each regime.
+
+    On a machine that others use, threads that wake up find the cores taken, and pipelines do not
+    run as they would alone. As root, `chrt --rr 1` or `nice -n -20` in front of it helps; the
+    results say so.
+
+    Images a second, medians over the rounds. `switch`: the best single format over the source;
+    `mix`: the plan over the best single format, with a bootstrap interval of 95 %; in brackets what
+    is predicted. `error`: median of the predictions of all mixes. Regimes name the commit and the
+    machine that they were measured with.
+
+    --folder is where data sets are written: on the disk that is held. --images are those of a set,
+    a multiple of 32. --grid-rounds of the --rounds have the grid. --seconds are those of a turn, at
+    the least. --regimes are SET/MB/CORES, as png/400/2; --add keeps those of an earlier run.
+    """
+    if unknown := set(regimes) - REGIMES.keys():
+        raise SystemExit(f"no such regime: {', '.join(sorted(unknown))}")
+    if images < BATCH or images % BATCH:
+        raise SystemExit(f"--images is a multiple of {BATCH}")
+    chosen = [REGIMES[name] for name in regimes]
+    path = out / "liquid.json"
+    known = json.loads(path.read_text())["regimes"] if add and path.exists() else {}
+    origin = {**made(CODE), "priority": priority()}
+    with contextlib.ExitStack() as stack:
+        folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="l3-")))
+        blkio: Blkio | None = None
+        try:
+            blkio = Blkio(folder)
+            stack.callback(blkio.close)
+        except OSError as error:
+            print(f"no control group for the disk ({error}): a token bucket holds it")
+        for name in dict.fromkeys(regime.set for regime in chosen):
+            mine = [regime for regime in chosen if regime.set == name]
+            pictures = make_set(name, data, images, folder)
+            profiles = measure_set(mine, pictures, blkio, profile_seconds)
+            for regime, model, disk in profiles:
+                model = calibrated(model, disk, seconds)
+                plan = plan_for(model.profile, pictures)
+                rows = measure_regime(regime, model, plan, disk, (rounds, grid_rounds), seconds)
+                known[regime.name] = {
+                    **summarize(regime, rows, disk.name, plan, model.profile),
+                    **origin,
+                    "load": os.getloadavg()[0],
+                }
+                plot = functools.partial(draw, known)
+                yield Result(page(known), {"regimes": known}, plot, CODE)
+
 
 # Data sets.
 
 
-def png_images(data: Path | None, count: int) -> Iterator[Image]:
-    """Photographs, screenshots and masks: two, one and one of four."""
+def source_images(name: str, data: Path | None, count: int) -> Iterator[Image]:
+    """Of PNG two photographs, a screenshot and a mask of four; of JPEG photographs."""
     if data is not None:
-        photos = [piece for name in SOURCES for _, piece in images(data, f"{name}@{SIZE}")]
+        photos = [piece for folder in SOURCES for _, piece in images(data, f"{folder}@{SIZE}")]
         screens = [image for _, image in images(data, f"screen@{SIZE}")]
         masks = [image for _, image in images(data, "mask")]
     else:
         photos = [skimage.data.astronaut(), skimage.data.coffee(), skimage.data.chelsea()]
         screens = [skimage.data.page(), skimage.data.text()]
         masks = [np.asarray(skimage.data.horse()).astype(np.uint8)]
-    kinds = [itertools.cycle(kind) for kind in (photos, screens, photos, masks)]
+    kinds = (photos, screens, photos, masks) if name == PNG else (photos,)
+    cycles = [itertools.cycle(kind) for kind in kinds]
     for i in range(count):
-        yield next(kinds[i % len(kinds)])
-
-
-def jpeg_images(data: Path | None, count: int) -> Iterator[Image]:
-    """Photographs."""
-    if data is not None:
-        photos = [piece for name in SOURCES for _, piece in images(data, f"{name}@{SIZE}")]
-    else:
-        photos = [skimage.data.astronaut(), skimage.data.coffee(), skimage.data.chelsea()]
-    yield from itertools.islice(itertools.cycle(photos), count)
+        yield next(cycles[i % len(cycles)])
 
 
 def make_set(name: str, data: Path | None, count: int, folder: Path) -> list[Picture]:
     """Writes a data set in every format."""
     made: list[Picture] = []
-    source = png_images if name == PNG else jpeg_images
-    for i, image in enumerate(track(source(data, count), f"encode {name}", total=count)):
+    sources = source_images(name, data, count)
+    for i, image in enumerate(track(sources, f"encode {name}", total=count)):
         if name == PNG:
-            encoded = bytes(imagecodecs.png_encode(image, level=6))
+            encoded = PNG_6.encode(image)
         else:
             encoded = bytes(imagecodecs.jpeg8_encode(image, level=90))
             image = imagecodecs.jpeg8_decode(encoded)
         files = {SOURCE: encoded}
-        files.update({mode: l3dali.encode(image, mode=mode, threads=0) for mode in l3dali.MODES})
+        files.update({mode: l3_encoder(mode, 0)(image) for mode in l3dali.CODINGS})
         paths = {}
         for stored_as, content in files.items():
             suffix = name if stored_as == SOURCE else "l3"
@@ -353,10 +409,12 @@ class Model:
     Attributes:
         profile: with the host's cores and disk as those of a regime.
         pictures: of the set.
+        free_rate: bytes a second of the disk that is not held.
     """
 
     profile: Profile
     pictures: list[Picture]
+    free_rate: float
 
     def predict(self, assignment: Assignment) -> float:
         """Images a second: the disk or the cores bind."""
@@ -370,32 +428,24 @@ class Model:
 
     def cost(self, assignment: Assignment) -> tuple[float, float]:
         """Bytes and CPU seconds of a pass over the set."""
-        size = sum(
-            picture.sizes[stored_as]
-            for picture, stored_as in zip(self.pictures, assignment, strict=True)
-        )
-        return size, sum(self._seconds(assignment))
+        return sum(size for _, size in self.files(assignment)), sum(self._seconds(assignment))
 
-    def _seconds(self, assignment: Assignment) -> list[float]:
+    def _seconds(self, assignment: Assignment) -> Any:
         """CPU seconds of each image."""
-        seconds = []
-        for picture, stored_as in zip(self.pictures, assignment, strict=True):
-            cost = self.profile.groups[picture.group].cpu_seconds[cost_key(stored_as, CPU)]
-            seconds.append(cost(picture.sizes[stored_as], picture.pixels))
-        return seconds
+        return np.array(
+            [
+                self.profile.groups[picture.group].cpu_seconds[cost_key(stored_as, CPU)](
+                    picture.sizes[stored_as], picture.pixels
+                )
+                for picture, stored_as in zip(self.pictures, assignment, strict=True)
+            ]
+        )
 
     def _turns(self, assignment: Assignment) -> float:
         """CPU seconds an image for which cores wait while two decoders take turns."""
-        seconds = self._seconds(assignment)
-        parts = []
-        for is_source in (True, False):
-            mine = [
-                taken
-                for taken, stored_as in zip(seconds, assignment, strict=True)
-                if (stored_as == SOURCE) == is_source
-            ]
-            if mine:
-                parts.append((len(mine) / len(assignment), sum(mine) / len(mine)))
+        seconds, is_source = self._seconds(assignment), np.array(assignment) == SOURCE
+        of_decoders = [chosen for chosen in (is_source, ~is_source) if chosen.any()]
+        parts = [(float(c.mean()), float(seconds[c].mean())) for c in of_decoders]
         return turn_seconds(parts, BATCH, self.profile.host.cores)
 
     def files(self, assignment: Assignment) -> list[tuple[Path, int]]:
@@ -409,10 +459,8 @@ class Model:
 def plan_for(profile: Profile, pictures: list[Picture]) -> Assignment:
     """What `l3 plan` chooses for the images of a set."""
     plan = find_plan(profile, Limits(profile.host), FORMATS)
-    return tuple(
-        plan.choose(picture.name, picture.group, picture.sizes[SOURCE], picture.pixels)
-        for picture in pictures
-    )
+    seen = [Seen(each.name, each.group, each.sizes[SOURCE], each.pixels) for each in pictures]
+    return tuple(plan.choose(seen))
 
 
 def with_reading(profile: Profile, old: Reading, new: Reading) -> Profile:
@@ -473,14 +521,10 @@ def assignments(
     return chosen, grid
 
 
-def calibrated(model: Model, disk: Disk, free_rate: float, seconds: float) -> Model:
-    """The model with the efficiency that single formats reach while the disk is not held.
+def calibrated(model: Model, disk: Disk, seconds: float) -> Model:
+    """The model with the efficiency that single formats reach in turns while the disk is not held.
 
-    Args:
-        model: of the regime.
-        disk: how it reads.
-        free_rate: bytes a second of that without a limit; formats that it slows down do not count.
-        seconds: of a turn.
+    Formats that the disk slows down even so do not count.
     """
     host = model.profile.host
     disk.hold(0)
@@ -489,7 +533,7 @@ def calibrated(model: Model, disk: Disk, free_rate: float, seconds: float) -> Mo
         assignment = (name,) * len(model.pictures)
         size, cpu_seconds = model.cost(assignment)
         cpu_seconds /= host.cores
-        if size / free_rate < CPU_BOUND * cpu_seconds:
+        if size / model.free_rate < CPU_BOUND * cpu_seconds:
             rates = [
                 take_turn(model.files(assignment), disk, round(host.cores), seconds)
                 for _ in range(CALIBRATING_TURNS)
@@ -531,37 +575,32 @@ class Row:
         return abs(self.predicted - self.rate) / self.rate
 
 
-def interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float]:
-    """Of the median, or of the median ratio of two rows round by round: 95 %, by bootstrap."""
-    rng = np.random.default_rng(0)
-    ratios = np.asarray(values) / (1.0 if others is None else np.asarray(others))
-    drawn = rng.choice(ratios, (RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def measure_regime(
     regime: Regime,
     model: Model,
     plan: Assignment,
     disk: Disk,
-    arguments: argparse.Namespace,
+    rounds: tuple[int, int],
+    seconds: float,
 ) -> list[Row]:
-    """Lets assignments take turns; those that are the same are measured once a round."""
+    """Lets assignments take turns; those that are the same are measured once a round.
+
+    Of the rounds the second number has the grid too.
+    """
     chosen, grid = assignments(regime.set, plan, model.pictures)
     disk.hold(regime.disk * 1e6)
     measured: dict[Assignment, list[float]] = {}
     turns = [
         (number, assignment)
-        for number in range(arguments.rounds)
+        for number in range(rounds[0])
         for assignment in dict.fromkeys(
-            [*chosen.values(), *(grid.values() if number < arguments.grid_rounds else ())]
+            [*chosen.values(), *(grid.values() if number < rounds[1] else ())]
         )
     ]
     rng = np.random.default_rng(0)
     order = [turns[i] for i in sorted(range(len(turns)), key=lambda i: (turns[i][0], rng.random()))]
     for _, assignment in track(order, description=f"{regime.name:14}"):
-        rate = take_turn(model.files(assignment), disk, regime.cores, arguments.seconds)
+        rate = take_turn(model.files(assignment), disk, regime.cores, seconds)
         measured.setdefault(assignment, []).append(rate)
     return [
         Row(name, model.predict(assignment), measured[assignment], is_grid)
@@ -604,133 +643,86 @@ def summarize(
 # Results.
 
 
-def page(results: dict[str, Any]) -> str:
+COLUMNS = {
+    "source": "{source:.0f}",
+    "best single": "{best_single} {best:.0f}",
+    "plan": "{plan:.0f}",
+    "shares": "{shown_shares}",
+    "switch": "{switch:.2f} ({switch_predicted:.2f})",
+    "mix": "{mix:.2f} [{mix_interval[0]:.2f}, {mix_interval[1]:.2f}] ({mix_predicted:.2f})",
+    "total": "{total:.2f}",
+    "plan / best of grid": "{plan_of_best:.2f} of {best_of_grid}",
+    "error": "{error:.1%}",
+}
+ROW_COLUMNS = {
+    "images/s": "{rate:.0f}",
+    "95 %": "{interval[0]:.0f} to {interval[1]:.0f}",
+    "predicted": "{predicted:.0f}",
+    "rounds": "{rounds}",
+}
+
+
+def page(regimes: dict[str, Any]) -> str:
     """The results for people."""
-    regimes = list(results["regimes"].values())
-    rows = [
-        [
-            f"{r['set']}, {r['disk']} MB/s, {r['cores']} core{'s' if r['cores'] > 1 else ''}",
-            f"{rate_of(r, SOURCE):.0f}",
-            f"{r['best_single']} {rate_of(r, r['best_single']):.0f}",
-            f"{rate_of(r, 'plan'):.0f}",
-            ", ".join(f"{share:.0%} {name}" for name, share in r["shares"].items()),
-            f"{r['switch']:.2f} ({r['switch_predicted']:.2f})",
-            f"{r['mix']:.2f} [{r['mix_interval'][0]:.2f}, {r['mix_interval'][1]:.2f}]"
-            f" ({r['mix_predicted']:.2f})",
-            f"{r['total']:.2f}",
-            f"{r['plan_of_best']:.2f} of {r['best_of_grid']}",
-            f"{r['error']:.1%}",
-        ]
-        for r in regimes
-    ]
-    head = ["regime", "source", "best single", "plan", "shares", "switch", "mix", "total"]
-    text = "\nImages a second, medians over the rounds. `switch`: the best single format over the "
-    text += (
-        "source; `mix`: the plan over the best single format, with a bootstrap interval of 95 %; "
-    )
-    text += "in brackets what is predicted. `error`: median of the predictions of all mixes. "
-    text += "Regimes name the commit and the machine that they were measured with.\n\n"
-    text += markdown_table([*head, "plan / best of grid", "error"], rows)
-    errors = [
-        abs(row["predicted"] - np.median(row["measured"])) / np.median(row["measured"])
-        for r in regimes
-        for row in r["rows"]
-    ]
-    text += f"\nMedian error of all {len(errors)} predictions: {np.median(errors):.1%}.\n"
-    for r in regimes:
-        name = f"{r['set']}, {r['disk']} MB/s, {r['cores']} cores"
-        text += f"\n## {name}\n\nThe disk is held by: {r['held_by']}. "
-        text += f"Pipelines reach {r['efficiency']:.0%} of the cores. "
-        text += f"Load of the machine at the end: {r['load']:.1f} processes. "
-        text += f"Priority: {r['priority']}. {r['machine']}. "
-        text += f"Code of commit {r['commit']}, {r['date']}.\n\n"
-        text += markdown_table(
-            ["stored as", "images/s", "95 %", "predicted", "rounds"],
-            [
-                [
-                    row["name"],
-                    f"{np.median(row['measured']):.0f}",
-                    f"{row['interval'][0]:.0f} to {row['interval'][1]:.0f}",
-                    f"{row['predicted']:.0f}",
-                    str(len(row["measured"])),
-                ]
-                for row in r["rows"]
-            ],
+    shown = {}
+    errors = []
+    text = ""
+    for r in regimes.values():
+        title = Regime(r["set"], r["disk"], r["cores"]).title
+        rates = {row["name"]: float(np.median(row["measured"])) for row in r["rows"]}
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in r["shares"].items())
+        best = {"best": rates[r["best_single"]], "shown_shares": shares}
+        shown[title] = {**r, **best, "source": rates[SOURCE], "plan": rates["plan"]}
+        errors += [abs(w["predicted"] - rates[w["name"]]) / rates[w["name"]] for w in r["rows"]]
+        rows = {
+            w["name"]: {**w, "rate": rates[w["name"]], "rounds": len(w["measured"])}
+            for w in r["rows"]
+        }
+        text += (
+            f"\n## {title}\n\nThe disk is held by: {r['held_by']}. Pipelines reach "
+            f"{r['efficiency']:.0%} of the cores. Load of the machine at the end: {r['load']:.1f} "
+            f"processes. Priority: {r['priority']}. {r['machine']}. Code of commit {r['commit']}, "
+            f"{r['date']}.\n\n{table('stored as', rows, ROW_COLUMNS)}"
         )
-    return text
+    return (
+        f"{table('regime', shown, COLUMNS)}\nMedian error of all {len(errors)} predictions: "
+        f"{np.median(errors):.1%}.\n{text}"
+    )
 
 
-def rate_of(regime: dict[str, Any], name: str) -> float:
-    """Images a second of an assignment."""
-    return float(np.median(next(r["measured"] for r in regime["rows"] if r["name"] == name)))
-
-
-def draw(results: dict[str, Any], out: Path) -> None:
+def draw(known: dict[str, Any], path: Path) -> None:
     """Rates over the disk's, and predictions beside what was measured."""
-    regimes = list(results["regimes"].values())
-    kinds = sorted({(r["set"], r["cores"]) for r in regimes})
-    figure, axes = plt.subplots(
-        1, len(kinds) + 1, figsize=(4.5 * (len(kinds) + 1), 4.2), squeeze=False
-    )
-    for axis, (set_name, cores) in zip(axes[0], kinds, strict=False):
-        mine = sorted(
-            (r for r in regimes if (r["set"], r["cores"]) == (set_name, cores)),
-            key=lambda r: int(r["disk"]),
-        )
-        disks = [r["disk"] for r in mine]
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for regime in sorted(known.values(), key=lambda r: int(r["disk"])):
+        kinds.setdefault(f"{regime['set']}, {regime['cores']} cores", []).append(regime)
+    size = (4.5 * (len(kinds) + 1), 4.2)
+    figure, axes = plt.subplots(1, len(kinds) + 1, figsize=size, layout="tight")
+    errors = axes[-1]
+    for axis, (title, regimes) in zip(axes, kinds.items(), strict=False):
+        disks = [r["disk"] for r in regimes]
         for name in (*FORMATS, "plan"):
-            rates = [rate_of(r, name) for r in mine]
-            spans = [next(x["interval"] for x in r["rows"] if x["name"] == name) for r in mine]
-            bars = [
-                [max(0.0, rate - span[0]) for rate, span in zip(rates, spans, strict=True)],
-                [max(0.0, span[1] - rate) for rate, span in zip(rates, spans, strict=True)],
-            ]
+            rows = [row for r in regimes for row in r["rows"] if row["name"] == name]
+            rates = np.array([np.median(row["measured"]) for row in rows])
+            spans = np.array([row["interval"] for row in rows]).T
+            bars = np.maximum(0, [rates - spans[0], spans[1] - rates])
             style = "k-o" if name == "plan" else "--."
             axis.errorbar(disks, rates, bars, fmt=style, label=name, capsize=2)
-        axis.set(
-            title=f"{set_name.upper()}, {cores} core{'s' if cores > 1 else ''}",
-            xlabel="disk, MB/s",
-            ylabel="images/s",
-            xscale="log",
-            yscale="log",
-        )
+        axis.set(title=title, xlabel="disk, MB/s", ylabel="images/s", xscale="log", yscale="log")
         axis.set_xticks(disks, [str(disk) for disk in disks])
+        points = [(w["predicted"], np.median(w["measured"])) for r in regimes for w in r["rows"]]
+        errors.plot(*zip(*points, strict=True), ".", label=title)
+    errors.set(title="predictions", xlabel="predicted images/s", ylabel="measured images/s")
+    errors.set(xscale="log", yscale="log")
+    errors.axline((1, 1), (2, 2), color="gray", linewidth=0.8)
+    for axis in axes:
         axis.legend(fontsize=7)
-    axis = axes[0][-1]
-    for set_name, cores in kinds:
-        rows = [
-            row for r in regimes if (r["set"], r["cores"]) == (set_name, cores) for row in r["rows"]
-        ]
-        axis.plot(
-            [row["predicted"] for row in rows],
-            [np.median(row["measured"]) for row in rows],
-            ".",
-            label=f"{set_name}, {cores} core{'s' if cores > 1 else ''}",
-        )
-    limits = [*axis.get_xlim(), *axis.get_ylim()]
-    axis.axline((1, 1), slope=1, color="gray", linewidth=0.8)
-    axis.set(
-        title="predictions",
-        xlabel="predicted images/s",
-        ylabel="measured images/s",
-        xscale="log",
-        yscale="log",
-        xlim=(max(1, min(limits)), max(limits)),
-        ylim=(max(1, min(limits)), max(limits)),
-    )
-    axis.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(out / "liquid.png", dpi=110)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def save(results: dict[str, Any], out: Path) -> None:
-    """Writes everything that is known so far."""
-    save_results("liquid", "Mixed data sets", page(results), results, out)
-    draw(results, out)
-
-
-# The program.
 
 
 def priority() -> str:
@@ -740,44 +732,10 @@ def priority() -> str:
     return f"nice {os.nice(0)}"
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", type=Path, help="images; without it those of scikit-image")
-    parser.add_argument("--folder", type=Path, help="where data sets are written; the disk held")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--images", type=int, default=128, help="of a set, a multiple of 32")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--grid-rounds", type=int, default=2, help="of them with the grid")
-    parser.add_argument("--seconds", type=float, default=0.8, help="of a turn, at the least")
-    parser.add_argument("--profile-seconds", type=float, default=30.0)
-    parser.add_argument(
-        "--regimes", nargs="+", metavar="SET/MB/CORES", help="as png/400/2; default: all"
-    )
-    parser.add_argument("--add", action="store_true", help="keep regimes of an earlier run")
-    options = parser.parse_args(arguments)
-    every = [Regime(*parts) for parts in itertools.product(SETS, DISKS, CORES)]
-    if options.regimes is None:
-        options.regimes = [regime.name for regime in every]
-    unknown = set(options.regimes) - {regime.name for regime in every}
-    if unknown:
-        parser.error(f"no such regime: {', '.join(sorted(unknown))}")
-    options.regimes = [regime for regime in every if regime.name in options.regimes]
-    if options.images < BATCH or options.images % BATCH:
-        parser.error(f"--images is a multiple of {BATCH}")
-    if options.data is not None and not options.data.is_dir():
-        parser.error(f"{options.data}: no such folder")
-    return options
-
-
 def measure_set(
-    name: str,
-    pictures: list[Picture],
-    blkio: Blkio | None,
-    arguments: argparse.Namespace,
-    record: Callable[[Regime, dict[str, Any]], None],
-) -> None:
-    """Profiles a set for each number of cores, and measures its regimes."""
+    regimes: Sequence[Regime], pictures: list[Picture], blkio: Blkio | None, seconds: float
+) -> Iterator[tuple[Regime, Model, Disk]]:
+    """Profiles a set for each number of cores; its regimes, what says what they reach, the disk."""
     folder = open_folder(str(pictures[0].paths["stored"].parent))
     files = [(folder, file) for file in folder.list_files().files.values()]
     rng = np.random.default_rng(0)
@@ -787,21 +745,21 @@ def measure_set(
     readings = {cold: measure_reading(files, 5, rng, cold=cold) for cold in (True, False)}
     everywhere = os.sched_getaffinity(0)
     for cores in CORES:
-        regimes = [r for r in arguments.regimes if (r.set, r.cores) == (name, cores)]
-        if not regimes or len(everywhere) < cores:
+        chosen = [regime for regime in regimes if regime.cores == cores]
+        if not chosen or len(everywhere) < cores:
             continue
         os.sched_setaffinity(0, set(sorted(everywhere)[:cores]))
         try:
             profile = measure_profile(
                 [str(pictures[0].paths[SOURCE].parent)],
                 samples=len(pictures),
-                seconds=arguments.profile_seconds,
+                seconds=seconds,
                 reading=readings[True],
                 quiet=True,
             )
         finally:
             os.sched_setaffinity(0, everywhere)
-        for regime in regimes:
+        for regime in chosen:
             rate = regime.disk * 1e6
             disk: Disk = TokenBucket()
             mine = with_reading(profile, readings[True], readings[False])
@@ -810,45 +768,4 @@ def measure_set(
             mine = replace(mine, host=replace(mine.host, disk=rate, cores=float(cores)))
             if blkio is not None:
                 blkio.hold(0)
-            free_rate = readings[disk.cold].rate
-            model = calibrated(Model(mine, pictures), disk, free_rate, arguments.seconds)
-            plan = plan_for(model.profile, pictures)
-            rows = measure_regime(regime, model, plan, disk, arguments)
-            record(regime, summarize(regime, rows, disk.name, plan, model.profile))
-
-
-def main() -> None:
-    """Runs the benchmark."""
-    arguments = parse_arguments()
-    path = arguments.out / "liquid.json"
-    results: dict[str, Any] = {"regimes": {}}
-    if arguments.add and path.exists():
-        results["regimes"] = json.loads(path.read_text())["regimes"]
-    origin = {**made(), "commit": code_commit(CODE), "priority": priority()}
-
-    def record(regime: Regime, summary: dict[str, Any]) -> None:
-        results["regimes"][regime.name] = {**summary, **origin, "load": os.getloadavg()[0]}
-        save(results, arguments.out)
-        print(
-            f"{regime.name}: {summary['best_single']}, plan {summary['shares']}, switch "
-            f"{summary['switch']:.2f}, mix {summary['mix']:.2f}, error {summary['error']:.1%}"
-        )
-
-    with contextlib.ExitStack() as stack:
-        folder = arguments.folder or Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="l3-liquid-"))
-        )
-        blkio: Blkio | None = None
-        try:
-            blkio = Blkio(folder)
-            stack.callback(blkio.close)
-        except OSError as error:
-            print(f"no control group for the disk ({error}): a token bucket holds it")
-        for name in dict.fromkeys(regime.set for regime in arguments.regimes):
-            pictures = make_set(name, arguments.data, arguments.images, folder)
-            measure_set(name, pictures, blkio, arguments, record)
-    print(f"results: {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()
+            yield regime, Model(mine, pictures, readings[disk.cold].rate), disk

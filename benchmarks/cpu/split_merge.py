@@ -1,22 +1,9 @@
-"""What a batch of several formats costs beside batches of one.
-
-    python -m benchmarks.cpu.split_merge --data ../shared/data
-
-Pipelines on cores, from files in the page cache. Two comparisons, whose pipelines take turns: a
-batch of L3 files through `l3dali.pipeline.decode` and through `fn.l3.decode`; and a batch of which
-every other file is a PNG, beside the two halves through their own decoders. A turn begins and ends
-with nothing under way. On a shared machine a few percent drown in noise, so what splits and merges
-is also measured alone, many times in a pipeline, beside one that decodes. There, `chrt --rr 1`
-helps.
-"""
+"""What a batch of several formats costs beside batches of one."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
-import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import nvidia.dali as dali
-from benchmarks.peers import L3_MODES, PNG, Image, images, machine
-from benchmarks.report import RESULTS, markdown_table, write_results
+from benchmarks.cpu.case import Result, interval
+from benchmarks.peers import L3_CODINGS, PNG, Image, images, l3_encoder
+from benchmarks.report import table
 from nvidia.dali import fn, types
 
 import l3dali
@@ -41,7 +29,56 @@ TURN = 3  # batches
 LEAST_ROUNDS = 5
 EQUAL_PIPELINES = 3
 COPIES = 20  # of what is measured alone
-RESAMPLES = 2000
+
+
+def split_merge(
+    data: Path, sets: Sequence[str] = SETS, seconds: float = 15.0, threads: int = 2
+) -> Result:
+    """What a batch of several formats costs beside batches of one.
+
+    Pipelines on cores, from files in the page cache. Two comparisons, whose pipelines take turns: a
+    batch of L3 files through `l3dali.pipeline.decode` and through `fn.l3.decode`; and a batch of
+    which every other file is a PNG, beside the two halves through their own decoders. A turn begins
+    and ends with nothing under way. On a shared machine a few percent drown in noise, so what
+    splits and merges is also measured alone, many times in a pipeline, beside one that decodes.
+    There, `chrt --rr 1` helps. A comparison takes --seconds, with batches of 32 and three pipelines
+    of each kind.
+
+    Best turns, in brackets how much equal pipelines differ in them; medians of the rounds with
+    quartiles. Parts: `fn.l3.decode` of the same batch, or of its half with `fn.decoders.image` of
+    the other half. A batch that is an output and does not lie in one piece is copied by DALI;
+    operators take it as it is.
+    """
+    rows = [
+        row
+        for name in sets
+        for mode in L3_CODINGS
+        for row in measure(data, name, mode, seconds, threads)
+    ]
+    shown = {}
+    for row in rows:
+        what = f"{row['set']}, {row['mode']}: {row['batch']}, {row['end']}"
+        shown[what] = {**row, "set_mode": f"{row['set']}, {row['mode']}"}
+        for kind in ("clock", "cpu"):
+            shown[what][kind] = np.percentile(row[kind], [50, 25, 75])
+            shown[what][f"alone_{kind}_part"] = 100 * np.array(row[f"alone_{kind}_part"])
+    spread = "{%s[0]:.3f} ({%s[1]:.3f} to {%s[2]:.3f})"
+    columns, alone = {"ms": "{clock_ms:.1f}"}, {}
+    for kind, title in (("clock", "time"), ("cpu", "CPU time")):
+        columns[f"{title} / parts: best turns"] = f"{{{kind}_best:.3f}} ({{{kind}_same:.3f}})"
+        columns[f"{title} / parts: median"] = spread % (kind, kind, kind)
+        part = f"alone_{kind}_part"
+        alone[f"{title}, ms"] = f"{{alone_{kind}_ms:.3f}}"
+        alone[f"{title} of decoding's"] = (
+            f"{{{part}[0]:.2f}} % [{{{part}[1]:.2f}}, {{{part}[2]:.2f}}]"
+        )
+    text = (
+        table("set, L3 mode: batch, what follows", shown, columns)
+        + "\nRecognizing, splitting and merging a batch alone, as part of what decoding all of "
+        "it as L3 takes; medians of rounds with bootstrap intervals of 95 %.\n\n"
+        + table("set, L3 mode", {row["set_mode"]: row for row in shown.values()}, alone)
+    )
+    return Result(text, {"rows": rows})
 
 
 def decode_l3(encoded: Any) -> Any:
@@ -52,12 +89,12 @@ def decode_png(encoded: Any) -> Any:
     return fn.decoders.image(encoded, **ARGUMENTS)
 
 
-def write_files(pictures: Sequence[Image], mode: l3dali.Mode, out: Path) -> list[dict[str, str]]:
+def write_files(pictures: Sequence[Image], mode: l3dali.Coding, out: Path) -> list[dict[str, str]]:
     """Each image as L3 and as PNG; their paths."""
     files = []
     for i, image in enumerate(pictures):
         paths = {kind: str(out / f"{mode}-{i}.{kind}") for kind in ("l3", "png")}
-        Path(paths["l3"]).write_bytes(l3dali.encode(image, mode=mode))
+        Path(paths["l3"]).write_bytes(l3_encoder(mode)(image))
         Path(paths["png"]).write_bytes(PNG.encode(image))
         files.append(paths)
     return files
@@ -142,20 +179,13 @@ def cost_alone(files: list[str], seconds: float, threads: int) -> dict[str, Any]
     numbers: dict[str, Any] = {"alone_rounds": len(rounds)}
     for i, kind in enumerate(("clock", "cpu")):
         numbers[f"alone_{kind}_ms"] = float(np.median(alone[:, i]))
-        numbers[f"alone_{kind}_part"] = interval(alone[:, i] / times[:, 2, i])
+        part = alone[:, i] / times[:, 2, i]
+        numbers[f"alone_{kind}_part"] = (float(np.median(part)), *interval(part))
     return numbers
 
 
-def interval(values: Any) -> tuple[float, float, float]:
-    """The median, and its bounds with 95 %, by bootstrap."""
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(values, (RESAMPLES, len(values))), axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(np.median(values)), float(low), float(high)
-
-
 def measure(
-    data: Path, name: str, mode: l3dali.Mode, seconds: float, threads: int
+    data: Path, name: str, mode: l3dali.Coding, seconds: float, threads: int
 ) -> Iterator[dict[str, Any]]:
     """Both comparisons for one set and mode."""
     pictures = list(itertools.islice(itertools.cycle(images(data, name)), BATCH))
@@ -180,7 +210,6 @@ def measure(
 
             kinds = [(whole, l3dali.pipeline.decode), *of_whole]
             numbers = compare([functools.partial(make, *kind) for kind in kinds], seconds)
-            print(name, mode, batch, f"{numbers['clock_best']:.3f}", flush=True)
             yield {
                 "set": name,
                 "mode": mode,
@@ -189,66 +218,3 @@ def measure(
                 **alone,
                 **numbers,
             }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with the sets")
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--seconds", type=float, default=15, help="of a comparison")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
-
-    before = os.getloadavg()[0]
-    rows = [
-        row
-        for name in options.sets
-        for mode in L3_MODES
-        for row in measure(options.data, name, mode, options.seconds, options.threads)
-    ]
-    load = (before, os.getloadavg()[0])
-
-    def shown(row: dict[str, Any], kind: str) -> list[str]:
-        low, middle, high = statistics.quantiles(row[kind], n=4)
-        best = f"{row[f'{kind}_best']:.3f} ({row[f'{kind}_same']:.3f})"
-        return [best, f"{middle:.3f} ({low:.3f} to {high:.3f})"]
-
-    head = ["set, L3 mode", "batch", "what follows", "ms", "time / parts: best turns", "median"]
-    head += ["CPU time / parts: best", "median"]
-    table = []
-    alone: dict[str, list[str]] = {}
-    for row in rows:
-        what = f"{row['set']}, {row['mode']}"
-        cells = [what, row["batch"], row["end"], f"{row['clock_ms']:.1f}"]
-        table.append([*cells, *shown(row, "clock"), *shown(row, "cpu")])
-        alone[what] = [what]
-        for kind in ("clock", "cpu"):
-            middle, low, high = (100 * part for part in row[f"alone_{kind}_part"])
-            alone[what].append(f"{row[f'alone_{kind}_ms']:.3f}")
-            alone[what].append(f"{middle:.2f} % [{low:.2f}, {high:.2f}]")
-    text = (
-        f'{machine()}. DALI {dali.__version__}, `device="cpu"`, {options.threads} threads, batches '
-        f"of {BATCH}, files in the page cache. Each comparison took {options.seconds:.0f} s or "
-        f"{LEAST_ROUNDS} rounds, in turns of {TURN} batches, with {EQUAL_PIPELINES} pipelines of "
-        f"each kind. Best turns, in brackets how much equal pipelines differ in them; medians of "
-        f"the rounds with quartiles. Load "
-        f"{load[0]:.1f} at the beginning, {load[1]:.1f} at the end, on {os.cpu_count()} cores.\n\n"
-        f"Parts: `fn.l3.decode` of the same batch, or of its half with `fn.decoders.image` of the "
-        f"other half. A batch that is an output and does not lie in one piece is copied by DALI; "
-        f"operators take it as it is.\n\n"
-        + markdown_table(head, table)
-        + "\nRecognizing, splitting and merging a batch alone, as part of what decoding all of "
-        "it as L3 takes; medians of rounds with bootstrap intervals of 95 %.\n\n"
-        + markdown_table(
-            ["set, L3 mode", "ms", "of decoding", "CPU ms", "of decoding, CPU time"],
-            list(alone.values()),
-        )
-    )
-    write_results(
-        "split_merge", "Batches of several formats", text, {"load": load, "rows": rows}, options.out
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -94,7 +94,7 @@ def write_l3(data: Path, out: Path) -> list[Path]:
     for name, image in benchmark_images(data).items():
         for mode in ("packed", "rans"):
             paths.append(out / f"{name}.{mode}.l3")
-            paths[-1].write_bytes(l3dali.encode(image, mode=mode))
+            paths[-1].write_bytes(l3dali.encode(image, coding=mode))
     return paths
 
 

@@ -84,10 +84,14 @@ class Batch {
     }
     L3_CUDA_CHECK(
         cudaMemcpy(device_->data(), staging.data(), staging.size(), cudaMemcpyHostToDevice));
-    tiles_ = layout.Batch(device_->data());
+    for (size_t i = 0; i < layout.launch_count(); ++i) {
+      launches_.push_back(layout.Batch(device_->data(), i));
+    }
   }
 
-  void Launch(cudaStream_t stream) const { LaunchDecodeTiles(tiles_, stream); }
+  void Launch(cudaStream_t stream) const {
+    for (const TileBatch& launch : launches_) LaunchDecodeTiles(launch, stream);
+  }
 
   // Throws if the Status of any image is wrong, or the first copy of a member.
   void Check() const {
@@ -125,7 +129,7 @@ class Batch {
   size_t count_;
   DeviceMemory output_;
   std::unique_ptr<DeviceMemory> device_;
-  TileBatch tiles_ = {};
+  std::vector<TileBatch> launches_;
 };
 
 // Sorted microseconds.

@@ -4,20 +4,22 @@
 """
 
 from l3dali import _build_info
-from l3dali.codec import MODES, Info, Mode, decode, decode_batch, encode, info, verify
-from l3dali.errors import L3Error
-from l3dali.files import imread, imwrite
+from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, verify
+from l3dali.errors import L3Error, Status, UsageError
+from l3dali.files import imread, imwrite, info
 from l3dali.images.headers import ImageError
 from l3dali.images.transcoding import transcode
 
 __version__ = _build_info.VERSION
 
 __all__ = [
-    "MODES",
+    "CODINGS",
+    "Coding",
     "ImageError",
     "Info",
     "L3Error",
-    "Mode",
+    "Status",
+    "UsageError",
     "__version__",
     "decode",
     "decode_batch",

@@ -27,7 +27,7 @@ class InfoDict(TypedDict):
 def encode(
     image: npt.NDArray[Any],
     *,
-    mode: str,
+    coding: str,
     effort: int,
     threads: int,
     tile: tuple[int, int] | None,
@@ -53,6 +53,7 @@ class DecodeBatch:
         max_pixels: int,
         names_items: bool,
         channels: Sequence[int] = (),
+        fills_range: bool = True,
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from l3dali import _native
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status
 from l3dali.metadata import dump_metadata, load_metadata
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "CODINGS",
     "DEFAULT_MAX_PIXELS",
-    "MODES",
+    "Coding",
     "EncodeOptions",
     "Image",
     "Info",
-    "Mode",
     "Window",
     "decode",
     "decode_batch",
@@ -43,9 +43,9 @@ __all__ = [
     "verify",
 ]
 
-Mode = Literal["packed", "rans", "stored"]
-MODES: tuple[Mode, ...] = ("packed", "rans", "stored")
-DEFAULT_MODE: Mode = "rans"
+Coding = Literal["packed", "rans", "stored"]
+CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")
+DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
@@ -55,10 +55,15 @@ MAX_BYTES = 2**35  # of an image to encode
 DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
+# One: loaders call from many processes or threads, and each would start as many as the machine has.
+DEFAULT_THREADS = 1
 MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the encoder's own
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
+Layout = Literal["HWC", "CHW"]
+LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
+_LARGE_SIDE = 32  # of arrays that have their channels first, surely
 Image = npt.NDArray[Any]  # of one of SAMPLE_TYPES
 Window = tuple[int, int, int, int]  # top, left, height, width
 _PLACES = range(MAX_PIXELS + 1)
@@ -69,7 +74,8 @@ _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
 class EncodeOptions(TypedDict, total=False):
     """The options of `encode`."""
 
-    mode: Mode
+    layout: Layout | None
+    coding: Coding
     effort: int
     threads: int
     tile: tuple[int, int] | None
@@ -91,7 +97,7 @@ class Info:
     height: int
     channels: int
     groups: tuple[tuple[int, ...], ...]  # channels that decode together; one of all, up to four
-    dtype: str  # of the decoded samples: "uint8", "uint16", "int8" or "int16"
+    dtype: np.dtype[Any]  # of the decoded samples: uint8, uint16, int8 or int16
     bit_depth: int  # of the decoded samples: 8 or 16
     used_bits: int  # of the coded values
     shift: int  # low bits that are zero in every sample
@@ -106,9 +112,15 @@ class Info:
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  # R, G, B, A of each label
+    palette_is_damaged: bool  # there is one of no such size, which is left out
     xmp: bytes | None
     metadata_json: bytes | None  # as it stands in the file, sound or not
     other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array that `decode` gives: (H, W) for one channel, else (H, W, C)."""
+        return (self.height, self.width, self.channels)[: 2 if self.channels == 1 else 3]
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -123,9 +135,10 @@ class Info:
 def encode(
     image: npt.ArrayLike,
     *,
-    mode: Mode = DEFAULT_MODE,
+    layout: Layout | None = None,
+    coding: Coding = DEFAULT_CODING,
     effort: int = DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
     labels: bool = False,
     icc: Buffer | None = None,
@@ -144,14 +157,17 @@ def encode(
             bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and 2^35
             bytes. It must not change during the call: the file of one that does may not decode, and
             nothing says so.
-        mode: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
+        layout: of an array of three axes, "HWC" or "CHW", which has its channels first. None is
+            "HWC", but refuses what looks like "CHW": 3 or 4 rows, 32 columns and channels or more.
+        coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
-        effort: 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5;
-            in the other modes all do. 7 to 9 search for coefficients that cost fewer bits, and take
+        effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
+            the other codings all do. 7 to 9 search for coefficients that cost fewer bits, and take
             five to ten times as long as 5; images decode as fast.
-        threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
-            on it.
-        tile: width and height of a tile in pixels, powers of two; None lets the encoder choose.
+        threads: how many to use, up to 1024; 0 for all of the machine. By default one, here and in
+            every other call: a loader has many workers, and each would start as many threads as
+            the machine has cores. The bytes do not depend on it.
+        tile: height and width of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
         exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
@@ -171,14 +187,14 @@ def encode(
         TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(MODES)}")
+    if coding not in CODINGS:
+        raise ValueError(f"coding {coding!r} is not supported; codings: {', '.join(CODINGS)}")
     if not isinstance(labels, (bool, np.bool_)):
         raise TypeError(f"labels is True or False, not {labels!r}")
     entries = _checked_bytes("palette", palette)
-    if entries is not None and (not labels or len(entries) % 4 or not 4 <= len(entries) <= 1024):
+    if entries is not None and not (labels and _is_palette(entries)):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
-    array = _as_hwc(image)
+    array = _as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
         "icc": _checked_bytes("icc", icc),
         "exif": strip_exif_prefix(_checked_bytes("exif", exif)),
@@ -191,12 +207,12 @@ def encode(
     if kept_bytes > MAX_KEPT_BYTES:
         raise L3Error(
             f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
-            f"{MAX_KEPT_BYTES} (kInvalidArgument)",
-            "kInvalidArgument",
+            f"{MAX_KEPT_BYTES}",
+            Status.INVALID_ARGUMENT,
         )
     return _native.encode(
         array,
-        mode=mode,
+        coding=coding,
         effort=_checked_number("effort", effort, EFFORTS),
         threads=checked_threads(threads),
         tile=_checked_tile(tile),
@@ -212,7 +228,7 @@ def decode(
     window: Window | None = None,
     channels: Sequence[int] | None = None,
     out: Image | None = None,
-    threads: int = 1,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> Image:
     """Decodes an L3 image: (H, W) for one channel, else (H, W, C), of the stored type.
@@ -236,7 +252,7 @@ def decode(
             image; `.status` says how.
         TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
     """
-    windows = [_checked_window("window", window)]
+    windows = [checked_window("window", window)]
     batch = _plan([contiguous(data)], windows, max_pixels, channels, names_items=False)
     if out is None:
         return _run(batch, None, threads)[0]
@@ -250,7 +266,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[Image]: ...
@@ -260,7 +276,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: _Outputs,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> _Outputs: ...
@@ -269,7 +285,7 @@ def decode_batch(
     *,
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[Image] | _Outputs:
@@ -317,22 +333,21 @@ def decode_batch(
 def info(data: Buffer) -> Info:
     """Reads what an L3 file says about itself, without decoding tiles.
 
-    The data must not change during the call. Header, chunks and index are enough of a file: they
-    come first, and an error says how many bytes they have. Of such a beginning `codings`, which
-    payloads tell, is None; whether it is damaged is judged all the same.
-
     Raises:
-        L3Error: header, chunks or index are damaged or not all there, the data is not an L3 file,
-            or it is longer than one.
+        L3Error: as `l3dali.info`, which takes files, too.
     """
-    fields = _native.info(contiguous(data))
+    content = contiguous(data)
+    with telling_of_rest([content]):
+        fields = _native.info(content)
     chunks = fields["chunks"]
+    palette = chunks.get("plte")
+    is_sound = palette is None or _is_palette(palette)
     return Info(
         width=fields["width"],
         height=fields["height"],
         channels=fields["channels"],
         groups=tuple(map(tuple, fields["groups"])),
-        dtype=fields["dtype"],
+        dtype=np.dtype(fields["dtype"]),
         bit_depth=fields["bit_depth"],
         used_bits=fields["used_bits"],
         shift=fields["shift"],
@@ -346,14 +361,21 @@ def info(data: Buffer) -> Info:
         raw_bytes=fields["raw_bytes"],
         icc=chunks.get("icc "),
         exif=chunks.get("exif"),
-        palette=chunks.get("plte"),
+        palette=palette if is_sound else None,
+        palette_is_damaged=not is_sound,
         xmp=chunks.get("xmp "),
         metadata_json=chunks.get("keyv"),
         other_chunks=fields["other_chunks"],
     )
 
 
-def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_MAX_PIXELS) -> None:
+def _is_palette(entries: bytes) -> bool:
+    return len(entries) % 4 == 0 and 4 <= len(entries) <= 1024
+
+
+def verify(
+    data: Buffer, *, threads: int = DEFAULT_THREADS, max_pixels: int | None = DEFAULT_MAX_PIXELS
+) -> None:
     """Checks every part of an L3 file, tiles included.
 
     The data must not change during the call. Takes the memory of a `decode`, whose arguments
@@ -365,11 +387,23 @@ def verify(data: Buffer, *, threads: int = 1, max_pixels: int | None = DEFAULT_M
     _run(_plan([contiguous(data)], [None], max_pixels, None, names_items=False), None, threads)
 
 
+def is_special(path: Path) -> bool:
+    """Whether a path is that of a pipe or a device, or a link of the system to an open file."""
+    if path.is_symlink() and f"{os.path.realpath(path.parent)}/".startswith(("/dev/", "/proc/")):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
-    It gets the permissions and times of the file `like`.
+    It gets the permissions and times of the file `like`. What is special is written into, and
+    stays what it is.
     """
+    if is_special(path):
+        with path.open("wb") as file:
+            file.write(data)
+        return
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -408,8 +442,10 @@ def unsupported_samples(dtype: np.dtype[Any]) -> str:
     return f"{text} ({advice})" if advice else text
 
 
-def _as_hwc(image: npt.ArrayLike) -> Image:
+def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
+    if layout is not None and layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
@@ -417,6 +453,13 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
         raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]
+    elif array.ndim == 3 and layout == "CHW":
+        array = np.moveaxis(array, 0, 2)
+    elif array.ndim == 3 and layout is None and _has_channels_first(array.shape):
+        raise ValueError(
+            f"shape {array.shape} looks like {array.shape[0]} channels first: layout='CHW' takes "
+            f"it so, and layout='HWC' as {array.shape[0]} rows with {array.shape[2]} channels"
+        )
     if array.ndim != 3 or array.shape[2] > MAX_CHANNELS or 0 in array.shape:
         raise ValueError(
             f"shape {np.shape(image)} is not supported; "
@@ -431,6 +474,10 @@ def _as_hwc(image: npt.ArrayLike) -> Image:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return shape[0] in (3, 4) and min(shape[1:]) >= _LARGE_SIDE
+
+
 def _plan(
     items: list[Buffer],
     windows: Sequence[Window | None],
@@ -439,16 +486,53 @@ def _plan(
     *,
     names_items: bool,
 ) -> _native.DecodeBatch:
-    return _native.DecodeBatch(
-        items,
-        windows=windows,
-        colors="UNCHANGED",
-        dtype=None,
-        channels_first=False,
-        max_pixels=checked_max_pixels(max_pixels),
-        names_items=names_items,
-        channels=checked_channels(channels),
-    )
+    with telling_of_rest(items):
+        return _native.DecodeBatch(
+            items,
+            windows=windows,
+            colors="UNCHANGED",
+            dtype=None,
+            channels_first=False,
+            max_pixels=checked_max_pixels(max_pixels),
+            names_items=names_items,
+            channels=checked_channels(channels),
+        )
+
+
+@contextlib.contextmanager
+def telling_of_rest(items: Sequence[Buffer]) -> Iterator[None]:
+    """Errors say so if the data goes on behind the image."""
+    try:
+        yield
+    except L3Error as error:
+        if error.status is not Status.CORRUPT_HEADER:
+            raise
+        size = _image_bytes(items[error.index or 0])
+        if size is None:
+            raise
+        item = "" if error.index is None else f"item {error.index}: "
+        reason = f"the data goes on behind the image, which has {size} bytes"
+        raise L3Error(item + reason, error.status, error.index) from None
+
+
+def _image_bytes(data: Buffer) -> int | None:
+    """The size of the image at the start of data that is corrupt as a whole; None without one.
+
+    What is cut off before the end of the index is truncated, what goes on behind the image is
+    corrupt; between them lie the beginnings that tell the size.
+    """
+    view = memoryview(data)
+    low, high = 0, view.nbytes
+    while low < high:
+        size = (low + high) // 2
+        try:
+            return int(_native.info(view[:size])["bytes"])
+        except L3Error as error:
+            if error.status is Status.TRUNCATED:
+                low = size + 1
+            else:
+                high = size
+    return None
 
 
 def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:
@@ -526,7 +610,7 @@ def checked_files(
     """The files of a batch as the native codec takes them; `bytes_of` gives those of an item."""
     is_one = isinstance(items, (str, bytes, bytearray, memoryview))
     hint = None if isinstance(items, Sized) else "make a list of it"
-    if is_one or (isinstance(items, np.ndarray) and items.dtype != object):
+    if is_one or getattr(items, "dtype", None) not in (None, object):  # an array or a tensor
         hint = "put one file in a list"
     if hint is not None:
         raise TypeError(f"items is a sequence of files, not {type(items).__name__}: {hint}")
@@ -547,10 +631,11 @@ def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list
         raise TypeError(f"windows is a sequence, not {type(windows).__name__}: make a list of it")
     if len(windows) != count:
         raise ValueError(f"{len(windows)} windows for {count} items")
-    return [_checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
+    return [checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
 
 
-def _checked_window(name: str, window: Window | None) -> Window | None:
+def checked_window(name: str, window: Window | None) -> Window | None:
+    """A window, if it is one; `name` is that of the argument."""
     if window is None:
         return None
     try:
@@ -610,8 +695,8 @@ def contiguous(data: Buffer) -> Buffer:
     """The bytes of a file as the native codec takes them."""
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(
-            "bytes-like data is needed, not a path: decode, info and verify take the bytes of a "
-            "file; l3dali.imread takes a path"
+            "bytes-like data is needed, not a path: decode and verify take the bytes of a file; "
+            "l3dali.imread and l3dali.info take a path"
         )
     try:
         view = memoryview(data)
@@ -619,6 +704,7 @@ def contiguous(data: Buffer) -> Buffer:
         raise TypeError(
             f"the bytes of a file are needed, as bytes or a 1-D uint8 array, not "
             f"{type(data).__name__}"
+            f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
     return view if view.c_contiguous else view.tobytes()
 
@@ -647,14 +733,14 @@ def _checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
     if tile is None:
         return None
     try:
-        width, height = map(operator.index, tile)
+        height, width = map(operator.index, tile)
     except (TypeError, ValueError):
-        raise TypeError(f"tile is two integers, width and height, not {tile!r}") from None
-    if width not in TILE_WIDTHS or height not in TILE_HEIGHTS:
+        raise TypeError(f"tile is two integers, height and width, not {tile!r}") from None
+    if height not in TILE_HEIGHTS or width not in TILE_WIDTHS:
         raise ValueError(
-            f"tile {tile} is not supported; widths: {TILE_WIDTHS}, heights: {TILE_HEIGHTS}"
+            f"tile {tile} is not supported; heights: {TILE_HEIGHTS}, widths: {TILE_WIDTHS}"
         )
-    return width, height
+    return height, width
 
 
 _KNOWN_CHUNKS = frozenset({b"icc ", b"exif", b"plte", b"xmp ", b"keyv"})

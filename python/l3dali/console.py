@@ -1,36 +1,57 @@
-"""How the command `l3` talks: progress, tables, numbers and names."""
+"""How the command `l3` talks: progress, tables, failures, numbers and names."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import TextIO
 
 LINE_SECONDS = 30.0
 
+# Of more failures of one kind a few are named, and of more kinds the commonest.
+_MAX_NAMED = 10
+_FEW = 3
+_MAX_KINDS = 20
+
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item | None], total: int, *, quiet: bool = False) -> Iterator[Item]:
+def progress(
+    items: Iterable[Item | None],
+    total: int,
+    *,
+    quiet: bool = False,
+    files_of: Callable[[Item], int] = lambda _: 1,
+) -> Iterator[Item]:
     """Passes items on and tells on standard error how far that is.
 
-    A terminal gets a progress bar, anything else a line each half minute. None among the items says
-    that time has passed.
+    A terminal gets a progress bar, anything else a line each half minute.
+
+    Args:
+        items: what is passed on; None says that time has passed.
+        total: how many files they stand for.
+        quiet: tell nothing.
+        files_of: how many files an item stands for.
     """
     if quiet:
         yield from (item for item in items if item is not None)
     elif sys.stderr.isatty():
-        yield from _with_bar(items, total)
+        yield from _with_bar(items, total, files_of)
     else:
-        yield from _with_lines(items, total)
+        yield from _with_lines(items, total, files_of)
 
 
-def _with_bar(items: Iterable[Item | None], total: int) -> Iterator[Item]:
+def _with_bar(
+    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
+) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -40,16 +61,18 @@ def _with_bar(items: Iterable[Item | None], total: int) -> Iterator[Item]:
         for item in items:
             if item is not None:
                 yield item
-                bar.advance(task)
+                bar.advance(task, files_of(item))
 
 
-def _with_lines(items: Iterable[Item | None], total: int) -> Iterator[Item]:
+def _with_lines(
+    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
+) -> Iterator[Item]:
     start = told = time.monotonic()
     count = 0
     for item in items:
         if item is not None:
             yield item
-            count += 1
+            count += files_of(item)
         now = time.monotonic()
         if now - told >= LINE_SECONDS:
             told = now
@@ -88,19 +111,68 @@ def say(lines: Iterable[str]) -> None:
         complain(f"l3: {line}")
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What did not work out, and why.
+
+    Attributes:
+        path: a file, or a place in one.
+        reason: why, for people.
+        kind: what equal failures of other files have in common; "": the reason but for numbers.
+    """
+
+    path: Path | str
+    reason: str
+    kind: str = ""
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, on one line, for people."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def tell_failures(failures: Sequence[Failure]) -> None:
+    """Prints a line for each failure, but few for many of one kind."""
+    if not failures:
+        return
+    kinds: dict[str, list[Failure]] = defaultdict(list)
+    for failure in failures:
+        kinds[failure.kind or re.sub(r"\d+", "N", failure.reason)].append(failure)
+    complain(f"l3: {len(failures)} failed")
+    commonest = sorted(kinds, key=lambda kind: -len(kinds[kind]))[:_MAX_KINDS]
+    for kind in [kind for kind in kinds if kind in commonest]:
+        alike = kinds[kind]
+        if len(alike) <= _MAX_NAMED:
+            for failure in alike:
+                complain(f"{failure.path}: {failure.reason}")
+        else:
+            complain(f"{len(alike)} files: {kind}")
+            for failure in alike[:_FEW]:
+                complain(f"  {failure.path}")
+            complain(f"  and {len(alike) - _FEW} more")
+    if len(kinds) > _MAX_KINDS:
+        complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
+    if len(kinds) > _MAX_KINDS or any(len(alike) > _MAX_NAMED for alike in kinds.values()):
+        complain("l3: --json-summary FILE lists them all")
+
+
 def printable(text: str | Path) -> str:
     """The text on one line, with what cannot be shown as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
-def megabytes(size: int) -> str:
+def megabytes(size: float) -> str:
     """Bytes, in a unit that suits them."""
-    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} B"
+    if size >= 1e9:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size:.0f} B"
 
 
-def ratio(raw: int, encoded: int) -> str:
-    """How many times smaller than raw."""
-    return f"{raw / encoded:.2f}" if encoded else "-"
+def ratio(result: float, source: float) -> str:
+    """The bytes of a result over those of what it was made of: below 1 where it is smaller."""
+    return f"{result / source:.2f}" if source else "-"
 
 
 def speed(size: int, seconds: float) -> str:

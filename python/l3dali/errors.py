@@ -5,53 +5,78 @@ Knows nothing of the codec, which raises this.
 
 from __future__ import annotations
 
-import re
-from typing import Literal, get_args
+from enum import IntEnum
 
-StatusName = Literal[
-    "kTruncated",
-    "kBadMagic",
-    "kUnsupportedVersion",
-    "kUnsupportedFeature",
-    "kCorruptHeader",
-    "kCorruptTile",
-    "kChecksumMismatch",
-    "kOutputTooSmall",
-    "kInvalidArgument",
-]
+__all__ = ["L3Error", "Status", "UsageError"]
 
-_NAMED = re.compile(rf"\(({'|'.join(get_args(StatusName))})\)")
+
+class Status(IntEnum):
+    """What a decoder says of data: the numbers of docs/format.md, section 2.
+
+    `return_status` of the DALI operators gives them, too.
+    """
+
+    OK = 0
+    TRUNCATED = 1
+    BAD_MAGIC = 2
+    UNSUPPORTED_VERSION = 3
+    UNSUPPORTED_FEATURE = 4
+    CORRUPT_HEADER = 5
+    CORRUPT_TILE = 6
+    CHECKSUM_MISMATCH = 7
+    OUTPUT_TOO_SMALL = 8
+    INVALID_ARGUMENT = 9
 
 
 class L3Error(ValueError):
     """Data that is no valid L3 image, or an image that L3 cannot hold.
 
+    There is a class for each status, as `l3dali.errors.TruncatedError`: PyTorch makes an error of
+    a worker anew from its class and its text alone, and so the status is kept.
+
     Attributes:
-        status: the name of the reason, as docs/format.md lists them.
+        status: the reason.
         index: which item of a batch it is; None where there is no batch.
     """
 
-    status: StatusName
+    status: Status = Status.INVALID_ARGUMENT
     index: int | None
 
+    def __new__(
+        cls, message: str = "", status: Status | None = None, index: int | None = None
+    ) -> L3Error:
+        """The error of the class that `status` has."""
+        chosen = _CLASSES[status] if cls is L3Error and status is not None else cls
+        return super().__new__(chosen, message)
+
     def __init__(
-        self, message: str = "", status: StatusName | None = None, index: int | None = None
+        self, message: str = "", status: Status | None = None, index: int | None = None
     ) -> None:
         """Makes the error.
 
         Args:
-            message: what is wrong. It ends with the status in brackets.
-            status: by default the last that the message names: whoever makes an error anew from
-                the text of another, as PyTorch does with those of its workers, keeps it.
+            message: what is wrong.
+            status: chooses the class; by default that which is called.
             index: which item of a batch it is. The message names it too.
         """
         super().__init__(message)
-        named = _NAMED.findall(message)
-        self.status = status or (named[-1] if named else "kInvalidArgument")
         self.index = index
 
 
-L3Error.__module__ = "l3dali"  # where users find it, in tracebacks and pickles
+L3Error.__module__ = Status.__module__ = "l3dali"  # where users find them
+
+
+def _class_of(status: Status) -> type[L3Error]:
+    name = status.name.title().replace("_", "") + "Error"
+    made = type(name, (L3Error,), {"status": status, "__doc__": f"Of status {status.name}."})
+    made.__module__ = __name__
+    globals()[name] = made  # for pickles
+    return made
+
+
+_CLASSES: dict[Status, type[L3Error]] = {
+    status: _class_of(status) for status in Status if status is not Status.OK
+}
 
 
 class UsageError(Exception):

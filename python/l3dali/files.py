@@ -16,13 +16,15 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable
-from l3dali.errors import L3Error
+from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
     from typing_extensions import Buffer, Unpack
 
-__all__ = ["imread", "imwrite"]
+__all__ = ["imread", "imwrite", "info"]
 
 
 _HEAD_BYTES = 4096  # where header, chunks and index of most files end
@@ -56,7 +58,9 @@ Target: TypeAlias = "str | os.PathLike[str] | Writable | Openable"
 def imread(
     file: Source,
     *,
-    threads: int = 1,
+    window: codec.Window | None = None,
+    channels: Sequence[int] | None = None,
+    threads: int = codec.DEFAULT_THREADS,
     orient: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image:
@@ -65,6 +69,9 @@ def imread(
     Args:
         file: a path; a file opened for reading bytes, from its position on; a path with methods of
             its own, as `upath.UPath`; or what `fsspec.open` gives.
+        window: top, left, height and width of the part to decode, as in `decode`. With `orient`
+            it is one of the image that was turned.
+        channels: as in `decode`.
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation asks. A damaged EXIF block asks for nothing,
             as in the DALI operators.
@@ -77,17 +84,15 @@ def imread(
         TypeError: `file` is none of these.
     """
     data = _read(file)
-    try:
-        pixels = codec.decode(data, threads=threads, max_pixels=max_pixels)
-    except L3Error as error:
-        name = _name(file)
-        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
-    if orient:
-        from l3dali.images.geometry import upright
-
-        with contextlib.suppress(Exception):  # Pillow raises anything on damaged blocks.
-            pixels = np.ascontiguousarray(upright(pixels, codec.info(data).exif)[0])
-    return pixels
+    with _naming(file):
+        exif = codec.info(data).exif if orient else None
+        window = codec.checked_window("window", window)
+        if exif is not None and window is not None:
+            window = _stored_window(data, window, exif)
+        pixels = codec.decode(
+            data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
+        )
+    return pixels if exif is None else _upright(pixels, exif)
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
@@ -110,6 +115,33 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     _write(file, codec.encode(image, **options))
 
 
+def info(file: Source | Buffer) -> codec.Info:
+    """Reads what an L3 file says about itself, without decoding tiles.
+
+    Header, chunks and index are enough of a file: they come first, and an error says how many bytes
+    they have. Of such a beginning `codings`, which payloads tell, is None; whether it is damaged is
+    judged all the same. Of what is no bytes, little more is read.
+
+    Args:
+        file: the bytes of an L3 file, which must not change during the call, or what `imread`
+            takes.
+
+    Raises:
+        L3Error: header, chunks or index are damaged or not all there, the data is not an L3 file,
+            or it is longer than one.
+        OSError: the file cannot be read.
+        TypeError: `file` is none of these.
+    """
+    try:
+        memoryview(file)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    else:
+        return codec.info(file)  # type: ignore[arg-type]
+    with _reading(file) as stream, _naming(file):
+        return read_info(stream)
+
+
 def read_info(file: Readable) -> codec.Info:
     """What `info` says of an open file; reads little more than header, chunks and index.
 
@@ -121,10 +153,42 @@ def read_info(file: Readable) -> codec.Info:
         try:
             return codec.info(data)
         except L3Error as error:
-            more = file.read(len(data)) if error.status == "kTruncated" and data else b""
+            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
             if not more:
                 raise
             data += more
+
+
+@contextlib.contextmanager
+def _naming(file: Any) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except L3Error as error:
+        name = _name(file)
+        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
+
+
+# Damaged EXIF blocks ask for nothing; Pillow raises anything on them.
+
+
+def _stored_window(data: Buffer, window: codec.Window, exif: bytes) -> codec.Window:
+    from l3dali.images.geometry import stored_window
+
+    try:
+        return stored_window(window, codec.info(data).shape, exif)
+    except L3Error:
+        raise
+    except Exception:
+        return window
+
+
+def _upright(pixels: codec.Image, exif: bytes) -> codec.Image:
+    from l3dali.images.geometry import upright
+
+    with contextlib.suppress(Exception):
+        pixels = np.ascontiguousarray(upright(pixels, exif)[0])
+    return pixels
 
 
 def _name(file: Any) -> str:
@@ -150,20 +214,30 @@ def _read(file: Any) -> Buffer:
         with _opened(file, "rb") as opened:
             data = opened.read()
     else:
-        raise _type_error("imread", file, "decode takes the bytes of one")
+        raise _type_error("imread", file, "; l3dali.decode takes the bytes of one")
     if isinstance(data, str):
         raise TypeError("imread takes files of bytes; open them with 'rb'")
     return data  # type: ignore[no-any-return]
 
 
+def _reading(file: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context of what is opened for reading."""
+    if hasattr(file, "read"):
+        return contextlib.nullcontext(file)
+    if hasattr(file, "read_bytes") and not hasattr(file, "open"):
+        return io.BytesIO(file.read_bytes())
+    if isinstance(file, str) or (isinstance(file, os.PathLike) and not hasattr(file, "open")):
+        return Path(file).open("rb")
+    if hasattr(file, "read_bytes"):  # Paths of pathlib are contexts, too, which open nothing.
+        return file.open("rb")  # type: ignore[no-any-return]
+    if hasattr(file, "open"):
+        return _opened(file, "rb")  # type: ignore[no-any-return]
+    raise _type_error("info", file, ", nor bytes")
+
+
 def _write(file: Any, data: bytes) -> None:
     if _is_local_path(file):
-        path = Path(file)
-        if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("wb") as stream:  # A device or a pipe is written to, not replaced.
-                stream.write(data)
-        else:
-            codec.write_atomically(path, data)
+        codec.write_atomically(Path(file), data)
     elif hasattr(file, "write"):
         _write_all(file, data)
     elif hasattr(file, "write_bytes"):
@@ -172,7 +246,7 @@ def _write(file: Any, data: bytes) -> None:
         with _opened(file, "wb") as opened:
             _write_all(opened, data)
     else:
-        raise _type_error("imwrite", file, "encode gives the bytes")
+        raise _type_error("imwrite", file, "; l3dali.encode gives the bytes")
 
 
 def _write_all(file: Any, data: bytes) -> None:
@@ -199,7 +273,5 @@ def _opened(file: Any, mode: str) -> Any:
     return file if hasattr(file, "__enter__") else file.open(mode)
 
 
-def _type_error(function: str, file: object, instead: str) -> TypeError:
-    return TypeError(
-        f"{function} takes a path or a file, not {type(file).__name__}; l3dali.{instead}"
-    )
+def _type_error(function: str, file: object, instead: str = "") -> TypeError:
+    return TypeError(f"{function} takes a path or a file, not {type(file).__name__}{instead}")

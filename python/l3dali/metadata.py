@@ -1,6 +1,6 @@
 """Key-value pairs of L3 files: Python objects to the JSON of a `keyv` chunk and back.
 
-Knows JSON and the tags of TIFF files that are kept in it, no files.
+Knows JSON, and the tags of TIFF files and chunks of PNG files that are kept in it, no files.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ def _plain(value: Any) -> Any:
 # Tags of TIFF files.
 
 TIFF = "tiff"  # the pair that holds them
+PNG = "png"  # that of chunks of PNG files
+PNG_RESOLUTION = b"pHYs"
+PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
+KEPT_PNG_CHUNKS = PNG_TEXTS | {PNG_RESOLUTION}
 
 
 @dataclass(frozen=True)
@@ -171,19 +175,38 @@ def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
     return tags
 
 
+def metadata_of_png(chunks: Sequence[tuple[bytes, bytes]]) -> dict[str, Any] | None:
+    """The pairs that hold these chunks, each a type and its data; None if there are none."""
+    return {PNG: [[kind.decode(), data.hex()] for kind, data in chunks]} if chunks else None
+
+
+def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, bytes]]:
+    """The chunks of a PNG in pairs.
+
+    Raises:
+        ValueError: they are not written as docs/cli.md says.
+    """
+    try:
+        chunks = [
+            (kind.encode(), bytes.fromhex(data)) for kind, data in (metadata or {}).get(PNG, [])
+        ]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"the metadata is damaged: PNG chunks: {error}") from None
+    for kind, _ in chunks:
+        if kind not in KEPT_PNG_CHUNKS:
+            raise ValueError(f"the metadata is damaged: a PNG chunk {kind!r}")
+    return chunks
+
+
 def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The pairs without the TIFF tags that are not true of pixels turned or resampled."""
-    if metadata is None or not isinstance(metadata.get(TIFF), Mapping):
-        return None if metadata is None else dict(metadata)
-    entries = {
-        code: entry
-        for code, entry in metadata[TIFF].items()
-        if code not in {str(each) for each in _GEOMETRY_TAGS}
-    }
-    rest = {name: value for name, value in metadata.items() if name != TIFF}
-    if entries:
-        rest[TIFF] = entries
-    return rest or None
+    """The pairs without what is not true of pixels turned or resampled, of TIFF and of PNG."""
+    rest = dict(metadata or {})
+    if isinstance(tags := rest.pop(TIFF, None), Mapping):
+        gone = {str(code) for code in _GEOMETRY_TAGS}
+        tags = {code: entry for code, entry in tags.items() if code not in gone}
+    if isinstance(chunks := rest.pop(PNG, None), list):
+        chunks = [chunk for chunk in chunks if chunk[0] != PNG_RESOLUTION.decode()]
+    return rest | {name: value for name, value in ((TIFF, tags), (PNG, chunks)) if value} or None
 
 
 def of_channels(

@@ -13,12 +13,18 @@ import torch
 from l3dali import _native
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
+    DEFAULT_THREADS,
+    LAYOUTS,
+    Layout,
     Window,
     checked_channels,
     checked_files,
     checked_max_pixels,
     checked_threads,
+    checked_window,
     checked_windows,
+    contiguous,
+    telling_of_rest,
 )
 
 if TYPE_CHECKING:
@@ -28,59 +34,117 @@ if TYPE_CHECKING:
 
     from l3dali import _cuda
 
-__all__ = ["Layout", "Mode", "decode"]
+__all__ = ["Layout", "Mode", "decode", "decode_batch"]
 
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
-Layout = Literal["CHW", "HWC"]
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 
 
-@overload
 def decode(
+    data: Buffer | torch.Tensor,
+    *,
+    device: torch.device | str | int = "cpu",
+    mode: Mode = "UNCHANGED",
+    dtype: torch.dtype | None = None,
+    fill_range: bool = True,
+    layout: Layout = "CHW",
+    window: Window | None = None,
+    channels: Sequence[int] | None = None,
+    threads: int = DEFAULT_THREADS,
+    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+) -> torch.Tensor:
+    """Decodes an L3 image to a tensor.
+
+    A GPU has little to do with one image: `decode_batch` gives it many at once.
+
+    Args:
+        data: an L3 file, as bytes or as a 1-D uint8 tensor of the CPU. It must not change during
+            the call.
+        device: as in `decode_batch`, and so are `mode`, `dtype`, `fill_range`, `layout`,
+            `channels`, `threads` and `max_pixels`.
+        mode: which channels to make.
+        dtype: of the tensor.
+        fill_range: whether values fill the range of `dtype`.
+        layout: "CHW" or "HWC".
+        window: (top, left, height, width), or None for all of the image.
+        channels: numbers of channels.
+        threads: of the CPU.
+        max_pixels: of the image or window.
+
+    Returns:
+        A tensor of three axes. Packed, not pinned.
+
+    Raises:
+        L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
+            image; `.status` says how.
+        TypeError, ValueError: an argument is none that this takes.
+        ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
+    """
+    return _decode(
+        [contiguous(_bytes_of(data))],
+        [checked_window("window", window)],
+        device,
+        mode,
+        dtype,
+        fill_range,
+        layout,
+        channels,
+        threads,
+        max_pixels,
+        batched=True,
+        names_items=False,
+    )[0]
+
+
+@overload
+def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
     *,
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: Literal[False] = False,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[torch.Tensor]: ...
 @overload
-def decode(
+def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
     *,
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: Literal[True],
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> torch.Tensor: ...
-def decode(
+def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
     *,
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
+    fill_range: bool = True,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
     batched: bool = False,
-    threads: int = 0,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> list[torch.Tensor] | torch.Tensor:
     """Decodes a batch of L3 images to tensors.
 
     On a GPU payloads go up encoded, and the batch is decoded on the current stream of that device,
-    in one launch, or one for each 16 MiB. All memory there, and the pinned memory that uploads
+    in a launch or a few for each 16 MiB. All memory there, and the pinned memory that uploads
     need, comes from PyTorch's caching allocators and is kept for the next batch. The call returns
     when the batch is decoded, so that it can raise what went wrong; it waits for that stream's work
     up to there, not for the device.
@@ -92,9 +156,11 @@ def decode(
         device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
-        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. Where
-            it is not the stored one, values fill its range, floats that of 0 to 1, and negative
-            samples -1 to 0. None: uint8, uint16, int8 or int16, as stored.
+        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. None:
+            uint8, uint16, int8 or int16, as stored.
+        fill_range: whether values fill the range of a `dtype` that is not the stored one, floats
+            that of 0 to 1, and negative samples -1 to 0, as with `fn.l3.decode`. False: they stay
+            what they are, cut to the type.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
@@ -112,25 +178,58 @@ def decode(
         TypeError, ValueError: an argument is none that this takes.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
+    files = checked_files(items, _bytes_of)
+    return _decode(
+        files,
+        checked_windows(windows, len(files)),
+        device,
+        mode,
+        dtype,
+        fill_range,
+        layout,
+        channels,
+        threads,
+        max_pixels,
+        batched=batched,
+        names_items=True,
+    )
+
+
+def _decode(
+    files: list[Buffer],
+    windows: list[Window | None],
+    device: torch.device | str | int,
+    mode: Mode,
+    dtype: torch.dtype | None,
+    fill_range: bool,
+    layout: Layout,
+    channels: Sequence[int] | None,
+    threads: int,
+    max_pixels: int | None,
+    *,
+    batched: bool,
+    names_items: bool,
+) -> list[torch.Tensor] | torch.Tensor:
     target = torch.device(device)
     if target.type not in ("cpu", "cuda"):
         raise ValueError(f"device is the CPU or one of CUDA, not {target}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(get_args(Mode))}")
-    if layout not in get_args(Layout):
-        raise ValueError(f"layout is CHW or HWC, not {layout!r}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
-    files = _files(items)
-    batch = (_native if gpu is None else gpu.module).DecodeBatch(
-        files,
-        windows=checked_windows(windows, len(files)),
-        colors=mode,
-        dtype=_name_of(dtype),
-        channels_first=layout == "CHW",
-        max_pixels=checked_max_pixels(max_pixels),
-        names_items=True,
-        channels=checked_channels(channels),
-    )
+    with telling_of_rest(files):
+        batch = (_native if gpu is None else gpu.module).DecodeBatch(
+            files,
+            windows=windows,
+            colors=mode,
+            dtype=_name_of(dtype),
+            channels_first=layout == "CHW",
+            max_pixels=checked_max_pixels(max_pixels),
+            names_items=names_items,
+            channels=checked_channels(channels),
+            fills_range=bool(fill_range),
+        )
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
     addresses = [tensor.data_ptr() for tensor in tensors]
@@ -139,12 +238,6 @@ def decode(
     else:
         gpu.decode(batch, addresses, count)
     return tensors
-
-
-def _files(items: Sequence[Buffer | torch.Tensor]) -> list[Buffer]:
-    if isinstance(items, torch.Tensor):
-        raise TypeError("items is a sequence of files, not Tensor: put one file in a list")
-    return checked_files(items, _bytes_of)
 
 
 def _bytes_of(item: Buffer | torch.Tensor) -> Buffer:
@@ -203,8 +296,8 @@ class _Gpu:
             from l3dali import _cuda
         except ImportError as error:
             raise ImportError(
-                "this l3dali was built without the CUDA engine (L3_CUDA=OFF): reinstall it with "
-                "L3_CUDA=ON, or decode with device='cpu'"
+                "this l3dali was built without the CUDA engine: reinstall it with "
+                "L3_CUDA_ARCHS=native, or decode with device='cpu'"
             ) from error
         self.module = _cuda
         self.device = device

@@ -11,6 +11,10 @@
 
 namespace l3 {
 
+// Called between the tasks of the thread that has asked for them, if it is set: what it throws ends
+// the work. Bindings let an interrupt in by it.
+inline thread_local void (*between_tasks)() = nullptr;
+
 // Calls task(state, i) once for every i in [0, count), on up to `threads`
 // threads (0: all the machine has). The caller's thread takes part. Each thread
 // has a state of its own, made by make_state(). If a call throws, no new tasks
@@ -41,7 +45,10 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
       auto state = make_state();
       for (unsigned k = 0; k < threads; ++k) {
         Part& part = parts[(thread + k) % threads];
-        for (uint64_t i = part.next++; i < part.end && !failed; i = part.next++) task(state, i);
+        for (uint64_t i = part.next++; i < part.end && !failed; i = part.next++) {
+          if (thread == 0 && between_tasks != nullptr) between_tasks();
+          task(state, i);
+        }
       }
     } catch (...) {
       failed = true;

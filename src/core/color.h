@@ -2,9 +2,9 @@
 // Layer: core.
 #pragma once
 
+#include "base/portable.h"
 #include "format/constants.h"
 #include "format/image_view.h"
-#include "base/portable.h"
 
 namespace l3 {
 

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/portable.h"
 #include "core/tile.h"
 #include "format/constants.h"
 #include "format/image_view.h"
-#include "base/portable.h"
 
 namespace l3 {
 

@@ -2,11 +2,11 @@
 // decoding of one row of residuals. Layer: core; the scalar truth.
 #pragma once
 
+#include "base/portable.h"
 #include "core/bits.h"
 #include "core/predictor.h"
 #include "core/residual.h"
 #include "format/constants.h"
-#include "base/portable.h"
 #include "format/status.h"
 
 namespace l3 {

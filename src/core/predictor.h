@@ -1,8 +1,8 @@
 // The predictors of packed tiles (format.md 5.3). Layer: core.
 #pragma once
 
-#include "format/constants.h"
 #include "base/portable.h"
+#include "format/constants.h"
 
 namespace l3 {
 

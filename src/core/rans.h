@@ -3,10 +3,10 @@
 // scalar truth.
 #pragma once
 
+#include "base/portable.h"
 #include "core/rans_model.h"
 #include "core/residual.h"
 #include "format/constants.h"
-#include "base/portable.h"
 #include "format/status.h"
 
 namespace l3 {

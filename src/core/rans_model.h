@@ -2,8 +2,8 @@
 // decode a symbol. Layer: core.
 #pragma once
 
-#include "format/constants.h"
 #include "base/portable.h"
+#include "format/constants.h"
 #include "format/rans_model.h"
 
 namespace l3 {

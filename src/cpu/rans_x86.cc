@@ -270,9 +270,6 @@ L3_OP Vector FitsWord(Vector v) {
   return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);
 }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm512_packs_epi32(low, high); }
-L3_OP Vector Equal16(Vector a, Vector b) {
-  return _mm512_movm_epi16(_mm512_cmpeq_epi16_mask(a, b));
-}
 // On bytes.
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }

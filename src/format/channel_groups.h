@@ -14,11 +14,11 @@ struct ChannelGroup {
   uint16_t channel[kMaxChannels];  // their numbers in the image
 };
 
-// The groups of a view from ParseImage(); one of all channels where the file has no list. Read
-// again and judged again: somebody may have changed the list. None if it breaks a rule now.
+// The groups of a view from ParseImage(); one group of all channels if the file has no list. The
+// list is read and judged again, as it may have changed. Returns none if it breaks a rule now.
 std::vector<ChannelGroup> ReadChannelGroups(const ImageView& view);
 
-// The image as what decodes takes it: one of its groups, whose channels are numbered from 0 on.
+// One group of the image as an image of its own: its channels are numbered from 0.
 ImageView ViewOfGroup(const ImageView& view, const ChannelGroup& group, uint32_t number);
 
 }  // namespace l3

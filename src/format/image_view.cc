@@ -141,8 +141,8 @@ uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile, uint32_t chann
          kPayloadAlignment;
 }
 
-// How many groups there are: it says where the index ends, so it is believed before the index CRC
-// was judged.
+// The number of groups. It says where the index ends, so it is used before the index CRC is
+// judged.
 Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   const uint32_t channels = view->info.channels;
   const uint64_t least = CeilDiv(channels, kMaxChannels);
@@ -159,8 +159,8 @@ Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   return Status::kOk;
 }
 
-// Judges the index, and finds where payloads end. Large tiles earn the memory they claim: each is
-// as long as it is when stored.
+// Judges the index and finds where payloads end. A large tile must have all bytes of a stored one,
+// so the file has earned the memory that it claims.
 Status ReadIndex(ImageView* view) {
   const ImageInfo& info = view->info;
   const std::vector<ChannelGroup> groups =
@@ -290,16 +290,18 @@ bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) 
   return sound;
 }
 
+bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile) {
+  uint64_t begin;
+  uint32_t bytes;
+  return !view.info.has_large_tiles() && view.FindPayload(tile, &begin, &bytes) &&
+         HasModel(payloads[begin + 4]);
+}
+
 bool HasRansTile(const ImageView& view, const TileSpan& span) {
-  if (view.info.has_large_tiles()) return false;
   for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
     for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
       const uint32_t tile = row * view.info.tile_columns() + column;
-      uint64_t begin;
-      uint32_t bytes;
-      if (view.FindPayload(tile, &begin, &bytes) && HasModel(view.payloads[begin + 4])) {
-        return true;
-      }
+      if (IsRansTile(view, view.payloads, tile)) return true;
     }
   }
   return false;

@@ -1,14 +1,13 @@
 // An L3 file, validated: the header's numbers and where each part lies.
 // Layer: format. ParseImage() is the only validator of header, chunks and
-// index; what it returns is consistent, and only the contents of tiles are
-// still to be doubted.
+// index. What it returns is consistent; only payloads are not judged yet.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "format/constants.h"
 #include "base/portable.h"
+#include "format/constants.h"
 #include "format/rans_model.h"
 #include "format/status.h"
 
@@ -107,8 +106,8 @@ struct ImageView {
   ChunkView match_model;       // null without match tiles
   uint32_t color_count;        // of match tiles; 0 where numbers are values
   uint8_t rans_positions;      // that the model has
-  // Of more than kMaxChannels channels some are decoded together: a group. What decodes takes the
-  // view of one (channel_groups.h), whose info.channels are the group's.
+  // Images of more than kMaxChannels channels have groups of them. An engine takes the view of one
+  // group (channel_groups.h), whose info.channels are the group's.
   uint16_t group_count;  // payloads of each tile: 1 without groups
   uint16_t group;  // whose payloads the functions below find; 0 in the image's view
   ChunkView groups;  // behind their number; null without groups
@@ -117,7 +116,7 @@ struct ImageView {
   bool is_group() const { return info.channels <= kMaxChannels; }
   uint64_t payload_count() const { return uint64_t{info.tile_count()} * group_count; }
 
-  // As the index says now: to be judged again, for somebody may have changed it.
+  // As the index says now. Judge it again: it may have changed.
   uint64_t PayloadBegin(uint32_t tile) const {
     const uint64_t entry = uint64_t{tile} * group_count + group;
     return entry == 0 ? 0 : IndexEntry(entry - 1);
@@ -128,8 +127,8 @@ struct ImageView {
   uint64_t IndexEntry(uint64_t entry) const {
     return uint64_t{Once(LoadU32(tile_index + 4 * entry))} * kPayloadAlignment;
   }
-  // A tile's payload. Returns false, only if somebody changed the index since ParseImage(), where
-  // it is none that ParseImage() would let pass.
+  // A tile's payload. Returns false if the index has changed since ParseImage() to one that
+  // ParseImage() would refuse.
   bool FindPayload(uint32_t tile, uint64_t* begin, uint32_t* bytes) const {
     *begin = PayloadBegin(tile);
     const uint64_t end = PayloadEnd(tile);
@@ -151,7 +150,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);
 // Validates header, chunks, index and sizes. `data` must outlive `view`.
 Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 
-// Chunks are read again when they are needed, and judged again: somebody may have changed them.
+// Chunks are read and judged again when they are needed: they may have changed.
 
 // Writes the value_count samples of the value table of a view from ParseImage to `table`: those of
 // a signed type as the bits they have in memory. Returns false, with zeros for samples that are
@@ -163,8 +162,10 @@ bool ReadValueTable(const ImageView& view, uint16_t* table);
 // tiles, empty without any; a null `colors` asks for none.
 bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors);
 
-// Whether `span` has a tile to decode by a model: its payload's header names rans or match, and the
-// image has no large tiles. No other payload is read.
+// Whether a tile is one to decode by a model: its payload's header names rans or match, and the
+// image has no large tiles. `payloads` are those of the view, wherever they lie.
+bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile);
+// Whether `span` has such a tile. No other payload is read.
 bool HasRansTile(const ImageView& view, const TileSpan& span);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
@@ -172,9 +173,8 @@ ChunkView FindChunk(const ImageView& view, uint32_t type);
 // The same in `chunks_bytes` bytes that nobody has validated, up to the first chunk that is
 // none.
 ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type);
-// Finds the next optional chunk that this decoder does not know, from `*pos` on, and moves `*pos`
-// behind it. `whole` gets its header, data and padding. Returns false if there is none before the
-// end, or before a chunk that is none.
+// Finds the next optional chunk of unknown type from `*pos` on and moves `*pos` behind it. `whole`
+// gets its header, data and padding. Returns false at the end, or at bytes that are no chunk.
 bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos, ChunkView* whole);
 
 }  // namespace l3

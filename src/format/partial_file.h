@@ -1,4 +1,4 @@
-// What a part of a file, or its size alone, says about the image in it. Layer: format.
+// What the beginning of a file, or its size alone, says about its image. Layer: format.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
 // judged. `view` gets no payloads, but their size.
 Status ParseHead(const uint8_t* data, size_t size, ImageView* view);
 
-// Bytes that ParseHead() needs of a file, of a view from it. Where it found that a file ends before
-// the number of its channel groups, these are the least.
+// Bytes of a file that ParseHead() needs, by the view that it gave. A lower bound if the file ends
+// before the number of its channel groups.
 inline uint64_t CheckedBytes(const ImageView& view) {
   return kHeaderBytes + uint64_t{view.info.chunks_bytes} + 4 * view.payload_count() + 4;
 }

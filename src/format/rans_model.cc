@@ -138,7 +138,7 @@ RansModel BuiltInRansModel(uint32_t channels, uint32_t used_bits) {
   } else {
     ReadRansModel(kBuiltInLongModel, sizeof(kBuiltInLongModel), kModelled, used_bits, &model);
   }
-  // Other channels are like the first.
+  // The channels behind the first share its statistics.
   for (uint32_t p = channels >= kModelled ? kModelled : 1; p < kMaxChannels; ++p) {
     std::copy_n(model.set_begin[0], kMaxRansSets - 1, model.set_begin[p]);
     std::copy_n(model.table_of_level[0], kRansLevels, model.table_of_level[p]);

@@ -46,14 +46,14 @@ Struct Tagged(nvimgcodecStructureType_t type) {
   return tagged;
 }
 
-// Whether a struct of the framework's has its first `bytes` bytes, by what it says of itself. One
-// that says nothing is believed to have them.
+// Whether a struct of the framework has its first `bytes` bytes, by the size that it names. A
+// struct that names no size is taken to have them.
 template <typename Struct>
 bool HasBytes(const Struct& of_framework, size_t bytes) {
   return of_framework.struct_size == 0 || of_framework.struct_size >= bytes;
 }
 
-// Whether it is there and has all that is known of it.
+// Whether the struct is there and has all fields of 0.7.
 template <typename Struct>
 bool IsWhole(const Struct* of_framework) {
   return of_framework != nullptr && HasBytes(*of_framework, sizeof(Struct));
@@ -67,7 +67,7 @@ struct Filled {
   unsigned char room[1024] = {};
 };
 
-// What `function` returns; `otherwise` if it throws, for nothing may be thrown at the framework.
+// What `function` returns, or `otherwise` if it throws: the framework catches nothing.
 template <typename Function, typename Result>
 Result Guarded(Result otherwise, const Function& function) noexcept {
   try {

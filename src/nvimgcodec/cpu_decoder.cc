@@ -8,7 +8,7 @@ namespace {
 
 constexpr nvimgcodecProcessingStatus_t kFail = NVIMGCODEC_PROCESSING_STATUS_FAIL;
 
-// A decoder keeps nothing from image to image: it is its own description's instance.
+// A decoder has no state, so its description serves as its instance.
 nvimgcodecStatus_t Create(void* instance, nvimgcodecDecoder_t* decoder,
                           const nvimgcodecExecutionParams_t*, const char*) {
   if (instance == nullptr || decoder == nullptr) {

@@ -8,12 +8,12 @@
 
 namespace l3 {
 
-// A file, or its begin, in memory: mapped where the stream can do that, else read.
+// A file or its beginning in memory: mapped if the stream can, else read.
 class EncodedFile {
  public:
   static constexpr size_t kWhole = SIZE_MAX;
 
-  // At most `bytes` of it. A stream that cannot be read has none.
+  // At most `bytes` bytes; none if the stream cannot be read.
   explicit EncodedFile(nvimgcodecIoStreamDesc_t* stream, size_t bytes = kWhole) : stream_(stream) {
     if (stream->size(stream->instance, &file_bytes_) != NVIMGCODEC_STATUS_SUCCESS) file_bytes_ = 0;
     size_ = bytes < file_bytes_ ? bytes : file_bytes_;

@@ -34,7 +34,7 @@ struct Source {
   size_t row_stride;
 };
 
-bool ReadMode(const std::string& name, EncodeMode* mode) {
+bool ReadCoding(const std::string& name, EncodeMode* mode) {
   if (name == "rans")
     *mode = EncodeMode::kRans;
   else if (name == "packed")
@@ -46,7 +46,7 @@ bool ReadMode(const std::string& name, EncodeMode* mode) {
   return true;
 }
 
-// Reads "l3_encoder:mode=packed l3_encoder:effort=7"; what is for others is left to them. False,
+// Reads "l3_encoder:coding=packed l3_encoder:effort=7"; what is for others is left to them. False,
 // and `wrong`, if there is something that is not known.
 bool ReadOptions(const char* text, const std::string& id, EncodeOptions* options,
                  std::string* wrong) {
@@ -60,7 +60,7 @@ bool ReadOptions(const char* text, const std::string& id, EncodeOptions* options
     const bool is_effort = value.size() == 1 && value[0] >= '1' && value[0] <= '9';
     if (name == "effort" && is_effort) {
       options->effort = static_cast<uint32_t>(value[0] - '0');
-    } else if (name != "mode" || !ReadMode(value, &options->mode)) {
+    } else if (name != "coding" || !ReadCoding(value, &options->mode)) {
       *wrong = option;
       return false;
     }
@@ -79,7 +79,7 @@ nvimgcodecStatus_t Create(void* instance, nvimgcodecEncoder_t* encoder,
     std::string wrong;
     if (!ReadOptions(options, log.id(), &made->options, &wrong)) {
       log.Fail("\"" + wrong +
-               "\" is no option: the L3 encoder has mode=rans, packed or stored, and "
+               "\" is no option: the L3 encoder has coding=rans, packed or stored, and "
                "effort=1 to 9.");
       return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
     }

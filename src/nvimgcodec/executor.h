@@ -18,8 +18,8 @@ namespace l3 {
 // throws, the first exception is thrown here.
 inline void RunOn(const nvimgcodecExecutorDesc_t* executor, int device_id, size_t count,
                   const std::function<void(size_t)>& task) {
-  // A thread that is busy with other images may come when all is done, and finds no index left: it
-  // looks at nothing but this.
+  // Outlives the call: a busy thread may come when all work is done. It finds no index left and
+  // touches nothing else.
   struct Round {
     std::function<void(size_t)> const* task;
     size_t count;

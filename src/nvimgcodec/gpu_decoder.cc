@@ -53,7 +53,7 @@ class GpuDecoder {
     for (size_t i = 0; i < jobs.size(); ++i) {
       if ((*statuses)[i] == kSuccess) left.push_back(i);
     }
-    // A framework gives a batch one stream; nothing says that it must.
+    // Images of a batch should have one stream, but the interface does not promise it.
     while (!left.empty()) {
       std::vector<size_t> others;
       std::vector<size_t> alike;
@@ -132,8 +132,8 @@ nvimgcodecProcessingStatus_t CanDecode(nvimgcodecDecoder_t decoder,
   return CanDecodeImage(image, code_stream, params);
 }
 
-// Decodes, and tells each image what became of it. Success says that they have statuses of their
-// own. After anything else the framework believes none of them, and tries all on the CPU.
+// Decodes, and gives each image its status. On success the framework reads these statuses. On any
+// other result it ignores them and tries all images on the CPU.
 nvimgcodecStatus_t DecodeAndTell(GpuDecoder& gpu, const Batch& batch,
                                  std::vector<nvimgcodecProcessingStatus_t>* statuses) noexcept {
   const auto status = Guarded(NVIMGCODEC_STATUS_EXECUTION_FAILED, [&] {
@@ -170,8 +170,8 @@ nvimgcodecStatus_t DecodeBatch(nvimgcodecDecoder_t decoder, const nvimgcodecImag
                        {images, code_streams, static_cast<size_t>(batch_size), params}, &statuses);
 }
 
-// Where nvImageCodec tries an image of a batch again, it may call this, and does not look whether
-// it is there.
+// nvImageCodec calls this when it tries an image of a batch again. It does not check for null, so
+// the function must exist.
 nvimgcodecStatus_t Decode(nvimgcodecDecoder_t decoder, const nvimgcodecImageDesc_t* image,
                           const nvimgcodecCodeStreamDesc_t* code_stream,
                           const nvimgcodecDecodeParams_t* params, int) {

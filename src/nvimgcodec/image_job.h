@@ -1,4 +1,4 @@
-// What both decoders do of an image before and behind the decoding. Layer: adapter.
+// What both decoders do before and after they decode an image. Layer: adapter.
 #pragma once
 
 #include <optional>

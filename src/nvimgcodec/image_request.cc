@@ -31,7 +31,7 @@ struct Buffer {
   uint32_t channels;
 };
 
-// Of UNCHANGED formats, what the color specification makes of another number of channels.
+// For UNCHANGED formats: the channels that the color specification asks for.
 std::optional<Colors> UnchangedColors(const ImageInfo& info, nvimgcodecColorSpec_t spec,
                                       uint32_t channels) {
   if (channels == info.channels) return Colors::kStored;

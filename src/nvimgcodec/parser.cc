@@ -10,7 +10,7 @@
 namespace l3 {
 namespace {
 
-// A parser has nothing but the log: it is its own description's instance.
+// A parser has no state but the log, so its description serves as its instance.
 nvimgcodecStatus_t Create(void* instance, nvimgcodecParser_t* parser) {
   if (parser == nullptr) return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   *parser = static_cast<nvimgcodecParser_t>(instance);
@@ -81,7 +81,7 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
       Describe(image, image_info);
       return NVIMGCODEC_STATUS_SUCCESS;
     }
-    // Nobody tells a parser the name of the file, and DALI does not say it after this.
+    // A parser does not know the name of the file, and DALI adds none to its error.
     const std::string reason =
         status == Status::kUnsupportedFeature
             ? std::to_string(image.info.channels) +

@@ -8,7 +8,7 @@
 
 namespace l3 {
 
-// What a file says of its image before it is judged as a whole.
+// Header and orientation of a file, before the file is judged as a whole.
 struct PeekedImage {
   ImageInfo info;
   Orientation orientation;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     dali::DALIDataType dtype;
     has_type_ = spec.TryGetArgument(dtype, "dtype");
     if (has_type_) type_ = ParseType(dtype);
+    bool fill_range;
+    if (spec.TryGetArgument(fill_range, "fill_range")) fill_range_ = fill_range;
   }
 
  protected:
@@ -113,9 +116,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
 
   // Reads the arguments of a batch that are read at once. Called first.
   virtual void Acquire(const dali::Workspace&) {}
-  // Each of these is called once for a sample of a batch. The bool says that the sample failed:
-  // its size and channels may be a stand-in's, and arguments that do not fit it are no error.
-  // Where arguments do not fit this sample, but may fit others, the string gets what is wrong.
+  // Each of these is called once for a sample. `failed` says that its file is damaged: its size and
+  // channels may be those of a stand-in, and arguments need not fit it. If arguments do not fit
+  // this sample but may fit others, the string gets the reason.
   virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool, std::string*) {
     return WholeImage(image);
   }
@@ -128,19 +131,19 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     return {region.x.size_px, region.y.size_px};
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
-  // Which `dtype` fits images of 8 and of 16 bits, where not any does.
+  // Says which `dtype` an image of 8 or 16 bits allows, if not all.
   virtual const char* TypeAdvice() const { return ""; }
   // May change the channels of a sample that does not fit to what would.
   virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
                                 TensorPlan* plan, std::string* misfit) {
     if (MakesColors(ws, sample, info, misfit)) {
-      return PlanPixels(*info, colors_, type_, &plan->output);
+      return PlanPixels(*info, colors_, type_, &plan->output, fill_range_.value_or(true));
     }
-    PlanWidePixels(*info, channels_, type_, plan);
+    PlanWidePixels(*info, channels_, type_, plan, fill_range_.value_or(true));
   }
 
-  // Whether a sample's pixels are planned by colors, or else by channels. Says if it has not what
-  // is asked for.
+  // Whether a sample is planned by colors; if not, by channels. The string gets the reason if it
+  // lacks what is asked for.
   bool MakesColors(const dali::Workspace& ws, int sample, ImageInfo* info,
                    std::string* misfit) const {
     if (!IsWide(*info, channels_)) return true;
@@ -244,6 +247,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   Colors colors_;
   ChosenChannels channels_;  // none: all
   OutputType type_;          // of the batch
+  std::optional<bool> fill_range_;
   Outside outside_ = Outside::kError;
   Layout layout_ = kHwc;
   dali::TensorLayout output_layout_ = "HWC";
@@ -296,8 +300,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     }
   }
 
-  // Whether a damaged file of `size` bytes is believed the size of its image: if it has its
-  // index, and a sound file of so many bytes could hold the image.
+  // Whether the size that a damaged file of `size` bytes claims is used: only if it has its index
+  // and a sound file of so many bytes could hold the image.
   static bool HasEarnedSize(const ImageView& view, size_t size) {
     return view.tile_index != nullptr && uint64_t{view.info.width_px} * view.info.height_px <=
                                              MostPixels(size, view.info.channels);
@@ -367,7 +371,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       window = {std::max<int64_t>(1, window.width_px), std::max<int64_t>(1, window.height_px)};
     }
     const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(regions_.size()));
-    // More than four channels count as so many images of four.
+    // Pixels count once for each four channels.
     const int64_t fours = static_cast<int64_t>(CeilDiv(plan.channels(), kMaxChannels));
     if (window.width_px > max_pixels_ / window.height_px / count / fours) {
       if (sample.status == Status::kOk) {
@@ -407,7 +411,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     failures_.Report(input, i, sample.status);
   }
 
-  // What keeps a region from being decoded; empty if nothing does.
+  // Why a region cannot be decoded; empty if it can.
   std::string WhatIsWrong(const Input& input, int i, const Region& region,
                           const Size& image) const {
     const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&

@@ -104,7 +104,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   }
   void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
                         TensorPlan* plan, std::string* misfit) override {
-    Normalization normalization = {{}, {}, {}, pad_output_};
+    Normalization normalization = {{}, {}, {}, pad_output_, this->fill_range_.value_or(false)};
     if (!failed) {
       normalization.fill = fill_values_;
       DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
@@ -127,7 +127,8 @@ class NormalizingOperator : public DecodeOperator<Backend> {
         "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
         "pads up to four; ",
         this->Name(ws, sample), " has ", count, " channels.");
-    // Where the stored channels come out, other images can fit. The zeros look like theirs.
+    // If stored channels are the output, images of other channel counts may fit. Zeros take their
+    // shape.
     const bool others_can_fit = this->colors_ == Colors::kStored && this->channels_.empty();
     DALI_ENFORCE(others_can_fit, message);
     const size_t values = std::max(normalization.subtract.size(), normalization.fill.size());

@@ -100,7 +100,7 @@ class FailurePolicy {
   void Report(const std::string& message) {
     if (!zero_) DALI_FAIL(message);
     ++failures_;
-    // A data set with many bad files must not drown the log: past some, at powers of two.
+    // Many bad files must not flood the log: after the first few it logs at powers of two.
     constexpr uint64_t kAlwaysLogged = 16;
     if (failures_ > kAlwaysLogged && (failures_ & (failures_ - 1)) != 0) return;
     std::cerr << dali::make_string(

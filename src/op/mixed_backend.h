@@ -86,8 +86,8 @@ class MixedBackend {
                                    " bytes in ", s.memory_bytes, " bytes of memory.\n");
   }
 
-  // Calls task(i) for i in [0, count), on the operator's threads, each of which takes the next i:
-  // to queue each of them would take longer than many of them do.
+  // Calls task(i) for i in [0, count) on the operator's threads. Each thread takes the next i: most
+  // tasks are shorter than queueing them would be.
   void ForEach(size_t count, const std::function<void(size_t)>& task) {
     std::atomic<size_t> next{0};
     const auto work = [&] {
@@ -104,7 +104,7 @@ class MixedBackend {
               const CachedImage** cached) {
     *cached = nullptr;
     if (cache_ != nullptr && !source.empty()) {
-      // Of a file that it skips a reader gives no byte, or one.
+      // A reader that skips a file gives no byte of it, or one.
       const bool is_skipped = skip_list_ != nullptr && size <= 1 && skip_list_->IsCached(source);
       *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size);
       DALI_ENFORCE(*cached != nullptr || !is_skipped,
@@ -201,7 +201,7 @@ class MixedBackend {
 
   static uint64_t CacheBytes(const dali::OpSpec& spec) { return Bytes(spec, "cache_size") << 20; }
 
-  // Of the cache's memory. A byte stands for an image, and hardly one has less than 1 KiB.
+  // Bytes of the stand-in cache: one for each image, and few images have less than 1 KiB.
   static uint64_t SkipListBytes(const dali::OpSpec& spec) {
     return spec.GetArgument<bool>("skip_cached_images") ? CacheBytes(spec) >> 10 : 0;
   }
@@ -235,8 +235,8 @@ class MixedBackend {
   explicit MixedBackend(const dali::OpSpec& spec) {
     DALI_FAIL(dali::make_string(
         dali::GetOpDisplayName(spec, true),
-        "(device=\"mixed\") needs the CUDA engine, and this build of l3dali has none "
-        "(L3_CUDA=OFF). Reinstall with L3_CUDA=ON, or use device=\"cpu\"."));
+        "(device=\"mixed\") needs the CUDA engine, and this build of l3dali has none. Reinstall "
+        "with L3_CUDA_ARCHS=native, or the GPU's compute capability, or use device=\"cpu\"."));
   }
 
   void ForEach(size_t, const std::function<void(size_t)>&) {}

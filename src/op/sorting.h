@@ -63,8 +63,8 @@ class Recognize : public Predicate {
   }
 
  private:
-  // The first bytes of the signature. The others find out what a transfer as text has done, and
-  // their status says so.
+  // The first bytes of the signature. The rest detects a transfer as text, which has a status of
+  // its own.
   static constexpr size_t kNameBytes = 4;
   static constexpr const char* kUnknown =
       "neither L3 nor one that fn.decoders.image reads (JPEG, JPEG 2000, PNG, TIFF, BMP, PNM, "
@@ -120,8 +120,8 @@ class PickShare : public Predicate {
   }
 
  private:
-  // A 32-bit number out of a file's size and end (FNV-1a): where the multiples begin, so that the
-  // picks of many batches make up the share even if that of one is less than a sample.
+  // The phase of the multiples, hashed from a file's size and end (FNV-1a). So a share of less than
+  // one sample a batch holds on average.
   static uint64_t Start(const uint8_t* data, int64_t size) {
     constexpr int64_t kEndBytes = 64;
     uint32_t hash = 2166136261u;

@@ -50,14 +50,14 @@ void PlanSources(const ImageInfo& info, Colors colors, OutputPlan* plan) {
   plan->luma_rounding = info.sample_bits() == 8 ? 0 : kLumaScale / 2;
 }
 
-// ITU-R BT.601 with head and foot room, as DALI has it.
-void PlanYcbcr(const ImageInfo& info, OutputType type, OutputPlan* plan) {
+// ITU-R BT.601 with head and foot room, as DALI has it, of values in the range of a type.
+void PlanYcbcr(const ImageInfo& info, OutputType range, OutputPlan* plan) {
   constexpr float kWeights[3][3] = {{0.25678823529f, 0.50412941176f, 0.09790588235f},
                                     {-0.14822289945f, -0.29099278682f, 0.43921568627f},
                                     {0.43921568627f, -0.36778831435f, -0.07142737192f}};
   constexpr float kBias[3] = {0.0625f, 0.5f, 0.5f};
-  const float factor = static_cast<float>(MaxValue(type) / MaxValue(StoredType(info)));
-  const float levels = static_cast<float>(IsFloat(type) ? 1 : MaxValue(type) + 1);
+  const float factor = static_cast<float>(MaxValue(range) / MaxValue(StoredType(info)));
+  const float levels = static_cast<float>(IsFloat(range) ? 1 : MaxValue(range) + 1);
   plan->op = PixelOp::kMix;
   for (uint32_t c = 0; c < 3; ++c) {
     for (uint32_t i = 0; i < 3; ++i) plan->weights[c][i] = kWeights[c][i] * factor;
@@ -76,6 +76,21 @@ std::vector<uint16_t> Sources(const ImageInfo& info, const ChosenChannels& chose
   std::vector<uint16_t> all(info.channels);
   std::iota(all.begin(), all.end(), uint16_t{0});
   return all;
+}
+
+// (s * f - subtract) * multiply = (s - subtract / f) * (f * multiply), f being what fills the
+// range.
+Normalization InRange(const Normalization& normalization, const ImageInfo& info, OutputType type) {
+  Normalization result = normalization;
+  const float factor = normalization.fills_range ? RangeFactor(StoredType(info), type) : 1;
+  if (factor == 1) return result;
+  if (result.subtract.empty()) {
+    result.subtract = {0};
+    result.multiply = {1};
+  }
+  for (float& value : result.subtract) value /= factor;
+  for (float& value : result.multiply) value *= factor;
+  return result;
 }
 
 // What DALI makes of a fill value: integers lose what is behind the point.
@@ -124,23 +139,25 @@ bool IsWide(const ImageInfo& info, const ChosenChannels& chosen) {
   return info.channels > kMaxChannels || !chosen.empty();
 }
 
-void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan) {
+void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
+                bool fills_range) {
+  const OutputType range = fills_range ? type : StoredType(info);
   plan->type = type;
   PlanSources(info, colors, plan);
-  if (colors == Colors::kYcbcr) return PlanYcbcr(info, type, plan);
-  plan->op = type == StoredType(info) ? PixelOp::kSelect : PixelOp::kScale;
+  if (colors == Colors::kYcbcr) return PlanYcbcr(info, range, plan);
+  plan->op = range == StoredType(info) ? PixelOp::kSelect : PixelOp::kScale;
   std::fill_n(plan->multiply, kMaxChannels, 1.0f);
-  plan->range = RangeFactor(StoredType(info), type);
+  plan->range = RangeFactor(StoredType(info), range);
   if (HasAlpha(colors)) {
-    plan->fill[plan->channels - 1] = static_cast<float>(MaxValue(type));  // opaque
+    plan->fill[plan->channels - 1] = static_cast<float>(MaxValue(range));  // opaque
   }
 }
 
 void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
-                    TensorPlan* plan) {
+                    TensorPlan* plan, bool fills_range) {
   ImageInfo one = info;
   one.channels = 1;
-  PlanPixels(one, Colors::kStored, type, &plan->output);
+  PlanPixels(one, Colors::kStored, type, &plan->output, fills_range);
   plan->wide = std::make_shared<WideChannels>(WideChannels{Sources(info, chosen), {}, {1}, {}});
 }
 
@@ -180,12 +197,13 @@ bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
   };
   if (!fits(normalization.subtract.size()) || !fits(normalization.fill.size())) return false;
 
+  const Normalization in_range = InRange(normalization, info, type);
   plan->type = type;
-  plan->op = normalization.subtract.empty() ? PixelOp::kSelect : PixelOp::kScale;
+  plan->op = in_range.subtract.empty() ? PixelOp::kSelect : PixelOp::kScale;
   plan->range = 1;
   for (uint32_t c = 0; c < channels && plan->op == PixelOp::kScale; ++c) {
-    plan->subtract[c] = ValueOf(normalization.subtract, c);
-    plan->multiply[c] = ValueOf(normalization.multiply, c);
+    plan->subtract[c] = ValueOf(in_range.subtract, c);
+    plan->multiply[c] = ValueOf(in_range.multiply, c);
   }
   plan->channels = static_cast<uint8_t>(padded);
   for (uint32_t c = channels; c < padded; ++c) plan->source[c] = kFillChannel;
@@ -195,8 +213,8 @@ bool PlanNormalizedPixels(const ImageInfo& info, Colors colors, OutputType type,
 
 bool PlanWideNormalizedPixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
                               const Normalization& normalization, TensorPlan* plan) {
-  WideChannels wide = {Sources(info, chosen), normalization.subtract, normalization.multiply,
-                       normalization.fill};
+  const Normalization in_range = InRange(normalization, info, type);
+  WideChannels wide = {Sources(info, chosen), in_range.subtract, in_range.multiply, in_range.fill};
   const auto fits = [&wide](const std::vector<float>& values) {
     return values.size() <= 1 || values.size() == wide.source.size();
   };

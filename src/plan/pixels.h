@@ -29,12 +29,14 @@ int32_t FindMissing(const ImageInfo& info, const ChosenChannels& chosen);
 bool IsWide(const ImageInfo& info, const ChosenChannels& chosen);
 
 // Sets what `plan` does with samples, as decoders.image does: where `type` is not the
-// stored one, values fill its range (floats that of 0 to 1).
-void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan);
+// stored one, values fill its range (floats that of 0 to 1). Without `fills_range` they stay what
+// they are, cut to the type.
+void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
+                bool fills_range = true);
 
 // The same for the chosen channels, or all: as stored but for their type. The image has them.
 void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
-                    TensorPlan* plan);
+                    TensorPlan* plan, bool fills_range = true);
 
 // The values of crop_mirror_normalize: (sample - subtract) * multiply. Vectors have one
 // value for all channels or one a channel; both are empty where nothing is to be done.
@@ -42,6 +44,7 @@ struct Normalization {
   std::vector<float> subtract, multiply;
   std::vector<float> fill;  // of the border and of padding channels; empty: zeros
   bool pad_channels;        // to the next power of two
+  bool fills_range;         // samples fill the range of the output's type before that
 };
 
 // From its arguments. False unless `mean` and `std` have as many values or one has one.

@@ -53,6 +53,7 @@ struct DecodeOptions {
   bool channels_first;
   uint64_t max_pixels;  // of an output, of up to four channels each
   bool names_items;     // in errors
+  bool fills_range;     // of `type`, if it is not the stored one
 };
 
 // Holds the items while it lives. Two threads must not use it at once.
@@ -209,7 +210,7 @@ class DecodeBatch {
     const ImageInfo& info = views_[i].info;
     const OutputType type = options.type.value_or(StoredType(info));
     if (!IsWide(info, options.channels)) {
-      return PlanPixels(info, options.colors, type, &plan->output);
+      return PlanPixels(info, options.colors, type, &plan->output, options.fills_range);
     }
     const std::string count = std::to_string(info.channels);
     if (options.colors != Colors::kStored) {
@@ -225,7 +226,7 @@ class DecodeBatch {
                        count + ", numbered from 0",
                    IndexOf(i));
     }
-    PlanWidePixels(info, options.channels, type, plan);
+    PlanWidePixels(info, options.channels, type, plan, options.fills_range);
   }
 
   const bool names_items_;
@@ -238,23 +239,25 @@ class DecodeBatch {
 
 // Makes the class, for a module that adds its engine's method.
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
-  const auto make =
-      [](const std::vector<py::buffer>& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
-         const std::string& colors, const std::optional<std::string>& type, bool channels_first,
-         uint64_t max_pixels, bool names_items, const std::vector<int64_t>& channels) {
-        DecodeOptions options = {Colors::kStored, {},         std::nullopt,
-                                 channels_first,  max_pixels, names_items};
-        const std::string wrong = ParseChannels(channels, &options.channels);
-        if (!wrong.empty()) throw py::value_error(wrong);
-        if (colors == "RGB") options.colors = Colors::kRgb;
-        if (colors == "GRAY") options.colors = Colors::kGray;
-        if (type) options.type = OutputTypeOf(*type);
-        return std::make_unique<DecodeBatch>(items, windows, options);
-      };
+  const auto make = [](const std::vector<py::buffer>& items,
+                       const std::vector<DecodeBatch::MaybeWindow>& windows,
+                       const std::string& colors, const std::optional<std::string>& type,
+                       bool channels_first, uint64_t max_pixels, bool names_items,
+                       const std::vector<int64_t>& channels, bool fills_range) {
+    DecodeOptions options = {Colors::kStored, {},          std::nullopt, channels_first,
+                             max_pixels,      names_items, fills_range};
+    const std::string wrong = ParseChannels(channels, &options.channels);
+    if (!wrong.empty()) throw py::value_error(wrong);
+    if (colors == "RGB") options.colors = Colors::kRgb;
+    if (colors == "GRAY") options.colors = Colors::kGray;
+    if (type) options.type = OutputTypeOf(*type);
+    return std::make_unique<DecodeBatch>(items, windows, options);
+  };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
            py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
-           py::arg("names_items"), py::arg("channels") = std::vector<int64_t>())
+           py::arg("names_items"), py::arg("channels") = std::vector<int64_t>(),
+           py::arg("fills_range") = true)
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);
 }

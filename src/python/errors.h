@@ -30,10 +30,9 @@ inline void FindL3Error() {
 [[noreturn]] inline void ThrowL3Error(Status status, const std::string& reason,
                                       std::optional<size_t> index = std::nullopt) {
   const std::string item = index ? "item " + std::to_string(*index) + ": " : "";
-  const std::string message = item + reason + " (" + StatusName(status) + ")";
-  const py::object error =
-      py::reinterpret_borrow<py::object>(l3_error)(message, StatusName(status), index);
-  PyErr_SetObject(l3_error, error.ptr());
+  const py::object error = py::reinterpret_borrow<py::object>(l3_error)(
+      item + reason, static_cast<uint32_t>(status), index);
+  PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
   throw py::error_already_set();
 }
 

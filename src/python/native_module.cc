@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -11,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/cpu_batch.h"
 #include "base/parallel.h"
+#include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
@@ -32,6 +33,29 @@ Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   if (PyBytes_AsStringAndSize(chunk->ptr(), &data, &size) != 0) throw py::error_already_set();
   return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
 }
+
+// While it lives, work of this thread ends with KeyboardInterrupt soon after Ctrl-C, or with what
+// another handler of a signal raises. Python runs handlers in its main thread alone.
+class LetSignalsIn {
+ public:
+  LetSignalsIn() : previous_(std::exchange(between_tasks, &Check)) {}
+  ~LetSignalsIn() { between_tasks = previous_; }
+  LetSignalsIn(const LetSignalsIn&) = delete;
+  LetSignalsIn& operator=(const LetSignalsIn&) = delete;
+
+ private:
+  static void Check() {
+    using Clock = std::chrono::steady_clock;
+    static thread_local Clock::time_point next;
+    const Clock::time_point now = Clock::now();
+    if (now < next) return;
+    next = now + std::chrono::milliseconds(20);
+    py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+
+  void (*previous_)();
+};
 
 uint32_t TileSideLog2(uint32_t side) {
   if (side == 0 || (side & (side - 1)) != 0) {
@@ -55,7 +79,7 @@ std::optional<SampleType> FindSampleType(const py::array& image) {
   return std::nullopt;
 }
 
-py::bytes Encode(const py::array& image, const std::string& mode, int effort, unsigned threads,
+py::bytes Encode(const py::array& image, const std::string& coding, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
                  const std::optional<py::bytes>& palette, const std::optional<py::bytes>& xmp,
@@ -72,8 +96,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
       ThrowL3Error(Status::kInvalidArgument, "image size");
     }
   }
-  const std::optional<EncodeMode> encode_mode = FindMode(mode);
-  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "mode");
+  const std::optional<EncodeMode> encode_mode = FindMode(coding);
+  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "coding");
   if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
@@ -88,8 +112,8 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   options.effort = static_cast<uint32_t>(effort);
   options.threads = threads;
   if (tile) {
-    options.tile_width_log2 = TileSideLog2(tile->first);
-    options.tile_height_log2 = TileSideLog2(tile->second);
+    options.tile_height_log2 = TileSideLog2(tile->first);
+    options.tile_width_log2 = TileSideLog2(tile->second);
   }
   options.meaning = labels ? Meaning::kLabels : Meaning::kColor;
   options.icc = ToBytes(icc);
@@ -103,6 +127,7 @@ py::bytes Encode(const py::array& image, const std::string& mode, int effort, un
   py::object encoded;
   Status status;
   {
+    const LetSignalsIn signals;
     py::gil_scoped_release release;
     status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
       py::gil_scoped_acquire acquire;
@@ -144,6 +169,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   batch.PlaceOutputs(addresses, row_strides);
   std::vector<DecodeResult> results;  // of items, up to the first that failed
   {
+    const LetSignalsIn signals;
     py::gil_scoped_release release;
     std::vector<CpuJob> jobs;
     for (const DecodeBatch::File& file : batch.files()) jobs.push_back({file.jobs(), file.size()});
@@ -248,10 +274,10 @@ py::dict Info(const py::buffer& data) {
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
   l3::FindL3Error();
-  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("mode"), py::arg("effort"),
-        py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"), py::arg("exif"),
-        py::arg("palette"), py::arg("xmp"), py::arg("key_values"), py::arg("other_chunks"),
-        py::arg("groups"));
+  m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("coding"),
+        py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"),
+        py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("key_values"),
+        py::arg("other_chunks"), py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));

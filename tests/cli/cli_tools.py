@@ -17,6 +17,9 @@ for library in ("netpbmfile", "rich", "tifffile"):
 
 Image = NDArray[Any]
 L3 = [sys.executable, "-m", "l3dali"]
+# The same where Ctrl-C counts, though who runs the tests may ignore it.
+WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+L3_WITH_CTRL_C = [sys.executable, "-c", f"{WITH_CTRL_C}; import l3dali.__main__"]
 
 
 def image(seed: int = 0, channels: int = 3) -> Image:

@@ -20,7 +20,9 @@ import l3dali
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.cli.batch import run_all
-from l3dali.images.reading import Picture, read_picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 
 
 @pytest.fixture
@@ -53,7 +55,12 @@ def test_tree_is_mirrored(tree: Path, capsys: pytest.CaptureFixture[str]) -> Non
     output = capsys.readouterr()
     assert "other files passed over: 2" in output.err
     assert output.out.split()[:7] == ["files", "raw", "source", "L3", "ratio", "time", "MB/s"]
-    assert output.out.split()[8] == "3"
+    cells = output.out.strip().splitlines()[-1].split()
+    assert cells[0] == "3"
+    stems = ("one", "two", "three")
+    source = sum(path.stat().st_size for path in tree.rglob("*") if path.stem in stems)
+    written = sum(path.stat().st_size for path in out.rglob("*.l3"))
+    assert f"{written / source:.2f}" in cells
 
 
 def test_tree_in_place_and_again(tree: Path) -> None:
@@ -164,7 +171,7 @@ def test_orientation_stays_unless_asked(tmp_path: Path) -> None:
 
 def test_options_reach_the_encoder(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
-    options = ["--tile", "32x16", "--mode", "packed", "--effort", "1"]
+    options = ["--tile", "16x32", "--coding", "packed", "--effort", "1"]
     assert main(["encode", str(path), *options]) == 0
     info = l3dali.info((tmp_path / "photo.l3").read_bytes())
     assert (info.tile_width, info.tile_height) == (32, 16)
@@ -362,14 +369,14 @@ def test_verify_finds_damage(tree: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["verify", str(out)]) == 2
     error = capsys.readouterr().err
     assert f"{out}/one.l3: " in error
-    assert "kChecksumMismatch" in error
+    assert "a checksum differs" in error
 
 
 def test_verify_finds_what_decoders_find(capsys: pytest.CaptureFixture[str]) -> None:
     """A check is judged before the coding that it covers."""
     path = Path(__file__).parents[1] / "invalid" / "kChecksumMismatch__before_coding.l3"
     assert main(["verify", str(path)]) == 2
-    assert "kChecksumMismatch" in capsys.readouterr().err
+    assert "a checksum differs" in capsys.readouterr().err
 
 
 def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -405,9 +412,24 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr()
     rows = [line.split() for line in output.out.splitlines() if line.strip()]
     assert rows[0][0] == "codec"
-    assert [row[0] for row in rows[2:]] == ["L3"] * len(codec.MODES) + ["PNG"]
+    assert [row[0] for row in rows[2:]] == ["L3"] * len(codec.CODINGS) + ["PNG"]
     assert "bad.png: not an image" in output.err
     assert len(files_below(tree)) == 6
+
+
+def test_bench_of_failures_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    assert main(["bench", str(tmp_path)]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_gif_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    PIL_Image.new("P", (4, 4)).save(tmp_path / "a.gif")
+    for arguments in (["encode", "-o", str(tmp_path / "a.l3")], ["bench"]):
+        assert main([*arguments, str(tmp_path / "a.gif")]) == 2
+        output = capsys.readouterr()
+        assert output.out == ""  # no table of zeros
+        assert "a.gif: GIF files are not read; make a PNG of it first\n" in output.err
 
 
 # How it ends.
@@ -419,7 +441,7 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         [],
         ["encode"],
         ["mix", "a.png"],
-        ["encode", "a.png", "--mode", "zip"],
+        ["encode", "a.png", "--coding", "zip"],
         ["encode", "a.png", "--tile", "100x100"],
         ["encode", "a.png", "--jobs", "0"],
         ["encode", "a.png", "--jobs", "99999999999"],
@@ -474,7 +496,7 @@ def test_folder_may_have_the_suffix_of_an_image(tmp_path: Path) -> None:
 
 
 def test_mode_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["encode", "a.png", "--mode", "zip"]) == 2
+    assert main(["encode", "a.png", "--coding", "zip"]) == 2
     assert "choose from" in capsys.readouterr().err
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import L3, files_below, image, imagecodecs, write_png, write_tree
+from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
+from PIL import PngImagePlugin
 
 import l3dali
 from l3dali import codec
@@ -100,6 +101,12 @@ def test_devices_stay_what_they_are(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     assert run("encode", path, "-o", "/dev/null", "--overwrite").returncode == 0
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_link_to_an_open_file_stays_what_it_is() -> None:
+    if Path("/dev/stderr").is_symlink():
+        assert codec.is_special(Path("/dev/stderr"))
+    assert codec.is_special(Path("/proc/self/fd/2"))
 
 
 def test_full_device_behind_standard_output(tmp_path: Path) -> None:
@@ -253,7 +260,7 @@ def test_lists_are_for_every_command(tree: Path, capsys: pytest.CaptureFixture[s
     assert main(["info", *arguments]) == 0
     assert capsys.readouterr().out.count(".l3\n") == 1
     assert main(["verify", *arguments]) == 0
-    assert capsys.readouterr().out.split()[7] == "1"
+    assert capsys.readouterr().out.split()[9] == "1"
 
 
 # Folders and links.
@@ -319,6 +326,39 @@ def test_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
         assert main(["encode", str(path), "--overwrite"]) == 0
         assert not target.is_symlink()
         assert precious.exists() == bool(content)
+
+
+def test_text_and_resolution_of_png_are_kept_on_request(tmp_path: Path) -> None:
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("Title", "a road")
+    texts.add_text("Comment", "long " * 99, zip=True)
+    texts.add_itxt("Author", "Zoë")
+    source = tmp_path / "a.png"
+    PIL_Image.fromarray(image()).save(source, pnginfo=texts, dpi=(300, 150))
+    found = {}
+    for options in ((), ("--preserve",), ("--preserve", "--max-side", "20")):
+        made = tmp_path / f"made{len(options)}.l3"
+        assert main(["encode", str(source), "-o", str(made), "--verify", *options]) == 0
+        assert main(["decode", str(made)]) == 0
+        with PIL_Image.open(made.with_suffix(".png")) as back:
+            back.load()
+            found[len(options)] = back.info
+    with PIL_Image.open(source) as opened:
+        opened.load()
+        kept = opened.info
+    assert kept["dpi"] == pytest.approx((300, 150), abs=0.1)
+    assert found == {0: {}, 1: kept, 3: {n: v for n, v in kept.items() if n != "dpi"}}
+
+
+@pytest.mark.parametrize("wrong", [3, "x", [["tEXt"]], [["tEXt", "0"]], [["IDAT", ""]], [[1, ""]]])
+def test_damaged_chunks_of_png_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: object
+) -> None:
+    l3dali.imwrite(tmp_path / "a.l3", image(), metadata={"png": wrong})
+    assert main(["decode", str(tmp_path / "a.l3")]) == 0
+    assert "metadata is damaged" in capsys.readouterr().err
+    with PIL_Image.open(tmp_path / "a.png") as back:
+        assert back.info == {}
 
 
 def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
+import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import write_png
 from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main, reading
 from l3dali.cli.reading import MemoryBudget, available_memory
-from l3dali.images.reading import Picture, read_picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("imagecodecs")
@@ -121,6 +127,29 @@ def test_turned_images_are_made_smaller_upright(tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path / "photo.l3"), *source]) == 0
 
 
+def test_what_libpng_says_comes_once_with_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in "ab":
+        png = write_png(tmp_path / "png" / f"{name}.png").read_bytes()
+        chunk = b"cHRM" + b"abc"
+        chunk = struct.pack(">I", 3) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        (tmp_path / "png" / f"{name}.png").write_bytes(png[:33] + chunk + png[33:])
+    folders = [str(tmp_path / "png"), str(tmp_path / "l3")]
+    said = f"cHRM: too short: 2 files; the first is {tmp_path / 'png' / 'a.png'}\n"
+    for command in (
+        ["encode", folders[0], "-o", folders[1], "--verify"],
+        ["verify", folders[1], "--source", folders[0]],
+    ):
+        assert main(command) == 0
+        err = capfd.readouterr().err
+        assert err.endswith(said)
+        assert err.count("cHRM") == err.count("\n") == 1
+    with_name = ["encode", str(tmp_path / "png" / "b.png"), "-o", str(tmp_path / "b.l3")]
+    assert main(with_name) == 0
+    assert capfd.readouterr().err.endswith(f"cHRM: too short: {tmp_path / 'png' / 'b.png'}\n")
+
+
 def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photo = str(masks / "photo.png")
     assert main(["encode", photo, "--max-pixels", "2000"]) == 0
@@ -138,31 +167,43 @@ def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
 # Memory.
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for what will be; a minute, if it never is."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_images_that_need_all_memory_are_worked_on_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_picture(Picture(image(400, 400)), ".png")  # 3 MB by the estimate
     for number in range(6):
         (tmp_path / f"{number}.png").write_bytes(data)
-    lock, at_once, most = threading.Lock(), 0, 0
+    budgets, begun = [], []
+    pairs = threading.Barrier(2)  # Two of them meet, or the test fails after a minute.
 
-    def slow_read(data: bytes, **options: Any) -> Picture:
-        nonlocal at_once, most
-        with lock:
-            at_once += 1
-            most = max(most, at_once)
-        time.sleep(0.05)
-        with lock:
-            at_once -= 1
+    class Budget(MemoryBudget):
+        def __init__(self, total_bytes: int) -> None:
+            super().__init__(total_bytes)
+            budgets.append(self)
+
+    def read_alone(data: bytes, **options: Any) -> Picture:
+        begun.append(data)
+        wait_until(lambda: len(budgets[0]._waiting) == 6 - len(begun))  # All others are kept out.
         return read_picture(data, **options)
 
-    monkeypatch.setattr(reading, "read_picture", slow_read)
-    assert (
-        main(["encode", str(tmp_path), "-o", str(tmp_path / "a"), "-j", "6", "--memory", "1"]) == 0
-    )
-    assert most == 1
-    assert main(["encode", str(tmp_path), "-o", str(tmp_path / "b"), "-j", "6"]) == 0
-    assert most > 1
+    def read_in_pairs(data: bytes, **options: Any) -> Picture:
+        pairs.wait(60)
+        return read_picture(data, **options)
+
+    command = ["encode", str(tmp_path), "-j", "6"]
+    monkeypatch.setattr(reading, "MemoryBudget", Budget)
+    monkeypatch.setattr(reading, "read_picture", read_alone)
+    assert main([*command, "-o", str(tmp_path / "a"), "--memory", "1"]) == 0
+    monkeypatch.setattr(reading, "read_picture", read_in_pairs)
+    assert main([*command, "-o", str(tmp_path / "b"), "--memory", "1000"]) == 0
 
 
 def test_budget_is_never_exceeded() -> None:
@@ -174,7 +215,6 @@ def test_budget_is_never_exceeded() -> None:
             with lock:
                 used += min(size, 10)
                 assert used <= 10
-            time.sleep(0.001)
             with lock:
                 used -= min(size, 10)
 
@@ -192,11 +232,11 @@ def test_large_requests_are_not_overtaken() -> None:
         with budget.reserve(size):
             order.append(size)
 
+    threads = [threading.Thread(target=work, args=(size,)) for size in (8, 1)]
     with budget.reserve(5):
-        threads = [threading.Thread(target=work, args=(size,)) for size in (8, 1)]
-        for thread in threads:
+        for number, thread in enumerate(threads, 1):
             thread.start()
-            time.sleep(0.05)
+            wait_until(lambda number=number: len(budget._waiting) == number)  # type: ignore[misc]
         assert order == []
     for thread in threads:
         thread.join()

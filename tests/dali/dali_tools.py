@@ -62,14 +62,16 @@ def make_image(rng: np.random.Generator, shape: tuple[int, int, int], bits: int 
     return image
 
 
-def make_pair(image: Array, orientation: int | None = None, mode: l3dali.Mode = "packed") -> Pair:
+def make_pair(
+    image: Array, orientation: int | None = None, coding: l3dali.Coding = "packed"
+) -> Pair:
     """Encodes an image both ways, with an EXIF orientation if one is given."""
     png = imagecodecs.png_encode(image if image.shape[2] > 1 else image[..., 0], level=1)
     exif = None
     if orientation is not None:
         exif = exif_of(orientation)
         png = _with_png_chunk(png, b"eXIf", exif)
-    encoded = l3dali.encode(image, mode=mode, tile=(32, 8), exif=exif)
+    encoded = l3dali.encode(image, coding=coding, tile=(8, 32), exif=exif)
     height, width, _ = image.shape
     shown_size = (width, height) if orientation in (5, 6, 7, 8) else (height, width)
     return Pair(image, as_sample(png), as_sample(encoded), shown_size)
@@ -85,11 +87,11 @@ def random_shape(
 def make_pairs(
     seed: int, count: int, *, channels: Sequence[int] = (1, 3, 4), bits: int = 8, side: int = 90
 ) -> list[Pair]:
-    """Pairs of many sizes and of every mode, cut into many tiles."""
+    """Pairs of many sizes and of every coding, cut into many tiles."""
     rng = np.random.default_rng(seed)
     shapes = [random_shape(rng, int(rng.choice(channels)), (4, side)) for _ in range(count)]
-    modes = itertools.cycle(l3dali.MODES)
-    return [make_pair(make_image(rng, shape, bits), mode=next(modes)) for shape in shapes]
+    codings = itertools.cycle(l3dali.CODINGS)
+    return [make_pair(make_image(rng, shape, bits), coding=next(codings)) for shape in shapes]
 
 
 def files(pairs: Sequence[Pair]) -> dict[str, Column]:

@@ -26,10 +26,10 @@ def make_bands(shapes: list[tuple[int, int, int]], bits: int = 16, **options: An
 SHAPES = [(40, 70, 13), (33, 31, 5), (90, 20, 200), (50, 60, 3)]
 
 
-@pytest.mark.parametrize("mode", l3dali.MODES)
+@pytest.mark.parametrize("coding", l3dali.CODINGS)
 @pytest.mark.parametrize("bits", [8, 16])
-def test_all_channels(device: str, mode: str, bits: int) -> None:
-    images, encoded = make_bands(SHAPES, bits, mode=mode)
+def test_all_channels(device: str, coding: str, bits: int) -> None:
+    images, encoded = make_bands(SHAPES, bits, coding=coding)
     assert_same(decode(encoded, device), images)
 
 

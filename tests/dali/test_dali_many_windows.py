@@ -395,7 +395,7 @@ def test_layout_is_that_of_a_sequence(device: str) -> None:
 def test_damage_and_status(device: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Damage in a tile that a window touches fails the sample; elsewhere it goes unseen."""
     image = make_image(np.random.default_rng(1), (64, 64, 3))
-    data = bytearray(l3dali.encode(image, tile=(32, 8), mode="packed"))
+    data = bytearray(l3dali.encode(image, tile=(8, 32), coding="packed"))
     data[-20] ^= 1
     anchors = [np.array(a, np.int32) for a in ([(0, 0), (50, 20)], [(0, 0), (60, 60)], [(99, 0)])]
     sample = as_sample(data)
@@ -509,11 +509,11 @@ def test_checkpoints(device: str) -> None:
         assert_same(unpack(rest.run()[0]), unpack(whole.run()[0]))
 
 
-@pytest.mark.parametrize("mode", codec.MODES)
-def test_overlapping_windows_of_a_large_image(device: str, mode: codec.Mode) -> None:
+@pytest.mark.parametrize("coding", codec.CODINGS)
+def test_overlapping_windows_of_a_large_image(device: str, coding: codec.Coding) -> None:
     """Tiles of several tasks, and windows that share them."""
     image = make_image(np.random.default_rng(4), (1100, 1300, 3))
-    data = l3dali.encode(image, mode=mode)
+    data = l3dali.encode(image, coding=coding)
     rng = np.random.default_rng(5)
     anchors = rng.integers(0, (1100 - 256, 1300 - 300), (16, 2)).astype(np.int32)
     ((got,),) = run(

@@ -36,11 +36,11 @@ def encode_all(images: Sequence[Array], **options: Any) -> list[Array]:
     return [as_sample(l3dali.encode(image, **options)) for image in images]
 
 
-@pytest.mark.parametrize("mode", l3dali.MODES)
+@pytest.mark.parametrize("coding", l3dali.CODINGS)
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_batch_of_mixed_shapes(device: str, dtype: type, mode: str) -> None:
+def test_batch_of_mixed_shapes(device: str, dtype: type, coding: str) -> None:
     images = images_of(dtype)
-    assert_same(decode(encode_all(images, mode=mode), device), images)
+    assert_same(decode(encode_all(images, coding=coding), device), images)
 
 
 def test_large_image_is_cut_into_tasks(device: str) -> None:
@@ -55,7 +55,7 @@ def test_hundred_megapixels(device: str) -> None:
     """Payloads of as many bytes: they go up in chunks."""
     noise = np.random.default_rng(3).integers(0, 250, (1000, 1000, 1), np.uint8)
     image = np.tile(noise, (10, 10, 1))
-    (encoded,) = encode_all([image], mode="packed")
+    (encoded,) = encode_all([image], coding="packed")
     assert len(encoded) > 90_000_000
     (decoded,) = decode([encoded], device)
     assert np.array_equal(decoded, image)

@@ -163,8 +163,8 @@ def test_every_format_and_every_mode(device: str) -> None:
     samples = []
     for n, name in enumerate(foreign(make_image(rng, (16, 16, 3)))):
         samples.append(as_sample(foreign(make_image(rng, (40 + n, 61, 3)))[name]))
-        mode = l3dali.MODES[n % len(l3dali.MODES)]
-        samples.append(as_sample(l3dali.encode(make_image(rng, (33, 50 + n, 3)), mode=mode)))
+        coding = l3dali.CODINGS[n % len(l3dali.CODINGS)]
+        samples.append(as_sample(l3dali.encode(make_image(rng, (33, 50 + n, 3)), coding=coding)))
     want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8)
     assert_same(decode_mixed(samples, device), want)
 
@@ -602,6 +602,7 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
         ({"device": "mixed", "cpu_share": float("nan")}, ValueError, "0 to 1, not nan"),
         ({"device": "mixed", "cpu_share": True}, ValueError, "a number, 0 to 1"),
         ({"device": "mixed", "cpu_share": "half"}, ValueError, 'a number, 0 to 1, or "auto"'),
+        ({"fill_range": True}, ValueError, "fn.decoders.image always fills the range"),
         ({"on_error": "zero"}, ValueError, "fn.decoders.image always raises"),
         ({"return_status": True}, ValueError, "fn.decoders.image has no statuses"),
         ({"max_pixels": 100}, ValueError, "fn.decoders.image has no limit"),

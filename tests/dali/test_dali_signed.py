@@ -41,10 +41,10 @@ def images(dtype: str, channels: int) -> list[Array]:
 
 
 def samples(arrays: list[Array]) -> list[Array]:
-    modes = (codec.MODES * len(arrays))[: len(arrays)]
+    codings = (codec.CODINGS * len(arrays))[: len(arrays)]
     return [
-        as_sample(l3dali.encode(array, mode=mode, tile=(32, 8)))
-        for array, mode in zip(arrays, modes, strict=True)
+        as_sample(l3dali.encode(array, coding=coding, tile=(8, 32)))
+        for array, coding in zip(arrays, codings, strict=True)
     ]
 
 

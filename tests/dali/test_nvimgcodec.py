@@ -81,7 +81,7 @@ def pairs() -> list[Pair]:
         for orientation in ORIENTATIONS
     ]
     return [
-        make_pair(make_image(rng, shape, bits), orientation, l3dali.MODES[i % 2])
+        make_pair(make_image(rng, shape, bits), orientation, l3dali.CODINGS[i % 2])
         for i, (shape, bits, orientation) in enumerate(shapes)
     ]
 
@@ -163,7 +163,7 @@ def test_one_batch_of_png_and_l3(device: str) -> None:
 def test_large_images(device: str) -> None:
     rng = np.random.default_rng(5)
     images = [make_image(rng, shape) for shape in [(1030, 900, 3), (700, 1500, 3)]]
-    assert_same(*both("", [make_pair(image, mode="rans") for image in images], device))
+    assert_same(*both("", [make_pair(image, coding="rans") for image in images], device))
 
 
 @pytest.mark.parametrize("damage", ["tile", "cut"])
@@ -250,7 +250,7 @@ def test_sample_formats(codec: Codec, name: str, bits: int) -> None:
     rng = np.random.default_rng(7)
     for channels in (1, 2, 3, 4):
         image = make_image(rng, (37, 45, channels), bits)
-        data = l3dali.encode(image, mode="packed")
+        data = l3dali.encode(image, coding="packed")
         want = in_format(image, name)
         for padding in (0, 6):
             pitch: dict[str, Any] = {"row_padding_bytes": padding}
@@ -313,7 +313,7 @@ def test_floats_end_at_one(codec: Codec, dtype: str) -> None:
 def test_regions(codec: Codec, orientation: int | None, orient: bool) -> None:
     rng = np.random.default_rng(10)
     exif = None if orientation is None else exif_of(orientation)
-    data = l3dali.encode(make_image(rng, (70, 90, 3)), tile=(32, 8), exif=exif)
+    data = l3dali.encode(make_image(rng, (70, 90, 3)), tile=(8, 32), exif=exif)
     whole = codec.decode(data, orient=orient)
     (expected,) = run(
         lambda l3: fn.l3.decode(l3, adjust_orientation=orient), "cpu", {"l3": [as_sample(data)]}
@@ -418,8 +418,8 @@ extension = ctypes.CDLL(sys.argv[2])  # before DALI unloads it
 kinds = [(40, 30, 3, "rans"), (21, 60, 3, "packed"), (1, 1, 1, "packed"), (33, 9, 4, "rans")]
 rng = np.random.default_rng(1)
 for i in range(12):
-    *shape, mode = kinds[i % 4]
-    l3dali.imwrite(f"{folder}/{i:02}.l3", rng.integers(0, 60, shape, dtype=np.uint8), mode=mode)
+    *shape, coding = kinds[i % 4]
+    l3dali.imwrite(f"{folder}/{i:02}.l3", rng.integers(0, 60, shape, dtype=np.uint8), coding=coding)
 
 def outputs(names):
     pipe = dali.Pipeline(len(names), 2, None, prefetch_queue_depth=1)
@@ -486,7 +486,7 @@ def test_the_gpu_decodes_alone() -> None:
     """Without the CPU decoder: by that of the GPU, or not at all."""
     image = make_image(np.random.default_rng(13), (70, 90, 3))
     backends = [nvimgcodec.Backend(nvimgcodec.BackendKind.GPU_ONLY)]
-    files = [l3dali.encode(image, mode=mode) for mode in l3dali.MODES]
+    files = [l3dali.encode(image, coding=coding) for coding in l3dali.CODINGS]
     for decoded in nvimgcodec.Decoder(backends=backends).decode(files):
         np.testing.assert_array_equal(np.asarray(decoded.cpu()), image)
 
@@ -516,12 +516,12 @@ def test_the_python_package_encodes(tmp_path: Path, dtype: str, channels: int, l
 
 def test_the_encoder_has_options() -> None:
     image = make_image(np.random.default_rng(15), (64, 64, 3))
-    for mode in l3dali.MODES:
+    for coding in l3dali.CODINGS:
         encoder = nvimgcodec.Encoder(
-            device_id=CPU_ONLY_DEVICE, options=f"l3_encoder:mode={mode} l3_encoder:effort=1"
+            device_id=CPU_ONLY_DEVICE, options=f"l3_encoder:coding={coding} l3_encoder:effort=1"
         )
         encoded = bytes(encoder.encode(nvimgcodec.as_image(image), codec="l3"))
-        assert encoded == l3dali.encode(image, mode=mode, effort=1)
+        assert encoded == l3dali.encode(image, coding=coding, effort=1)
 
 
 def test_the_encoder_is_lossless_or_refuses() -> None:

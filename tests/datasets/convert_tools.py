@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert.manifest import Row, row_of_json
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME
+from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.model import Group, Prices
 from l3dali.datasets.liquid.plan import Plan, Predicted, Tie
@@ -58,6 +58,19 @@ def write_tar(path: Path, members: Members, format: int = tarfile.GNU_FORMAT) ->
             info.size, info.mtime, info.mode = len(data), 1_600_000_000 + i, 0o640
             info.uname = "someone"
             tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def pax(name: str, kind: bytes, body: bytes) -> bytes:
+    """A pax header of any body."""
+    header = tarfile.TarInfo(name)
+    header.type, header.size = kind, len(body)
+    return header.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512)
+
+
+def write_bad_shard(path: Path) -> Path:
+    """A tar file whose pax header has a length of 4,000 digits: tarfile raises OverflowError."""
+    path.write_bytes(pax("x", tarfile.XHDTYPE, b"9" * 4000 + b" path=x\n") + bytes(1024))
     return path
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -24,20 +24,24 @@ from convert_tools import (
     convert,
     files_below,
     image,
+    pax,
     pixels_of,
     png,
     read_tar,
     rows_of,
     samples,
+    write_bad_shard,
     write_tar,
 )
+from held_work import DONE
 
 import l3dali
 from l3dali import codec
+from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each
 from l3dali.datasets.convert.manifest import Row
-from l3dali.datasets.convert.storage import LocalFolder
+from l3dali.datasets.convert.storage import HashedReader, LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -218,6 +222,54 @@ def test_pax_headers_are_kept(tmp_path: Path) -> None:
         assert {m.mtime for m in tar} == {1.25}
 
 
+def test_members_share_global_pax_keys(tmp_path: Path) -> None:
+    keys = "".join(f"12 k{i:04}=yy\n" for i in range(1000)).encode()
+    path = tmp_path / "a.tar"
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    path.write_bytes(pax("g", tarfile.XGLTYPE, keys) + members)
+    folder = LocalFolder(tmp_path)
+    with folder.open("a.tar") as file:
+        found = list(tar.read_entries(HashedReader(file, "a.tar"), Options()))
+    assert len(found) == 6
+    assert len(found[0].global_pax) == 1000
+    assert all(member.global_pax is found[0].global_pax for member in found)
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (
+            b"".join(b"12 k%04d=yy\n" % i for i in range(1001)),
+            "a pax header of more than 1000 keys",
+        ),
+        (b"999 k0000=yy\n", "a pax record is longer than its header"),
+        (b"9" * 4000 + b" path=x\n", "a pax record is longer than its header"),
+    ],
+)
+@pytest.mark.parametrize("kind", [tarfile.XGLTYPE, tarfile.XHDTYPE])
+def test_pax_headers_without_measure(
+    tmp_path: Path, kind: bytes, header: bytes, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    (tmp_path / "a.tar").write_bytes(pax("x", kind, header) + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_global_pax_keys_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = write_tar(tmp_path / "b.tar", samples(2)).read_bytes()
+    headers = b"".join(pax("g", tarfile.XGLTYPE, b"12 k%04d=yy\n" % i) for i in range(101))
+    many = b"".join(
+        pax("g", tarfile.XGLTYPE, b"".join(b"12 %c%04d=yy\n" % (k, i) for i in range(500)))
+        for k in b"abc"
+    )
+    (tmp_path / "a.tar").write_bytes(headers + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 0
+    (tmp_path / "a.tar").write_bytes(many + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "e") == 2
+    assert "more than 1000 keys of all members" in capsys.readouterr().err
+
+
 def test_large_members_that_are_no_images(tmp_path: Path) -> None:
     video = os.urandom(2**20) * 9
     members = [("0.mp4", video), ("0.png", png()), ("1.mp4", video), ("1.png", png()[:90])]
@@ -293,7 +345,8 @@ def test_a_result_that_was_damaged_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [("--mode", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")]
+    "option",
+    [("--coding", "packed"), ("--effort", "1"), ("--labels", "png"), ("--on-error", "drop")],
 )
 def test_options_are_part_of_the_identity(tmp_path: Path, option: tuple[str, str]) -> None:
     write_tar(tmp_path / "s" / "a.tar", samples(1))
@@ -317,12 +370,127 @@ def test_headers_without_end_fail_their_shard_alone(
     assert not (tmp_path / "d" / "a.tar").exists()
 
 
+def test_what_a_container_raises_fails_it_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_bad_shard(
+        write_tar(tmp_path / "s" / "b.tar", samples(1)).parent / "a.tar"
+    ).parent
+    assert convert("--dry-run", source, tmp_path / "d") == 2
+    assert "l3: 1 failed\na.tar: " in capsys.readouterr().err
+    assert convert(source, tmp_path / "d") == 2
+    assert "l3: 1 failed\na.tar: " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"b.tar", "b.idx"}
+
+
+def test_what_a_job_raises_ends_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
+    (source / "0.png").write_bytes(png())
+
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("of no kind that is foreseen")
+
+    monkeypatch.setattr("l3dali.datasets.convert.job._convert_shard", broken)
+    assert convert(source, tmp_path / "d", "-j", 1) == 2
+    assert "a.tar: of no kind that is foreseen" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"0.l3"}
+
+
 def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
     assert convert(source, tmp_path / "d") == 0
     (tmp_path / "d" / "l3-manifest.jsonl").write_text("[" * 100_000)
     assert convert(source, tmp_path / "d") == 0
     assert list(rows_of(tmp_path / "d")) == ["a.tar"]
+
+
+def edit(target: Path, **fields: object) -> None:
+    """Changes the only row of a manifest, as somebody may by hand."""
+    path = target / "l3-manifest.jsonl"
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps(row | fields) + "\n")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"result": 5},
+        {"result": "0\0.l3"},
+        {"result": "../victim"},
+        {"result": "other.l3"},
+        {"result": None},
+        {"source": ["x"]},
+        {"source": "../0.png", "result": "../0.l3"},
+        {"options": 5},
+        {"status": "yes"},
+        {"index": "../victim"},
+        {"index": "other.l3"},
+        {"stored": {"rans": "1"}},
+        {"source_bytes": True},
+        {"formats": {"png": {"images": []}}},
+        {"failures": [[1, 2]]},
+    ],
+)
+def test_rows_edited_by_hand_are_passed_over(
+    tmp_path: Path, fields: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    # As a result that is as it was written: size and time are those of the row.
+    shutil.copy2(target / "0.l3", tmp_path / "victim")
+    shutil.copy2(target / "0.l3", tmp_path / "0.l3")
+    shutil.copy2(target / "0.l3", target / "other.l3")
+    edit(target, **fields)
+    for more in (["--dry-run"], ["--effort", 1, "--remove-gone"]):
+        capsys.readouterr()
+        assert convert(source, target, *more) == 0
+        assert "no rows of results in DEST, passed over: 1" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"victim", "0.l3"}
+    assert files_below(target) == {"0.l3", "other.l3"}
+    assert rows_of(target)["0.png"].result == "0.l3"
+
+
+def test_a_row_behind_a_link_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "0.png").write_bytes(png())
+    (source / "1.png").write_bytes(png())
+    assert convert(source, target) == 0
+    (target / "sub").rename(tmp_path / "elsewhere")
+    (target / "sub").symlink_to(tmp_path / "elsewhere")
+    (source / "sub" / "0.png").unlink()
+    assert convert(source, target, "--remove-gone") == 0
+    assert "passed over: 1" in capsys.readouterr().err
+    assert files_below(tmp_path / "elsewhere") == {"0.l3"}
+
+
+def test_a_manifest_without_its_last_newline_loses_no_row(tmp_path: Path) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    manifest = target / "l3-manifest.jsonl"
+    manifest.write_text(manifest.read_text().rstrip("\n"))
+    (source / "1.png").write_bytes(png(1))
+    assert convert(source, target) == 0
+    assert rows_of(target).keys() == {"0.png", "1.png"}
+
+
+def test_an_index_of_a_source_that_is_there_stays(tmp_path: Path) -> None:
+    """Shards of two kinds have one index; the first is gone."""
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, tmp_path / "d"
+    assert convert(source, target) == 0
+    (source / "a.tar").unlink()
+    (source / "a.tfrecord").write_bytes(b"")
+    assert convert(source, target) == 0
+    assert convert(source, target, "--remove-gone") == 0
+    assert files_below(target) == {"a.tfrecord", "a.idx"}
 
 
 def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
@@ -340,91 +508,69 @@ def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     assert not any(name.endswith(".tmp") for name in files_below(tmp_path / "d"))
 
 
-def run_in_the_background(source: Path, target: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "l3dali", "convert", str(source), str(target), "-j", "2"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-
-
-def has_rows(target: Path) -> bool:
-    return (target / "l3-manifest.jsonl").stat().st_size > 0
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    while not condition() and process.poll() is None:
-        time.sleep(0.01)
-    assert process.poll() is None
+SHARDS = 6
 
 
 @pytest.fixture
-def many_shards(tmp_path: Path) -> Path:
-    """More shards than are converted while a test looks at the first."""
-    noise = np.random.default_rng(0).integers(0, 255, (300, 300, 3)).astype(np.uint8)
-    data = bytes(imagecodecs.png_encode(noise, level=1))
-    for i in range(16):
-        write_tar(tmp_path / "s" / f"{i:02}.tar", [(f"{j}.png", data) for j in range(8)])
-    return tmp_path / "s"
+def held_run(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A run with results, and no end before it is stopped; see `held_work`."""
+    for i in range(SHARDS):
+        extra = [("first.txt", bytes(5000))] if i < len(DONE) else []  # Large ones come first.
+        write_tar(tmp_path / "s" / f"{i:02}.tar", [*samples(2), *extra])
+    command = [sys.executable, "-c", "import sys, held_work; sys.exit(held_work.run())"]
+    process = subprocess.Popen(
+        [*command, tmp_path / "s", tmp_path / "d", "-j", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    manifest = tmp_path / "d" / "l3-manifest.jsonl"
+    while not (manifest.exists() and manifest.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    return process
 
 
 @pytest.mark.parametrize("to_group", [True, False])
-def test_interrupted(tmp_path: Path, many_shards: Path, to_group: bool) -> None:
+def test_interrupted(tmp_path: Path, held_run: subprocess.Popen[bytes], to_group: bool) -> None:
     """By Ctrl-C, which goes to all processes, or a signal to the command alone."""
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
     if to_group:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(held_run.pid, signal.SIGINT)
     else:
-        process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == (130 if to_group else 143)
+        held_run.send_signal(signal.SIGTERM)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == (130 if to_group else 143)
     assert error == b"l3: interrupted\n"
-    assert 0 < len(list(target.glob("*.tar"))) < 16
-    assert not list(target.glob(".l3-*"))
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_interrupted_again_and_again(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: (target / "l3-manifest.jsonl").exists() and has_rows(target), process)
+def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
     for _ in range(100):
-        process.send_signal(signal.SIGINT)  # of no effect on a process that has ended
-        time.sleep(0.02)
-    try:
-        _, error = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+        held_run.send_signal(signal.SIGINT)  # of no effect on a process that has ended
+        time.sleep(0.005)
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 130
     assert error == b"l3: interrupted\n"
-    assert not list(target.glob(".l3-*"))
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_killed(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: list(target.glob("*.tar")), process)
-    process.kill()
-    process.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
-    check_that_it_goes_on(many_shards, target)
-    assert not list(target.glob(".l3-*"))
+def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    held_run.kill()
+    held_run.communicate(timeout=60)  # Ends when no process holds the pipes: workers go too.
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_a_killed_worker(tmp_path: Path, many_shards: Path) -> None:
-    target = tmp_path / "d"
-    process = run_in_the_background(many_shards, target)
-    wait_for(lambda: list(target.glob("*.tar")), process)
-    command = ["ps", "-s", str(process.pid), "-o", "pid=,ppid="]
+def test_a_killed_worker(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
+    command = ["ps", "-s", str(held_run.pid), "-o", "pid=,ppid="]
     pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
     parents = {parent for _, parent in pairs}
     workers = [pid for pid, _ in pairs if pid not in parents]
     os.kill(int(workers[-1]), signal.SIGKILL)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
+    _, error = held_run.communicate(timeout=60)
+    assert held_run.returncode == 2
     assert b"a worker process died" in error
-    check_that_it_goes_on(many_shards, target)
+    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -475,12 +621,15 @@ def check_that_it_goes_on(source: Path, target: Path) -> None:
     """Nothing that is in the manifest is done again, and all is done in the end."""
     manifest = (target / "l3-manifest.jsonl").read_text()
     inodes = {name: (target / name).stat().st_ino for name in rows_of(target)}
+    assert inodes.keys() <= set(DONE)
+    assert inodes
     assert convert(source, target) == 0
     assert inodes == {name: (target / name).stat().st_ino for name in inodes}
     assert (target / "l3-manifest.jsonl").read_text().startswith(manifest)
     rows = rows_of(target)
-    assert len(rows) == len(list(target.glob("*.tar"))) == 16
+    assert len(rows) == len(list(target.glob("*.tar"))) == SHARDS
     assert len({row.pixels_hash for row in rows.values()}) == 1
+    assert not list(target.glob(".l3-*"))
 
 
 def test_files_of_others_are_not_replaced(
@@ -501,6 +650,40 @@ def test_results_among_the_sources(
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     assert convert(tmp_path / "s", tmp_path / dest) == 2
     assert "name a folder outside" in capsys.readouterr().err
+    assert not (tmp_path / "s" / "below").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "linked folder"])
+def test_sources_among_the_results(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run would write over a source."""
+    inside = tmp_path / "w" / "s" / "a.png"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(png())
+    source = {"folder": inside.parent, "file": inside}.get(kind, tmp_path / "s")
+    if kind == "link":
+        source.mkdir()
+        (source / "a.png").symlink_to(inside)
+    elif kind == "linked folder":
+        source.symlink_to(inside.parent)
+    assert convert(source, tmp_path / "w") == 2
+    assert f"is in {tmp_path / 'w'}; name another folder" in capsys.readouterr().err
+    assert files_below(tmp_path / "w") == {"s/a.png"}
+
+
+def test_a_link_in_dest_leads_no_result_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "a.txt").write_text("source")
+    target.mkdir()
+    (target / "sub").symlink_to(source / "sub")
+    assert convert(source, target) == 2
+    assert "a link leads out of" in capsys.readouterr().err
+    assert (source / "sub" / "a.txt").read_text() == "source"
+    assert not (source / "sub" / "a.txt").is_symlink()
 
 
 # Failures.
@@ -674,6 +857,7 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files_below(tmp_path / "d") == {"file.l3", "sub/0.l3"}
     error = capsys.readouterr().err
     assert "links to folders not followed: 1" in error
+    assert "links to files followed: 1" in error
     assert "pipe.png: not a file" in error
     assert "nowhere.png: a link to nothing" in error
 
@@ -711,6 +895,19 @@ def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == ["1.l3"]
     assert convert(source, tmp_path / "e", "--max-pixels", "719") == 2
     assert capsys.readouterr().err.count("limit of 719") == 2
+
+
+@pytest.mark.parametrize(("channels", "counts"), [(4, 1), (64, 16)])
+def test_channels_count_for_the_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], channels: int, counts: int
+) -> None:
+    """As in every command: what is over the limit is refused before memory is taken for it."""
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "a.l3").write_bytes(l3dali.encode(np.zeros((20, 15, channels), np.uint16)))
+    limit = 20 * 15 * counts - 1
+    assert convert(source, tmp_path / "d", "--to", "png", "--max-pixels", limit) == 2
+    assert f"pixels are more than the limit of {limit}" in capsys.readouterr().err
 
 
 def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -754,3 +951,55 @@ def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "another l3 convert" in capsys.readouterr().err
     assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+def test_the_lock_of_a_run_that_has_ended_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run opens the file; its holder ends and takes it away; the next run makes another."""
+    from l3dali.datasets.convert.manifest import LOCK_NAME, Manifest
+    from l3dali.errors import UsageError
+
+    folder = LocalFolder(tmp_path)
+    first = Manifest(folder).__enter__()
+    real = LocalFolder.open_to_append
+
+    def open_and_end_the_first(self: LocalFolder, name: str) -> Any:
+        monkeypatch.setattr(LocalFolder, "open_to_append", real)
+        file = real(self, name)
+        first.__exit__()
+        return file
+
+    monkeypatch.setattr(LocalFolder, "open_to_append", open_and_end_the_first)
+    with Manifest(folder):
+        assert (tmp_path / LOCK_NAME).exists()
+        with pytest.raises(UsageError, match="another l3 convert"):
+            Manifest(folder).__enter__()
+    assert files_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_own_files_that_are_none(
+    tmp_path: Path, name: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    (tmp_path / "d").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")
+    path = tmp_path / "d" / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(victim)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert name in capsys.readouterr().err
+    assert victim.read_bytes() == b""
+
+
+def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "s" / "a.bmp").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "new" / "d") == 2
+    assert not (tmp_path / "new").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from convert_tools import (
 )
 
 from l3dali.datasets.convert import pipeline, tfrecord
-from l3dali.datasets.convert.images import Blob, Outcome, convert_image
+from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 
 pytest.importorskip("rich")
 crc32c = pytest.importorskip("crc32c")
@@ -115,7 +116,7 @@ def find_images(record: bytes, format: str = "l3") -> list[bytes]:
     if not features:
         features = list(pb2.Example.FromString(record).features.feature.values())
     values = [value for feature in features for value in feature.bytes_list.value]
-    from l3dali.datasets.convert.images import format_of
+    from l3dali.images.headers import format_of
 
     return [value for value in values if format_of(value[:16])[0] == format]
 
@@ -140,6 +141,27 @@ def test_damaged_records(
     assert convert(source, tmp_path / "d") == 2
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.tfrecord").exists()
+
+
+def test_fields_that_are_no_images_are_not_kept() -> None:
+    """Millions of them took 80 times the bytes of their record."""
+    record = b"\x08\x00" * 200_000 + example(("image", png())) + b"\x0a\x00" * 1000
+    tracemalloc.start()
+    found = tfrecord._find_images(record, 0, Options())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [blob.data for blob in found.blobs] == [png()]
+    assert tfrecord._rebuilt(found, [None]) == record
+    assert peak < 4 * len(record)
+
+
+def test_a_record_of_too_many_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = b"".join(field(1, b"BM") for _ in range(2**16 + 1))
+    entry = field(1, b"image") + field(2, field(1, images))
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame(field(1, field(1, entry))))
+    assert convert(path, tmp_path / "d") == 2
+    assert "a.tfrecord: record 0: more than 65536 images" in capsys.readouterr().err
 
 
 def crc_of(data: bytes) -> bytes:

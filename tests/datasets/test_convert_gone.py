@@ -19,8 +19,8 @@ from convert_tools import (
 
 pytest.importorskip("rich")
 
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
+from l3dali.datasets.convert.work import find_sources
 
 
 @pytest.fixture

@@ -27,12 +27,11 @@ pytest.importorskip("rich")
 pytest.importorskip("scipy")
 
 import l3dali
+from l3dali.datasets.convert.images import Blob, Options, choose_format
 from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.storage import LocalFolder
-from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.plan import Plan, read_plan
 from l3dali.datasets.liquid.profile import SOURCE
-from l3dali.images.headers import read_header
 
 MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
 
@@ -55,9 +54,7 @@ def format_of(data: bytes) -> str:
 
 
 def chosen(plan: Plan, name: str, data: bytes) -> str:
-    header = read_header(data)
-    pixels = header.width * header.height
-    return plan.choose(name, group_of(data, header), len(data), pixels)
+    return choose_format(Blob(name, data, name), Options(plan=plan)).stored_as
 
 
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,8 +225,8 @@ def test_a_plan_of_another_data_set(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--mode", "rans"], "--mode and --to png do not go with it"),
-        (["--to", "png"], "--mode and --to png do not go with it"),
+        (["--coding", "rans"], "--coding and --to png do not go with it"),
+        (["--to", "png"], "--coding and --to png do not go with it"),
     ],
 )
 def test_options_that_contradict_a_plan(

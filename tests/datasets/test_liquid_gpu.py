@@ -31,9 +31,10 @@ from l3dali.datasets.liquid.profile import (
     read_profile,
     without_gpu,
 )
+from l3dali.datasets.liquid.step import Step
 from l3dali.errors import L3Error
 
-PLACES = {f"{mode}@{place}" for mode in codec.MODES for place in ("cpu", "mixed", "cache")}
+PLACES = {f"{coding}@{place}" for coding in codec.CODINGS for place in ("cpu", "mixed", "cache")}
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +74,10 @@ def test_a_gpu_is_measured(with_gpu: Path, capsys: pytest.CaptureFixture[str]) -
     assert written.host.upload > 0
     for sample in written.samples:
         assert sample.cpu_seconds.keys() >= PLACES
-        assert sample.gpu_seconds.keys() == {f"{mode}@mixed" for mode in codec.MODES}
+        assert sample.gpu_seconds.keys() == {f"{coding}@mixed" for coding in codec.CODINGS}
         assert all(seconds > 0 for seconds in sample.gpu_seconds.values())
     for fits in written.groups.values():
-        assert fits.gpu_seconds.keys() == {f"{mode}@mixed" for mode in codec.MODES}
+        assert fits.gpu_seconds.keys() == {f"{coding}@mixed" for coding in codec.CODINGS}
         assert fits.cpu_seconds.keys() >= PLACES
 
 
@@ -169,7 +170,7 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = folder.parent / "train.py"
     path.write_text(STEP)
     (folder.parent / "beside.py").write_text("")
-    monkeypatch.setattr("l3dali.datasets.liquid.step.Step.seconds", 0.1)
+    monkeypatch.setattr(Step.__init__, "__defaults__", (0.1,))  # seconds
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l3dali.cli import main
+from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.liquid.model import (
     Costs,
     Group,
@@ -256,9 +258,9 @@ def _random_costs(rng: np.random.Generator, count: int, formats: Sequence[str]) 
 
 def _seconds(costs: Costs, limits: Limits, shares: np.ndarray) -> float:
     host = limits.host
-    taken = [(costs.later.cpu_seconds, host.cores * host.efficiency)]
+    taken = [(costs.later["cpu_seconds"], host.cores * host.efficiency)]
     if host.disk is not None:
-        taken.append((costs.later.read_bytes, host.disk))
+        taken.append((costs.later["read_bytes"], host.disk))
     return max(float(costs.weights @ (amount * shares).sum(axis=1)) / had for amount, had in taken)
 
 
@@ -310,8 +312,8 @@ def test_a_target_is_reached_with_least_bytes(seed: int) -> None:
         for each in itertools.product(range(len(costs.columns)), repeat=4)
         if _seconds(costs, Limits(host), eye[list(each)]) <= 1 / target / 1.05
     ]
-    stored = [float((costs.later.stored_bytes * shares).sum()) for shares in within]
-    assert float((costs.later.stored_bytes * found.shares).sum()) <= min(stored) * (1 + 1e-4)
+    stored = [float((costs.later["stored_bytes"] * shares).sum()) for shares in within]
+    assert float((costs.later["stored_bytes"] * found.shares).sum()) <= min(stored) * (1 + 1e-4)
 
 
 # Properties.
@@ -379,12 +381,13 @@ def test_one_image_is_chosen_for_as_many_are() -> None:
     names = [f"{i}.png" for i in range(50)]
     chosen = plan.choose_all(names, images)
     for name, each, number in zip(names, size, chosen, strict=True):
-        assert plan.choose(name, GROUP, int(each), PIXELS) == FORMATS[number]
+        assert plan.choose([Seen(name, GROUP, int(each), PIXELS)]) == [FORMATS[number]]
     assert len(set(chosen.tolist())) == 2
 
 
 def test_an_unknown_group_stays_as_it_is() -> None:
-    assert plan_of(make_profile()).choose("a.tif", "tiff 4 uint16", 1000, 500) == "source"
+    seen = Seen("a.tif", "tiff 4 uint16", 1000, 500)
+    assert plan_of(make_profile()).choose([seen]) == ["source"]
 
 
 # What is decided.
@@ -610,7 +613,7 @@ def test_the_command_says_what_binds_and_what_is_gained(
     assert "the cores and the disk bind together" in text
     assert "predicted: 708.6 images/s, 708.6 in the first epoch" in text
     assert "to packed alone (604.0): 4.54 times" in text
-    assert "mixing beyond that: 1.17 times" in text
+    assert "mixing beyond packed alone (604.0 images/s): 1.17 times" in text
     assert read_plan(target).formats == ["rans", "packed"]
     assert run(profile_file, "-o", target) == 2
     assert "--overwrite" in capsys.readouterr().err
@@ -672,6 +675,21 @@ def test_the_command_refuses_sizes_that_no_file_has(
     listing.write_text(f"1000 a.png\n1{'0' * 40} b.png\n")
     assert run(profile_file, "-o", tmp_path / "plan.json", "--listing", listing) == 2
     assert "line 2: no file has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_a_pipe_is_written_into_and_left(
+    profile_file: Path, tmp_path: Path, overwrite: list[str]
+) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["plan", str(profile_file), "-o", str(pipe), *overwrite]) == 0
+        assert json.loads(os.read(reader, 65536))["format"] == "l3-plan"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ pytest.importorskip("scipy")
 import imagecodecs
 from cli_tools import image, write_png
 from convert_tools import samples as members
-from convert_tools import write_tar
+from convert_tools import write_bad_shard, write_tar
 from engines import ROOT
 
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.plan import find_sources
 from l3dali.datasets.convert.storage import open_folder
+from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import decoding, measure, measure_step
 from l3dali.datasets.liquid.dataset import draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import UNKNOWN_ERROR, fit_groups, fit_linear
@@ -111,11 +111,11 @@ def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
         pixels = imagecodecs.imread(str(folder / each.name))
         assert each.source_bytes == each.sizes["source"] == len(data)
         assert (each.pixels, each.raw_bytes) == (pixels.shape[0] * pixels.shape[1], pixels.nbytes)
-        assert set(each.sizes) == {"source", *codec.MODES}
-        assert each.sizes["packed"] == len(codec.encode(pixels, mode="packed"))
+        assert set(each.sizes) == {"source", *codec.CODINGS}
+        assert each.sizes["packed"] == len(codec.encode(pixels, coding="packed"))
         assert each.cpu_seconds.keys() <= {f"{name}@cpu" for name in each.sizes}
         assert all(value > 0 for value in each.cpu_seconds.values())
-        assert {f"{mode}@cpu" for mode in codec.MODES} <= each.cpu_seconds.keys()
+        assert {f"{coding}@cpu" for coding in codec.CODINGS} <= each.cpu_seconds.keys()
     shown = capsys.readouterr()
     assert "10 images, 10 measured" in shown.out
     for word in ("png rgb 16", "packed", "bytes/pixel", "images/s per core", "host: "):
@@ -200,6 +200,15 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert main(command) == 0
     assert "1 images of the sample cannot be read" in capsys.readouterr().err
     assert len(read_profile(output).samples) == 10
+
+
+def test_a_shard_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "s" / "b.tar", members(1)).parent
+    write_bad_shard(source / "a.tar")
+    rng = np.random.default_rng(0)
+    found = open_dataset([str(source)], Options(), samples=4, seconds=60, rng=rng)
+    assert any(note.startswith("a.tar: ") for note in found.notes)
+    assert "b.tar: 0000.png" in [each.name for each in found.candidates]
 
 
 def test_empty_files_and_l3_files_are_told_of(

@@ -30,7 +30,7 @@ Image = npt.NDArray[Any]
 LEDGER = Path(__file__).with_suffix(".csv")
 # Columns; efforts as users call them: those between give the bytes of a neighbour.
 EFFORTS = (1, 3, 5, 6, 7, 8, 9)
-SETTINGS: dict[str, tuple[codec.Mode, int]] = {"packed": ("packed", 5)}
+SETTINGS: dict[str, tuple[codec.Coding, int]] = {"packed": ("packed", 5)}
 SETTINGS |= {f"rans {effort}": ("rans", effort) for effort in EFFORTS}
 
 
@@ -86,8 +86,8 @@ def measure() -> dict[str, dict[str, int]]:
     rows: dict[str, dict[str, int]] = {}
     for name, image, labels in images():
         row = rows[name] = {"raw": image.nbytes}
-        for setting, (mode, effort) in SETTINGS.items():
-            encoded = l3dali.encode(image, labels=labels, threads=0, mode=mode, effort=effort)
+        for setting, (coding, effort) in SETTINGS.items():
+            encoded = l3dali.encode(image, labels=labels, threads=0, coding=coding, effort=effort)
             if not np.array_equal(l3dali.decode(encoded), image):
                 raise SystemExit(f"{setting} is not lossless on {name}")
             row[setting] = len(encoded)

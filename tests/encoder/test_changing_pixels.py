@@ -32,15 +32,15 @@ def make_image(kind: str, channels: int, dtype: str, seed: int) -> Samples:
     return values[kind].astype(f"uint{bits}").view(dtype)
 
 
-@pytest.mark.parametrize("mode", engines.MODES)
-def test_pixels_that_stay(mode: str) -> None:
+@pytest.mark.parametrize("coding", ["packed", "rans", "stored"])
+def test_pixels_that_stay(coding: str) -> None:
     """What makes pixels change reads them as they are."""
     for channels in (1, 3, 5):
         image = make_image("noise", channels, "uint16", 1)
         for effort in (1, 5, 9):
-            encoded = engines.encode(image, mode=mode, effort=effort)
+            encoded = engines.encode(image, coding=coding, effort=effort)
             for seed in range(4):
-                same = engines.encode(image, mode=mode, effort=effort, changed=image, seed=seed)
+                same = engines.encode(image, coding=coding, effort=effort, changed=image, seed=seed)
                 assert same == encoded
 
 
@@ -49,20 +49,20 @@ def test_pixels_that_stay(mode: str) -> None:
 def test_rows_that_change(channels: int, dtype: str) -> None:
     """Row by row, at chosen times; engines.KERNELS and tiles differ by case."""
     rng = np.random.default_rng(channels + 16 * SAMPLE_TYPES.index(dtype))
-    for mode, effort in 2 * CODINGS:
+    for coding, effort in 2 * CODINGS:
         before, after = (KINDS[i] for i in rng.permutation(len(KINDS))[:2])
         seed = int(rng.integers(64))
         encoded = engines.encode(
             make_image(before, channels, dtype, seed),
             changed=make_image(after, channels, dtype, seed + 1),
             seed=seed,
-            mode=mode,
+            coding=coding,
             effort=effort,
             tile_log2=[(0, 0), (5, 3), (5, 5)][seed % 3],
             kernels=engines.KERNELS[seed // 3 % 4],
         )
         outcome = engines.decode("scalar", encoded)
-        assert outcome.status in ("kOk", "kCorruptTile"), (mode, effort, before, after, seed)
+        assert outcome.status in ("kOk", "kCorruptTile"), (coding, effort, before, after, seed)
 
 
 # What `l3dali` does with an array that another thread writes to.
@@ -76,9 +76,9 @@ from engines import SAMPLE_TYPES
 case = 0
 for dtype in SAMPLE_TYPES:
     for channels in (1, 2, 3, 4, 5, 9):
-        for mode, effort in CODINGS:
+        for coding, effort in CODINGS:
             case += 1
-            print(dtype, channels, mode, effort, flush=True)
+            print(dtype, channels, coding, effort, flush=True)
             first, second = (
                 make_image(KINDS[(case + i) % len(KINDS)], channels, dtype, case) for i in (0, 2)
             )
@@ -94,7 +94,7 @@ for dtype in SAMPLE_TYPES:
             writer.start()
             try:
                 threads = 1 + case % 2
-                l3dali.encode(image, mode=mode, effort=effort, tile=(32, 32), threads=threads)
+                l3dali.encode(image, coding=coding, effort=effort, tile=(32, 32), threads=threads)
             finally:
                 done.set()
                 writer.join()

@@ -16,20 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import l3dali
-from l3dali import Mode
+from l3dali import Coding
 
 
 def _check(
-    image: Samples, mode: Mode, tile_log2: tuple[int, int] = (0, 0), effort: int = 5
+    image: Samples, coding: Coding, tile_log2: tuple[int, int] = (0, 0), effort: int = 5
 ) -> None:
     def encode(kernels: str) -> bytes:
-        return engines.encode(image, mode=mode, effort=effort, tile_log2=tile_log2, kernels=kernels)
+        return engines.encode(
+            image, coding=coding, effort=effort, tile_log2=tile_log2, kernels=kernels
+        )
 
     fastest = encode("fastest")
     for kernels in KERNELS[1:]:
         assert encode(kernels) == fastest, kernels
     if tile_log2 == (0, 0):
-        assert l3dali.encode(image, mode=mode, effort=effort) == fastest
+        assert l3dali.encode(image, coding=coding, effort=effort) == fastest
     assert engines.decode("scalar", fastest) == engines.Outcome("kOk", None, image)
 
 
@@ -38,7 +40,7 @@ def test_effort_9_writes_the_golden_file() -> None:
     image = make_golden.encoded_sample().astype(np.uint8)
     golden = make_golden.TESTS / "golden/v1" / "encoder_effort_9.l3"
     for kernels in KERNELS:
-        encoded = engines.encode(image, mode="rans", effort=9, kernels=kernels)
+        encoded = engines.encode(image, coding="rans", effort=9, kernels=kernels)
         assert encoded == golden.read_bytes(), kernels
 
 
@@ -57,12 +59,12 @@ def test_efforts_that_search(dtype: type, effort: int) -> None:
 @settings(max_examples=200)
 @given(
     image=strategies.images(),
-    mode=st.sampled_from(["packed", "rans"]),
+    coding=st.sampled_from(["packed", "rans"]),
     tile_log2=st.sampled_from([(0, 0), (5, 3), (6, 4), (8, 8)]),
     effort=st.sampled_from([1, 5, 7, 9]),
 )
-def test_images(image: Samples, mode: Mode, tile_log2: tuple[int, int], effort: int) -> None:
-    _check(image, mode, tile_log2, effort)
+def test_images(image: Samples, coding: Coding, tile_log2: tuple[int, int], effort: int) -> None:
+    _check(image, coding, tile_log2, effort)
 
 
 # Rows of one group, of as many as lanes are arranged for, of one more, and those that end inside

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 # With an effort other than the usual one behind it.
-MODES = ("packed", "rans", "rans 9", "stored")
+CODINGS = ("packed", "rans", "rans 9", "stored")
 PIXELS = 1 << 20
 SHAPES = [(side, PIXELS // side) for side in (1, 2, 3, 31)]
 # Buffers of a thread, and times the image: the file, and the tiles as modelled with their padding.
@@ -22,8 +22,8 @@ import numpy as np
 import l3dali
 
 setting, dtype, *shapes = sys.argv[1:]
-mode, _, effort = setting.partition(" ")
-options = {"mode": mode, "effort": int(effort or 5)}
+coding, _, effort = setting.partition(" ")
+options = {"coding": coding, "effort": int(effort or 5)}
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -51,10 +51,10 @@ for shape in shapes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("mode", MODES)
-def test_narrow_images_take_memory_by_their_size(mode: str, dtype: str) -> None:
+@pytest.mark.parametrize("coding", CODINGS)
+def test_narrow_images_take_memory_by_their_size(coding: str, dtype: str) -> None:
     shapes = [f"{h}x{w}" for a, b in SHAPES for h, w in ((a, b), (b, a))]
-    command = [sys.executable, "-c", CHILD, mode, dtype, *shapes]
+    command = [sys.executable, "-c", CHILD, coding, dtype, *shapes]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]

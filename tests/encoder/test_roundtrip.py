@@ -11,13 +11,13 @@ import pytest
 import reference_decoder
 import skimage
 import strategies
-from engines import ENGINES, MODES, ROOT, Outcome, Samples
+from engines import CODINGS, ENGINES, ROOT, Outcome, Samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_decoder import FormatError
 
 import l3dali
-from l3dali import Mode
+from l3dali import Coding
 
 MOST_SAMPLES = {"emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000}
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -26,7 +26,7 @@ PHOTOGRAPHS = sorted(
     for path in (Path(skimage.__file__).parent / "data").iterdir()
     if path.suffix in {".png", ".jpg"}
 )
-mode_matrix = pytest.mark.parametrize("mode", MODES)
+coding_matrix = pytest.mark.parametrize("coding", CODINGS)
 
 
 def noise(h: int, w: int, c: int, dtype: type) -> Samples:
@@ -46,14 +46,14 @@ def check_round_trip(image: Samples, data: bytes) -> None:
 @settings(max_examples=300)
 @given(
     image=strategies.images(),
-    mode=st.sampled_from(MODES),
+    coding=st.sampled_from(CODINGS),
     effort=st.integers(1, 9),
     tile_log2=st.just((0, 0)) | st.tuples(st.integers(5, 8), st.integers(3, 8)),
 )
 def test_any_image_any_tile(
-    image: Samples, mode: str, effort: int, tile_log2: tuple[int, int]
+    image: Samples, coding: str, effort: int, tile_log2: tuple[int, int]
 ) -> None:
-    data = engines.encode(image, mode=mode, effort=effort, tile_log2=tile_log2)
+    data = engines.encode(image, coding=coding, effort=effort, tile_log2=tile_log2)
     for engine in filter(engines.is_available, ENGINES):
         assert engines.decode(engine, data) == Outcome("kOk", None, image)
 
@@ -63,24 +63,24 @@ def test_fit_without_a_solution(effort: int) -> None:
     """So few pixels that the solver leaves the range of a double: a sanitizer would see it."""
     samples = "7a558945f87578 3cef3c58d27ce0 4befeed28aa892 4b758a"
     image = np.frombuffer(bytes.fromhex(samples), np.uint8).reshape(1, 8, 3)
-    data = engines.encode(image, mode="rans", effort=effort)
+    data = engines.encode(image, coding="rans", effort=effort)
     assert engines.decode("reference", data) == Outcome("kOk", None, image)
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("height", "width"),
     [(1, 1), (1, 257), (257, 1), (127, 129), (128, 128), (255, 64), (256, 256), (131, 269)],
 )
-def test_shapes(height: int, width: int, channels: int, dtype: type, mode: str) -> None:
+def test_shapes(height: int, width: int, channels: int, dtype: type, coding: str) -> None:
     ramp = np.add.outer(np.arange(height), 2 * np.arange(width))[..., None]
     image = (ramp * 3 + noise(height, width, channels, np.uint8) % 16).astype(dtype)
-    check_round_trip(image, engines.encode(image, mode=mode))
+    check_round_trip(image, engines.encode(image, coding=coding))
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize(
@@ -88,34 +88,34 @@ def test_shapes(height: int, width: int, channels: int, dtype: type, mode: str) 
     [(1, 100_000), (100_000, 1), (260, 1000), (65, 257), (257, 65), (9, 3000), (1, 33), (2, 2)],
 )
 def test_noise_grows_by_no_more_than_promised(
-    height: int, width: int, channels: int, dtype: type, mode: str
+    height: int, width: int, channels: int, dtype: type, coding: str
 ) -> None:
     image = noise(height, width, channels, dtype)
-    check_round_trip(image, engines.encode(image, mode=mode))
+    check_round_trip(image, engines.encode(image, coding=coding))
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
-def test_half_noise_grows_by_no_more_than_promised(dtype: type, mode: str) -> None:
+def test_half_noise_grows_by_no_more_than_promised(dtype: type, coding: str) -> None:
     image = noise(261, 1031, 3, dtype)
     image[:, :500] = np.array(-7).astype(dtype)
-    check_round_trip(image, engines.encode(image, mode=mode))
+    check_round_trip(image, engines.encode(image, coding=coding))
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("path", PHOTOGRAPHS, ids=lambda path: path.stem)
-def test_photographs_of_scikit_image(path: Path, mode: str) -> None:
+def test_photographs_of_scikit_image(path: Path, coding: str) -> None:
     image = as_samples(imagecodecs.imread(path))
-    check_round_trip(image, engines.encode(image, mode=mode, threads=2))
+    check_round_trip(image, engines.encode(image, coding=coding, threads=2))
 
 
 @pytest.mark.slow  # the shapes and values above have what sanitizers could see here
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize(
     "folder",
     ["edge", "gray16", "mask", "photo", "rgb16", "rgba8", "screen"],
 )
-def test_shared_data(folder: str, mode: str) -> None:
+def test_shared_data(folder: str, coding: str) -> None:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"{SHARED_DATA} is absent")
     paths = sorted((SHARED_DATA / folder).rglob("*.png"))
@@ -126,7 +126,7 @@ def test_shared_data(folder: str, mode: str) -> None:
         except (imagecodecs.PngError, ValueError):
             assert folder == "edge", path  # some there are broken on purpose
         else:
-            check_round_trip(image, engines.encode(image, mode=mode, threads=2))
+            check_round_trip(image, engines.encode(image, coding=coding, threads=2))
 
 
 def as_samples(image: Samples) -> Samples:
@@ -145,7 +145,7 @@ def heights(h: int, w: int, least: int, most: int) -> Samples:
     return numbers
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize(
     ("dtype", "least", "most"),
     [
@@ -158,18 +158,18 @@ def heights(h: int, w: int, least: int, most: int) -> Samples:
     ],
 )
 def test_signed_samples_take_no_more_bytes_than_shifted_ones(
-    dtype: type, least: int, most: int, mode: str
+    dtype: type, least: int, most: int, coding: str
 ) -> None:
     image = heights(300, 400, least, most)
-    signed = engines.encode(image.astype(dtype), mode=mode)
+    signed = engines.encode(image.astype(dtype), coding=coding)
     check_round_trip(image.astype(dtype), signed)
     unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
     for offset in {-least, -int(np.iinfo(dtype).min)}:
-        shifted = engines.encode((image + offset).astype(unsigned), mode=mode)
+        shifted = engines.encode((image + offset).astype(unsigned), coding=coding)
         assert len(signed) <= 1.001 * len(shifted)
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize(
     ("samples", "used_bits", "shift"),
     [
@@ -184,32 +184,32 @@ def test_signed_samples_take_no_more_bytes_than_shifted_ones(
     ],
 )
 def test_unused_bits_of_signed_samples(
-    samples: list[int], used_bits: int, shift: int, mode: str
+    samples: list[int], used_bits: int, shift: int, coding: str
 ) -> None:
     """Values have the bits that the samples need as signed numbers."""
     dtype = np.int8 if min(samples) == -128 else np.int16
     image = np.resize(np.array(samples, dtype), (5, 9, 1))
-    data = engines.encode(image, mode=mode)
+    data = engines.encode(image, coding=coding)
     check_round_trip(image, data)
     parsed = reference_decoder.parse(data)
-    if mode != "stored" and parsed.value_table is None:
+    if coding != "stored" and parsed.value_table is None:
         assert (parsed.header.used_bits, parsed.header.shift) == (used_bits, shift)
 
 
-@mode_matrix
-def test_rows_may_lie_apart(mode: str) -> None:
+@coding_matrix
+def test_rows_may_lie_apart(coding: str) -> None:
     wide = noise(70, 90, 3, np.uint16) >> 9
     narrow = wide[3:60, 10:77]
-    assert engines.encode(narrow, mode=mode) == engines.encode(narrow.copy(), mode=mode)
+    assert engines.encode(narrow, coding=coding) == engines.encode(narrow.copy(), coding=coding)
 
 
 @settings(max_examples=150)
-@given(image=strategies.images(), mode=st.sampled_from(MODES), effort=st.integers(1, 9))
+@given(image=strategies.images(), coding=st.sampled_from(CODINGS), effort=st.integers(1, 9))
 def test_threads_and_repeats_do_not_change_the_bytes(
-    image: Samples, mode: str, effort: int
+    image: Samples, coding: str, effort: int
 ) -> None:
     files = {
-        engines.encode(image, mode=mode, effort=effort, tile_log2=(5, 3), threads=threads)
+        engines.encode(image, coding=coding, effort=effort, tile_log2=(5, 3), threads=threads)
         for threads in (1, 3, 1)
     }
     assert len(files) == 1
@@ -218,21 +218,21 @@ def test_threads_and_repeats_do_not_change_the_bytes(
 @pytest.mark.parametrize("effort", range(1, 10))
 def test_threads_do_not_change_the_model(effort: int) -> None:
     image = as_samples(skimage.data.astronaut())
-    one = engines.encode(image, mode="rans", effort=effort)
+    one = engines.encode(image, coding="rans", effort=effort)
     assert any(kind == b"RANS" for kind, _ in reference_decoder.parse(one).chunks)
-    assert engines.encode(image, mode="rans", effort=effort, threads=3) == one
+    assert engines.encode(image, coding="rans", effort=effort, threads=3) == one
 
 
 def test_rans_is_smaller_than_packed_on_photographs() -> None:
     image = as_samples(skimage.data.astronaut())
-    assert len(engines.encode(image, mode="rans")) < 0.85 * len(engines.encode(image))
+    assert len(engines.encode(image, coding="rans")) < 0.85 * len(engines.encode(image))
 
 
-@mode_matrix
-def test_chunks_and_meaning_are_kept(mode: str) -> None:
+@coding_matrix
+def test_chunks_and_meaning_are_kept(coding: str) -> None:
     image = noise(20, 30, 1, np.uint8) % 3
     options = {"meaning": 1, "icc": b"profile", "exif": b"II*\0", "palette": bytes(12)}
-    data = engines.encode(image, mode=mode, **options)  # type: ignore[arg-type]
+    data = engines.encode(image, coding=coding, **options)  # type: ignore[arg-type]
     parsed = reference_decoder.parse(data)
     kept = {kind: chunk for kind, chunk in parsed.chunks if kind not in (b"VTAB", b"RANS")}
     assert kept == {b"icc ": b"profile", b"exif": b"II*\0", b"plte": bytes(12)}
@@ -250,8 +250,7 @@ def test_chunks_and_meaning_are_kept(mode: str) -> None:
         ((5, 5, 1), {"tile_log2": (9, 3)}),
         ((5, 5, 1), {"tile_log2": (5, 2)}),
         ((5, 5, 1), {"tile_log2": (5, 9)}),
-        ((5, 5, 1), {"mode": "rans", "effort": 0}),
-        ((5, 5, 1), {"mode": "rans", "effort": 10}),
+        ((5, 5, 1), {"coding": "rans", "effort": 10}),
         ((5, 5, 1), {"palette": bytes(5)}),
         ((5, 5, 1), {"palette": bytes(1028)}),
     ],
@@ -263,12 +262,12 @@ def test_what_the_format_cannot_hold_is_refused(
         engines.encode(np.zeros(shape, np.uint8), **options)  # type: ignore[arg-type]
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("path", PHOTOGRAPHS[:2], ids=lambda path: path.stem)
-def test_every_processor_gives_the_same_bytes(path: Path, mode: Mode) -> None:
+def test_every_processor_gives_the_same_bytes(path: Path, coding: Coding) -> None:
     """That of the engines, which `make test-aarch64` makes another one, and this one."""
     image = np.ascontiguousarray(as_samples(imagecodecs.imread(path))[:300, :300])
     for samples in (image, image.astype(np.uint16) * 257):
         for effort in (1, 5, 9):
-            data = engines.encode(samples, mode=mode, effort=effort)
-            assert data == l3dali.encode(samples, mode=mode, effort=effort)
+            data = engines.encode(samples, coding=coding, effort=effort)
+            assert data == l3dali.encode(samples, coding=coding, effort=effort)

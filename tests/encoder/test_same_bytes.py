@@ -21,7 +21,7 @@ import l3dali
 ROOT = Path(__file__).parents[2]
 # Neither vectors nor fused multiply-adds; and both.
 COMPILERS = {"g++": "-O0", "clang++": "-O1"}
-CODINGS: list[tuple[l3dali.Mode, int]] = [("packed", 5), ("rans", 1), ("rans", 5), ("rans", 9)]
+CODINGS: list[tuple[l3dali.Coding, int]] = [("packed", 5), ("rans", 1), ("rans", 5), ("rans", 9)]
 
 
 def find_compiler(name: str) -> str:
@@ -47,7 +47,7 @@ def build(compiler: str, flags: str) -> Path:
         "L3_BUILD_TESTS": "ON",
     }
     defines = [f"-D{name}={value}" for name, value in options.items()]
-    target = "l3_encode_times"
+    target = "l3_encode_file"
     for command in (
         [cmake, "-S", str(ROOT), "-B", str(folder), *defines],
         [cmake, "--build", str(folder), "--target", target, "--parallel", "2"],
@@ -78,13 +78,13 @@ def test_other_compilers_write_the_same_bytes(name: str, tmp_path: Path) -> None
         pixels.write_bytes(image.tobytes())
         height, width, channels = image.shape
         wide += channels > 4
-        for mode, effort in CODINGS:
-            numbers = (effort, 1, width, height, channels, 8 * image.itemsize)
-            command = [str(program), mode, *map(str, numbers), str(pixels), str(output)]
+        for coding, effort in CODINGS:
+            numbers = (effort, width, height, channels, 8 * image.itemsize)
+            command = [str(program), coding, *map(str, numbers), str(pixels), str(output)]
             subprocess.run(command, check=True)
-            ours = l3dali.encode(image, mode=mode, effort=effort)
+            ours = l3dali.encode(image, coding=coding, effort=effort)
             digests = [hashlib.sha256(data).hexdigest() for data in (ours, output.read_bytes())]
-            assert digests[0] == digests[1], (image_name, mode, effort)
+            assert digests[0] == digests[1], (image_name, coding, effort)
     assert wide >= 2
 
 

@@ -32,14 +32,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import reference_decoder
+from c_library import C_CODINGS, C_TYPES, Info, built
 from numpy.typing import NDArray
 from output_plans import TYPES, Plan
 from reference_decoder import STATUS_NAMES, FormatError
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
-SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")  # as headers have them
-MODES = ("packed", "rans", "stored")
+SAMPLE_TYPES = C_TYPES[1:5]
+CODINGS = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
@@ -71,17 +72,17 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
     """Decodes with `engine`, one of ENGINES or "reference"."""
     if engine == "reference":
         return _decode_with_reference(data)
-    status, info = _parse(data)
+    status, info = _read_info(data)
     if status != "kOk":
         return Outcome(status)
-    row_bytes = info.image_bytes // info.height_px
+    row_bytes = info.image_bytes // info.height
     stride = row_bytes + row_padding_bytes
-    output = np.full(stride * (info.height_px - 1) + row_bytes, GAP, np.uint8)
+    output = np.full(stride * (info.height - 1) + row_bytes, GAP, np.uint8)
     status, tile, output = _decode(
         _Call.DECODE, [ENGINES.index(engine), stride, threads], data, output
     )
     padded = np.append(output, np.full(row_padding_bytes, GAP, np.uint8))
-    rows = padded.reshape(info.height_px, stride)
+    rows = padded.reshape(info.height, stride)
     if not (rows[:, row_bytes:] == GAP).all():
         raise AssertionError(f"{engine} wrote between the rows of its output")
     if status != "kOk":
@@ -121,7 +122,7 @@ def decode_plans(
         output[begin : begin + plan.output_bytes] for begin, plan in zip(begins, plans, strict=True)
     ]
     outcome = Outcome(status, None if status == "kOk" else answer.tile)
-    return outcome, outputs, answer.decoded_tiles
+    return outcome, outputs, answer.number
 
 
 def decode_changing(
@@ -131,7 +132,7 @@ def decode_changing(
 
     `engine` may be "encoded_cache" too.
     """
-    status, info = _parse(data)
+    status, info = _read_info(data)
     if status != "kOk":
         raise AssertionError("a file that changes must be sound before")
     status, tile, output = _decode(
@@ -175,7 +176,7 @@ def status_name(status: int) -> str:
 def encode(
     samples: Samples,
     *,
-    mode: str = "packed",
+    coding: str = "packed",
     effort: int = 5,
     threads: int = 1,
     tile_log2: tuple[int, int] = (0, 0),
@@ -190,7 +191,7 @@ def encode(
     """Encodes (height, width, channels); rows may lie apart. Raises FormatError.
 
     Of the KERNELS that the machine has, none above `kernels` are used. With `changed` rows become
-    its rows during the call, as l3_test_encode_changing of testing.h says.
+    its rows during the call: tests/native/changing_pixels.h says when.
     """
     height, width, channels = samples.shape
     item = samples.itemsize
@@ -200,9 +201,10 @@ def encode(
     stride = samples.strides[0] if height > 1 else row_bytes
     pixels_bytes = stride * (height - 1) + row_bytes if samples.size else 0
     pixels = ctypes.string_at(samples.ctypes.data, pixels_bytes)
+    tile = [1 << log2 if log2 else 0 for log2 in reversed(tile_log2)]
     numbers = [
-        *(width, height, channels, SAMPLE_TYPES.index(samples.dtype.name), stride),
-        *(MODES.index(mode), effort, threads, *tile_log2, meaning, KERNELS.index(kernels)),
+        *(height, width, channels, C_TYPES.index(samples.dtype.name), stride),
+        *(C_CODINGS.index(coding), effort, threads, *tile, meaning, KERNELS.index(kernels)),
     ]
     blobs = [pixels, icc, exif, palette]
     if changed is None:
@@ -215,29 +217,48 @@ def encode(
     return answer.blob
 
 
+def judge(data: bytes) -> Outcome:
+    """The reference's outcome, which must be that of every engine that is here."""
+    outcome = decode("reference", data)
+    for engine in filter(is_available, ENGINES):
+        if decode(engine, data) != outcome:
+            raise AssertionError(f"{engine} is not of the reference's opinion: {outcome}")
+    return outcome
+
+
+class Made(NamedTuple):
+    """A file, and what it must decode to."""
+
+    data: bytes
+    outcome: Outcome
+
+
+def make_file(choices: bytes, seed: int) -> Made:
+    """Any file that the format allows, but for colours that its value table may lack.
+
+    The choices are those of tests/fuzz/generator.h. Behind them come those that a seed draws, the
+    simplest ones if it is 0.
+    """
+    answer = _call(_Call.MAKE_FILE, [seed], [choices])
+    data, pixels = answer.blob[: answer.number], answer.blob[answer.number :]
+    status = _status(answer.result)
+    if status != "kOk":
+        return Made(data, Outcome(status, answer.tile))
+    _, info = _read_info(data)
+    return Made(data, Outcome(status, None, _samples(info, np.frombuffer(pixels, np.uint8))))
+
+
+def mutate_file(data: bytes, choices: bytes, seed: int) -> bytes:
+    """Another file, seldom one that the format allows: tests/fuzz/mutator.h chooses."""
+    return _call(_Call.MUTATE_FILE, [seed], [choices, data]).blob
+
+
 def _decode_with_reference(data: bytes) -> Outcome:
     try:
         samples, _ = reference_decoder.decode(data)
     except FormatError as error:
         return Outcome(error.status, error.tile)
     return Outcome("kOk", None, samples)
-
-
-class _Info(Structure):
-    _fields_ = [
-        ("width_px", c_uint32),
-        ("height_px", c_uint32),
-        ("channels", c_uint32),
-        ("sample_type", c_uint32),
-        ("used_bits", c_uint32),
-        ("shift", c_uint32),
-        ("tile_width_log2", c_uint32),
-        ("tile_height_log2", c_uint32),
-        ("meaning", c_uint32),
-        ("value_count", c_uint32),
-        ("tile_count", c_uint32),
-        ("image_bytes", c_uint64),
-    ]
 
 
 _MOST_CHANNELS = 40  # of a plan
@@ -291,21 +312,23 @@ class _Call(enum.IntEnum):
     """L3TestCall of calls.h."""
 
     STATUS_NAME = 0
-    ENGINE_AVAILABLE = 1
-    PARSE = 2
-    DECODE = 3
-    DECODE_PLANS = 4
-    DECODE_CHANGING = 5
-    UPLOADED_BYTES = 6
-    READ_ORIENTATION = 7
-    ENCODE = 8
-    ENCODE_CHANGING = 9
+    READ_INFO = 1
+    ENCODE = 2
+    ENGINE_AVAILABLE = 3
+    DECODE = 4
+    DECODE_PLANS = 5
+    DECODE_CHANGING = 6
+    UPLOADED_BYTES = 7
+    READ_ORIENTATION = 8
+    MAKE_FILE = 9
+    MUTATE_FILE = 10
+    ENCODE_CHANGING = 11
 
 
 class _Answer(NamedTuple):
     result: int
     tile: int
-    decoded_tiles: int
+    number: int
     blob: bytes
 
 
@@ -318,13 +341,13 @@ def _call(call: _Call, numbers: Sequence[int], blobs: Sequence[bytes] = ()) -> _
         *map(len, blobs),
     )
     answer = _ask(b"".join([head, *blobs]))
-    result, tile, decoded_tiles = struct.unpack_from("<3Q", answer)
-    return _Answer(result, tile, decoded_tiles, answer[24:])
+    result, tile, number = struct.unpack_from("<3Q", answer)
+    return _Answer(result, tile, number, answer[24:])
 
 
-def _parse(data: bytes) -> tuple[str, _Info]:
-    answer = _call(_Call.PARSE, [], [data])
-    return _status(answer.result), _Info.from_buffer_copy(answer.blob)
+def _read_info(data: bytes) -> tuple[str, Info]:
+    answer = _call(_Call.READ_INFO, [], [data])
+    return _status(answer.result), Info.from_buffer_copy(answer.blob)
 
 
 def _decode(
@@ -335,9 +358,9 @@ def _decode(
     return _status(answer.result), answer.tile, np.frombuffer(answer.blob, np.uint8).copy()
 
 
-def _samples(info: _Info, rows: Samples) -> Samples:
-    samples = np.ascontiguousarray(rows).view(SAMPLE_TYPES[info.sample_type])
-    return samples.reshape(info.height_px, info.width_px, info.channels)
+def _samples(info: Info, rows: Samples) -> Samples:
+    samples = np.ascontiguousarray(rows).view(C_TYPES[info.type])
+    return samples.reshape(info.height, info.width, info.channels)
 
 
 def _status(number: int) -> str:
@@ -388,19 +411,7 @@ def _process() -> subprocess.Popen[bytes]:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    named = os.environ.get("L3_TESTING_LIBRARY")
-    # A sanitized library crashes a Python that was started without the sanitizers' runtime.
-    found = ROOT.glob("build/*/libl3_testing.so")
-    built = sorted(
-        (path for path in found if "sanitize" not in path.parent.name),
-        key=lambda path: path.stat().st_mtime,
-    )
-    if not named and not built:
-        raise RuntimeError(
-            "libl3_testing.so is not built: run `make build`, or configure CMake with "
-            "-DL3_BUILD_TESTS=ON and set L3_TESTING_LIBRARY to the library's path"
-        )
-    library = ctypes.CDLL(named or str(built[-1]))
+    library = ctypes.CDLL(str(built("libl3_testing.so")))
     library.l3_test_call.argtypes = [
         ctypes.c_char_p,
         c_size_t,

@@ -166,7 +166,7 @@ import numpy as np
 import l3dali
 
 image = np.random.default_rng(1).integers(0, 200, (2048, 2048), np.uint8)
-data = l3dali.encode(image, mode="packed", tile=(32, 8))
+data = l3dali.encode(image, coding="packed", tile=(8, 32))
 memory = mmap.mmap(-1, len(data))
 memory[:] = data
 index = HEADER_BYTES + int.from_bytes(data[CHUNKS_BYTES:][:4], "little")
@@ -183,7 +183,7 @@ try:
             try:
                 call(memory)
             except l3dali.L3Error as error:
-                outcomes.add(error.status)
+                outcomes.add(error.status.name)
     print(*sorted(outcomes))
 finally:
     os.kill(child, 9)
@@ -198,5 +198,5 @@ def test_memory_that_another_process_writes() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=600
     )
     assert result.returncode == 0, result.stderr
-    statuses = {"kChecksumMismatch", "kCorruptHeader", "kUnsupportedFeature", "kTruncated"}
+    statuses = {"CHECKSUM_MISMATCH", "CORRUPT_HEADER", "UNSUPPORTED_FEATURE", "TRUNCATED"}
     assert set(result.stdout.split()) <= statuses

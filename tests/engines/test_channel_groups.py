@@ -10,7 +10,7 @@ import pytest
 import reference_decoder
 import stream_builder as build
 from emulated_gpu import load_emulated
-from engines import ENGINES, MODES, Outcome, Samples
+from engines import CODINGS, ENGINES, Outcome, Samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from l3dali import L3Error
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
-mode_matrix = pytest.mark.parametrize("mode", MODES)
+coding_matrix = pytest.mark.parametrize("coding", CODINGS)
 
 
 def bands(h: int, w: int, c: int, dtype: Any = np.uint16, seed: int = 0) -> Samples:
@@ -39,25 +39,27 @@ def of_kind(group: tuple[int, ...]) -> set[int]:
 
 @engine_matrix
 @present
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("shape", [(1, 1, 5), (1, 40, 6), (70, 1, 7), (67, 131, 13), (9, 5, 200)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
-def test_round_trip(engine: str, mode: str, shape: tuple[int, int, int], dtype: type) -> None:
+def test_round_trip(engine: str, coding: str, shape: tuple[int, int, int], dtype: type) -> None:
     image = bands(*shape, dtype)
-    data = engines.encode(image, mode=mode)
+    data = engines.encode(image, coding=coding)
     assert engines.decode(engine, data, row_padding_bytes=6) == Outcome("kOk", None, image)
     assert engines.decode("reference", data) == Outcome("kOk", None, image)
 
 
-@mode_matrix
+@coding_matrix
 @pytest.mark.parametrize("effort", [1, 7, 8, 9])
 @pytest.mark.parametrize("shape", [(1, 1, 5), (1, 300, 6), (300, 1, 7), (150, 260, 13)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
-def test_efforts(mode: l3dali.Mode, effort: int, shape: tuple[int, int, int], dtype: type) -> None:
+def test_efforts(
+    coding: l3dali.Coding, effort: int, shape: tuple[int, int, int], dtype: type
+) -> None:
     image = bands(*shape, dtype)
-    data = engines.encode(image, mode=mode, effort=effort)
-    assert engines.encode(image, mode=mode, effort=effort, threads=3) == data
-    assert l3dali.encode(image, mode=mode, effort=effort) == data
+    data = engines.encode(image, coding=coding, effort=effort)
+    assert engines.encode(image, coding=coding, effort=effort, threads=3) == data
+    assert l3dali.encode(image, coding=coding, effort=effort) == data
     for engine in filter(engines.is_available, ENGINES):
         assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
 
@@ -83,8 +85,8 @@ def test_drawings_have_no_match_tiles(c: int) -> None:
 
 def test_4096_channels() -> None:
     image = bands(9, 7, 4096)
-    for mode in MODES:
-        data = engines.encode(image, mode=mode)
+    for coding in CODINGS:
+        data = engines.encode(image, coding=coding)
         for engine in filter(engines.is_available, ENGINES):
             assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
     with pytest.raises(ValueError, match="1 to 4096 channels"):
@@ -119,11 +121,11 @@ def test_packed_groups_have_what_the_others_differ_from_least_second() -> None:
     own = rng.integers(-9, 10, (90, 120, 6))
     own[..., [0, 5]] = 0  # these two are what the others come from
     image = (base[..., [0, 0, 0, 1, 1, 1]] + own).astype(np.uint16)
-    data = l3dali.encode(image, mode="packed")
+    data = l3dali.encode(image, coding="packed")
     assert l3dali.info(data).groups == ((1, 0, 2), (3, 5, 4))
-    in_order = l3dali.encode(image, mode="packed", groups=[[0, 1, 2], [3, 4, 5]])
+    in_order = l3dali.encode(image, coding="packed", groups=[[0, 1, 2], [3, 4, 5]])
     assert len(data) < 0.97 * len(in_order)
-    assert l3dali.info(l3dali.encode(image, mode="rans")).groups == ((0, 1, 2), (3, 4, 5))
+    assert l3dali.info(l3dali.encode(image, coding="rans")).groups == ((0, 1, 2), (3, 4, 5))
 
 
 def test_a_value_table_of_many_channels_has_to_save_much() -> None:
@@ -155,8 +157,8 @@ def test_no_larger_than_its_bands(c: int) -> None:
 def test_groups_as_asked_for() -> None:
     image = bands(40, 50, 7)
     asked = [[6, 0], [5], [1, 2, 3, 4]]
-    for mode in l3dali.MODES:
-        data = l3dali.encode(image, mode=mode, groups=asked)
+    for coding in l3dali.CODINGS:
+        data = l3dali.encode(image, coding=coding, groups=asked)
         assert l3dali.info(data).groups == ((6, 0), (5,), (1, 2, 3, 4))
         assert np.array_equal(l3dali.decode(data), image)
         assert engines.decode("reference", data) == Outcome("kOk", None, image)
@@ -188,13 +190,13 @@ def test_wrong_kinds_of_groups() -> None:
 
 
 @settings(max_examples=100)
-@given(data=st.data(), c=st.integers(1, 15), mode=st.sampled_from(MODES))
-def test_chosen_channels(data: st.DataObject, c: int, mode: l3dali.Mode) -> None:
+@given(data=st.data(), c=st.integers(1, 15), coding=st.sampled_from(CODINGS))
+def test_chosen_channels(data: st.DataObject, c: int, coding: l3dali.Coding) -> None:
     """In any order, of windows too, to a new array and to one with gaps."""
     h, w = data.draw(st.sampled_from([(1, 1), (33, 70), (129, 65)]))
     dtype = data.draw(st.sampled_from([np.uint8, np.uint16]))
     image = bands(h, w, c, dtype)
-    encoded = l3dali.encode(image, mode=mode, tile=(32, 32))
+    encoded = l3dali.encode(image, coding=coding, tile=(32, 32))
     chosen = data.draw(st.lists(st.integers(0, c - 1), min_size=1, max_size=c, unique=True))
     top, left = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
     height, width = data.draw(st.integers(1, h - top)), data.draw(st.integers(1, w - left))
@@ -227,7 +229,7 @@ def test_only_groups_of_chosen_channels_are_read() -> None:
     for channels in ([3], [0, 4, 8], None):
         with pytest.raises(L3Error, match="tile 1 of 6") as caught:
             l3dali.decode(data, channels=channels)
-        assert caught.value.status == "kChecksumMismatch"
+        assert caught.value.status is l3dali.Status.CHECKSUM_MISMATCH
 
 
 def test_the_first_bad_payload_decides() -> None:
@@ -288,7 +290,7 @@ def test_a_forged_header_takes_no_memory() -> None:
     for function in (l3dali.decode, l3dali.verify, l3dali.info):
         with pytest.raises(L3Error) as caught:
             function(data)
-        assert caught.value.status == "kCorruptHeader"
+        assert caught.value.status is l3dali.Status.CORRUPT_HEADER
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import reference_decoder
 import strategies
-from engines import ENGINES, GAP, MODES
-from hypothesis import HealthCheck, given, settings
+from engines import CODINGS, ENGINES, GAP
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -85,16 +85,16 @@ def check(engine: str, data: bytes, plans: list[Plan], image: NDArray[np.generic
 @some
 @given(
     image=strategies.images(most_channels=4),
-    mode=st.sampled_from(MODES),
+    coding=st.sampled_from(CODINGS),
     seed=strategies.SEEDS,
     count=st.integers(1, 12),
     kind=st.sampled_from(["any", "all alike", "one place"]),
 )
 def test_each_window_is_as_if_alone(
-    engine: str, image: NDArray[np.generic], mode: str, seed: int, count: int, kind: str
+    engine: str, image: NDArray[np.generic], coding: str, seed: int, count: int, kind: str
 ) -> None:
     rng = np.random.default_rng(seed)
-    data = engines.encode(image, mode=mode, tile_log2=(5, 3 + seed % 3))
+    data = engines.encode(image, coding=coding, tile_log2=(5, 3 + seed % 3))
     check(engine, data, draw_plans(rng, image, count, kind), image)
 
 
@@ -102,12 +102,7 @@ def test_each_window_is_as_if_alone(
 @present
 @some
 @given(
-    data=st.one_of(
-        strategies.streams(most_channels=4),
-        strategies.rans_streams(most_channels=4),
-        strategies.damaged(strategies.streams(most_channels=4)),
-        strategies.damaged(strategies.rans_streams(most_channels=4)),
-    ),
+    data=strategies.STREAMS | strategies.DAMAGED,
     seed=strategies.SEEDS,
     count=st.integers(2, 6),
 )
@@ -117,6 +112,7 @@ def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: 
         header = reference_decoder.parse(data).header
     except reference_decoder.FormatError:
         return
+    assume(header.channels <= 4)
     shape = (header.height, header.width, header.channels)
     rng = np.random.default_rng(seed)
     blank = np.broadcast_to(np.zeros(1, header.dtype), shape)
@@ -137,23 +133,23 @@ def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: 
 
 @engine_matrix
 @present
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("count", [MAX_TILE_TAKERS, MAX_TILE_TAKERS + 1, 3 * MAX_TILE_TAKERS])
-def test_a_tile_of_many_windows(engine: str, count: int, mode: str) -> None:
+def test_a_tile_of_many_windows(engine: str, count: int, coding: str) -> None:
     """A warp stores a tile for so many windows at most; another one decodes it again."""
     rng = np.random.default_rng(count)
     image = rng.integers(0, 256, (20, 40, 3)).astype(np.uint8) // 16 * 3
-    data = engines.encode(image, mode=mode, tile_log2=(5, 5))
+    data = engines.encode(image, coding=coding, tile_log2=(5, 5))
     check(engine, data, draw_plans(rng, image, count, "all alike"), image)
 
 
 @engine_matrix
 @present
-@pytest.mark.parametrize("mode", MODES)
-def test_a_grid_decodes_each_tile_once(engine: str, mode: str) -> None:
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_grid_decodes_each_tile_once(engine: str, coding: str) -> None:
     rng = np.random.default_rng(3)
     image = rng.integers(0, 9, (96, 160, 3)).astype(np.uint8)
-    data = engines.encode(image, mode=mode, tile_log2=(5, 4))
+    data = engines.encode(image, coding=coding, tile_log2=(5, 4))
     plans = draw_plans(rng, image, 35, "all alike")
     for i, plan in enumerate(plans):
         plan.window, plan.border = (20 * (i % 7), 16 * (i // 7), 40, 32), (0, 0, 0, 0)

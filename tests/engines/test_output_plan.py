@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reference_decoder
 import stream_builder as build
-from engines import ENGINES, GAP, MODES, SAMPLE_TYPES, Outcome, Samples
+from engines import CODINGS, ENGINES, GAP, SAMPLE_TYPES, Outcome, Samples
 from numpy.random import Generator
 from output_plans import (
     FILL,
@@ -81,9 +81,9 @@ def corpus() -> list[tuple[bytes, Samples]]:
     for kind in SAMPLE_TYPES:
         sample_bits = 8 * np.dtype(kind).itemsize
         for channels in (1, 2, 3, 4):
-            for mode in MODES:
+            for coding in CODINGS:
                 image = texture(rng, 70, 101, channels, kind)
-                streams.append((engines.encode(image, mode=mode, tile_log2=(5, 5)), image))
+                streams.append((engines.encode(image, coding=coding, tile_log2=(5, 5)), image))
             few = rng.choice(rng.integers(0, 1 << sample_bits, 11), (33, 65, channels))
             few = few.astype(f"u{sample_bits // 8}").view(kind)
             streams.append((engines.encode(few, tile_log2=(5, 3)), few))
@@ -163,7 +163,7 @@ def wide_corpus() -> list[tuple[bytes, Samples]]:
     streams = []
     for channels in range(5, 35):
         kind = SAMPLE_TYPES[channels % len(SAMPLE_TYPES)]
-        for mode in l3dali.MODES:
+        for coding in l3dali.CODINGS:
             height, width = int(rng.integers(1, 40)), int(rng.integers(1, 150))
             image = texture(rng, height, width, channels, kind)
             order = rng.permutation(channels).tolist()
@@ -172,7 +172,7 @@ def wide_corpus() -> list[tuple[bytes, Samples]]:
                 size = int(rng.integers(1, 5))
                 groups.append(order[:size])
                 order = order[size:]
-            data = l3dali.encode(image, mode=mode, tile=(64, 32), groups=groups)
+            data = l3dali.encode(image, coding=coding, tile=(32, 64), groups=groups)
             streams.append((data, image))
     return streams
 
@@ -233,11 +233,11 @@ def damage(data: bytes, tile: int) -> bytes:
 
 @engine_matrix
 @present
-@pytest.mark.parametrize("mode", MODES)
-def test_damage_matters_inside_the_window_alone(engine: str, mode: str) -> None:
+@pytest.mark.parametrize("coding", CODINGS)
+def test_damage_matters_inside_the_window_alone(engine: str, coding: str) -> None:
     rng = np.random.default_rng(6)
     image = texture(rng, 70, 101, 3, "uint8")
-    data = engines.encode(image, mode=mode, tile_log2=(5, 4))
+    data = engines.encode(image, coding=coding, tile_log2=(5, 4))
     columns = 4
     for _ in range(60):
         tiles = rng.choice(20, 2, replace=False).tolist()
@@ -264,7 +264,7 @@ def test_damage_matters_inside_the_window_alone(engine: str, mode: str) -> None:
 
 def test_upload_has_the_payloads_of_the_window_alone() -> None:
     rng = np.random.default_rng(7)
-    data = engines.encode(texture(rng, 70, 101, 3, "uint8"), mode="packed", tile_log2=(5, 4))
+    data = engines.encode(texture(rng, 70, 101, 3, "uint8"), coding="packed", tile_log2=(5, 4))
     payload_bytes = [len(payload) for payload in reference_decoder.parse(data).payloads]
 
     def uploaded(window: tuple[int, int, int, int]) -> int:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from reference_decoder import (
     CONSTANT,
@@ -70,6 +69,7 @@ class Stream:
     sample_type: int | None = None  # else what bits and sign say
     chunks_bytes: int | None = None
     index: list[int] | None = None
+    table: Sequence[int] | None = None  # the samples of the value table among the chunks
 
     def to_bytes(self) -> bytes:
         """Returns the file. Its CRCs are right for whatever the fields say."""
@@ -94,9 +94,12 @@ class Stream:
         return data + bytes(-len(data) % 16) + b"".join(self.payloads)
 
     def samples_of(self, values: Integers) -> Integers:
-        """The samples that values stand for, without a value table (format.md 4)."""
-        offset = 1 << (self.used_bits - 1 + self.shift) if self.is_signed else 0
-        return (values.astype(np.int64) << self.shift) - offset
+        """The samples that values stand for (format.md 4)."""
+        numbers = values.astype(np.int64) << self.shift
+        bits = self.used_bits + self.shift
+        if self.table is not None:
+            numbers, bits = np.asarray(self.table)[values], self.sample_bits
+        return numbers - (1 << bits - 1 if self.is_signed else 0)
 
     def tiles_of(self, image: Integers) -> list[Integers]:
         """Cuts an image of shape (height, width, channels) into views of its tiles."""
@@ -472,53 +475,17 @@ def rans_body(
     """
     h, w, channels = values.shape
     planes = values.astype(np.int64)[..., rans_channels(channels)].reshape(h * w, channels)
-
-    def choose(position: int, places: Values, tables: Values, predictions: Values) -> Values:
-        folded = _fold(planes[places, position] - predictions, 1 << (used_bits - 1))
-        return folded + (laps << used_bits + 1)
-
-    return _rans_body((h, w), used_bits, model, coefficients, base, choose)
-
-
-def random_rans_body(
-    rng: Generator,
-    shape: tuple[int, int, int],
-    used_bits: int,
-    model: RansModel,
-    coefficients: Sequence[Values],
-    base: Sequence[int],
-) -> RansBody:
-    """A rans body of any residuals that the model's tables allow."""
-
-    def choose(position: int, places: Values, tables: Values, predictions: Values) -> Values:
-        weights = rng.random((len(tables), len(TOKENS))) * (model.frequency[tables] > 0)
-        tokens = weights.argmax(axis=1)
-        folded: Values = TOKEN_BEGINS[tokens] + rng.integers(0, 1 << RAW_BITS[tokens])
-        return folded
-
-    return _rans_body(shape[:2], used_bits, model, coefficients, base, choose)
-
-
-def _rans_body(
-    shape: tuple[int, int],
-    used_bits: int,
-    model: RansModel,
-    coefficients: Sequence[Values],
-    base: Sequence[int],
-    choose: Callable[[int, Values, Values, Values], Values],
-) -> RansBody:
     symbols: list[tuple[Values, Values, Values]] = []
 
     def read(p: int, places: Values, lanes: Values, tables: Values, predictions: Values) -> Values:
-        folded = choose(p, places, tables, predictions)
+        folded = _fold(planes[places, p] - predictions, 1 << (used_bits - 1))
+        folded += laps << used_bits + 1
         symbols.append((lanes, tables, folded))
         return folded
 
-    walk_rans(shape, used_bits, model, base, coefficients, read)
-
-    return RansBody(
-        base, coefficients, *_encode_lanes(shape, symbols, model.frequency, used_bits > 8)
-    )
+    walk_rans((h, w), used_bits, model, base, coefficients, read)
+    states, words = _encode_lanes((h, w), symbols, model.frequency, used_bits > 8)
+    return RansBody(base, coefficients, states, words)
 
 
 def _encode_lanes(
@@ -629,66 +596,30 @@ class MatchBody:
         return payload(MATCH, self.to_bytes())
 
 
-def match_body(
-    numbers: Integers, model: MatchModel, base: int, candidates: Sequence[int] = (0, 1, 2, 3)
-) -> MatchBody:
+def match_body(numbers: Integers, model: MatchModel, base: int) -> MatchBody:
     """A match body that holds the numbers of shape (h, w).
 
-    The first of the candidates (W, N, NE and NW by their tokens) that is alike is taken. Blocks of
-    steps are skipped where they can be.
+    The first of W, N, NE and NW that is alike is taken. Blocks of steps are skipped where they
+    can be.
     """
     h, w = numbers.shape
     flat = numbers.astype(np.int64).reshape(-1)
-    like_west: dict[int, bool] = {}
-
-    def choose(step: int, places: Values, around: Values) -> Values:
-        folded = flat[places] + 4
-        for z in reversed(candidates):
-            folded = np.where(around[(3, 1, 0, 2)[z]] == flat[places], z, folded)
-        like_west[step] = bool((around[3] == flat[places]).all())
-        return folded
-
     blocks = -(-match_steps(h, w) // 16)
-    _match_body((h, w), model, base, np.zeros(blocks, np.int64), choose)
-    skips = [all(like_west.get(s, True) for s in range(16 * b, 16 * b + 16)) for b in range(blocks)]
-    return _match_body((h, w), model, base, np.array(skips, np.int64), choose)
-
-
-def random_match_body(
-    rng: Generator, shape: tuple[int, int], model: MatchModel, limit: int
-) -> MatchBody:
-    """A match body of any tokens that the tables allow, whose numbers are below `limit`."""
-
-    def choose(step: int, places: Values, around: Values) -> Values:
-        contexts = match_contexts(around)
-        allowed = model.frequency[model.table_of_context[contexts]] > 0
-        allowed &= np.maximum(TOKEN_BEGINS - 4, 0) < limit
-        weights = rng.random((len(places), len(TOKENS))) * allowed
-        tokens = weights.argmax(axis=1)
-        folded: Values = TOKEN_BEGINS[tokens] + rng.integers(0, 1 << RAW_BITS[tokens])
-        return np.minimum(folded, np.where(tokens < 4, 3, limit + 3))
-
-    blocks = -(-match_steps(*shape) // 16)
-    skips = (rng.random(blocks) < rng.random()).astype(np.int64)
-    return _match_body(shape, model, int(rng.integers(0, limit)), skips, choose)
-
-
-def _match_body(
-    shape: tuple[int, int],
-    model: MatchModel,
-    base: int,
-    skips: Values,
-    choose: Callable[[int, Values, Values], Values],
-) -> MatchBody:
-    symbols: list[tuple[Values, Values, Values]] = []
+    likes_west = np.ones(16 * blocks, np.int64)
+    symbols: dict[int, tuple[Values, Values, Values]] = {}  # by step
 
     def read(step: int, places: Values, lanes: Values, around: Values) -> Values:
-        folded = choose(step, places, around)
-        symbols.append((lanes, model.table_of_context[match_contexts(around)], folded))
+        folded = flat[places] + 4
+        for token, candidate in [(3, 2), (2, 0), (1, 1), (0, 3)]:
+            folded = np.where(around[candidate] == flat[places], token, folded)
+        likes_west[step] = int((around[3] == flat[places]).all())
+        symbols[step] = lanes, model.table_of_context[match_contexts(around)], folded
         return folded
 
-    walk_match(shape, base, skips, 1 << 16, read)
-    return MatchBody(base, skips, *_encode_lanes(shape, symbols, model.frequency, True))
+    walk_match((h, w), base, np.zeros(blocks, np.int64), 1 << 16, read)
+    skips: Values = likes_west.reshape(-1, 16).min(axis=1)
+    kept = [symbol for step, symbol in symbols.items() if not skips[step // 16]]
+    return MatchBody(base, skips, *_encode_lanes((h, w), kept, model.frequency, True))
 
 
 # Damaged bytes.

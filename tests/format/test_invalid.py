@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import engines
 import pytest
 import reference_decoder
-from engines import ENGINES, Outcome
+from engines import judge
 from reference_decoder import STATUS_NAMES
 from stream_builder import repair
 
 TESTS = Path(__file__).parents[1]
 INVALID = sorted((TESTS / "invalid").glob("*.l3"))
 DAMAGED = ["chunks", "value_table_2_of_16_bits", "size_31x7", "rans_size_4x4", "rans_one_token"]
-
-
-def judge(data: bytes) -> Outcome:
-    """The reference's outcome, which must be that of every engine that is here."""
-    outcome = engines.decode("reference", data)
-    for engine in filter(engines.is_available, ENGINES):
-        assert engines.decode(engine, data) == outcome, engine
-    return outcome
 
 
 def test_every_status_of_a_stream_has_a_file() -> None:

@@ -67,8 +67,8 @@ inline std::vector<uint8_t> ChangedCopy(const uint8_t* data, size_t size, uint64
 // costs as much as emulated lanes do.
 inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size_t size,
                                uint64_t seed) {
-  L3TestInfo info;
-  if (l3_test_parse(data, size, &info) != kOk || info.image_bytes > limits.image_bytes) return "";
+  l3_info info;
+  if (ReadInfo(data, size, &info) != L3_OK || info.image_bytes > limits.image_bytes) return "";
   std::mt19937_64 random(seed);
   const bool emulated = IsForEmulated(data, size);
   const bool threaded = random() % limits.emulated_share == 0;
@@ -93,7 +93,7 @@ inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size
                                     pixels.size(), &bad_tile);
         if (status == L3_TEST_EXCEPTION) return name + " throws";
         // What all read alike; the cache may serve the other file's own head.
-        if (status != kOk || when != 0 || is_cache) continue;
+        if (status != L3_OK || when != 0 || is_cache) continue;
         if (expected.empty()) expected = pixels;
         if (pixels != expected) return name + " gives other pixels than another engine";
       }

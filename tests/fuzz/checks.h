@@ -12,7 +12,6 @@
 #include "fuzz/change_target.h"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/generator.h"
-#include "fuzz/parts.h"
 
 namespace l3::fuzz {
 

@@ -6,7 +6,7 @@
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned int seed) {
-  return l3::fuzz::MutateFile(data, size, max_size, seed);
+  return l3::fuzz::MutateFile(data, size, max_size, l3::fuzz::Dice(seed));
 }
 
 extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1,

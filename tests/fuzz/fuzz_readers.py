@@ -39,7 +39,8 @@ CORPUS = Path(__file__).parent / "corpus" / "fuzz_readers"
 def check(data: bytes) -> None:
     """Reads the bytes, in a way that they choose. Raises whatever is not `ImageError`."""
     from l3dali import codec
-    from l3dali.images.reading import ImageError, read_picture
+    from l3dali.images.headers import ImageError
+    from l3dali.images.reading import read_picture
     from l3dali.metadata import tiff_of_metadata
 
     choice = zlib.crc32(data)
@@ -77,7 +78,8 @@ def seeds() -> dict[str, bytes]:
     import tifffile
     from PIL import Image
 
-    from l3dali.images.reading import Picture, write_picture
+    from l3dali.images.picture import Picture
+    from l3dali.images.writing import write_picture
 
     rng = np.random.default_rng(7)
     gray = rng.integers(0, 256, (11, 13), np.uint8)

@@ -7,16 +7,189 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/check.h"
+#include "format/channel_groups.h"
 #include "format/constants.h"
+#include "format/crc32c.h"
 #include "format/image_view.h"
 #include "format/rans_model.h"
-#include "fuzz/parts.h"
+#include "fuzz/fuzz_targets.h"
 
 namespace l3::fuzz {
+
+// Choices, and a file as its parts (format.md 2).
+
+using Bytes = std::vector<uint8_t>;
+
+// Choices from fuzz data; once it is used up, from a generator that the data seeds. So a few
+// bytes make a whole file, and each byte still changes it in one place.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(seed) {}
+  Dice(const uint8_t* data, size_t size)
+      : Dice(data, size, size != 0 ? Crc32c(data, size) : 0, false) {}
+  // With a seed of its own. If `ends_in_zeros`, what follows the data is the simplest choice.
+  Dice(const uint8_t* data, size_t size, uint64_t seed, bool ends_in_zeros)
+      : data_(data), size_(size), state_(seed), ends_in_zeros_(ends_in_zeros) {}
+
+  uint32_t Byte() {
+    if (size_ == 0) return ends_in_zeros_ ? 0 : static_cast<uint32_t>(Random() >> 56);
+    --size_;
+    return *data_++;
+  }
+  // In [0, limit).
+  uint32_t Below(uint32_t limit) {
+    uint32_t number = Byte();
+    if (limit > 1u << 8) number = number << 8 | Byte();
+    for (int i = 0; i < 2 && limit > 1u << 16; ++i) number = number << 8 | Byte();
+    return number % limit;
+  }
+  // In [low, high].
+  uint32_t Range(uint32_t low, uint32_t high) { return low + Below(high - low + 1); }
+  bool OneIn(uint32_t n) { return Below(n) == n - 1; }
+  // For many numbers that are not worth a byte each.
+  Dice Bulk() { return Dice(Range(0, 0xFFFF)); }
+
+ private:
+  uint64_t Random() {  // splitmix64
+    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+  }
+
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  uint64_t state_;
+  bool ends_in_zeros_ = false;
+};
+
+inline void AppendU16(Bytes* bytes, uint32_t number) {
+  bytes->push_back(static_cast<uint8_t>(number));
+  bytes->push_back(static_cast<uint8_t>(number >> 8));
+}
+inline void AppendU32(Bytes* bytes, uint32_t number) {
+  AppendU16(bytes, number & 0xFFFF);
+  AppendU16(bytes, number >> 16);
+}
+inline void Append(Bytes* bytes, const Bytes& more) {
+  bytes->insert(bytes->end(), more.begin(), more.end());
+}
+inline void PadTo(Bytes* bytes, size_t alignment) {
+  bytes->resize(CeilDiv(bytes->size(), alignment) * alignment);
+}
+
+// A number in base 128 (format.md 4), in a byte more than needed if `is_long`.
+inline void AppendBase128(Bytes* bytes, uint64_t number, bool is_long) {
+  for (; number >= 128; number >>= 7) bytes->push_back(static_cast<uint8_t>(number | 128));
+  bytes->push_back(static_cast<uint8_t>(number | (is_long ? 128 : 0)));
+  if (is_long) bytes->push_back(0);
+}
+
+inline Bytes MakeChunk(uint32_t type, const Bytes& data) {
+  Bytes chunk;
+  AppendU32(&chunk, type);
+  AppendU32(&chunk, static_cast<uint32_t>(data.size()));
+  Append(&chunk, data);
+  PadTo(&chunk, 4);
+  return chunk;
+}
+
+// A payload around a body. The check is ToFile()'s.
+inline Bytes MakePayload(TileCoding coding, ColorTransform transform, const Bytes& body) {
+  Bytes payload(kTileHeaderBytes);
+  payload[4] = static_cast<uint8_t>(coding);
+  payload[5] = static_cast<uint8_t>(transform);
+  Append(&payload, body);
+  PadTo(&payload, kPayloadAlignment);
+  return payload;
+}
+
+struct Parts {
+  ImageInfo info = {};           // chunks_bytes follows from `chunks`
+  std::vector<Bytes> chunks;     // header, data and padding; the last may be none
+  std::vector<Bytes> payloads;   // multiples of 16 bytes
+  Bytes rest;                    // behind the last payload
+};
+
+inline Bytes ToFile(const Parts& parts) {
+  Bytes chunks;
+  for (const Bytes& chunk : parts.chunks) Append(&chunks, chunk);
+  PadTo(&chunks, 4);
+
+  const ImageInfo& info = parts.info;
+  Bytes file(kSignature, kSignature + sizeof(kSignature));
+  file.push_back(static_cast<uint8_t>(kVersion));
+  file.push_back(static_cast<uint8_t>(info.sample_type));
+  AppendU16(&file, info.channels);
+  for (const uint32_t field :
+       {uint32_t{info.used_bits}, uint32_t{info.shift},
+        uint32_t{info.tile_width_log2} | uint32_t{info.tile_height_log2} << 4,
+        static_cast<uint32_t>(info.meaning)}) {
+    file.push_back(static_cast<uint8_t>(field));
+  }
+  AppendU32(&file, info.width_px);
+  AppendU32(&file, info.height_px);
+  AppendU32(&file, static_cast<uint32_t>(chunks.size()));
+  AppendU32(&file, Crc32c(file.data(), file.size()));
+
+  Append(&file, chunks);
+  uint32_t end = 0;
+  for (const Bytes& payload : parts.payloads) {
+    end += static_cast<uint32_t>(payload.size() / kPayloadAlignment);
+    AppendU32(&file, end);
+  }
+  AppendU32(&file, Crc32c(file.data() + kHeaderBytes, file.size() - kHeaderBytes));
+  PadTo(&file, kPayloadAlignment);
+  for (const Bytes& payload : parts.payloads) {
+    const size_t begin = file.size();
+    Append(&file, payload);
+    if (payload.size() >= kTileHeaderBytes) {
+      StoreU32(file.data() + begin, PayloadCheck(payload.data(), payload.size()));
+    }
+  }
+  Append(&file, parts.rest);
+  return file;
+}
+
+// Takes a file apart, as far as it can be: what the index gives no place is missing. Returns
+// false if header or index say nothing that makes sense.
+inline bool FromFile(const uint8_t* data, size_t size, Parts* parts) {
+  if (size < kHeaderBytes) return false;
+  Bytes header(data, data + kHeaderBytes);
+  StoreU32(header.data() + 28, Crc32c(header.data(), 28));
+  *parts = Parts{};
+  ImageInfo& info = parts->info;
+  if (ParseHeader(header.data(), header.size(), &info) != Status::kOk) return false;
+  const uint64_t index = kHeaderBytes + uint64_t{info.chunks_bytes};
+  const uint64_t index_end = index + 4 * PayloadCount(info, data, size);
+  if (size < index_end + 4) return false;
+
+  for (uint64_t pos = kHeaderBytes; pos < index;) {
+    uint64_t end = index;
+    if (index - pos >= 8) end = std::min(end, pos + 8 + CeilDiv(LoadU32(data + pos + 4), 4) * 4);
+    parts->chunks.emplace_back(data + pos, data + end);
+    pos = end;
+  }
+  const uint64_t payloads = CeilDiv(index_end + 4, kPayloadAlignment) * kPayloadAlignment;
+  uint64_t begin = payloads;
+  for (uint64_t entry = index; entry < index_end; entry += 4) {
+    const uint64_t end = payloads + uint64_t{LoadU32(data + entry)} * kPayloadAlignment;
+    if (end <= begin || end > size) break;
+    parts->payloads.emplace_back(data + begin, data + end);
+    begin = end;
+  }
+  if (begin < size) parts->rest.assign(data + begin, data + size);
+  return true;
+}
+
+// What is made of choices.
 
 // What the tiles of a file are written for.
 struct Coded {
@@ -281,26 +454,26 @@ inline Bytes MakeMatchModel(Coded* coded, Dice* dice) {
   coded->colors.clear();
   Bytes gaps;
   if (channels > 1 || dice->OneIn(2)) {
-    const uint32_t count = 1 + dice->Below(1u << dice->Range(0, 7));
+    const uint32_t count = 1 + dice->Below(1u << (dice->OneIn(16) ? 12 : dice->Range(0, 7)));
     Dice bulk = dice->Bulk();
     const bool any = dice->OneIn(16);
-    uint64_t next = 0;
-    while (coded->colors.size() < count) {
-      const size_t number = coded->colors.size();
-      if (number >= 16 && (number & (number - 1)) == 0) next = 0;
-      // A colour that is like any, or the next key, or else no more colours.
-      std::array<uint32_t, kMaxChannels> color = {};
-      uint64_t key = 0;
-      for (uint32_t tries = 0; tries < 4 && (tries == 0 || key < next); ++tries) {
+    // Keys rise in blocks of 16, 16, 32, 64, ... colours. One that repeats a key ends them.
+    for (uint32_t begin = 0, end = 16; begin == coded->colors.size() && begin < count;
+         begin = end, end *= 2) {
+      std::map<uint64_t, std::array<uint32_t, kMaxChannels>> block;
+      for (uint32_t n = std::min(end, count) - begin; n > 0; --n) {
+        std::array<uint32_t, kMaxChannels> color = {};
         for (uint32_t c = 0; c < channels; ++c) {
           color[c] = bulk.Below(any ? coded->values() : coded->valid_values());
         }
-        key = ColorKey(color, channels, used_bits);
+        block[ColorKey(color, channels, used_bits)] = color;
       }
-      if (key < next && number > 0) break;
-      AppendBase128(&gaps, key - next, false);
-      next = key + 1;
-      coded->colors.push_back(color);
+      uint64_t next = 0;
+      for (const auto& [key, color] : block) {
+        AppendBase128(&gaps, key - next, false);
+        next = key + 1;
+        coded->colors.push_back(color);
+      }
     }
   }
   uint32_t tokens = 0;  // that numbers may have
@@ -516,6 +689,32 @@ inline Tile MakePackedTile(const Coded& coded, uint32_t width, uint32_t height, 
 
 // rans (format.md 5.4)
 
+// The pixels of each step of a tile, lanes rising ("Order").
+struct LanePixel {
+  int32_t x, y;
+  uint32_t lane;
+};
+inline int32_t LaneCount(int32_t width) {
+  int32_t lanes = 1;
+  while (lanes < 32 && 2 * lanes <= width / 2) lanes *= 2;
+  return lanes;
+}
+inline std::vector<std::vector<LanePixel>> StepsOf(int32_t width, int32_t height) {
+  const int32_t lanes = LaneCount(width);
+  const int32_t period = std::max(width, 2);
+  std::vector<std::vector<LanePixel>> steps;
+  for (int32_t y = 0; y < height; ++y) {
+    const size_t first = static_cast<size_t>(y / lanes * period + 2 * (y % lanes));
+    steps.resize(std::max(steps.size(), first + static_cast<size_t>(width)));
+    for (int32_t x = 0; x < width; ++x) {
+      steps[first + static_cast<size_t>(x)].push_back({x, y, static_cast<uint32_t>(y % lanes)});
+    }
+  }
+  const auto by_lane = [](const LanePixel& a, const LanePixel& b) { return a.lane < b.lane; };
+  for (auto& step : steps) std::sort(step.begin(), step.end(), by_lane);
+  return steps;
+}
+
 // One channel of a rans tile, as far as it is known. Every rule of "Neighbours" in its order.
 struct RansWalkPlane {
   int32_t width, base;
@@ -536,45 +735,44 @@ struct RansSymbol {
   uint32_t lane, frequency, start, raw, raw_bits;
 };
 
-// Writes a run of steps, each some positions of lanes, from the last to the first.
-class RansWriter {
- public:
-  RansWriter(uint32_t lanes, bool long_raw) : states_(lanes, 1u << 16), long_raw_(long_raw) {}
+inline uint32_t TokenOfSlot(const uint16_t* frequency, uint32_t slot) {
+  uint32_t token = 0;
+  for (; slot >= frequency[token]; ++token) slot -= frequency[token];
+  return token;
+}
+inline RansSymbol SymbolOf(const uint16_t* frequency, uint32_t lane, uint32_t folded) {
+  const uint32_t token = TokenOf(folded);
+  const uint32_t start = std::accumulate(frequency, frequency + token, 0u);
+  return {lane, frequency[token], start, folded - TokenBegin(token), TokenRawBits(token)};
+}
 
-  // The symbols of one position in one step, lanes rising.
-  void PutBackwards(const std::vector<RansSymbol>& symbols) {
-    if (long_raw_) {
-      for (size_t i = symbols.size(); i-- > 0;) PutRaw(symbols[i]);
+// Appends states and words of symbols in groups: a group is one position in one step, lanes rising.
+inline void WriteSymbols(const std::vector<std::vector<RansSymbol>>& groups, int32_t lanes,
+                         bool long_raw, Bytes* body) {
+  std::vector<uint64_t> states(static_cast<size_t>(lanes), 1u << 16);
+  std::vector<uint16_t> words;  // the last first
+  const auto drain = [&](uint32_t lane, uint64_t limit) {
+    if (states[lane] >= limit) {
+      words.push_back(static_cast<uint16_t>(states[lane]));
+      states[lane] >>= 16;
     }
-    for (size_t i = symbols.size(); i-- > 0;) {
-      const RansSymbol& s = symbols[i];
-      const uint32_t raw_bits = long_raw_ ? 0 : s.raw_bits;
-      uint64_t state = Drain(s.lane, uint64_t{s.frequency} << (22 - raw_bits));
-      if (!long_raw_) state = state << raw_bits | s.raw;
-      states_[s.lane] = (state / s.frequency << 10) + state % s.frequency + s.start;
+    return states[lane];
+  };
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
+    for (auto s = group->rbegin(); long_raw && s != group->rend(); ++s) {
+      const uint64_t limit = uint64_t{1} << (32 - s->raw_bits);
+      states[s->lane] = drain(s->lane, limit) << s->raw_bits | s->raw;
+    }
+    for (auto s = group->rbegin(); s != group->rend(); ++s) {
+      const uint32_t raw_bits = long_raw ? 0 : s->raw_bits;
+      uint64_t state = drain(s->lane, uint64_t{s->frequency} << (22 - raw_bits));
+      if (!long_raw) state = state << raw_bits | s->raw;
+      states[s->lane] = (state / s->frequency << 10) + state % s->frequency + s->start;
     }
   }
-  void AppendTo(Bytes* body) const {
-    for (const uint64_t state : states_) AppendU32(body, static_cast<uint32_t>(state));
-    for (size_t i = words_.size(); i-- > 0;) AppendU16(body, words_[i]);
-  }
-
- private:
-  void PutRaw(const RansSymbol& s) {
-    states_[s.lane] = Drain(s.lane, uint64_t{1} << (32 - s.raw_bits)) << s.raw_bits | s.raw;
-  }
-  uint64_t Drain(uint32_t lane, uint64_t limit) {
-    if (states_[lane] >= limit) {
-      words_.push_back(static_cast<uint16_t>(states_[lane]));
-      states_[lane] >>= 16;
-    }
-    return states_[lane];
-  }
-
-  std::vector<uint64_t> states_;
-  std::vector<uint16_t> words_;  // the last first
-  bool long_raw_;
-};
+  for (const uint64_t state : states) AppendU32(body, static_cast<uint32_t>(state));
+  for (auto word = words.rbegin(); word != words.rend(); ++word) AppendU16(body, *word);
+}
 
 inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_height,
                          Dice* dice) {
@@ -626,16 +824,6 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
   // What the samples shall be: as a picture has them, as the tables like it, or any tokens.
   const uint32_t residual_style = dice->Below(4);
   Picture picture(coded, dice);
-  std::vector<std::vector<uint32_t>> tokens_of(coded.model.table_count);
-  std::vector<std::array<uint32_t, kRansTokens>> start_of(coded.model.table_count);
-  for (uint32_t t = 0; t < coded.model.table_count; ++t) {
-    uint32_t start = 0;
-    for (uint32_t token = 0; token < kRansTokens; ++token) {
-      start_of[t][token] = start;
-      start += coded.model.frequency[t][token];
-      if (coded.model.frequency[t][token] != 0) tokens_of[t].push_back(token);
-    }
-  }
   const auto choose = [&](uint32_t table, int32_t prediction, int32_t x, int32_t y, uint32_t p) {
     const uint16_t* frequency = coded.model.frequency[table];
     const bool must_be_valid = coded.valid_values() != coded.values();
@@ -651,14 +839,11 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
         if (token < kRansTokens && frequency[token] != 0) return folded;
       }
     }
-    if (residual_style != 3) {  // as often as the table says
-      const uint32_t slot = bulk.Below(kRansScale);
-      uint32_t token = 0;
-      while (slot >= start_of[table][token] + frequency[token]) ++token;
-      return TokenBegin(token) + bulk.Below(1u << TokenRawBits(token));
+    uint32_t token = TokenOfSlot(frequency, bulk.Below(kRansScale));
+    if (residual_style == 3) {  // each as often
+      token = bulk.Below(kRansTokens);
+      while (frequency[token] == 0) token = (token + 1) % kRansTokens;
     }
-    const std::vector<uint32_t>& tokens = tokens_of[table];
-    const uint32_t token = tokens[bulk.Below(static_cast<uint32_t>(tokens.size()))];
     return TokenBegin(token) + bulk.Below(1u << TokenRawBits(token));
   };
 
@@ -668,37 +853,15 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
     return w + n - nw;
   };
 
-  int32_t lanes = 1;
-  while (lanes < 32 && 2 * lanes <= width / 2) lanes *= 2;
-  const int32_t period = std::max(width, 2);
-  // By step and position.
-  std::vector<std::vector<RansSymbol>> groups;
-  struct Pixel {
-    int32_t x, y;
-    uint32_t lane, magnitude[2];
-  };
-  const int32_t last_step = (height - 1) / lanes * period + 2 * ((height - 1) % lanes) + width - 1;
-  int32_t steps = last_step + 1;
-  for (int32_t y = std::max(0, height - lanes); y < height; ++y) {
-    steps = std::max(steps, y / lanes * period + 2 * (y % lanes) + width);
-  }
-  for (int32_t step = 0; step < steps; ++step) {
-    std::vector<Pixel> pixels;
-    for (int32_t lane = 0; lane < std::min(lanes, height); ++lane) {
-      const int32_t since = step - 2 * lane;
-      if (since < 0) continue;
-      const int32_t x = since % period;
-      const int32_t y = since / period * lanes + lane;
-      if (x < width && y < height) pixels.push_back({x, y, static_cast<uint32_t>(lane), {}});
-    }
-    if (pixels.empty()) continue;
+  std::vector<std::vector<RansSymbol>> groups;  // by step and position
+  for (const std::vector<LanePixel>& pixels : StepsOf(width, height)) {
+    std::vector<std::array<uint32_t, 2>> magnitudes(pixels.size());
     for (uint32_t p = 0; p < channels; ++p) {
       RansWalkPlane& plane = planes[p];
       std::vector<RansSymbol> symbols;
-      for (Pixel& pixel : pixels) {
-        const int32_t x = pixel.x;
-        const int32_t y = pixel.y;
-        const auto at = [x, y](const RansWalkPlane& of, int32_t dx, int32_t dy) {
+      for (size_t i = 0; i < pixels.size(); ++i) {
+        const auto [x, y, lane] = pixels[i];
+        const auto at = [x = x, y = y](const RansWalkPlane& of, int32_t dx, int32_t dy) {
           return of.V(x + dx, y + dy);
         };
         const int32_t w = at(plane, -1, 0), n = at(plane, 0, -1);
@@ -710,7 +873,7 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
           const int32_t sum = std::abs(w - nw) + std::abs(n - nw) + std::abs(n - ne);
           activity += coded.model.gradient_weight * static_cast<uint32_t>(std::min(2047, sum));
         } else {
-          activity += 4 * pixel.magnitude[0] + (role == 2 ? 8 * pixel.magnitude[1] : 0);
+          activity += 4 * magnitudes[i][0] + (role == 2 ? 8 * magnitudes[i][1] : 0);
         }
         const uint32_t v = activity + 8;
         uint32_t high = 3;
@@ -739,17 +902,15 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
                         {at(from, 1, -1), at(from, 0, -1), at(from, -1, -1), at(from, -1, 0)});
           }
           int32_t sum = 32;
-          for (size_t i = 0; i < taps.size(); ++i) sum += coefficients[p][set][i] * taps[i];
+          for (size_t t = 0; t < taps.size(); ++t) sum += coefficients[p][set][t] * taps[t];
           prediction = clamp(sum >> 6);
         }
 
         const uint32_t table = coded.model.table_of_level[p][level];
         const uint32_t folded = choose(table, prediction, x, y, p);
-        const uint32_t token = TokenOf(folded);
-        symbols.push_back({pixel.lane, coded.model.frequency[table][token], start_of[table][token],
-                           folded - TokenBegin(token), TokenRawBits(token)});
+        symbols.push_back(SymbolOf(coded.model.frequency[table], lane, folded));
         const uint32_t magnitude = std::min(2047u, (folded + 1) >> 1);
-        if (p < 2) pixel.magnitude[p] = magnitude;
+        if (p < 2) magnitudes[i][p] = magnitude;
         const size_t place = static_cast<size_t>(y * width + x);
         plane.value[place] = (prediction + Unfold(folded)) & max_value;
         plane.energy[place] = (48 * static_cast<int32_t>(magnitude) + e) >> 3;
@@ -758,9 +919,7 @@ inline Tile MakeRansTile(const Coded& coded, uint32_t tile_width, uint32_t tile_
     }
   }
 
-  RansWriter writer(static_cast<uint32_t>(std::min(lanes, height)), coded.info.used_bits > 8);
-  for (size_t i = groups.size(); i-- > 0;) writer.PutBackwards(groups[i]);
-  writer.AppendTo(&body);
+  WriteSymbols(groups, std::min(LaneCount(width), height), coded.info.used_bits > 8, &body);
 
   Tile tile;
   tile.payload = MakePayload(TileCoding::kRans, ColorTransform::kNone, body);
@@ -784,26 +943,19 @@ inline Tile MakeMatchTile(const Coded& coded, uint32_t tile_width, uint32_t tile
   RansWalkPlane plane = {width, static_cast<int32_t>(dice->Below(numbers)), zeros, {}};
   Bytes body;
   AppendU16(&body, static_cast<uint32_t>(plane.base));
-  int32_t lanes = 1;
-  while (lanes < 32 && 2 * lanes <= width / 2) lanes *= 2;
-  const int32_t period = std::max(width, 2);
-  const int32_t steps = (height - 1) / lanes * period + 2 * ((height - 1) % lanes) + width;
   const bool skips = dice->OneIn(2);
   Dice bulk = dice->Bulk();
   std::vector<std::vector<RansSymbol>> groups;
   uint32_t skipped = 0;  // bits of 16 blocks
-  for (int32_t step = 0; step < steps; ++step) {
+  uint32_t step = 0;
+  for (const std::vector<LanePixel>& pixels : StepsOf(width, height)) {
     if (step % 256 == 0) {
       skipped = skips ? bulk.Below(1u << 16) : 0;
       AppendU16(&body, skipped);
     }
-    const bool is_skipped = (skipped >> (step % 256 / 16) & 1) != 0;
+    const bool is_skipped = (skipped >> (step++ % 256 / 16) & 1) != 0;
     std::vector<RansSymbol> symbols;
-    for (int32_t lane = 0; lane < std::min(lanes, height); ++lane) {
-      const int32_t since = step - 2 * lane;
-      const int32_t x = since % period;
-      const int32_t y = since / period * lanes + lane;
-      if (since < 0 || x >= width || y >= height) continue;
+    for (const auto [x, y, lane] : pixels) {
       const int32_t w = plane.V(x - 1, y), n = plane.V(x, y - 1);
       const int32_t ne = plane.V(x + 1, y - 1), nw = plane.V(x - 1, y - 1);
       uint32_t folded = 0;
@@ -813,16 +965,12 @@ inline Tile MakeMatchTile(const Coded& coded, uint32_t tile_width, uint32_t tile
                                  (ne == plane.V(x + 1, y - 2) ? 16u : 0u) +
                                  (nw == plane.V(x - 2, y - 1) ? 32u : 0u);
         const uint16_t* frequency = coded.model.frequency[coded.model.table_of_context[context]];
-        const uint32_t slot = bulk.Below(kRansScale);
-        uint32_t token = 0;
-        uint32_t start = 0;
-        while (slot >= start + frequency[token]) start += frequency[token++];
-        const uint32_t begin = TokenBegin(token);
-        const uint32_t raw =
-            begin < 16 ? 0 : bulk.Below(std::min(1u << TokenRawBits(token), numbers + 4 - begin));
-        folded = begin + raw;
-        symbols.push_back(
-            {static_cast<uint32_t>(lane), frequency[token], start, raw, TokenRawBits(token)});
+        const uint32_t token = TokenOfSlot(frequency, bulk.Below(kRansScale));
+        folded = TokenBegin(token);
+        if (folded >= 16) {
+          folded += bulk.Below(std::min(1u << TokenRawBits(token), numbers + 4 - folded));
+        }
+        symbols.push_back(SymbolOf(frequency, lane, folded));
       }
       const int32_t neighbors[4] = {w, n, ne, nw};
       plane.value[static_cast<size_t>(y * width + x)] =
@@ -830,9 +978,7 @@ inline Tile MakeMatchTile(const Coded& coded, uint32_t tile_width, uint32_t tile
     }
     groups.push_back(std::move(symbols));
   }
-  RansWriter writer(static_cast<uint32_t>(std::min(lanes, height)), true);
-  for (size_t i = groups.size(); i-- > 0;) writer.PutBackwards(groups[i]);
-  writer.AppendTo(&body);
+  WriteSymbols(groups, std::min(LaneCount(width), height), true, &body);
   Tile tile;
   tile.payload = MakePayload(TileCoding::kMatch, ColorTransform::kNone, body);
   for (const int32_t number : plane.value) {
@@ -869,8 +1015,10 @@ inline uint32_t Positions(const ImageInfo& info) {
   return std::min<uint32_t>(info.channels, kMaxChannels);
 }
 
-// Samples in an image, at most: more of them only cost time.
+// Samples in an image, at most: more of them only cost time. The lanes of the widest tiles begin a
+// second row in images of the second size.
 constexpr uint32_t kMaxMadeSamples = 1u << 11;
+constexpr uint32_t kMaxSometimesMadeSamples = 1u << 14;
 constexpr uint32_t kMaxRarelyMadeSamples = 1u << 16;
 
 inline void MakeShape(ImageInfo* info, Dice* dice) {
@@ -885,8 +1033,11 @@ inline void MakeShape(ImageInfo* info, Dice* dice) {
   if (dice->OneIn(16)) {
     info->tile_height_log2 = static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxTileLog2));
   }
-  const uint32_t most =
-      (dice->OneIn(64) ? kMaxRarelyMadeSamples : kMaxMadeSamples) / info->channels;
+  const uint32_t size = dice->Below(64);
+  const uint32_t most = (size == 63  ? kMaxRarelyMadeSamples
+                         : size > 47 ? kMaxSometimesMadeSamples
+                                     : kMaxMadeSamples) /
+                        info->channels;
   const auto side = [dice](uint32_t tile_log2, uint32_t limit) {
     const uint32_t tile = 1u << tile_log2;
     uint32_t length = 0;
@@ -908,11 +1059,12 @@ inline Bytes AnyBytes(uint32_t size, Dice* dice) {
   return bytes;
 }
 
-inline Bytes OptionalChunk(Dice* dice) {
-  constexpr uint32_t kTypes[] = {kChunkIcc, kChunkExif,      kChunkPalette,
-                                 kChunkXmp, kChunkKeyValues, FourCc('o', '1', ' ', 'Z')};
-  const uint32_t type = kTypes[dice->Below(6)];
-  return MakeChunk(type, AnyBytes(dice->Below(40), dice));
+// Of the type with this number: each is in a file once at most.
+constexpr uint32_t kOptionalTypes = 6;
+inline Bytes OptionalChunk(uint32_t number, Dice* dice) {
+  constexpr uint32_t kTypes[kOptionalTypes] = {
+      kChunkIcc, kChunkExif, kChunkPalette, kChunkXmp, kChunkKeyValues, FourCc('o', '1', ' ', 'Z')};
+  return MakeChunk(kTypes[number % kOptionalTypes], AnyBytes(dice->Below(40), dice));
 }
 
 // Groups of any of the channels; one of all where they are few.
@@ -967,7 +1119,13 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
     coded.model = BuiltInRansModel(Positions(info), info.used_bits);
   }
   if (dice->OneIn(2) && CanMatch(coded)) chunks->push_back(MakeMatchModel(&coded, dice));
-  if (dice->OneIn(8)) chunks->push_back(OptionalChunk(dice));
+  if (dice->OneIn(8)) {
+    const uint32_t first = dice->Below(kOptionalTypes);
+    for (uint32_t n = dice->Range(1, kOptionalTypes); n > 0; --n) {
+      chunks->push_back(OptionalChunk(first + n, dice));
+      std::swap(chunks->back(), (*chunks)[dice->Below(static_cast<uint32_t>(chunks->size()))]);
+    }
+  }
   if (chunks->size() > 1 && dice->OneIn(2)) std::swap(chunks->front(), chunks->back());
   return coded;
 }

@@ -13,7 +13,6 @@
 #include "format/rans_model.h"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/generator.h"
-#include "fuzz/parts.h"
 
 // libFuzzer's own.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -32,6 +31,31 @@ inline void MutateBytes(Bytes* bytes, size_t begin, bool may_grow) {
   if (max_size == 0) return;
   bytes->resize(begin + LLVMFuzzerMutate(bytes->data() + begin, size, max_size));
   if (!may_grow) bytes->resize(begin + size);
+}
+
+// Damages bytes in one of the ways that files are damaged, more often behind a header than in it.
+inline void Damage(const Bytes& other, Dice* dice, Bytes* data) {
+  if (data->empty()) return;
+  const uint32_t size = static_cast<uint32_t>(data->size());
+  const uint32_t place = dice->Range(dice->OneIn(4) ? 0 : std::min(32u, size - 1), size - 1);
+  const uint32_t rest = size - place;
+  uint8_t* const bytes = data->data() + place;
+  switch (dice->Below(8)) {
+    case 0: *bytes = static_cast<uint8_t>(dice->Byte()); break;
+    case 1: data->resize(place); break;
+    case 2:  // a run of one byte
+      std::fill_n(bytes, std::min(rest, dice->Range(1, 40)), static_cast<uint8_t>(dice->Byte()));
+      break;
+    case 3:
+    case 4: {  // a part of another file
+      const uint32_t other_size = static_cast<uint32_t>(other.size());
+      const uint32_t begin = dice->Below(other_size + 1);
+      std::copy_n(other.data() + begin, std::min({rest, other_size - begin, dice->Below(200)}),
+                  bytes);
+      break;
+    }
+    default: *bytes ^= static_cast<uint8_t>(1 << dice->Below(8));
+  }
 }
 
 inline ChunkView FindRawChunk(const std::vector<Bytes>& chunks, uint32_t type) {
@@ -61,8 +85,9 @@ inline Coded CodingOf(const Parts& parts) {
   const ChunkView match = FindRawChunk(parts.chunks, kChunkMatchModel);
   MatchColors colors;
   const uint32_t channels = coded.info.channels;
-  if (match.data == nullptr || !ReadMatchModel(match.data, match.size, channels,
-                                               coded.info.used_bits, &coded.model, &colors)) {
+  if (match.data == nullptr || channels > kMaxChannels ||
+      !ReadMatchModel(match.data, match.size, channels, coded.info.used_bits, &coded.model,
+                      &colors)) {
     coded.model.match_table_count = 0;
     return coded;
   }
@@ -220,7 +245,7 @@ inline void MutateChunks(Parts* parts, Dice* dice) {
       parts->info.shift = 0;
     }
   } else if (choice == 2 || chunks.empty()) {
-    chunks.push_back(OptionalChunk(dice));
+    chunks.push_back(OptionalChunk(dice->Below(kOptionalTypes), dice));
   } else {
     Bytes& chunk = chunks[dice->Below(static_cast<uint32_t>(chunks.size()))];
     switch (choice) {
@@ -271,7 +296,14 @@ inline void MutatePayload(Parts* parts, Dice* dice) {
   switch (dice->Below(8)) {
     case 0:
     case 1:
-      if (IsSmall(parts->info)) payload = MakeTile(CodingOf(*parts), number, dice).payload;
+      if (IsSmall(parts->info)) {
+        const std::vector<ChannelGroup> groups = GroupsOf(parts, dice);
+        const uint32_t tile = number / static_cast<uint32_t>(groups.size());
+        if (tile >= parts->info.tile_count()) break;
+        Coded coded = CodingOf(*parts);
+        coded.info.channels = static_cast<uint16_t>(groups[number % groups.size()].channels);
+        payload = MakeTile(coded, tile, dice).payload;
+      }
       break;
     case 2: payload = payloads[dice->Below(static_cast<uint32_t>(payloads.size()))]; break;
     case 3:
@@ -311,9 +343,8 @@ inline size_t GiveBack(const Bytes& file, uint8_t* data, size_t max_size) {
   return file.size();
 }
 
-// LLVMFuzzerCustomMutator's contract.
-inline size_t MutateFile(uint8_t* data, size_t size, size_t max_size, uint32_t seed) {
-  Dice dice(seed);
+// LLVMFuzzerCustomMutator's contract, but for the choices.
+inline size_t MutateFile(uint8_t* data, size_t size, size_t max_size, Dice dice) {
   const auto fall_back = [&] {
     const size_t mutated = LLVMFuzzerMutate(data, size, max_size);
     if (!dice.OneIn(4)) Repair(data, mutated);

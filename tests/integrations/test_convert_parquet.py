@@ -24,7 +24,7 @@ from convert_tools import (
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
-from l3dali.datasets.convert.images import format_of
+from l3dali.images.headers import format_of
 
 COUNT = 10
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -117,6 +117,45 @@ def test_damaged_files(tmp_path: Path, kept: int, capsys: pytest.CaptureFixture[
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "a.parquet: not a whole Parquet file" in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        pa.dictionary(pa.int32(), pa.binary()),
+        pa.dictionary(pa.int8(), pa.large_binary()),
+        pa.binary_view(),
+        pa.struct([("bytes", pa.binary_view()), ("path", pa.string())]),
+        pa.list_(pa.dictionary(pa.int32(), pa.binary())),
+    ],
+    ids=str,
+)
+def test_bytes_in_other_layouts(tmp_path: Path, type: pa.DataType) -> None:
+    values: list[Any] = [png(0), None, png(1), png(0)]
+    if pa.types.is_struct(type):
+        values = [{"bytes": value, "path": "a.png"} for value in values]
+    elif pa.types.is_list(type):
+        values = [[value] for value in values]
+    source = tmp_path / "a.parquet"
+    flat = pa.array([png(0), None, png(1), png(0)], pa.binary())
+    array = pa.array(values, type) if not pa.types.is_dictionary(type) else flat.cast(type)
+    pq.write_table(pa.table({"image": array}), source)
+    assert convert(source, tmp_path / "d") == 0
+    before, after = pq.read_table(source), pq.read_table(tmp_path / "d" / "a.parquet")
+    assert after.schema.equals(before.schema)
+    assert as_seen(after.to_pylist()) == as_seen(before.to_pylist())
+    (row,) = rows_of(tmp_path / "d").values()
+    assert row.images == 3
+    if pa.types.is_struct(type):
+        assert after.to_pylist()[0]["image"]["path"] == "a.l3"
+
+
+def test_images_of_one_size_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = png()
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": pa.array([data], pa.binary(len(data)))}), source)
+    assert convert(source, tmp_path / "d") == 2
+    assert "images in a column of fixed_size_binary" in capsys.readouterr().err
 
 
 def test_no_rows(tmp_path: Path) -> None:

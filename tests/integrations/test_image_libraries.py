@@ -84,10 +84,13 @@ def test_torchvision_image_folder(tmp_path: Path, context: str) -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 def test_imageio(tmp_path: Path, shape: tuple[int, ...], kind: Any) -> None:
     array = pixels(1, *shape, kind=kind)
-    iio.imwrite(tmp_path / "a.l3", array, mode="packed")
+    iio.imwrite(tmp_path / "a.l3", array, coding="packed")
     data = (tmp_path / "a.l3").read_bytes()
-    assert data == l3dali.encode(array, mode="packed")
-    assert iio.imwrite("<bytes>", array, extension=".l3", mode="packed") == data
+    assert data == l3dali.encode(array, coding="packed")
+    assert iio.imwrite("<bytes>", array, extension=".l3", coding="packed") == data
+    nameless = io.BytesIO()
+    iio.imwrite(nameless, array, plugin="L3", coding="packed")
+    assert nameless.getvalue() == data
     for source in (tmp_path / "a.l3", io.BytesIO(data)):
         found = iio.imread(source, extension=".l3")
         assert found.dtype == kind
@@ -108,7 +111,7 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
         iio.imread(data, plugin="L3", index=1)
     with pytest.raises(l3dali.L3Error) as caught:
         iio.imread(data[:-1], plugin="L3")
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
     with pytest.raises(OSError, match="can not handle"):
         iio.imread(b"no L3 file", plugin="L3")
     (tmp_path / "a.l3").write_bytes(data)
@@ -132,3 +135,7 @@ def test_scikit_image(tmp_path: Path) -> None:
     found = skimage.io.imread(tmp_path / "a.l3")
     assert found.dtype == np.uint16
     assert np.array_equal(found, array)
+    several = skimage.io.ImageCollection(
+        str(tmp_path / "*.l3"), load_func=lambda path, **_: l3dali.imread(path)
+    )
+    assert [np.array_equal(image, array) for image in several] == [True]

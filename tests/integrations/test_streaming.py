@@ -85,9 +85,9 @@ def test_bytes_need_no_registration(tmp_path: Path) -> None:
 
 def test_options() -> None:
     array = np.zeros((200, 300), np.uint8)
-    l3dali.streaming.register(mode="packed", max_pixels=100)
+    l3dali.streaming.register(coding="packed", max_pixels=100)
     data = mds_encode("l3", array)
-    assert data == l3dali.encode(array, mode="packed")
+    assert data == l3dali.encode(array, coding="packed")
     with pytest.raises(l3dali.L3Error, match="pixels"):
         mds_decode("l3", data)
     l3dali.streaming.register()
@@ -106,7 +106,7 @@ def test_refuses(tmp_path: Path) -> None:
     dataset = streaming.StreamingDataset(local=str(tmp_path / "shards"), batch_size=1)
     with pytest.raises(l3dali.L3Error) as caught:
         dataset[0]
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_example(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -60,11 +61,49 @@ def files(images: list[Image]) -> list[bytes]:
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 def test_lists(device: str, images: list[Image], files: list[bytes], layout: Any) -> None:
     items: list[Any] = [torch.frombuffer(bytearray(files[0]), dtype=torch.uint8), *files[1:]]
-    decoded = l3dali.torch.decode(items, device=device, layout=layout, threads=2)
+    decoded = l3dali.torch.decode_batch(items, device=device, layout=layout, threads=2)
     for tensor, image in zip(decoded, images, strict=True):
         expected = image if layout == "HWC" else image.transpose(2, 0, 1)
         np.testing.assert_array_equal(tensor.numpy(), expected)
         assert tensor.is_contiguous()
+
+
+def test_one(device: str, images: list[Image], files: list[bytes]) -> None:
+    items: list[Any] = [files[0], torch.frombuffer(bytearray(files[0]), dtype=torch.uint8)]
+    for item in items:
+        np.testing.assert_array_equal(
+            l3dali.torch.decode(item, device=device).numpy(), images[0].transpose(2, 0, 1)
+        )
+    part = l3dali.torch.decode(
+        files[0], device=device, window=(3, 4, 5, 6), channels=[2, 0], dtype=torch.int32, threads=2
+    )
+    assert part.dtype == torch.int32
+    assert part.shape == (2, 5, 6)
+    part = l3dali.torch.decode(files[0], device=device, window=(3, 4, 5, 6), channels=[2, 0])
+    expected = images[0][3:8, 4:10, [2, 0]].transpose(2, 0, 1)
+    np.testing.assert_array_equal(part.numpy(), expected)
+
+
+def test_one_that_is_refused(device: str, files: list[bytes]) -> None:
+    with pytest.raises(l3dali.L3Error, match=r"^the file has ") as caught:
+        l3dali.torch.decode(files[0][:-1], device=device)
+    assert caught.value.index is None
+    with pytest.raises(l3dali.L3Error, match=r"^the window of 9 rows"):
+        l3dali.torch.decode(files[0], device=device, window=(39, 0, 9, 9))
+    several: Any = files
+    three: Any = (1, 2, 3)
+    with pytest.raises(TypeError, match="not list; decode_batch takes a list of files"):
+        l3dali.torch.decode(several, device=device)
+    with pytest.raises(TypeError, match=r"^window is four integers"):
+        l3dali.torch.decode(files[0], device=device, window=three)
+    with pytest.raises(ValueError, match="max_pixels"):
+        l3dali.torch.decode(files[0], device=device, max_pixels=100)
+
+
+@pytest.mark.parametrize("function", [l3dali.torch.decode, l3dali.torch.decode_batch])
+def test_one_default_of_threads(function: Any) -> None:
+    default = inspect.signature(function).parameters["threads"].default
+    assert default == inspect.signature(l3dali.decode).parameters["threads"].default == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.uint16, torch.int16])
@@ -72,7 +111,7 @@ def test_one_tensor_of_windows(
     device: str, images: list[Image], files: list[bytes], dtype: torch.dtype
 ) -> None:
     windows = [(3, 4, 5, 6), (28, 14, 5, 6), (60, 80, 5, 6), None]
-    batch = l3dali.torch.decode(
+    batch = l3dali.torch.decode_batch(
         files, device=device, mode="RGB", dtype=dtype, windows=windows, batched=True
     )
     assert batch.shape == (4, 3, 5, 6)
@@ -85,10 +124,22 @@ def test_one_tensor_of_windows(
         np.testing.assert_allclose(tensor.numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int32])
+@pytest.mark.parametrize("channels", [3, 6])
+def test_values_that_fill_no_range(device: str, dtype: torch.dtype, channels: int) -> None:
+    image: Image = np.arange(40 * 50 * channels, dtype=np.uint16).reshape(40, 50, channels)
+    data = l3dali.encode(image)
+    options: Any = {"device": device, "layout": "HWC", "dtype": dtype, "fill_range": False}
+    expected = image.clip(0, 255) if dtype == torch.uint8 else image
+    np.testing.assert_array_equal(l3dali.torch.decode(data, **options).numpy(), expected)
+    (one,) = l3dali.torch.decode_batch([data], **options)
+    np.testing.assert_array_equal(one.numpy(), expected)
+
+
 def test_windows_of_one_file(device: str) -> None:
     """One object several times in a row: its tiles are decoded once, on the emulated GPU."""
     image: Image = np.random.default_rng(3).integers(0, 9, (128, 160, 3), np.uint8)
-    data = l3dali.encode(image, tile=(64, 32))
+    data = l3dali.encode(image, tile=(32, 64))
     tiles = l3dali.info(data).tile_count
     assert tiles == 12
     corners = [(top, left) for top in range(0, 97, 16) for left in range(0, 97, 16)]
@@ -98,7 +149,7 @@ def test_windows_of_one_file(device: str) -> None:
         items: list[Any] = [item] * len(windows)
         module = None if device == "cpu" else l3dali.torch._gpu_of(torch.device(device)).module
         before = 0 if module is None else module.decoded_tiles()
-        batch = l3dali.torch.decode(
+        batch = l3dali.torch.decode_batch(
             items, device=device, windows=windows, layout="HWC", batched=True
         )
         if module is not None:
@@ -109,18 +160,18 @@ def test_windows_of_one_file(device: str) -> None:
 
 def test_damage_in_one_file_names_the_first_window(device: str) -> None:
     image: Image = np.random.default_rng(3).integers(0, 256, (96, 64, 3), np.uint8)
-    data = bytearray(l3dali.encode(image, mode="packed", tile=(64, 32)))
+    data = bytearray(l3dali.encode(image, coding="packed", tile=(32, 64)))
     data[-9] ^= 1  # in the last of three tiles
     first, second, third = (0, 0, 9, 9), (40, 5, 9, 9), (70, 9, 9, 9)
-    l3dali.torch.decode([data] * 2, device=device, windows=[first, second])
+    l3dali.torch.decode_batch([data] * 2, device=device, windows=[first, second])
     with pytest.raises(l3dali.L3Error, match=r"^item 1: tile 2 of 3") as caught:
-        l3dali.torch.decode([data] * 3, device=device, windows=[first, third, None])
+        l3dali.torch.decode_batch([data] * 3, device=device, windows=[first, third, None])
     assert caught.value.index == 1
 
 
 def test_16_bits(device: str) -> None:
     deep: Image = np.random.default_rng(2).integers(0, 65536, (9, 31, 2), np.uint16)
-    (tensor,) = l3dali.torch.decode([l3dali.encode(deep)], device=device, layout="HWC")
+    tensor = l3dali.torch.decode(l3dali.encode(deep), device=device, layout="HWC")
     assert tensor.dtype == torch.uint16
     np.testing.assert_array_equal(tensor.numpy(), deep)
 
@@ -130,16 +181,16 @@ def test_signed_samples(device: str, dtype: Any) -> None:
     limits = np.iinfo(dtype)
     image: Image = np.linspace(limits.min, limits.max, 9 * 31 * 3).astype(dtype).reshape(9, 31, 3)
     data = l3dali.encode(image)
-    (tensor,) = l3dali.torch.decode([data], device=device, layout="HWC")
+    tensor = l3dali.torch.decode(data, device=device, layout="HWC")
     assert tensor.dtype == (torch.int8 if dtype == np.int8 else torch.int16)
     np.testing.assert_array_equal(tensor.cpu().numpy(), image)
-    (floats,) = l3dali.torch.decode([data], device=device, layout="HWC", dtype=torch.float32)
+    floats = l3dali.torch.decode(data, device=device, layout="HWC", dtype=torch.float32)
     factor = np.float32(1) / np.float32(limits.max)
     np.testing.assert_array_equal(floats.cpu().numpy(), image.astype(np.float32) * factor)
 
 
 def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
-    gray = l3dali.torch.decode(files[:1], device=device, mode="GRAY", layout="HWC")[0]
+    gray = l3dali.torch.decode(files[0], device=device, mode="GRAY", layout="HWC")
     assert gray.shape == (40, 50, 1)
     luma = images[0] @ np.array([0.299, 0.587, 0.114])
     np.testing.assert_allclose(gray[:, :, 0].numpy(), luma, atol=1.01)
@@ -148,17 +199,17 @@ def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
 def test_damage_names_its_index(device: str, files: list[bytes]) -> None:
     flipped = bytearray(files[2])
     flipped[-40] ^= 1
-    bad: list[tuple[list[Any], str, int]] = [
-        ([*files[:3], files[3][:-1]], "kTruncated", 3),
-        ([*files[:2], flipped, files[3]], "kChecksumMismatch", 2),
+    bad: list[tuple[list[Any], l3dali.Status, int]] = [
+        ([*files[:3], files[3][:-1]], l3dali.Status.TRUNCATED, 3),
+        ([*files[:2], flipped, files[3]], l3dali.Status.CHECKSUM_MISMATCH, 2),
     ]
     for items, status, index in bad:
         with pytest.raises(l3dali.L3Error, match=f"^item {index}: ") as caught:
-            l3dali.torch.decode(items, device=device)
+            l3dali.torch.decode_batch(items, device=device)
         assert (caught.value.status, caught.value.index) == (status, index)
     with pytest.raises(l3dali.L3Error, match="item 1: the window"):
-        l3dali.torch.decode(files[:2], device=device, windows=[None, (0, 0, 34, 1)])
-    assert len(l3dali.torch.decode(files, device=device)) == 4  # it goes on
+        l3dali.torch.decode_batch(files[:2], device=device, windows=[None, (0, 0, 34, 1)])
+    assert len(l3dali.torch.decode_batch(files, device=device)) == 4  # it goes on
 
 
 def test_refused_arguments(device: str, files: list[bytes]) -> None:
@@ -173,7 +224,12 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         ([files[0], None], {}, TypeError, r"items\[1\]: the bytes .* not NoneType"),
         ([tensor.to("meta")], {}, TypeError, "on meta"),
         (files, {"mode": "CMYK"}, ValueError, "mode 'CMYK' is not supported"),
-        (files, {"layout": "NCHW"}, ValueError, "layout is CHW or HWC"),
+        (
+            files,
+            {"layout": "NCHW"},
+            ValueError,
+            "layout 'NCHW' is not supported; layouts: HWC, CHW",
+        ),
         (files, {"dtype": torch.int64}, ValueError, "dtype torch.int64 is not supported"),
         (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
         (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),
@@ -185,16 +241,16 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
     for items, arguments, error, message in refused:
         options: dict[str, Any] = {"device": device, **arguments}
         with pytest.raises(error, match=message):
-            l3dali.torch.decode(items, **options)
+            l3dali.torch.decode_batch(items, **options)
 
 
 def test_no_items(device: str) -> None:
-    assert l3dali.torch.decode([], device=device) == []
+    assert l3dali.torch.decode_batch([], device=device) == []
 
 
 def test_a_tensor_with_steps(images: list[Image], files: list[bytes]) -> None:
     spread = torch.frombuffer(bytearray(files[0]), dtype=torch.uint8).repeat_interleave(2)[::2]
-    (tensor,) = l3dali.torch.decode([spread], layout="HWC")
+    tensor = l3dali.torch.decode(spread, layout="HWC")
     np.testing.assert_array_equal(tensor.numpy(), images[0])
 
 
@@ -232,7 +288,7 @@ def test_memory_that_is_out_raises_as_the_allocator_does(files: list[bytes]) -> 
 
 def test_threads_share_a_decoder(device: str, images: list[Image], files: list[bytes]) -> None:
     def decode(_: int) -> list[torch.Tensor]:
-        return l3dali.torch.decode(files, device=device, layout="HWC", threads=2)
+        return l3dali.torch.decode_batch(files, device=device, layout="HWC", threads=2)
 
     with ThreadPoolExecutor(4) as pool:
         for decoded in pool.map(decode, range(12)):
@@ -243,14 +299,14 @@ def test_threads_share_a_decoder(device: str, images: list[Image], files: list[b
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_pytorch_says_so(files: list[bytes]) -> None:
     with pytest.raises((RuntimeError, AssertionError), match=r"NVIDIA|CUDA"):
-        l3dali.torch.decode(files, device="cuda")
+        l3dali.torch.decode_batch(files, device="cuda")
 
 
 class Decoding:
     """A `collate_fn` that decodes in the worker; it pickles."""
 
     def __call__(self, items: list[bytes]) -> torch.Tensor:
-        return l3dali.torch.decode(items, batched=True, threads=2)
+        return l3dali.torch.decode_batch(items, batched=True, threads=2)
 
 
 class Raising(Decoding):
@@ -262,15 +318,15 @@ class Raising(Decoding):
 def test_workers_of_a_loader(context: str) -> None:
     images: Image = np.random.default_rng(3).integers(0, 256, (8, 40, 50, 3), np.uint8)
     encoded = [l3dali.encode(image) for image in images]
-    l3dali.torch.decode(encoded, threads=2)  # threads before a fork do no harm
+    l3dali.torch.decode_batch(encoded, threads=2)  # threads before a fork do no harm
     options: Any = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": context}
     batches = list(DataLoader(encoded, collate_fn=Decoding(), **options))
     np.testing.assert_array_equal(torch.cat(batches).permute(0, 2, 3, 1).numpy(), images)
     with pytest.raises(l3dali.L3Error, match="item 3: ") as caught:
         list(DataLoader(encoded, collate_fn=Raising(), **options))
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_pickles() -> None:
-    assert pickle.loads(pickle.dumps(l3dali.torch.decode)) is l3dali.torch.decode
-    assert pickle.loads(pickle.dumps(l3dali.decode_batch)) is l3dali.decode_batch
+    for function in (l3dali.torch.decode, l3dali.torch.decode_batch, l3dali.decode_batch):
+        assert pickle.loads(pickle.dumps(function)) is function

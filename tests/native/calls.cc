@@ -1,13 +1,25 @@
 #include "native/calls.h"
 
+#include <l3/l3.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
 
+#include "fuzz/mutator.h"
+#include "native/changing_pixels.h"
+#include "native/exact_bytes.h"
+#include "native/testing.h"
+
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using l3::fuzz::Bytes;
+using l3::fuzz::Dice;
+
+// Of the call that mutates a file.
+thread_local Dice* mutator_dice = nullptr;
 
 // A question, taken apart. Throws std::out_of_range where it has less than its call takes.
 class Question {
@@ -29,7 +41,7 @@ class Question {
   uint64_t wide(size_t i) const { return numbers_.at(i); }
   uint32_t number(size_t i) const { return static_cast<uint32_t>(wide(i)); }
   const Bytes& blob(size_t i) const { return blobs_.at(i); }
-  L3TestBytes view(size_t i) const { return {blob(i).data(), blob(i).size()}; }
+  l3_bytes view(size_t i) const { return {blob(i).data(), blob(i).size()}; }
 
   std::vector<L3TestPlan> plans(size_t i) const {
     std::vector<L3TestPlan> plans(blob(i).size() / sizeof(L3TestPlan));
@@ -63,41 +75,52 @@ class Question {
 struct Answer {
   uint64_t result = 0;
   uint64_t tile = 0;
-  uint64_t decoded_tiles = 0;
+  uint64_t number = 0;
   Bytes blob;
 };
 
-Answer Encode(const Question& question) {
-  L3TestEncodeOptions options = {};
-  options.mode = question.number(5);
+// To a buffer that ends where it must.
+Answer EncodeImage(const Question& question, const l3_image& image) {
+  l3_encode_options options = {};
+  options.struct_size = sizeof(options);
+  options.coding = question.number(5);
   options.effort = question.number(6);
   options.threads = question.number(7);
-  options.tile_width_log2 = question.number(8);
-  options.tile_height_log2 = question.number(9);
-  options.meaning = question.number(10);
-  options.kernels = question.number(11);
+  options.tile_height = question.number(8);
+  options.tile_width = question.number(9);
+  options.labels = question.number(10);
   options.icc = question.view(1);
   options.exif = question.view(2);
   options.palette = question.view(3);
-  uint8_t* encoded = nullptr;
-  size_t encoded_bytes = 0;
+  l3_test_limit_kernels(question.number(11));
+  size_t bound = 0;
   Answer answer;
-  const Bytes& pixels = question.blob(0);
-  if (question.call() == kL3TestEncode) {
-    answer.result = l3_test_encode(pixels.data(), pixels.size(), question.number(0),
-                                   question.number(1), question.number(2), question.number(3),
-                                   question.wide(4), &options, &encoded, &encoded_bytes);
-  } else {
-    const Bytes& changed = question.blob(4);
-    if (changed.size() != pixels.size()) throw std::out_of_range("changed pixels");
-    answer.result =
-        l3_test_encode_changing(pixels.data(), changed.data(), pixels.size(), question.number(0),
-                                question.number(1), question.number(2), question.number(3),
-                                question.wide(12), &options, &encoded, &encoded_bytes);
-  }
-  if (answer.result == 0) answer.blob.assign(encoded, encoded + encoded_bytes);
-  l3_test_free(encoded);
+  answer.result = l3_encode_bound(&image, &options, &bound);
+  if (answer.result != L3_OK) return answer;
+  l3::ExactBytes file(bound);
+  size_t size = 0;
+  answer.result = l3_encode(&image, &options, file.data(), bound, &size);
+  if (answer.result == L3_OK) answer.blob.assign(file.data(), file.data() + size);
   return answer;
+}
+
+Answer Encode(const Question& question) {
+  l3::ExactBytes pixels(question.blob(0).data(), question.blob(0).size());
+  return EncodeImage(question, {pixels.data(), question.number(0), question.number(1),
+                                question.number(2), question.number(3), size_t{question.wide(4)}});
+}
+
+Answer EncodeChanging(const Question& question) {
+  const Bytes& before = question.blob(0);
+  const Bytes& after = question.blob(4);
+  const uint32_t rows = question.number(0);
+  if (rows == 0 || before.empty() || before.size() % rows != 0 || after.size() != before.size()) {
+    throw std::out_of_range("pixels");
+  }
+  const l3::ChangingPixels pixels(before.data(), after.data(), before.size() / rows, rows,
+                                  question.wide(12));
+  return EncodeImage(question, {pixels.data(), rows, question.number(1), question.number(2),
+                                question.number(3), pixels.row_stride_bytes()});
 }
 
 Answer Decode(const Question& question) {
@@ -114,7 +137,7 @@ Answer Decode(const Question& question) {
     const std::vector<L3TestPlan> plans = question.plans(2);
     answer.result = l3_test_decode_plans(question.number(0), data.data(), data.size(), plans.data(),
                                          plans.size(), output, output_bytes, question.number(1),
-                                         &tile, &answer.decoded_tiles);
+                                         &tile, &answer.number);
   } else {
     const Bytes& changed = question.blob(2);
     if (changed.size() != data.size()) throw std::out_of_range("changed data");
@@ -126,20 +149,53 @@ Answer Decode(const Question& question) {
   return answer;
 }
 
+Dice DiceOf(const Question& question) {
+  const Bytes& choices = question.blob(0);
+  return Dice(choices.data(), choices.size(), question.wide(0), question.wide(0) == 0);
+}
+
+Answer MakeFile(const Question& question) {
+  Dice dice = DiceOf(question);
+  const l3::fuzz::Image image = l3::fuzz::MakeImage(&dice);
+  Answer answer;
+  answer.result = image.bad ? L3_CORRUPT_TILE : L3_OK;
+  answer.tile = image.bad.value_or(0);
+  answer.blob = l3::fuzz::ToFile(image.parts);
+  answer.number = answer.blob.size();
+  l3::fuzz::Append(&answer.blob, image.pixels);
+  return answer;
+}
+
+Answer MutateFile(const Question& question) {
+  constexpr size_t kMostGrowth = 1 << 16;
+  Dice dice = DiceOf(question);
+  Dice bytes = dice.Bulk();
+  mutator_dice = &bytes;
+  Answer answer;
+  answer.blob = question.blob(1);
+  answer.blob.resize(answer.blob.size() + kMostGrowth);
+  answer.blob.resize(
+      l3::fuzz::MutateFile(answer.blob.data(), question.blob(1).size(), answer.blob.size(), dice));
+  mutator_dice = nullptr;
+  return answer;
+}
+
 Answer Reply(const Question& question) {
   Answer answer;
   switch (question.call()) {
     case kL3TestStatusName: {
-      const char* name = l3_test_status_name(question.number(0));
+      const char* name = l3_status_name(question.number(0));
       answer.blob.assign(name, name + std::strlen(name));
       return answer;
     }
     case kL3TestEngineAvailable:
       answer.result = l3_test_engine_available(question.number(0)) != 0 ? 1 : 0;
       return answer;
-    case kL3TestParse: {
-      L3TestInfo info = {};
-      answer.result = l3_test_parse(question.blob(0).data(), question.blob(0).size(), &info);
+    case kL3TestReadInfo: {
+      l3::ExactBytes file(question.blob(0).data(), question.blob(0).size());
+      l3_info info = {};
+      info.struct_size = sizeof(info);
+      answer.result = l3_read_info(file.data(), file.size(), &info);
       answer.blob.resize(sizeof(info));
       std::memcpy(answer.blob.data(), &info, sizeof(info));
       return answer;
@@ -156,18 +212,29 @@ Answer Reply(const Question& question) {
     case kL3TestReadOrientation:
       answer.result = l3_test_read_orientation(question.blob(0).data(), question.blob(0).size());
       return answer;
-    case kL3TestEncode:
-    case kL3TestEncodeChanging: return Encode(question);
+    case kL3TestEncode: return Encode(question);
+    case kL3TestMakeFile: return MakeFile(question);
+    case kL3TestMutateFile: return MutateFile(question);
+    case kL3TestEncodeChanging: return EncodeChanging(question);
     default: throw std::out_of_range("call");
   }
 }
 
 }  // namespace
 
+// In libFuzzer's place.
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size) {
+  Bytes bytes(data, data + size);
+  l3::fuzz::Damage({}, mutator_dice, &bytes);
+  bytes.resize(std::min(bytes.size(), max_size));
+  std::copy(bytes.begin(), bytes.end(), data);
+  return bytes.size();
+}
+
 int l3_test_call(const uint8_t* question, size_t size, uint8_t** answer, size_t* answer_size) {
   try {
     const Answer reply = Reply(Question(question, size));
-    const uint64_t head[3] = {reply.result, reply.tile, reply.decoded_tiles};
+    const uint64_t head[3] = {reply.result, reply.tile, reply.number};
     *answer_size = sizeof(head) + reply.blob.size();
     *answer = static_cast<uint8_t*>(std::malloc(*answer_size));
     if (*answer == nullptr) return 0;
@@ -180,3 +247,5 @@ int l3_test_call(const uint8_t* question, size_t size, uint8_t** answer, size_t*
     return 0;
   }
 }
+
+void l3_test_free(uint8_t* answer) { std::free(answer); }

@@ -15,7 +15,7 @@
 #include <new>
 #include <vector>
 
-namespace l3::test {
+namespace l3 {
 
 class ChangingPixels {
  public:
@@ -113,4 +113,4 @@ class ChangingPixels {
   uint64_t opened_ = 0;
 };
 
-}  // namespace l3::test
+}  // namespace l3

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -18,8 +19,6 @@
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
-#include "cuda/kernels/rans_lookup.cuh"
-#include "cuda/kernels/warp_scratch.cuh"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
 
@@ -47,80 +46,68 @@ struct Way {
   const char* name;
   bool without_rans;  // files with rans tiles stay out, so that kernels without them run
   Store store;
-  // Not kNone: where there are rans tiles they use these tables, by several warps a block.
-  RansLookupKind lookup;
+  bool has_large_blocks;  // of rans tiles, by several warps
   Source source;
   uint32_t windows = 1;  // of each file
 };
-constexpr RansLookupKind kAsPlanned = RansLookupKind::kNone;
-constexpr RansLookupKind kCompact = RansLookupKind::kCompact;
-constexpr RansLookupKind kWide = RansLookupKind::kWide;
 constexpr Way kWays[] = {
-    {"no rans, whole", true, Store::kWhole, kAsPlanned, Source::kHost},
-    {"no rans, windows", true, Store::kWindow, kAsPlanned, Source::kHost},
-    {"no rans, for training", true, Store::kTraining, kAsPlanned, Source::kHost},
-    {"no rans, any plan", true, Store::kAny, kAsPlanned, Source::kHost},
-    {"all, whole, compact tables", false, Store::kWhole, kCompact, Source::kHost},
-    {"all, whole, wide tables", false, Store::kWhole, kWide, Source::kHost},
-    {"all, windows", false, Store::kWindow, kCompact, Source::kHost},
-    {"all, for training", false, Store::kTraining, kCompact, Source::kHost},
-    {"all, any plan", false, Store::kAny, kCompact, Source::kHost},
-    {"all, any plan, in parts", false, Store::kAny, kAsPlanned, Source::kHostInParts},
-    {"all, whole, in parts, pinned", false, Store::kWhole, kAsPlanned, Source::kPinnedInParts},
-    {"all, whole, to the cache", false, Store::kWhole, kAsPlanned, Source::kHostToCache},
-    {"all, whole, from the cache", false, Store::kWhole, kAsPlanned, Source::kCache},
-    {"all, any plan, from the cache", false, Store::kAny, kAsPlanned, Source::kCache},
-    {"no rans, several windows", true, Store::kWindow, kAsPlanned, Source::kHost, 3},
-    {"no rans, several for training", true, Store::kTraining, kAsPlanned, Source::kHost, 3},
-    {"all, several windows", false, Store::kWindow, kCompact, Source::kHost, 3},
-    {"all, several for training", false, Store::kTraining, kCompact, Source::kHost, 3},
-    {"all, several plans", false, Store::kAny, kCompact, Source::kHost, 4},
-    {"all, several plans, in parts", false, Store::kAny, kAsPlanned, Source::kHostInParts, 4},
-    {"all, several plans, from the cache", false, Store::kAny, kAsPlanned, Source::kCache, 4},
+    {"no rans, whole", true, Store::kWhole, false, Source::kHost},
+    {"no rans, windows", true, Store::kWindow, false, Source::kHost},
+    {"no rans, for training", true, Store::kTraining, false, Source::kHost},
+    {"no rans, any plan", true, Store::kAny, false, Source::kHost},
+    {"all, whole", false, Store::kWhole, true, Source::kHost},
+    {"all, windows", false, Store::kWindow, true, Source::kHost},
+    {"all, for training", false, Store::kTraining, true, Source::kHost},
+    {"all, any plan", false, Store::kAny, true, Source::kHost},
+    {"all, any plan, in parts", false, Store::kAny, false, Source::kHostInParts},
+    {"all, whole, in parts, pinned", false, Store::kWhole, false, Source::kPinnedInParts},
+    {"all, whole, to the cache", false, Store::kWhole, false, Source::kHostToCache},
+    {"all, whole, from the cache", false, Store::kWhole, false, Source::kCache},
+    {"all, any plan, from the cache", false, Store::kAny, false, Source::kCache},
+    {"no rans, several windows", true, Store::kWindow, false, Source::kHost, 3},
+    {"no rans, several for training", true, Store::kTraining, false, Source::kHost, 3},
+    {"all, several windows", false, Store::kWindow, true, Source::kHost, 3},
+    {"all, several for training", false, Store::kTraining, true, Source::kHost, 3},
+    {"all, several plans", false, Store::kAny, true, Source::kHost, 4},
+    {"all, several plans, in parts", false, Store::kAny, false, Source::kHostInParts, 4},
+    {"all, several plans, from the cache", false, Store::kAny, false, Source::kCache, 4},
 };
-
-bool HasRoomForWideTables(const GpuLimits& limits) {
-  constexpr uint32_t kScratch = RansScratchBytes(kMaxChannels, 2, kMaxPackedTileLog2);
-  return sizeof(WideRansLookup) + kScratch <= limits.shared_bytes_per_block;
-}
 
 using LaunchCounts = std::map<std::string, int>;  // by kernel
 
-LaunchCounts NoLaunches(const GpuLimits& limits) {
+std::string KernelName(TileKind kind, uint32_t sample_bytes, StoreKind store) {
+  return std::string(kind == TileKind::kRans ? "rans" : "packed") +
+         (sample_bytes == 1 ? " 8" : " 16") + (store == StoreKind::kPlans ? ", plans" : "");
+}
+
+LaunchCounts NoLaunches() {
   LaunchCounts counts;
-  for (const char* tables : {"packed", "compact"}) {
-    for (const char* store : {"", ", plans", ", several plans"}) {
-      counts[std::string(tables) + store] = 0;
+  for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+    for (const uint32_t sample_bytes : {1, 2}) {
+      for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
+        counts[KernelName(kind, sample_bytes, store)] = 0;
+      }
     }
   }
-  if (HasRoomForWideTables(limits)) counts["wide"] = 0;
   return counts;
 }
 
-std::string KernelName(const TileBatch& batch) {
-  constexpr const char* kTables[] = {"packed", "compact", "wide"};
-  constexpr const char* kStores[] = {"", ", plans", ", several plans"};
-  return std::string(kTables[static_cast<int>(batch.lookup)]) +
-         kStores[static_cast<int>(batch.store())];
-}
-
-// A GPU that counts launches and says of itself what makes the engine use some tables.
+// A GPU that counts launches and may say of itself what makes the engine use large blocks.
 class LimitedDevice : public GpuDevice {
  public:
-  LimitedDevice(std::unique_ptr<GpuDevice> device, RansLookupKind lookup, LaunchCounts* launches)
-      : device_(std::move(device)), lookup_(lookup), launches_(launches) {}
+  LimitedDevice(std::unique_ptr<GpuDevice> device, bool has_large_blocks, LaunchCounts* launches)
+      : device_(std::move(device)), has_large_blocks_(has_large_blocks), launches_(launches) {}
 
   GpuLimits limits() const override {
     GpuLimits limits = device_->limits();
-    if (lookup_ == kAsPlanned) return limits;
-    // No warps for the other tables; one block at a time, so that it is worth several warps.
-    (lookup_ == kWide ? limits.compact_rans : limits.wide_rans) = {0, 0};
+    if (!has_large_blocks_) return limits;
+    // One block at a time, so that it is worth several warps.
     limits.multiprocessors = 1;
     limits.shared_bytes = 0;
     return limits;
   }
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
-    if (batch.task_count != 0) ++(*launches_)[KernelName(batch)];
+    ++(*launches_)[KernelName(batch.kind, batch.sample_bytes, batch.store())];
     device_->Launch(batch, stream);
   }
 
@@ -138,7 +125,7 @@ class LimitedDevice : public GpuDevice {
 
  private:
   const std::unique_ptr<GpuDevice> device_;
-  const RansLookupKind lookup_;
+  const bool has_large_blocks_;
   LaunchCounts* const launches_;
 };
 
@@ -270,9 +257,21 @@ std::string Describe(const DecodeResult& result) {
   return std::string(StatusName(result.status)) + " in tile " + std::to_string(result.tile);
 }
 
+// Of what the GPU made of a window, to be compared with another GPU's.
+uint64_t Digest(const DecodeResult& result, const uint8_t* pixels, size_t bytes) {
+  uint64_t digest = 14695981039346656037u;  // FNV-1a
+  const auto add = [&digest](uint8_t byte) { digest = (digest ^ byte) * 1099511628211u; };
+  add(static_cast<uint8_t>(result.status));
+  for (int shift = 0; shift < 32; shift += 8) add(static_cast<uint8_t>(result.tile >> shift));
+  // Where a tile cannot be decoded, others may come first or not.
+  for (size_t i = 0; result.status == Status::kOk && i < bytes; ++i) add(pixels[i]);
+  return digest;
+}
+
 // Decodes files in one of the ways, and returns how many of their windows the engines differ on.
+// Adds a line for each to `digests`, if there is such a file.
 size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, GpuDevice* memory,
-                        BatchDecoder* decoder, EncodedCache* cache) {
+                        BatchDecoder* decoder, EncodedCache* cache, std::FILE* digests) {
   std::mt19937 random(1);
   std::vector<const File*> files;  // of each window
   for (const File* file : chosen) files.insert(files.end(), way.windows, file);
@@ -344,6 +343,11 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
     const auto begin = got.begin() + static_cast<std::ptrdiff_t>(output.offset);
     const auto end = begin + static_cast<std::ptrdiff_t>(output.bytes);
     const auto expected_begin = expected.begin() + (begin - got.begin());
+    if (digests != nullptr) {
+      const uint64_t digest = Digest(results[i], got.data() + output.offset, output.bytes);
+      std::fprintf(digests, "%016llx %s, window %zu, %s\n", static_cast<unsigned long long>(digest),
+                   way.name, i % way.windows, files[i]->name.c_str());
+    }
     bool agree = cpu.status == results[i].status && cpu.tile == results[i].tile;
     if (cpu.status == Status::kOk) agree = agree && std::equal(begin, end, expected_begin);
     std::copy(begin, end, expected_begin);  // what is left to compare are the gaps
@@ -365,11 +369,20 @@ bool EnginesAgree(const std::vector<std::string>& names,
   const std::unique_ptr<GpuDevice> memory = make();
   const auto cache =
       std::make_shared<EncodedCache>(CacheOptions{kCacheBytes, CachePolicy::kThreshold, 0}, make());
-  LaunchCounts launches = NoLaunches(memory->limits());
+  LaunchCounts launches = NoLaunches();
+  const char* digests_name = std::getenv("L3_DIGESTS");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> digests(
+      digests_name != nullptr ? std::fopen(digests_name, "w") : nullptr, std::fclose);
+  if (digests_name != nullptr && digests == nullptr) {
+    throw std::runtime_error(std::string("cannot write ") + digests_name);
+  }
   bool agree = true;
+  // Of a test that needs some of them: their numbers, as "0,4".
+  const char* chosen_ways = std::getenv("L3_WAYS");
   for (const Way& way : kWays) {
-    if (way.lookup == kWide && !HasRoomForWideTables(memory->limits())) {
-      std::printf("%s: not on this GPU, whose blocks have no room for them\n", way.name);
+    const std::string number = "," + std::to_string(&way - kWays) + ",";
+    if (chosen_ways != nullptr &&
+        ("," + std::string(chosen_ways) + ",").find(number) == std::string::npos) {
       continue;
     }
     std::vector<const File*> chosen;
@@ -378,15 +391,17 @@ bool EnginesAgree(const std::vector<std::string>& names,
     }
     const bool in_parts =
         way.source == Source::kHostInParts || way.source == Source::kPinnedInParts;
-    BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.lookup, &launches), cache,
-                         in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
-    const size_t differences = CountDifferences(way, chosen, memory.get(), &decoder, cache.get());
+    BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
+                         cache, in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
+    const size_t differences =
+        CountDifferences(way, chosen, memory.get(), &decoder, cache.get(), digests.get());
     std::printf("%s: %zu files, %zu differences\n", way.name, chosen.size(), differences);
+    std::fflush(stdout);  // a way may take its time
     agree = agree && differences == 0;
   }
   for (const auto& [kernel, count] : launches) {
     std::printf("kernel \"%s\": %d launches\n", kernel.c_str(), count);
-    agree = agree && count > 0;
+    agree = agree && (count > 0 || chosen_ways != nullptr);
   }
   return agree;
 }

@@ -1,5 +1,6 @@
 // Tests of the nvImageCodec extension over its C interface: this program is the framework, and the
-// GPU is emulated. What nvImageCodec itself makes of the extension is in tests/dali/test_nvimgcodec.py.
+// GPU is emulated. What nvImageCodec itself makes of the extension is in
+// tests/dali/test_nvimgcodec.py.
 //
 //   l3_nvimgcodec_test --list                          names the tests
 //   l3_nvimgcodec_test NAME                            runs one; exits with 1 and says where it
@@ -1145,7 +1146,7 @@ void EncoderAndDecoder() {
           std::memmove(buffer.data() + 1, buffer.data(), buffer.size() - 1);
           image.info.buffer = buffer.data() + 1;
         }
-        const Encoding encoding = Encode(framework, image, {"l3_encoder:mode=packed x:y=z"});
+        const Encoding encoding = Encode(framework, image, {"l3_encoder:coding=packed x:y=z"});
         CHECK(encoding.can_encode == kSuccess && encoding.encoded == kSuccess);
         Ask back = ask;
         back.padding_bytes = 6;
@@ -1169,11 +1170,11 @@ void EncoderOptions() {
   Data buffer;
   Fill({64, 64, 3, 8, EncodeMode::kRans, 0}, {}, &image, &buffer);
   const Data usual = Encode(framework, image).file;
-  CHECK(Encode(framework, image, {"l3_encoder:mode=rans l3_encoder:effort=5"}).file == usual);
-  CHECK(Encode(framework, image, {"l3_encoder:mode=stored"}).file.size() > usual.size());
+  CHECK(Encode(framework, image, {"l3_encoder:coding=rans l3_encoder:effort=5"}).file == usual);
+  CHECK(Encode(framework, image, {"l3_encoder:coding=stored"}).file.size() > usual.size());
   CHECK(Encode(framework, image, {"", NVIMGCODEC_QUALITY_TYPE_LOSSLESS}).file == usual);
-  for (const char* wrong :
-       {"l3_encoder:effort=10", "l3_encoder:mode=jpeg", "l3_encoder:mode", "l3_encoder:tiles=3"}) {
+  for (const char* wrong : {"l3_encoder:effort=10", "l3_encoder:coding=jpeg", "l3_encoder:coding",
+                            "l3_encoder:tiles=3"}) {
     const Encoding encoding = Encode(framework, image, {wrong});
     CHECK(encoding.created != NVIMGCODEC_STATUS_SUCCESS);
     CHECK(encoding.can_encode == NVIMGCODEC_PROCESSING_STATUS_FAIL);

@@ -21,13 +21,13 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "fuzz/change_target.h"
 #include "fuzz/checks.h"
+#include "fuzz/mutator.h"
 
 namespace {
 
@@ -39,20 +39,12 @@ using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
 using l3::fuzz::CheckEncodeChanging;
 using l3::fuzz::CheckPlan;
+using l3::fuzz::Damage;
 using l3::fuzz::Decoded;
+using l3::fuzz::Dice;
 using l3::fuzz::Repair;
 
 constexpr uint64_t kPlansPerFile = 8;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  size_t Below(size_t limit) { return engine_() % limit; }
-  uint8_t Byte() { return static_cast<uint8_t>(engine_()); }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 struct Tally {
   uint64_t cases = 0;
@@ -70,7 +62,7 @@ struct Tally {
     std::printf("%llu %s, %llu failures", static_cast<unsigned long long>(cases), what,
                 static_cast<unsigned long long>(failures));
     for (const auto& [status, count] : statuses) {
-      std::printf(", %s %llu", l3_test_status_name(status), static_cast<unsigned long long>(count));
+      std::printf(", %s %llu", l3_status_name(status), static_cast<unsigned long long>(count));
     }
     std::printf("; engines:");
     for (uint32_t engine = 0; engine < kL3TestEngineCount; ++engine) {
@@ -115,8 +107,8 @@ int Replay(const std::vector<std::string>& paths) {
     const std::string name = path.filename().string();
     const size_t status_end = name.find("__");
     if (error.empty() && name[0] == 'k' && status_end != std::string::npos &&
-        name.substr(0, status_end) != l3_test_status_name(decoded.status)) {
-      error = l3_test_status_name(decoded.status);
+        name.substr(0, status_end) != l3_status_name(decoded.status)) {
+      error = l3_status_name(decoded.status);
     }
     tally.Add(path.string(), error);
     ++tally.statuses[decoded.status];
@@ -124,31 +116,8 @@ int Replay(const std::vector<std::string>& paths) {
   return tally.Report("files");
 }
 
-// Damages `data` in one of the ways that files are damaged, more often behind
-// the header than in it.
-void Damage(const std::vector<Bytes>& seeds, Random* random, Bytes* data) {
-  if (data->empty()) return;
-  const size_t first = random->Below(4) == 0 ? 0 : std::min<size_t>(32, data->size() - 1);
-  const size_t place = first + random->Below(data->size() - first);
-  const size_t rest = data->size() - place;
-  uint8_t* const bytes = data->data() + place;
-  switch (random->Below(8)) {
-    case 0: data->resize(place); break;
-    case 1:  // a run of one byte
-      std::fill_n(bytes, std::min(rest, 1 + random->Below(40)), random->Byte());
-      break;
-    case 2:
-    case 3: {  // a part of another file
-      const Bytes& other = seeds[random->Below(seeds.size())];
-      const size_t begin = random->Below(other.size() + 1);
-      const size_t count = std::min({rest, other.size() - begin, random->Below(200)});
-      std::copy_n(other.data() + begin, count, bytes);
-      break;
-    }
-    case 4:
-    case 5: *bytes = random->Byte(); break;
-    default: *bytes ^= static_cast<uint8_t>(1 << random->Below(8));
-  }
+const Bytes& Pick(const std::vector<Bytes>& files, Dice* dice) {
+  return files[dice->Below(static_cast<uint32_t>(files.size()))];
 }
 
 int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed) {
@@ -156,15 +125,15 @@ int Mutate(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   for (const std::filesystem::path& path : FindFiles(paths)) seeds.push_back(ReadFile(path));
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    const Bytes& original = seeds[random.Below(seeds.size())];
+    Dice dice(seed + i);
+    const Bytes& original = Pick(seeds, &dice);
     Bytes data = original;
-    for (size_t n = random.Below(4) + 1; n > 0; --n) Damage(seeds, &random, &data);
-    const bool repaired = random.Below(8) != 0;
+    for (size_t n = dice.Range(1, 4); n > 0; --n) Damage(Pick(seeds, &dice), &dice, &data);
+    const bool repaired = dice.Below(8) != 0;
     if (repaired) Repair(data.data(), data.size());
     Decoded decoded;
     std::string error = CheckDecode(data.data(), data.size(), &decoded);
-    if (error.empty() && decoded.status == l3::fuzz::kOk && !repaired && data != original) {
+    if (error.empty() && decoded.status == L3_OK && !repaired && data != original) {
       error = "damage went unnoticed";
     }
     if (error.empty()) error = CheckPlan(data.data(), data.size(), seed + i);
@@ -178,17 +147,17 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
   std::vector<Bytes> files;
   for (const std::filesystem::path& path : FindFiles(paths)) {
     Bytes data = ReadFile(path);
-    L3TestInfo info;
-    if (l3_test_parse(data.data(), data.size(), &info) == l3::fuzz::kOk) files.push_back(data);
+    l3_info info;
+    if (l3::fuzz::ReadInfo(data.data(), data.size(), &info) == L3_OK) files.push_back(data);
   }
   if (files.empty()) throw std::runtime_error("no file can be parsed");
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    const Bytes& data = files[random.Below(files.size())];
+    Dice dice(seed + i);
+    const Bytes& data = Pick(files, &dice);
     Bytes changed = ChangedCopy(data.data(), data.size(), seed + i);
-    if (random.Below(8) == 0) {  // another file altogether
-      changed = files[random.Below(files.size())];
+    if (dice.Below(8) == 0) {  // another file altogether
+      changed = Pick(files, &dice);
       changed.resize(data.size());
     }
     tally.Add("--change 1 --seed " + std::to_string(seed + i),
@@ -201,9 +170,9 @@ int Change(const std::vector<std::string>& paths, uint64_t count, uint64_t seed)
 int RunRandom(const char* option, l3::fuzz::Check check, uint64_t count, uint64_t seed) {
   Tally tally;
   for (uint64_t i = 0; i < count; ++i) {
-    Random random(seed + i);
-    Bytes data(16 + random.Below(4000));
-    for (uint8_t& byte : data) byte = random.Byte();
+    Dice dice(seed + i);
+    Bytes data(16 + dice.Below(4000));
+    for (uint8_t& byte : data) byte = static_cast<uint8_t>(dice.Byte());
     tally.Add(std::string(option) + " 1 --seed " + std::to_string(seed + i),
               check(data.data(), data.size()));
   }

@@ -1,16 +1,11 @@
 #include "testing.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,10 +19,9 @@
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
-#include "encoder/encoder.h"
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
-#include "native/changing_pixels.h"
+#include "native/exact_bytes.h"
 #include "plan/group_plan.h"
 #include "plan/orientation.h"
 #include "plan/pixels.h"
@@ -35,57 +29,8 @@
 namespace {
 
 using l3::DecodeResult;
+using l3::ExactBytes;
 using l3::Status;
-
-#if defined(__SANITIZE_ADDRESS__)
-#define L3_HAVE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define L3_HAVE_ASAN 1
-#endif
-#endif
-
-// An array that nothing may touch the bytes behind. AddressSanitizer sees to that, or else a page
-// that is not there: that stops all instructions, those of a vector too that no sanitizer knows.
-class ExactBytes {
- public:
-  ExactBytes(const uint8_t* data, size_t size) : size_(size) {
-#if defined(L3_HAVE_ASAN)
-    data_ = new uint8_t[size];
-#else
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t whole = (size + page - 1) / page * page;
-    mapped_ = whole + page;
-    void* pages =
-        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) throw std::bad_alloc();
-    pages_ = static_cast<uint8_t*>(pages);
-    if (mprotect(pages_ + whole, page, PROT_NONE) != 0) std::abort();
-    data_ = pages_ + (whole - size);
-#endif
-    if (size != 0) std::memcpy(data_, data, size);
-  }
-  ~ExactBytes() {
-#if defined(L3_HAVE_ASAN)
-    delete[] data_;
-#else
-    munmap(pages_, mapped_);
-#endif
-  }
-  ExactBytes(const ExactBytes&) = delete;
-  ExactBytes& operator=(const ExactBytes&) = delete;
-
-  uint8_t* data() { return data_; }
-  size_t size() const { return size_; }
-
- private:
-  uint8_t* data_;
-  size_t size_;
-#if !defined(L3_HAVE_ASAN)
-  uint8_t* pages_;
-  size_t mapped_;
-#endif
-};
 
 template <typename Call>
 uint32_t StatusOf(const Call& call) {
@@ -341,35 +286,7 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
   return decode({cached->view, {}, cached}, is_alike ? output_bytes : info.image_bytes(), is_alike);
 }
 
-Status Encode(const l3::PixelView& view, const L3TestEncodeOptions& from, uint8_t** encoded,
-              size_t* encoded_bytes) {
-  l3::EncodeOptions options;
-  options.mode = static_cast<l3::EncodeMode>(from.mode);
-  options.effort = from.effort;
-  options.threads = from.threads;
-  options.tile_width_log2 = from.tile_width_log2;
-  options.tile_height_log2 = from.tile_height_log2;
-  options.meaning = static_cast<l3::Meaning>(from.meaning);
-  options.icc = {from.icc.data, from.icc.size};
-  options.exif = {from.exif.data, from.exif.size};
-  options.palette = {from.palette.data, from.palette.size};
-  l3::highest_kernel_target = from.kernels == 0 ? l3::KernelTarget::kAvx512
-                                                : static_cast<l3::KernelTarget>(from.kernels - 1);
-  std::vector<uint8_t> bytes;
-  const Status status = l3::EncodeImage(view, options, &bytes);
-  if (status != Status::kOk) return status;
-  *encoded = static_cast<uint8_t*>(std::malloc(bytes.size()));
-  if (*encoded == nullptr) throw std::bad_alloc();
-  std::memcpy(*encoded, bytes.data(), bytes.size());
-  *encoded_bytes = bytes.size();
-  return status;
-}
-
 }  // namespace
-
-const char* l3_test_status_name(uint32_t status) {
-  return l3::StatusName(static_cast<Status>(status));
-}
 
 int l3_test_engine_available(uint32_t engine) {
   switch (engine) {
@@ -381,29 +298,6 @@ int l3_test_engine_available(uint32_t engine) {
     case kL3TestNeon: return l3::IsAvailable(l3::CpuEngine::kNeon);
     default: return false;
   }
-}
-
-uint32_t l3_test_parse(const uint8_t* data, size_t size, L3TestInfo* info) {
-  return StatusOf([&] {
-    ExactBytes input(data, size);
-    l3::ImageView view;
-    const Status status = l3::ParseImage(input.data(), input.size(), &view);
-    if (status == Status::kOk) {
-      *info = L3TestInfo{view.info.width_px,
-                         view.info.height_px,
-                         view.info.channels,
-                         static_cast<uint32_t>(view.info.sample_type),
-                         view.info.used_bits,
-                         view.info.shift,
-                         view.info.tile_width_log2,
-                         view.info.tile_height_log2,
-                         static_cast<uint32_t>(view.info.meaning),
-                         view.value_count,
-                         view.info.tile_count(),
-                         view.info.image_bytes()};
-    }
-    return status;
-  });
 }
 
 uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8_t* output,
@@ -520,35 +414,7 @@ uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size) {
   return (turn.swap_xy ? 1u : 0u) | (turn.flip_x ? 2u : 0u) | (turn.flip_y ? 4u : 0u);
 }
 
-uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
-                        uint32_t height_px, uint32_t channels, uint32_t sample_type,
-                        uint64_t row_stride_bytes, const L3TestEncodeOptions* options,
-                        uint8_t** encoded, size_t* encoded_bytes) {
-  return StatusOf([&] {
-    ExactBytes input(pixels, pixels_bytes);
-    return Encode({input.data(), width_px, height_px, channels,
-                   static_cast<l3::SampleType>(sample_type), row_stride_bytes},
-                  *options, encoded, encoded_bytes);
-  });
+void l3_test_limit_kernels(uint32_t kernels) {
+  l3::highest_kernel_target =
+      kernels == 0 ? l3::KernelTarget::kAvx512 : static_cast<l3::KernelTarget>(kernels - 1);
 }
-
-uint32_t l3_test_encode_changing(const uint8_t* pixels, const uint8_t* changed, size_t pixels_bytes,
-                                 uint32_t width_px, uint32_t height_px, uint32_t channels,
-                                 uint32_t sample_type, uint64_t seed,
-                                 const L3TestEncodeOptions* options, uint8_t** encoded,
-                                 size_t* encoded_bytes) {
-  return StatusOf([&] {
-    if (height_px == 0 || pixels_bytes == 0 || pixels_bytes % height_px != 0) {
-      return Status::kInvalidArgument;
-    }
-    const l3::test::ChangingPixels input(pixels, changed, pixels_bytes / height_px, height_px,
-                                         seed);
-    L3TestEncodeOptions on_one_thread = *options;
-    on_one_thread.threads = 1;
-    return Encode({input.data(), width_px, height_px, channels,
-                   static_cast<l3::SampleType>(sample_type), input.row_stride_bytes()},
-                  on_one_thread, encoded, encoded_bytes);
-  });
-}
-
-void l3_test_free(uint8_t* encoded) { std::free(encoded); }

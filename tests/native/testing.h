@@ -1,7 +1,6 @@
-// A C interface to every engine and to the encoder, for the tests: ctypes, the
-// fuzz targets and the replay tool sit on it. It copies what it reads and
-// writes through buffers that end before a page that is not there, or under
-// AddressSanitizer before bytes it watches. Nothing throws out of it.
+// What tests ask beside l3/l3.h: one engine or another, plans, and files that change. ctypes, the
+// fuzz targets and the replay tool sit on it. It copies what it reads and writes to ExactBytes.
+// Nothing throws out of it.
 #pragma once
 
 #include <stddef.h>
@@ -24,37 +23,6 @@ enum L3TestEngine {
   kL3TestEngineCount = 6,
   // For l3_test_decode_changing alone: emulated CUDA with a cache, to it and from it.
   kL3TestEncodedCache = 6,
-};
-
-struct L3TestInfo {
-  uint32_t width_px;
-  uint32_t height_px;
-  uint32_t channels;
-  uint32_t sample_type;  // as the header has it
-  uint32_t used_bits;
-  uint32_t shift;
-  uint32_t tile_width_log2;
-  uint32_t tile_height_log2;
-  uint32_t meaning;
-  uint32_t value_count;  // 0 without a value table
-  uint32_t tile_count;
-  uint64_t image_bytes;
-};
-
-struct L3TestBytes {
-  const uint8_t* data;
-  size_t size;
-};
-
-struct L3TestEncodeOptions {
-  uint32_t mode;    // 0 packed, 1 rans, 2 stored
-  uint32_t effort;  // 1 to 9
-  uint32_t threads;
-  uint32_t tile_width_log2;   // 0: the encoder chooses
-  uint32_t tile_height_log2;  // 0: the encoder chooses
-  uint32_t meaning;
-  struct L3TestBytes icc, exif, palette;  // none when empty
-  uint32_t kernels;  // 0: the fastest; else none above 1 baseline, 2 AVX2, 3 AVX-512
 };
 
 #define L3_TEST_MOST_CHANNELS 40
@@ -80,11 +48,7 @@ struct L3TestPlan {
   float fill[L3_TEST_MOST_CHANNELS];
 };
 
-const char* l3_test_status_name(uint32_t status);
 int l3_test_engine_available(uint32_t engine);
-
-// Validates header, chunks and index, and fills `info` if they are sound.
-uint32_t l3_test_parse(const uint8_t* data, size_t size, struct L3TestInfo* info);
 
 // Decodes to rows `row_stride_bytes` apart. `output_bytes` must be exactly what
 // they span; bytes between rows stay. `bad_tile` is set if the Status is a tile's.
@@ -120,22 +84,8 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const struct L
 // x axis of the stored image, plus 4 for a flipped y axis.
 uint32_t l3_test_read_orientation(const uint8_t* exif, size_t size);
 
-// Encodes pixels of `pixels_bytes` in all. The caller frees `*encoded` with
-// l3_test_free.
-uint32_t l3_test_encode(const uint8_t* pixels, size_t pixels_bytes, uint32_t width_px,
-                        uint32_t height_px, uint32_t channels, uint32_t sample_type,
-                        uint64_t row_stride_bytes, const struct L3TestEncodeOptions* options,
-                        uint8_t** encoded, size_t* encoded_bytes);
-
-// Encodes rows of `pixels`, without bytes between them, on one thread. Whenever the encoder comes
-// to a row, it may have become that of `changed`, or be that of `pixels` again: `seed` chooses. The
-// file need not decode.
-uint32_t l3_test_encode_changing(const uint8_t* pixels, const uint8_t* changed, size_t pixels_bytes,
-                                 uint32_t width_px, uint32_t height_px, uint32_t channels,
-                                 uint32_t sample_type, uint64_t seed,
-                                 const struct L3TestEncodeOptions* options, uint8_t** encoded,
-                                 size_t* encoded_bytes);
-void l3_test_free(uint8_t* encoded);
+// The encoder uses no kernels above these from now on: 1 baseline, 2 AVX2, 3 AVX-512; 0 all.
+void l3_test_limit_kernels(uint32_t kernels);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import mmap
 import os
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +15,8 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.reading import Picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("imagecodecs")
@@ -196,10 +199,12 @@ def test_what_is_no_file_gets_advice() -> None:
         l3dali.imread(io.StringIO("text"))
 
 
-@pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
 @pytest.mark.parametrize("path", ["photo.l3", Path("photo.l3")])
 def test_a_path_where_bytes_belong_gets_advice(function: Any, path: Any) -> None:
-    with pytest.raises(TypeError, match=r"not a path: .*l3dali\.imread takes a path"):
+    with pytest.raises(
+        TypeError, match=r"not a path: .*l3dali\.imread and l3dali\.info take a path"
+    ):
         function(path)
 
 
@@ -241,7 +246,7 @@ def _palette_png() -> bytes:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_transcode_keeps_pixels_and_metadata(kind: Any) -> None:
     data = _jpeg(icc_profile=b"profile", exif=exif(6))
-    encoded = l3dali.transcode(kind(data), mode="packed", tile=(32, 16))
+    encoded = l3dali.transcode(kind(data), coding="packed", tile=(16, 32))
     assert np.array_equal(l3dali.decode(encoded), np.asarray(PIL_Image.open(io.BytesIO(data))))
     info = l3dali.info(encoded)
     assert (info.icc, info.exif) == (b"profile", exif(6).removeprefix(b"Exif\0\0"))
@@ -256,7 +261,7 @@ def test_transcode_keeps_pixels_and_metadata(kind: Any) -> None:
         ({"labels": True}, ["--labels"]),
         ({"max_side": 20}, ["--max-side", "20"]),
         ({"orient": True, "max_side": 20}, ["--orient", "--max-side", "20"]),
-        ({"mode": "packed"}, ["--mode", "packed"]),
+        ({"coding": "packed"}, ["--coding", "packed"]),
         ({"effort": 2, "tile": (32, 32)}, ["--effort", "2", "--tile", "32x32"]),
     ],
 )
@@ -309,3 +314,77 @@ def test_public_names_exist() -> None:
     for module in (l3dali, codec, files, geometry, headers, reading, transcoding):
         assert sorted(set(module.__all__)) == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_imread_a_window_and_channels(tmp_path: Path) -> None:
+    image = np.random.default_rng(4).integers(0, 99, (70, 90, 6), np.uint8)
+    path = tmp_path / "a.l3"
+    l3dali.imwrite(path, image, tile=(16, 32))
+    part = l3dali.imread(path, window=(8, 16, 24, 32), channels=[5, 0])
+    np.testing.assert_array_equal(part, image[8:32, 16:48, [5, 0]])
+    with pytest.raises(l3dali.L3Error, match=r"a\.l3: the window of 24 rows") as caught:
+        l3dali.imread(path, window=(60, 16, 24, 32))
+    assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
+    with pytest.raises(TypeError, match="window is four integers"):
+        l3dali.imread(path, window=(1, 2, 3), orient=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_window_of_an_image_that_is_turned(orientation: int, tmp_path: Path) -> None:
+    image = np.random.default_rng(4).integers(0, 99, (30, 50, 3), np.uint8)
+    path = tmp_path / "a.l3"
+    l3dali.imwrite(path, image, exif=exif(orientation))
+    upright = l3dali.imread(path, orient=True)
+    np.testing.assert_array_equal(
+        l3dali.imread(path, orient=True, window=(3, 5, 11, 20)), upright[3:14, 5:25]
+    )
+    np.testing.assert_array_equal(
+        l3dali.imread(path, orient=True, window=(0, 0, *upright.shape[:2])), upright
+    )
+    with pytest.raises(l3dali.L3Error, match=r"a\.l3: the window .*not inside"):
+        l3dali.imread(path, orient=True, window=(0, 0, upright.shape[0], upright.shape[1] + 1))
+
+
+def test_a_window_beside_a_damaged_exif_block(tmp_path: Path) -> None:
+    image = np.random.default_rng(4).integers(0, 99, (30, 50, 3), np.uint8)
+    l3dali.imwrite(tmp_path / "a.l3", image, exif=b"no TIFF")
+    part = l3dali.imread(tmp_path / "a.l3", orient=True, window=(1, 2, 3, 4))
+    np.testing.assert_array_equal(part, image[1:4, 2:6])
+
+
+class CountingReader(io.BytesIO):
+    """Counts what is read of it."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
+
+
+def test_info_of_files(tmp_path: Path) -> None:
+    image = np.random.default_rng(4).integers(0, 99, (300, 400, 3), np.uint8)
+    data = l3dali.encode(image, coding="stored", xmp=b"x" * 9000)
+    whole = l3dali.info(data)
+    expected = dataclasses.replace(whole, codings=None)
+    path = tmp_path / "a.l3"
+    path.write_bytes(data)
+    reader = CountingReader(data)
+    with path.open("rb") as opened, path.open("rb") as mapped:
+        memory = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
+        assert l3dali.info(memory) == whole
+        elsewhere = OtherPath()
+        elsewhere.data = data
+        kinds: list[Any] = [path, str(path), OnlyOpens(path), OnlyPathLike(path), elsewhere]
+        for file in (*kinds, opened, reader):
+            assert l3dali.info(file) == expected, file
+    assert reader.taken < 20_000 < len(data)
+    path.write_bytes(data[:50])
+    with pytest.raises(l3dali.L3Error, match=r"a\.l3: header, chunks and index have ") as caught:
+        l3dali.info(path)
+    assert caught.value.status is l3dali.Status.TRUNCATED
+    with pytest.raises(FileNotFoundError):
+        l3dali.info(tmp_path / "missing.l3")
+    with pytest.raises(TypeError, match="info takes a path or a file, not int, nor bytes"):
+        l3dali.info(5)  # type: ignore[arg-type]

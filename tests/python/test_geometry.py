@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from l3dali.images.geometry import shrink
-from l3dali.images.reading import Picture, read_picture, write_picture
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 
 PIL = pytest.importorskip("PIL")
 pytest.importorskip("PIL.Image")

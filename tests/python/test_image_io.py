@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from l3dali.codec import SAMPLE_TYPES
 from l3dali.images import reading
-from l3dali.images.headers import read_header, read_jpegxl_header
-from l3dali.images.reading import WRITERS, ImageError, Picture, read_picture, write_picture
+from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
@@ -516,8 +518,9 @@ def test_tiff_of_many_bands(channels: int, dtype: type, planarconfig: str) -> No
             write_picture(picture, suffix)
 
 
-def test_bands_count_for_the_limit_of_pixels() -> None:
-    data = tiff(noise(9, np.uint16), photometric="minisblack", planarconfig="contig")
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_bands_count_for_the_limit_of_pixels(dtype: type) -> None:
+    data = tiff(noise(9, dtype), photometric="minisblack", planarconfig="contig")
     assert read_picture(data, max_pixels=3 * 9 * 13).pixels.shape == (9, 13, 9)
     with pytest.raises(ImageError, match=r"13 x 9 x 3 .* pixels are more than the limit of 350"):
         read_picture(data, max_pixels=3 * 9 * 13 - 1)

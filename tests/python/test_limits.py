@@ -72,7 +72,7 @@ def test_a_constant_tile_decodes_to_half_a_mebibyte() -> None:
 def test_files_beyond_the_limit_are_refused(function: Any, largest: bytes) -> None:
     with pytest.raises(l3dali.L3Error, match=r"65536 x 32768.*limit of 268435456; max_pixels") as e:
         function(largest)
-    assert e.value.status == "kOutputTooSmall"
+    assert e.value.status is l3dali.Status.OUTPUT_TOO_SMALL
 
 
 @pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
@@ -93,7 +93,7 @@ def test_max_pixels_is_exact(function: Any) -> None:
 def test_damage_is_told_before_size(largest: bytes) -> None:
     with pytest.raises(l3dali.L3Error) as caught:
         l3dali.decode(largest[:-1])
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_satellite_scenes_pass() -> None:
@@ -154,7 +154,7 @@ def test_too_short_a_beginning_says_what_is_missing() -> None:
     for size in range(head):
         with pytest.raises(l3dali.L3Error) as caught:
             l3dali.info(WHOLE[:size])
-        assert caught.value.status == "kTruncated"
+        assert caught.value.status is l3dali.Status.TRUNCATED
         what = f"header, chunks and index have {head}" if size >= 32 else "the header has 32"
         assert str(caught.value).startswith(f"{what} bytes, here are {size}: ")
 
@@ -185,7 +185,7 @@ def test_a_beginning_is_judged_as_a_whole_file_is() -> None:
 def test_info_refuses_bytes_behind_the_file() -> None:
     with pytest.raises(l3dali.L3Error) as caught:
         l3dali.info(WHOLE + b"\0")
-    assert caught.value.status == "kCorruptHeader"
+    assert caught.value.status is l3dali.Status.CORRUPT_HEADER
 
 
 def test_a_beginning_that_claims_chunks_and_tiles_it_has_not() -> None:
@@ -193,7 +193,7 @@ def test_a_beginning_that_claims_chunks_and_tiles_it_has_not() -> None:
     needed = 2**28 + 4 * 2**23 + 36
     with pytest.raises(l3dali.L3Error, match=f"have {needed} bytes, here are") as caught:
         l3dali.info(claims)
-    assert caught.value.status == "kTruncated"
+    assert caught.value.status is l3dali.Status.TRUNCATED
 
 
 def test_the_command_wants_whole_files(tmp_path: Path) -> None:

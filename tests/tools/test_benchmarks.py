@@ -12,13 +12,13 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import l3dali
+import l3dali.cli
 from l3dali.dali.driver import has_gpu
 
 ROOT = Path(__file__).parents[2]
@@ -26,16 +26,15 @@ PROGRAMS = ("kernels", "paper_layout", "nvcomp")
 
 
 def _program(name: str) -> Path:
-    """A benchmark of the build in use; it has them with the CUDA engine, and so with DALI."""
-    folder = Path(os.environ.get("L3_TESTING_LIBRARY", ROOT / "build/release/x")).parent
-    path = folder / f"l3_bench_{name}"
+    """A benchmark of the build in use; those of a GPU are there with the CUDA engine."""
+    path = Path(os.environ.get("L3_TESTING_LIBRARY", ROOT / "build/release/x")).parent / name
     if not path.exists():
         pytest.skip(f"{path.name} is not built")
     return path
 
 
 def _run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [_program(name), *arguments]
+    command = [_program(f"l3_bench_{name}"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -45,16 +44,15 @@ def write(tmp_path: Path) -> Callable[[str, Any], Path]:
 
     def write_l3(name: str, image: Any) -> Path:
         path = tmp_path / f"{name}.l3"
-        path.write_bytes(l3dali.encode(np.asarray(image), mode="packed"))
+        path.write_bytes(l3dali.encode(np.asarray(image), coding="packed"))
         return path
 
     return write_l3
 
 
-@pytest.fixture
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"benchmarks.{name}")
+def benchmarks(name: str) -> Any:
+    """A module; some need DALI, or packages that are not everywhere."""
+    return importlib.import_module(f"benchmarks.{name}")
 
 
 RANDOM = np.random.default_rng(7)
@@ -151,22 +149,20 @@ PIPELINE_ROW: dict[str, Any] = {
 }
 
 
-def test_ceilings(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_ceilings() -> None:
     ceilings = benchmarks("gpu.summary").Ceilings(device_copy=2000, host_to_device=50)
     # 4000 GB/s read or written, of which two thirds are pixels; 50 GB/s that double.
     assert ceilings.memory_bound(2) == pytest.approx(4000 * 2 / 3)
     assert ceilings.upload_bound(2) == 100
 
 
-def test_usual_rows(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_usual_rows() -> None:
     large = [_row("a", batch=batch, pixel_bytes=90 * batch) for batch in (1, 8, 256)]
     small = _row("b", file="icon.packed.l3", batch=256, pixel_bytes=50 * 256)
     assert benchmarks("gpu.summary").usual([small, *large]) == [large[1]]
 
 
-def test_summary_of_a_gpu(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_summary_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mixed = {"images": 8, "copies": 32, "median_us": 90.0, "pixel_gb_s": 700.0}
     mixed |= {"alone_us": 95.0, "alone_gb_s": 660.0}
     kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0, "mixed": [mixed]}
@@ -215,10 +211,7 @@ def test_summary_of_a_gpu(
 
 
 def test_summary_needs_no_matplotlib(
-    benchmarks: Callable[[str], ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = {"gpu": "NVIDIA Test", "driver": "580", "date": "2026-01-01"}
     kernels = {"device_copy_gb_s": 2000.0, "host_to_device_gb_s": 50.0}
@@ -232,7 +225,7 @@ def test_summary_needs_no_matplotlib(
     assert (tmp_path / "summary.md").exists()
 
 
-def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_pipeline_numbers() -> None:
     numbers = benchmarks("gpu.verdict").pipeline_numbers
     # 10,000 images of 2 MB a second: 20 GB/s, 40 % of the upload; 0.2 ms of CPU each: 2 cores.
     row = numbers(PIPELINE_ROW, 50.0)
@@ -245,7 +238,7 @@ def test_pipeline_numbers(benchmarks: Callable[[str], ModuleType]) -> None:
     assert numbers(PIPELINE_ROW | {"format": "raw (numpy)"}, 50.0)["upload_percent"] == 40
 
 
-def test_pipeline_table(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_pipeline_table() -> None:
     few = PIPELINE_ROW | {"threads": 1}
     numbers = [benchmarks("gpu.verdict").pipeline_numbers(r, 50.0) for r in (few, PIPELINE_ROW)]
     assert benchmarks("gpu.summary").pipeline_table(numbers) == [
@@ -258,7 +251,7 @@ def _large(codec: str, batch: int, **changes: Any) -> dict[str, Any]:
     return _row(codec, batch=batch) | size | changes
 
 
-def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_kernel_targets() -> None:
     rows = [
         _large("L3 packed", 32, pixel_gb_s=1200.0),
         _large("L3 rans", 32, pixel_gb_s=399.0),
@@ -275,7 +268,7 @@ def test_kernel_targets(benchmarks: Callable[[str], ModuleType]) -> None:
     assert [t.where for t in targets[:3]] == ["photo", "photo", ""]
 
 
-def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_pipeline_targets() -> None:
     verdict = benchmarks("gpu.verdict")
     cached = {"format": "L3 rans, cached", "times_png": 60.0, "cpu_s_per_1000": 0.02}
     rows = [
@@ -298,14 +291,12 @@ def test_pipeline_targets(benchmarks: Callable[[str], ModuleType]) -> None:
     ]
 
 
-def test_targets_without_pipelines(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_targets_without_pipelines() -> None:
     targets = benchmarks("gpu.verdict").pipeline_targets([])
     assert [t.met for t in targets] == [None] * 10
 
 
-def test_l3_is_ahead_where_it_is_as_dense_and_faster(
-    benchmarks: Callable[[str], ModuleType],
-) -> None:
+def test_l3_is_ahead_where_it_is_as_dense_and_faster() -> None:
     verdict = benchmarks("gpu.verdict")
     point = verdict.Point
     packed, rans = point("L3 packed", "photo", 2.0, 1000.0), point("L3 rans", "photo", 2.5, 400.0)
@@ -322,7 +313,7 @@ def test_l3_is_ahead_where_it_is_as_dense_and_faster(
     assert verdicts[1].times == 0.5
 
 
-def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_cached_rows_have_no_verdict() -> None:
     verdict = benchmarks("gpu.verdict")
     formats = ("PNG -6", "L3 rans", "L3 rans, cached")
     rows = [verdict.pipeline_numbers(PIPELINE_ROW | {"format": f}, 50.0) for f in formats]
@@ -331,24 +322,24 @@ def test_cached_rows_have_no_verdict(benchmarks: Callable[[str], ModuleType]) ->
     assert peers[0].gb_s == 60
 
 
-def test_summary_without_results(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_summary_without_results(tmp_path: Path) -> None:
     assert benchmarks("gpu.summary").summarise(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gpu_images_need_no_data(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_gpu_images_need_no_data(tmp_path: Path) -> None:
     images = benchmarks("gpu.images").benchmark_images(tmp_path)
     shapes = {name: image.shape for name, image in images.items()}
     assert shapes == {"gradient_2048x1024": (1024, 2048, 3), "gradient_500x375": (375, 500, 3)}
 
 
-def test_cut_mirrors_what_is_missing(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_cut_mirrors_what_is_missing() -> None:
     cut = benchmarks("gpu.images").cut(np.array([[1, 2, 3], [4, 5, 6]]), 1, 5)
     assert cut.tolist() == [[1, 2, 3, 3, 2]]
 
 
 @pytest.mark.dali
-def test_pipeline_rows_are_medians(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_pipeline_rows_are_medians() -> None:
     pipeline = benchmarks("pipeline")
     png = [pipeline.Turn(10, 8, None), pipeline.Turn(20, 8, None), pipeline.Turn(40, 8, None)]
     turns = [pipeline.Turn(30, 4, 1), pipeline.Turn(40, 2, 3), pipeline.Turn(200, 1, 2)]
@@ -362,9 +353,7 @@ def test_pipeline_rows_are_medians(benchmarks: Callable[[str], ModuleType]) -> N
 
 
 @pytest.mark.dali
-def test_pipeline_runs_and_reports(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipeline_runs_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     monkeypatch.setenv("OPENCV_LOG_LEVEL", "ERROR")
     (tmp_path / "few").mkdir()
@@ -386,9 +375,7 @@ def test_pipeline_runs_and_reports(
 
 
 @pytest.fixture
-def small_run(
-    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[str], Any]:
+def small_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
     """Runs pipeline.py on one image, the time of its turns made up; returns rows and page."""
     pipeline = benchmarks("pipeline")
     monkeypatch.setattr(pipeline, "noisy_gradient", lambda h, w: np.zeros((9, 9, 3), np.uint8))
@@ -432,9 +419,7 @@ def test_pipeline_keeps_to_its_time(
 
 @pytest.mark.dali
 def test_turn_that_fails_leaves_the_others(
-    small_run: Callable[[str], Any],
-    benchmarks: Callable[[str], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
+    small_run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = benchmarks("pipeline")
 
@@ -457,10 +442,7 @@ def test_turn_that_fails_leaves_the_others(
 
 @pytest.mark.dali
 def test_rounds_are_written_as_they_end(
-    small_run: Callable[[str], Any],
-    benchmarks: Callable[[str], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    small_run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipeline = benchmarks("pipeline")
 
@@ -478,7 +460,7 @@ def test_rounds_are_written_as_they_end(
 
 
 @pytest.mark.dali
-def test_nothing_is_in_flight_between_turns(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_nothing_is_in_flight_between_turns() -> None:
     pipeline = benchmarks("pipeline")
     computed = itertools.count()
     pipe = pipeline.dali.Pipeline(2, 1, None)
@@ -495,9 +477,7 @@ def test_nothing_is_in_flight_between_turns(benchmarks: Callable[[str], ModuleTy
 
 
 @pytest.mark.dali
-def test_crops_are_the_same_of_every_lossless_format(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_crops_are_the_same_of_every_lossless_format(tmp_path: Path) -> None:
     pipeline = benchmarks("pipeline")
     image = RANDOM.integers(0, 256, (700, 900, 3)).astype(np.uint8)
     crops = {}
@@ -525,11 +505,7 @@ def test_crops_are_the_same_of_every_lossless_format(
     [(5, "", 0.05), (3, "", 0.1), (1, "", 0.15), (0, "Python lacks pynvml", 0.05)],
 )
 def test_turn_waits_for_samples_of_the_gpu(
-    benchmarks: Callable[[str], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    samples_each: int,
-    why_not: str,
-    expected_s: float,
+    monkeypatch: pytest.MonkeyPatch, samples_each: int, why_not: str, expected_s: float
 ) -> None:
     pipeline = benchmarks("pipeline")
     clock = itertools.count()
@@ -564,9 +540,7 @@ def test_turn_waits_for_samples_of_the_gpu(
 
 
 @pytest.mark.dali
-def test_format_that_loses_pixels_is_left_out(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
+def test_format_that_loses_pixels_is_left_out(tmp_path: Path) -> None:
     pipeline = benchmarks("pipeline")
     png, jpeg = (f for f in pipeline.formats("cpu") if f.name in ("PNG -6", "JPEG 95"))
     image = RANDOM.integers(0, 256, (40, 30, 3)).astype(np.uint8)
@@ -593,11 +567,7 @@ def test_format_that_loses_pixels_is_left_out(
     ],
 )
 def test_pipeline_refuses(
-    benchmarks: Callable[[str], ModuleType],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: str,
-    complaint: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, complaint: str
 ) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     (tmp_path / "one").mkdir()
@@ -643,7 +613,6 @@ GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)
     ],
 )
 def test_gpu_is_described(
-    benchmarks: Callable[[str], ModuleType],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     script: str | None,
@@ -668,9 +637,7 @@ def test_gpu_is_described(
     assert gpu_host.describe_gpu() == described
 
 
-def test_gpu_use_needs_its_package(
-    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_use_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu_host = benchmarks("gpu.host")
     monkeypatch.setattr(gpu_host, "pynvml", None)
     use = gpu_host.GpuUse()
@@ -678,10 +645,7 @@ def test_gpu_use_needs_its_package(
 
 
 @pytest.fixture
-def gpu_tool(
-    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+def gpu_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     tool: Any = importlib.import_module("gpu")
     monkeypatch.setattr(tool, "_GATHERED", tmp_path / "new")
     (tmp_path / "new").mkdir()
@@ -864,7 +828,7 @@ def _training_row(name: str, cores: int, rate: float, **changes: Any) -> dict[st
 
 
 @pytest.mark.dali
-def test_gain_is_read_where_the_peer_stood(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_gain_is_read_where_the_peer_stood() -> None:
     training = benchmarks("gpu.training")
     # PNG feeds 58 % of the ceiling on 6 cores, between 4 and 8; L3 rans 87 % there.
     share = 1 / 1.71
@@ -885,7 +849,7 @@ def test_gain_is_read_where_the_peer_stood(benchmarks: Callable[[str], ModuleTyp
 
 
 @pytest.mark.dali
-def test_training_images_are_distinct(benchmarks: Callable[[str], ModuleType]) -> None:
+def test_training_images_are_distinct() -> None:
     training = benchmarks("gpu.training")
     photographs = list(np.random.default_rng(1).integers(0, 256, (2, 60, 90, 3), dtype=np.uint8))
     for size in ((50, 38), (100, 50)):
@@ -899,10 +863,7 @@ def test_training_images_are_distinct(benchmarks: Callable[[str], ModuleType]) -
 @pytest.mark.torch
 @pytest.mark.slow
 def test_training_runs_its_first_steps_and_goes_on(
-    benchmarks: Callable[[str], ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torchvision", reason="torchvision is not installed")
     training = benchmarks("gpu.training")
@@ -932,36 +893,7 @@ def test_training_runs_its_first_steps_and_goes_on(
     )
 
 
-SASS = """
-.L_x_0:
-        /*0000*/                   LDS R1, [R2] ;
-        /*0010*/              @!P0 BRA `(.L_x_2) ;
-        /*0020*/                   FMUL R1, R1, R1 ;
-        /*0030*/                   BRX R4 -0x40                 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*);
-.L_x_1:
-        /*0040*/                   FADD R1, R1, R1 ;
-        /*0050*/                   FADD R1, R1, R1 ;
-.L_x_2:
-        /*0060*/               @P1 BRA `(.L_x_0) ;
-        /*0070*/                   EXIT ;
-"""
-
-
-def test_shortest_loop(benchmarks: Callable[[str], ModuleType]) -> None:
-    ptxas = benchmarks("gpu.ptxas")
-    blocks = ptxas._blocks(SASS)
-    assert {start: block.next_blocks for start, block in blocks.items()} == {
-        0: [6, 2],
-        2: [4, 6],
-        4: [6],
-        6: [0, 7],
-        7: [],
-    }
-    lengths = {start: ptxas.shortest_loop(blocks, start) for start in blocks}
-    assert lengths == {0: 3, 2: 5, 4: 7, 6: 3, 7: 0}
-
-
-def test_sets_travel(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_sets_travel(tmp_path: Path) -> None:
     imagecodecs = pytest.importorskip("imagecodecs")
     gpu_images = benchmarks("gpu.images")
     data, out = tmp_path / "data", tmp_path / "out"
@@ -978,121 +910,192 @@ def test_sets_travel(benchmarks: Callable[[str], ModuleType], tmp_path: Path) ->
     ]
 
 
+# The cases of benchmarks.cpu.
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """A small one in each set that cases read."""
+    imagecodecs = pytest.importorskip("imagecodecs")
+    ramp = np.add.outer(np.arange(300), np.arange(400))[..., None] // 3 + np.array([0, 9, 4])
+    for name, shape in (("kodak", np.s_[:60, :80]), ("large", np.s_[:, :])):
+        (tmp_path / "data/photo" / name).mkdir(parents=True)
+        png = imagecodecs.png_encode(ramp[shape].astype(np.uint8))
+        (tmp_path / "data/photo" / name / "a.png").write_bytes(png)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run_case(photographs: Path, tmp_path: Path) -> Callable[[str], Any]:
+    """Runs a case with options; returns what its JSON has."""
+
+    def run(command: str) -> Any:
+        case, *options = command.split()
+        paths = ["--data", str(photographs), "--out", str(tmp_path)]
+        benchmarks("cpu.__main__").main([case, *paths, *options])
+        page = (tmp_path / f"{case}.md").read_text()
+        assert page.startswith("# ")
+        assert " cores, load " in page
+        return json.loads((tmp_path / f"{case}.json").read_text())
+
+    return run
+
+
+def test_size_keeps_peers(run_case: Callable[[str], Any], tmp_path: Path) -> None:
+    before = run_case("size --sets photo/kodak mask")
+    assert before.keys() == {"made", "load", "photo/kodak"}  # there is no mask
+    total = before["photo/kodak"]
+    assert (total["images"], total["pixels"], total["raw"]) == (1, 60 * 80, 60 * 80 * 3)
+    assert total.keys() > {"L3 packed", "L3 rans", "PNG -6", "WebP", "JXL e7"}
+    after = run_case("size --sets photo/kodak --keep-peers")
+    assert after["photo/kodak"] == total
+    assert after["peers_made"] == before["made"]
+    assert "Bytes of codecs other than L3 are of" in (tmp_path / "size.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "smaller", "keys"),
+    [
+        ("speed --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak", "two cores"}),
+        ("effort --sets photo/kodak --rounds 1", "codecs", {"EFFORTS": (1, 5)}, {"photo/kodak"}),
+        ("match --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak"}),
+        (
+            "memory",
+            "memory",
+            {"SQUARE": "900x900x3", "NARROW": (), "THREADS": (2,)},
+            {"decode", "shapes"},
+        ),
+        pytest.param(
+            "roi --rounds 1",
+            "dali_windows",
+            dict.fromkeys(("BATCH", "PEEK_BATCH", "WARM_UP"), 1),
+            {"crop", "random_crop", "peek_us"},
+            marks=pytest.mark.dali,
+        ),
+        pytest.param(
+            "windows --rounds 1",
+            "dali_windows",
+            dict.fromkeys(("BATCH", "WARM_UP", "COUNT"), 1),
+            {"L3 packed", "L3 rans"},
+            marks=pytest.mark.dali,
+        ),
+    ],
+)
+def test_case(
+    run_case: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    module: str,
+    smaller: dict[str, Any],
+    keys: set[str],
+) -> None:
+    for name, value in smaller.items():
+        monkeypatch.setattr(benchmarks(f"cpu.{module}"), name, value)
+    if command.startswith("match"):
+        command += f" --program {_program('l3_codec_times')}"
+    found = run_case(command)
+    assert found.keys() == {"made", "load", *keys}
+    for results in (found[key] for key in keys):
+        assert results
+        assert "nan" not in json.dumps(results).lower()
+
+
 @pytest.mark.dali
 def test_small_copies_beside_jpegs(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_case: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imagecodecs = pytest.importorskip("imagecodecs")
-    pytest.importorskip("matplotlib")
-    shrunk = benchmarks("cpu.shrunk")
-    (tmp_path / "photos").mkdir()
-    photograph = np.add.outer(np.arange(300), np.arange(400))[..., None] // 3 + np.array([0, 9, 4])
-    png = imagecodecs.png_encode(photograph.astype(np.uint8))
-    (tmp_path / "photos" / "a.png").write_bytes(png)
-    monkeypatch.setattr(shrunk, "ORIGINALS", (("small ones", "photos", 350),))
-    options = ["--rounds", "1", "--seconds", "0.01", "--files", "16"]
-    shrunk.main(["--data", str(tmp_path), "--out", str(tmp_path), *options])
-    rows = json.loads((tmp_path / "shrunk.json").read_text())["rows"]
+    module = benchmarks("cpu.dali_turns")
+    monkeypatch.setattr(module, "ORIGINALS", (("small ones", "photo/large", 350),))
+    rows = run_case("shrunk --rounds 1 --seconds 0.01 --files 16")["rows"]
     assert [row["quality"] for row in rows] == [95, 90]
     for row in rows:
         formats = row["formats"]
         assert row["images"] == 1
-        assert set(formats) == {shrunk.JPEG, shrunk.RESIZED, "L3 packed", "L3 rans", shrunk.READER}
+        assert set(formats) == {module.JPEG, module.RESIZED, "L3 packed", "L3 rans", module.READER}
         assert formats["L3 rans"]["bytes"] < 256 * 192 * 3
-        assert (formats[shrunk.JPEG]["bytes_ratio"], formats[shrunk.JPEG]["speed"]) == (1, 1)
+        assert (formats[module.JPEG]["bytes_ratio"], formats[module.JPEG]["speed"]) == (1, 1)
         assert all(numbers["cpu_ms"] > 0 for numbers in formats.values())
 
-    monkeypatch.setattr(shrunk, "MAX_SIDE", 256 + 1)  # no longer what the files are
+
+@pytest.mark.dali
+def test_operator_that_loses_pixels_stops_the_run(write: Callable[[str, Any], Path]) -> None:
+    module = benchmarks("cpu.dali_turns")
+    files = [str(write("a", np.zeros((192, 256, 3), np.uint8)))]
+    assert module.check(module._decode_l3, files).shape == (192, 256, 3)
     with pytest.raises(SystemExit, match="does not come back"):
-        shrunk.check([str(_small_copy(tmp_path))])
+        module.check(lambda files, device: module._decode_l3(files, device) + 1, files)
 
 
 @pytest.mark.dali
-def test_nvimgcodec(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_nvimgcodec(run_case: Callable[[str], Any]) -> None:
+    found = run_case("nvimgcodec --sets photo/kodak --rounds 1 --seconds 0.01 --files 16")
+    assert [row["mode"] for row in found["rows"]] == list(l3dali.CODINGS)
+    for row in found["rows"]:
+        assert row["images_per_s"].keys() == {"fn.l3.decode", "fn.decoders.image"}
+        assert row["share"] > 0
+
+
+@pytest.mark.dali
+def test_split_and_merge(
+    run_case: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imagecodecs = pytest.importorskip("imagecodecs")
-    module = benchmarks("cpu.nvimgcodec")
-    (tmp_path / "photos").mkdir()
-    ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
-    png = imagecodecs.png_encode(ramp.astype(np.uint8))
-    (tmp_path / "photos" / "a.png").write_bytes(png)
-    monkeypatch.setattr(module, "SETS", ("photos",))
-    options = ["--rounds", "1", "--seconds", "0.01", "--files", "16"]
-    module.main(["--data", str(tmp_path), "--out", str(tmp_path), *options])
-    rows = json.loads((tmp_path / "nvimgcodec.json").read_text())["rows"]
-    assert [row["mode"] for row in rows] == list(l3dali.MODES)
-    assert all(set(row["images_per_s"]) == set(module.OPERATORS) for row in rows)
-    assert all(row["share"] > 0 for row in rows)
-
-
-def _small_copy(folder: Path) -> Path:
-    path = folder / "small.l3"
-    path.write_bytes(l3dali.encode(np.zeros((192, 256, 3), np.uint8)))
-    return path
-
-
-@pytest.mark.dali
-def test_split_and_merge(benchmarks: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    imagecodecs = pytest.importorskip("imagecodecs")
-    split_merge = benchmarks("cpu.split_merge")
-    (tmp_path / "photos").mkdir()
-    ramp = np.add.outer(np.arange(240), np.arange(300))[..., None] // 3 + np.array([0, 9, 4])
-    png = imagecodecs.png_encode(ramp.astype(np.uint8))
-    (tmp_path / "photos" / "a.png").write_bytes(png)
-    options = ["--sets", "photos", "--seconds", "0.01", "--out", str(tmp_path)]
-    split_merge.main(["--data", str(tmp_path), *options])
-    rows = json.loads((tmp_path / "split_merge.json").read_text())["rows"]
+    module = benchmarks("cpu.split_merge")
+    smaller = {"BATCH": 2, "COPIES": 1, "TURN": 1, "EQUAL_PIPELINES": 2, "LEAST_ROUNDS": 2}
+    for name, number in smaller.items():
+        monkeypatch.setattr(module, name, number)
+    rows = run_case("split_merge --sets photo/large --seconds 0.01")["rows"]
     of_each = [("all L3", "output"), ("every other a PNG", "output")]
     of_each.append(("every other a PNG", "crop of 224x224"))
     assert [(row["mode"], row["batch"], row["end"]) for row in rows] == [
         (mode, *row) for mode in ("packed", "rans") for row in of_each
     ]
     for row in rows:
-        assert len(row["clock"]) == len(row["cpu"]) == row["rounds"] >= split_merge.LEAST_ROUNDS
-        assert row["clock_ms"] > 0
-        assert row["clock_best"] > 0
+        assert len(row["clock"]) == len(row["cpu"]) == row["rounds"] >= 2
+        assert min(row["clock_ms"], row["clock_best"]) > 0
         for kind in ("clock", "cpu"):
             middle, low, high = row[f"alone_{kind}_part"]
             assert low <= middle <= high
-    assert "| photos, packed | all L3 |" in (tmp_path / "split_merge.md").read_text()
+    assert "| photo/large, packed: all L3, output |" in (tmp_path / "split_merge.md").read_text()
+
+
+def convert_here(source: Path, target: Path, *options: str) -> Any:
+    """`l3 convert` in this process; the cost is made up."""
+    arguments = ["convert", str(source), str(target), "--jobs", "1", *options]
+    assert l3dali.cli.main(arguments) == 0
+    seconds = 9.0 if source.name == "photographs" else 2.0
+    return benchmarks("cpu.convert").Cost(seconds, seconds, 50 << 10)
 
 
 def test_converter(
-    benchmarks: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_case: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imagecodecs = pytest.importorskip("imagecodecs")
     pytest.importorskip("skimage")
     module = benchmarks("cpu.convert")
     assert len(module.photographs(tmp_path)) == 4  # scikit-image's
-    (tmp_path / "photo/kodak").mkdir(parents=True)
-    ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] + np.array([0, 9, 4])
-    for i in range(3):
-        png = imagecodecs.png_encode((ramp + i).astype(np.uint8))
-        (tmp_path / "photo/kodak" / f"{i}.png").write_bytes(png)
-    monkeypatch.setattr(module, "LARGE", ("2x2",))
-    monkeypatch.setattr(module, "MODES", (("rans", 5), ("packed", 5)))
-    sizes = ["--rounds", "1", "--copies", "2", "--small", "20", "--shards", "5"]
-    module.main(["--data", str(tmp_path), "--out", str(tmp_path), *sizes])
-    data = json.loads((tmp_path / "convert.json").read_text())
-    workers = {1, module.CORES}
-    assert len(data["throughput"]) == 2 * 2 * len(workers)
-    assert data["photographs"] == 6
+    monkeypatch.setattr(module, "LARGE", ())
+    monkeypatch.setattr(module, "CORES", 1)
+    monkeypatch.setattr(module, "run_convert", convert_here)
+    monkeypatch.setattr(module, "MODES", (("rans", 5),))
+    data = run_case("convert --rounds 1 --copies 2 --small 4 --shards 5")
+    assert [row["verify"] for row in data["throughput"]] == [True, False]
+    assert data["photographs"] == 2
     for row in data["throughput"]:
         assert ("compare" in row) == row["verify"]
         assert row["start_cpu"] > 0
         assert 0 < row["bound"] < 1
-    assert [row["image_mib"] * 2**20 for row in data["memory"]] == [
-        *[48 * 64 * 3] * 2,
-        *[4 * 48 * 64 * 3] * 2,
-        0,
-    ]
-    assert all(row["peak_mib"] > 10 for row in data["memory"])  # numpy is in every process
-    assert (data["small"]["images"], data["resume"]["shards"]) == (20, 5)
+    assert [row["image_mib"] * 2**20 for row in data["memory"]] == [60 * 80 * 3, 0]
+    assert all(row["peak_mib"] == 50 for row in data["memory"])
+    assert (data["small"]["images"], data["resume"]["shards"]) == (4, 5)
     assert "ray" not in data
     page = (tmp_path / "convert.md").read_text()
     assert "a second run over 5 finished shards" in page
-    assert "Ray" not in page
+    assert "2 workers" not in page
+
+
+def test_images_side_by_side() -> None:
+    images = [np.full((2, 3, 3), i) for i in range(3)]
+    made = benchmarks("cpu.convert").side_by_side(images, "2x2")
+    assert made[::2, ::3, 0].tolist() == [[0, 1], [2, 0]]
 
 
 def test_cost_of_converting_includes_orphans() -> None:
@@ -1100,14 +1103,59 @@ def test_cost_of_converting_includes_orphans() -> None:
     # The command ends at once; the process that it leaves behind works and needs memory.
     child = "import time; x = b'1' * 2**27\nwhile time.process_time() < 0.3: pass"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])"
-    code = (
-        "import sys\n"
-        "from benchmarks.cpu.convert import run_timed\n"
-        f"cost = run_timed([sys.executable, '-c', {parent!r}])\n"
-        "print(cost.cpu, cost.peak_kib)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    cpu, peak_kib = map(float, done.stdout.split())
-    assert cpu >= 0.3
-    assert peak_kib > 2**17
+    run_timed = benchmarks("cpu.convert").run_timed
+    cost = benchmarks("cpu.case").apart(run_timed, [sys.executable, "-c", parent])
+    assert cost.cpu >= 0.3
+    assert cost.peak_kib > 2**17
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "cases: size, speed, "),
+        ("speeds", "no case speeds; cases: size"),
+        ("size", "required: --data"),
+        ("size --data nowhere", "nowhere: no such folder"),
+        ("memory --rounds 3", "unrecognized arguments: --rounds 3"),
+        ("memory size --data . --rounds 3", "unrecognized arguments: --rounds 3"),
+    ],
+)
+def test_runner_refuses(capsys: pytest.CaptureFixture[str], arguments: str, complaint: str) -> None:
+    pytest.importorskip("imagecodecs")
+    with pytest.raises(SystemExit) as stop:
+        benchmarks("cpu.__main__").main(arguments.split())
+    assert complaint in f"{stop.value} {capsys.readouterr().err}"
+
+
+def test_cases_run_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("imagecodecs")
+    runner = benchmarks("cpu.__main__")
+    commands: list[list[str]] = []
+    monkeypatch.setattr(runner.subprocess, "run", lambda command, check: commands.append(command))
+    runner.main(["memory", "size", "--data", "."])
+    assert [command[3:] for command in commands] == [[c, "--data", "."] for c in ("memory", "size")]
+
+
+def test_turns() -> None:
+    case = benchmarks("cpu.case")
+    now, order = 0.0, ""
+
+    def call(name: str, seconds: float) -> Callable[[], None]:
+        def take() -> None:
+            nonlocal now, order
+            now, order = now + seconds, order + name
+
+        return take
+
+    calls = {"a": call("a", 1), "b": call("b", 2), "c": call("c", 9)}
+    spent = case.in_turns(calls, 3, lambda: now, once_above=5)
+    assert order == "abcabab"
+    assert {name: seconds.tolist() for name, seconds in spent.items()} == {
+        "a": [1, 1, 1],
+        "b": [2, 2, 2],
+        "c": [9],
+    }
+    assert case.median_ratio([2, 4, 8], [1, 4, 2]) == 2
+    low, high = case.interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert 1 <= low < 3 < high <= 5
+    assert case.interval([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]) == (2, 2)

@@ -29,7 +29,7 @@ def test_clang_takes_what_fuzzing_builds(source: str) -> None:
     flags = (
         "-std=c++17 -fsyntax-only -Wall -Wextra -Wshadow -Wpedantic -Wno-unknown-pragmas -Werror"
     )
-    command = [clang, *flags.split(), "-Isrc", "-Itests", "-I.", source]
+    command = [clang, *flags.split(), "-Isrc", "-Iinclude", "-Itests", "-I.", source]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -40,6 +40,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(_ROOT / "build_backend"))
     for name in ("L3_DALI", "L3_CUDA", "L3_DALI_PACKAGE", "CUDACXX"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("L3_CUDA_ARCHS", "90")
     return importlib.import_module("l3_build_backend")
 
 
@@ -76,6 +77,27 @@ def test_old_nvcc_is_replaced(backend: ModuleType) -> None:
 
 @pytest.mark.usefixtures("no_nvcc")
 def test_missing_nvcc_is_fetched(backend: ModuleType) -> None:
+    assert "nvidia-cuda-nvcc==" in _requirements(backend)
+
+
+@pytest.mark.usefixtures("no_nvcc")
+def test_without_a_gpu_there_is_no_cuda_engine(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("L3_CUDA_ARCHS")
+    assert "nvidia-cuda-nvcc" not in _requirements(backend)
+    assert backend._build_settings(None)["cmake.define.L3_CUDA"] == "OFF"
+    assert "L3_CUDA_ARCHS=90" in capsys.readouterr().err
+
+
+def test_a_gpu_brings_the_cuda_engine(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'GPU 0: H200'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv("L3_CUDA_ARCHS")
     assert "nvidia-cuda-nvcc==" in _requirements(backend)
 
 
@@ -196,7 +218,7 @@ def test_wheels_hold_what_the_project_names(
     assert pinned.endswith(f"=={wheels.DALIS[-1]}")
     assert (
         f"DALI {', '.join(wheels.DALIS[:-1])} and {wheels.DALIS[-1]}"
-        in (_ROOT / "README.md").read_text()
+        in (_ROOT / "docs" / "install.md").read_text()
     )
     assert project["project"]["requires-python"] == f">={wheels.PYTHONS[0]}"
 
@@ -314,3 +336,20 @@ with warnings.catch_warnings():
 import l3dali.plugin
 """
     assert "import l3dali.plugin before it" in _python(code)
+
+
+def test_demo_builds_the_package_alone(tmp_path: Path) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("make is not installed")
+    command = [make, "-n", f"VENV={tmp_path / 'venv'}", "L3_WHEELS="]
+    said = {
+        target: subprocess.run(
+            [*command, target], cwd=_ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for target in ("demo", "build")
+    }
+    assert "L3_BUILD_TESTS=OFF" in said["demo"]
+    assert "L3_BUILD_TESTS=ON" not in said["demo"]
+    assert "pip install -v" in said["demo"]  # ninja's steps are seen
+    assert "L3_BUILD_TESTS=ON" in said["build"]

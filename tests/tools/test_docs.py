@@ -64,7 +64,7 @@ def _stub_arguments() -> dict[str, list[set[str]]]:
 def test_types_are_those_of_the_operators() -> None:
     """Independent of the tool: DALI's own signatures have the same arguments."""
     stubs = _stub_arguments()
-    module = importlib.import_module("l3dali.fn")
+    module = importlib.import_module("l3dali.dali.fn")
     assert stubs.keys() == set(module.__all__) == set(SECTIONS)
     for name, overloads in stubs.items():
         operator = getattr(fn.l3, name)
@@ -178,6 +178,17 @@ def test_every_example_is_found() -> None:
     ],
 )
 def test_example(folder: Path, heading: str) -> None:
+    _run_example(folder, heading)
+
+
+def test_first_example_on_a_flat_folder(folder: Path) -> None:
+    for image in folder.glob("[pl][n3]*/*/*.*"):
+        image.rename(image.parents[1] / image.name)
+    assert (folder / "png" / "1.png").exists()
+    _run_example(folder, next(iter(EXAMPLES)))
+
+
+def _run_example(folder: Path, heading: str) -> None:
     """As a program of its own: workers of PyTorch import it."""
     (folder / "example.py").write_text(EXAMPLES[heading])
     subprocess.run([sys.executable, "example.py"], cwd=folder, check=True)

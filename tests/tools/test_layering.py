@@ -1,7 +1,8 @@
-"""The layers of docs/architecture.md: no file includes one from a layer above its own."""
+"""The layers of docs/architecture.md: no file includes or imports one of a layer above its own."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
-# What each layer may include besides itself. Adapters stand on top and may include all of them.
+# What each layer may include besides itself. Faces stand on top and may include all of them.
 BELOW = {
+    "include/l3": set(),
     "src/base": set(),
     "src/format": {"src/base"},
     "src/core": {"src/base", "src/format"},
@@ -28,7 +30,7 @@ BELOW = {
     },
     "encoder": {"src/base", "src/format", "src/core"},
 }
-ADAPTERS = {"src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python"}
+FACES = {"src/capi", "src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
     "dali/": {"src/l3_op.cu", "src/op"},
     "nvimgcodec": {"src/nvimgcodec"},
@@ -40,7 +42,7 @@ LIBRARIES = {  # header prefixes of libraries, and the only places that may name
 
 SOURCES = sorted(
     path.relative_to(ROOT)
-    for folder in ("src", "encoder")
+    for folder in ("include", "src", "encoder")
     for path in (ROOT / folder).rglob("*")
     if path.suffix in {".h", ".cc", ".cu", ".cuh", ".inc"}
 )
@@ -54,7 +56,7 @@ def includes(source: Path) -> list[str]:
 
 def own_file(source: Path, name: str) -> Path | None:
     """The file of this project that `name` means in `source`, if it is one."""
-    for base in (Path("src"), Path(), source.parent):
+    for base in (Path("src"), Path("include"), Path(), source.parent):
         if (ROOT / base / name).is_file():
             return base / name
     return None
@@ -62,7 +64,7 @@ def own_file(source: Path, name: str) -> Path | None:
 
 def layer(source: Path) -> str:
     """The layer that a source belongs to."""
-    return source.as_posix() if source.as_posix() in ADAPTERS else source.parent.as_posix()
+    return source.as_posix() if source.as_posix() in FACES else source.parent.as_posix()
 
 
 def test_sources_are_found() -> None:
@@ -72,12 +74,20 @@ def test_sources_are_found() -> None:
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 def test_includes_point_down(source: Path) -> None:
     allowed = BELOW.get(layer(source))
-    assert allowed is not None or layer(source) in ADAPTERS, f"{source} belongs to no layer"
+    assert allowed is not None or layer(source) in FACES, f"{source} belongs to no layer"
     for name in includes(source):
         included = own_file(source, name)
         if included is None or allowed is None or layer(included) == layer(source):
             continue
         assert layer(included) in allowed, f"{source} includes {name}"
+
+
+def test_parts_of_the_encoder_do_not_know_its_face() -> None:
+    own = {Path("encoder/encoder.h"), Path("encoder/encoder.cc")}
+    parts = [source for source in SOURCES if layer(source) == "encoder" and source not in own]
+    assert len(parts) > 20
+    for source in parts:
+        assert "encoder/encoder.h" not in includes(source), source
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=str)
@@ -88,3 +98,58 @@ def test_libraries_stay_in_their_place(source: Path) -> None:
         for prefix, places in LIBRARIES.items():
             if name.startswith(prefix):
                 assert layer(source) in places, f"{source} includes {name}"
+
+
+# Python. Each package imports those of floors below its own, so there is no circle among them.
+PACKAGES = (
+    {"_build_info", "_native", "_cuda", "errors", "metadata", "console"},
+    {"codec"},
+    {"images"},
+    {"files"},
+    {"l3dali"},  # __init__.py
+    {"adapters", "dali", "torch"},
+    {"datasets.convert"},
+    {"datasets.liquid"},
+    {"cli"},
+)
+# Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.
+PYTHON_FACES = {"__main__", "fn", "pipeline", "plugin"} | {
+    path.stem for path in (ROOT / "python/l3dali/adapters").glob("[!_]*.py")
+}
+MODULES = sorted(path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.py"))
+
+
+def imports(module: Path) -> set[str]:
+    """The packages of this project that a module imports anywhere, for types alone too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / "python" / module).read_text())):
+        if isinstance(node, ast.Import):
+            found |= {package(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            name = node.module or ""
+            inner = {package(f"{name}.{alias.name}") for alias in node.names}
+            found |= inner if name in ("l3dali", "l3dali.datasets") else {package(name)}
+    return found - {""}
+
+
+def package(module: str) -> str:
+    """The package of a dotted module or of a name in it; "" if it is of another project."""
+    first, *names = module.split(".")
+    if first != "l3dali":
+        return ""
+    name = ".".join(names[: 2 if names[:1] == ["datasets"] else 1])
+    return name if name in PYTHON_FACES or any(name in floor for floor in PACKAGES) else first
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_point_down(module: Path) -> None:
+    name = ".".join(module.with_suffix("").parts)
+    own = package(name)
+    empty = ("l3dali.__init__", "l3dali.datasets.__init__")
+    assert own != "l3dali" or name in empty, f"{module} belongs to no package"
+    floors = [number for number, floor in enumerate(PACKAGES) if own in floor]
+    below = {each for floor in PACKAGES[: floors[0]] for each in floor} if floors else None
+    for imported in imports(module) - {own}:
+        assert imported not in PYTHON_FACES, f"{module} imports {imported}"
+        assert below is None or imported in below, f"{module} imports {imported}"

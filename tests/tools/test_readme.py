@@ -1,4 +1,4 @@
-"""The README's "Ten lines" run as printed, and its tables are what was measured."""
+"""The README's "Ten lines" run as printed, and the tables are what was measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import l3dali
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-SECTION = README[README.index("## Ten lines") : README.index("## Measured")]
+SECTION = README[README.index("## Ten lines") : README.index("## Data sets")]
 RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 
 

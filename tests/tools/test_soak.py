@@ -4,46 +4,55 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
 def soak(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in ("benchmarks", "tools"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+    pytest.importorskip("imagecodecs")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return importlib.import_module("soak")
+
+
+@pytest.fixture
+def scenario(soak: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """On few images."""
+    monkeypatch.setattr(soak, "IMAGES", 20)
+    soak.make_images(tmp_path / "images", np.random.default_rng(3))
+    made = soak.Scenario(tmp_path / "images", 1)
+    assert len(made.bad) == 20 * soak.DAMAGED_PERCENT // 100
+    kinds = {(image.dtype, image.ndim > 2) for image in made.images.values()}
+    assert kinds == {(np.dtype(t), True) for t in (np.uint8, np.uint16)} | {(np.dtype("u1"), False)}
+    return made
 
 
 @pytest.mark.dali
 @pytest.mark.slow
-def test_a_run_of_seconds(tmp_path: Path) -> None:
+def test_a_run_of_seconds(
+    soak: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
-    program = str(ROOT / "tools/soak.py")
-    command = [sys.executable, program, "--hours", "0.003", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setattr(soak, "IMAGES", 20)
+    assert soak.main(["--hours", "0", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "soak.md").read_text()
     assert "Nothing grew, nothing differed." in page
+    assert "processors, nice" in page
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
     data = json.loads((tmp_path / "soak.json").read_text())
     assert data["made"]["commit"]
-    assert "processors, nice" in page
-    for kind in ("codec: images", "codec: damaged", "pipelines: checkpoints"):
-        assert data["counts"][kind] > 0, kind
-    for kind in ("pipelines: damaged", "conversions: files compared", "training: SIGKILL"):
-        assert data["counts"][kind] > 0, kind
-    assert {len(p["rss_kib"]) > 0 for p in data["processes"].values()} == {True}
+    assert len(data["rss_kib"]) >= soak.MIN_ROUNDS
+    assert data["counts"].keys() > {
+        *("codec: images", "codec: damaged", "pipelines: checkpoints", "pipelines: damaged"),
+        *("conversions: files compared", "training: SIGKILL"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,36 +83,23 @@ def test_what_is_allowed(soak: ModuleType) -> None:
     assert "too few" in soak.judge(warm[:3], 60)[0]
 
 
-@pytest.mark.parametrize("worker", ["codec", "pipelines"])
-def test_a_pixel_that_differs_is_seen(soak: ModuleType, tmp_path: Path, worker: str) -> None:
-    """A source is changed behind the files that were made of it; of `codec`, its answer is."""
-    imagecodecs = pytest.importorskip("imagecodecs")
-    if worker == "pipelines":
-        pytest.importorskip("nvidia.dali")
-    workers = importlib.import_module("soak_workers")
-    workers.make_images(tmp_path / "images", 1)
-    code = "import soak_workers, l3dali; "
-    if worker == "pipelines":
-        for path in (tmp_path / "images" / "png").iterdir():
-            pixels = imagecodecs.png_decode(path.read_bytes())
-            pixels.flat[0] ^= 1
-            path.write_bytes(imagecodecs.png_encode(pixels))
-    else:
-        code += "read = l3dali.imread; l3dali.imread = lambda p, **o: read(p, **o) ^ 1; "
-    code += "soak_workers.main()"
-    command = [sys.executable, "-c", code, worker, str(tmp_path / "images"), "--seconds", "60"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 1
-    assert "differs from the source" in done.stderr
+@pytest.mark.dali
+@pytest.mark.parametrize("work", ["use_codec", "use_pipelines", "convert", "train"])
+def test_what_differs_is_seen(
+    soak: ModuleType, scenario: Any, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """Sources are changed behind what was made of them; and what was decoded or trained on."""
+    if work == "use_codec":
+        read = soak.l3dali.imread
+        monkeypatch.setattr(soak.l3dali, "imread", lambda path, **how: read(path, **how) ^ 1)
+    for image in scenario.images.values():
+        image.flat[0] ^= 1
+    scenario.digests[0] = ""
+    with pytest.raises(AssertionError, match="differs"):
+        getattr(scenario, work)()
 
 
-def test_images_are_damaged(soak: ModuleType, tmp_path: Path) -> None:
-    workers = importlib.import_module("soak_workers")
-    workers.make_images(tmp_path / "images", 3)
-    bad = workers.find_damaged(tmp_path / "images")
-    assert len(bad) == workers.IMAGES * workers.DAMAGED_PERCENT // 100
-    kinds = {
-        (image.dtype, image.ndim) for image in workers.read_images(tmp_path / "images").values()
-    }
-    assert kinds == {(np.dtype(t), n) for t in (np.uint8, np.uint16) for n in (2, 3)}
+def test_a_process_that_dies_is_seen(soak: ModuleType, tmp_path: Path) -> None:
+    run = soak.Run(0)
+    (complaint,) = run.watch(tmp_path, 1, lambda: None)  # without images
+    assert complaint.startswith("the works ended with 1: FileNotFoundError")

@@ -56,14 +56,14 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         if request.mode.io_mode == IOMode.read:
             if not request.firstbytes.startswith(L3_SIGNATURE):
                 raise InitializationError(f"{request.raw_uri!r} is no L3 file")
-        elif (request.extension or request.format_hint) != ".l3":
+        elif (request.extension or request.format_hint or ".l3") != ".l3":
             raise InitializationError("L3 files end in .l3")
 
     def read(
         self,
         *,
         index: int | EllipsisType | None = None,
-        threads: int = 1,
+        threads: int = codec.DEFAULT_THREADS,
         max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     ) -> codec.Image:
         """The image; its arguments are those of `l3dali.decode`, whose array this is.
@@ -105,11 +105,9 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         """Shape and type, from the head of the file; `index` as in `read`."""
         is_batch = _is_batch(index)
         info = self._info()
-        shape = (info.height, info.width) + ((info.channels,) if info.channels > 1 else ())
-        dtype = np.dtype(info.dtype)
         if is_batch:
-            return ImageProperties(shape=(1, *shape), dtype=dtype, n_images=1, is_batch=True)
-        return ImageProperties(shape=shape, dtype=dtype)
+            return ImageProperties((1, *info.shape), info.dtype, n_images=1, is_batch=True)
+        return ImageProperties(info.shape, info.dtype)
 
     def metadata(
         self, index: int | EllipsisType | None = None, exclude_applied: bool = True

@@ -50,7 +50,7 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         Raises:
             L3Error: the data is damaged or not L3.
         """
-        threads = self._options.get("threads", 1)
+        threads = self._options.get("threads", codec.DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)
 
     def can_serialize(self, data: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numcodecs.abc import Codec
-from numcodecs.compat import ndarray_copy
+from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 
 from l3dali import codec
 from l3dali.adapters.chunks import as_image
@@ -28,35 +28,43 @@ class L3(Codec):  # type: ignore[misc]
     codec_id = "l3"
 
     def __init__(
-        self, mode: codec.Mode = codec.DEFAULT_MODE, effort: int = codec.DEFAULT_EFFORT
+        self, coding: codec.Coding = codec.DEFAULT_CODING, effort: int = codec.DEFAULT_EFFORT
     ) -> None:
         """Makes the codec; the options are those of `l3dali.encode`.
 
         Raises:
             ValueError: an option is not supported.
         """
-        codec.encode(np.zeros((1, 1), np.uint8), mode=mode, effort=effort)  # judges the options
-        self.mode = mode
+        codec.encode(np.zeros((1, 1), np.uint8), coding=coding, effort=effort)  # judges the options
+        self.coding = coding
         self.effort = effort
 
     def encode(self, buf: Any) -> bytes:
         """The L3 file of a chunk.
 
         Raises:
-            TypeError: the samples are of another type or byte order.
-            ValueError: the chunk has one axis, or more than 2^28 pixels.
+            TypeError: the samples are of another type or byte order, or the chunk has one axis.
+            ValueError: the chunk has more than 2^28 pixels.
         """
         chunk = np.asarray(buf)
+        if chunk.dtype.name not in codec.SAMPLE_TYPES:
+            raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {chunk.dtype}")
+        if chunk.ndim < 2:
+            raise TypeError(f"a chunk of shape {chunk.shape} is no image; L3 needs two axes")
         if not chunk.dtype.isnative:  # Whoever decodes views the bytes by the type of the array.
             raise TypeError(f"chunks of type {chunk.dtype} are not supported; swap the byte order")
         if chunk.flags.f_contiguous and not chunk.flags.c_contiguous:
             chunk = chunk.T  # bytes in the order of memory, as other codecs have them
-        return codec.encode(as_image(chunk), mode=self.mode, effort=self.effort)
+        return codec.encode(as_image(chunk), coding=self.coding, effort=self.effort)
 
     def decode(self, buf: Buffer, out: Any = None) -> Any:
-        """The samples of a chunk, in one axis; copied to `out` if that is given.
+        """The samples of a chunk, in one axis; or `out`, which they are copied to.
 
         Raises:
             L3Error: the chunk is damaged, not L3, or has more than 2^28 pixels.
+            TypeError: `out` holds objects.
+            ValueError: `out` is not contiguous, or of another size.
         """
-        return ndarray_copy(codec.decode(buf).reshape(-1), out)
+        flat_out = None if out is None else ensure_contiguous_ndarray(out)
+        samples = ndarray_copy(codec.decode(buf).reshape(-1), flat_out)
+        return samples if out is None else out

@@ -34,7 +34,7 @@ _MODES = {
     (1, "int16"): "I",
 }
 _SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "P"})
-_OPTIONS = ("mode", "effort", "threads", "tile")
+_OPTIONS = ("coding", "effort", "threads", "tile")
 
 
 def register() -> None:
@@ -50,10 +50,11 @@ def register() -> None:
     and "labels" where samples of L or I;16 are numbers of classes. "metadata" has the key-value
     pairs; damaged ones are left out with a warning.
 
-    `save` takes `mode`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`, `icc_profile`
-    and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it for PNG), and
-    `metadata` and `other_chunks`, by default those of the file if the image is one that was opened,
-    and none if it is a copy or a part, where they may not hold, as with tags of a TIFF in Pillow.
+    `save` takes `coding`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`,
+    `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it
+    for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
+    that was opened, and none if it is a copy or a part, where they may not hold, as with tags of a
+    TIFF in Pillow.
     Modes that L3 cannot hold raise `OSError`.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
@@ -78,7 +79,7 @@ class L3ImageFile(ImageFile.ImageFile):
             raise UnidentifiedImageError(
                 f"cannot identify L3 file {self.filename!r}: {error}"
             ) from error
-        mode = _MODES.get((info.channels, info.dtype))
+        mode = _MODES.get((info.channels, info.dtype.name))
         if mode is None:
             raise OSError(
                 f"Pillow has no mode for {info.channels} channels of {info.dtype}; "
@@ -96,6 +97,8 @@ class L3ImageFile(ImageFile.ImageFile):
                 self.info["metadata"] = info.metadata
         except ValueError as error:
             warnings.warn(f"{self.filename or 'L3 file'!r}: {error}", stacklevel=2)
+        if info.palette_is_damaged:
+            warnings.warn(f"{self.filename or 'L3 file'!r}: a damaged palette", stacklevel=2)
         self.other_chunks = info.other_chunks
         if mode == "L" and info.palette is not None:
             mode = "P"
@@ -104,7 +107,7 @@ class L3ImageFile(ImageFile.ImageFile):
             self.info["labels"] = True
         self._mode = mode
         self._file_bytes = info.encoded_bytes
-        arguments = (info.encoded_bytes, info.channels, info.dtype)
+        arguments = (info.encoded_bytes, info.channels, info.dtype.name)
         self.tile = [ImageFile._Tile("l3", (0, 0, *self._size), 0, arguments)]
 
     def _set_palette(self, palette: bytes) -> None:
@@ -115,11 +118,16 @@ class L3ImageFile(ImageFile.ImageFile):
         if (entries[:, 3] != 255).any():
             self.info["transparency"] = entries[:, 3].tobytes()
 
+    def load_seek(self, pos: int) -> None:
+        """Tells `ImageFile.Parser` that it must wait for the whole file; Pillow's interface."""
+        assert self.fp is not None
+        self.fp.seek(pos)
+
     def verify(self) -> None:
         """Checks every part of the file, and closes it.
 
         Raises:
-            OSError: the file is damaged; the text ends with the status.
+            OSError: the file is damaged; the text says how.
             RuntimeError: the image has been loaded or verified before.
         """
         if self.fp is None or not self.tile:

@@ -1,6 +1,6 @@
 """L3 in MosaicML Streaming: `register()` once, and columns of MDS shards may have the type "l3".
 
-    l3dali.streaming.register(mode="packed")
+    l3dali.streaming.register(coding="packed")
     with streaming.MDSWriter(out=folder, columns={"image": "l3", "class": "int"}) as writer: ...
     streaming.StreamingDataset(local=folder)
 
@@ -76,5 +76,5 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
         Raises:
             L3Error: the data is damaged or not L3.
         """
-        threads = self._options.get("threads", 1)
+        threads = self._options.get("threads", codec.DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

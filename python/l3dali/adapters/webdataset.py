@@ -26,7 +26,7 @@ def decode(
     key: str,
     data: bytes,
     *,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image | None:
     """A handler for `WebDataset.decode`; `functools.partial` sets the options.

@@ -68,6 +68,13 @@ def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
     )
 
 
+def _largest_chunk(grid: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a chunk that no other exceeds; of rectilinear grids too."""
+    if hasattr(grid, "chunk_shapes"):
+        return tuple(max(np.atleast_1d(sizes).tolist()) for sizes in grid.chunk_shapes)
+    return tuple(getattr(grid, "chunk_shape", shape))
+
+
 @dataclass(frozen=True)
 class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[misc]
     """Chunks as L3 files.
@@ -77,7 +84,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
     that is read in part, only the tiles of that part are decoded.
     """
 
-    mode: codec.Mode = codec.DEFAULT_MODE
+    coding: codec.Coding = codec.DEFAULT_CODING
     effort: int = codec.DEFAULT_EFFORT
 
     is_fixed_size = False
@@ -89,7 +96,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
             TypeError: an option is of a wrong type.
             ValueError: an option is not supported.
         """
-        codec.encode(np.zeros((1, 1), np.uint8), mode=self.mode, effort=self.effort)
+        codec.encode(np.zeros((1, 1), np.uint8), coding=self.coding, effort=self.effort)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> L3:
@@ -99,7 +106,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
 
     def to_dict(self) -> dict[str, Any]:
         """What the metadata of arrays say of the codec; Zarr's interface."""
-        return {"name": _NAME, "configuration": {"mode": self.mode, "effort": self.effort}}
+        return {"name": _NAME, "configuration": {"coding": self.coding, "effort": self.effort}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuses arrays whose chunks L3 cannot hold; Zarr's interface.
@@ -111,7 +118,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         samples = dtype.to_native_dtype()
         if samples.name not in codec.SAMPLE_TYPES:
             raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {samples}")
-        image_shape(getattr(chunk_grid, "chunk_shape", shape))
+        image_shape(_largest_chunk(chunk_grid, shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         """Zarr's interface; nobody knows before encoding."""
@@ -119,7 +126,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
 
     def _encode_sync(self, chunk: Any, chunk_spec: Any) -> Any:
         image = as_image(chunk.as_numpy_array())
-        data = codec.encode(image, mode=self.mode, effort=self.effort)
+        data = codec.encode(image, coding=self.coding, effort=self.effort)
         return chunk_spec.prototype.buffer.from_bytes(data)
 
     def _decode_sync(self, data: Any, chunk_spec: Any) -> Any:
@@ -131,13 +138,11 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         content = data.as_buffer_like()
         whole = image_shape(shape)
         info = codec.info(content)
-        samples = np.dtype(info.dtype)
-        found = (info.height, info.width, *([info.channels] if info.channels > 1 else []))
-        if prod(found) != prod(whole) or found[:2] != whole[:2]:
-            raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {found}")
+        if prod(info.shape) != prod(whole) or info.shape[:2] != whole[:2]:
+            raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {info.shape}")
         expected = chunk_spec.dtype.to_native_dtype()
-        if samples != expected.newbyteorder("="):
-            raise ValueError(f"a chunk of {expected} is an L3 file of {samples}")
+        if info.dtype != expected.newbyteorder("="):
+            raise ValueError(f"a chunk of {expected} is an L3 file of {info.dtype}")
         part = _part(selection, shape)
         if part is None:
             pixels = codec.decode(content).reshape(shape)[selection]
@@ -158,3 +163,9 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         if data is None:
             return None
         return await asyncio.to_thread(self._decode_part, data, selection, chunk_spec)
+
+    def _decode_partial_sync(
+        self, byte_getter: Any, selection: tuple[Any, ...], chunk_spec: Any
+    ) -> Any:
+        data = byte_getter.get_sync(prototype=chunk_spec.prototype)
+        return None if data is None else self._decode_part(data, selection, chunk_spec)

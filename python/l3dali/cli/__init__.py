@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.cli import bench, conformance, convert, decode, encode, info, plan, profile, verify
-from l3dali.cli.arguments import Parser
+from l3dali.cli.arguments import Parser, new_command
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
 from l3dali.errors import UsageError
@@ -53,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     # The libraries announce what they also raise, and oddities of metadata.
-    for library in ("imagecodecs", "tifffile"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)
+    logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
+    logging.getLogger("imagecodecs").propagate = False
     warnings.filterwarnings("ignore", module="PIL")
     try:
-        options = _parse(arguments)
+        options = make_parser().parse_args(arguments)
         code: int = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -78,10 +79,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def make_parser() -> Parser:
+    """The parser of the command line; shtab makes completions for shells of it."""
     parser = Parser(prog="l3", description="Lossless images that decode in parallel.")
     parser.add_argument("--version", action="version", version=f"l3 {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_command(commands)
-    return parser.parse_args(arguments)
+
+    def show_help(options: argparse.Namespace) -> int:
+        (commands.choices[options.command] if options.command else parser).print_help()
+        return 0
+
+    helper = new_command(
+        commands,
+        "help",
+        show_help,
+        "Show the help of l3, or of a command.",
+        """
+        l3 help
+        l3 help encode
+        """,
+    )
+    helper.add_argument("command", nargs="?", choices=[*commands.choices], metavar="COMMAND")
+    return parser

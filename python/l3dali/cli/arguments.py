@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 import textwrap
@@ -14,25 +15,61 @@ from l3dali.cli.batch import STDIN, STDOUT
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, TypeAlias
 
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
-EXIT_CODES = """\
-exit codes:
-  0    all went well
-  2    a file failed, or the command makes no sense
-  130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay
-  141  the reader of the output has gone"""
+def exit_codes(*others: str) -> str:
+    """What `--help` says of exit codes; `others` are lines of a command's own."""
+    lines = [
+        "0    all went well",
+        *others,
+        "2    a file failed, or the command makes no sense",
+        "130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay",
+        "141  the reader of the output has gone",
+    ]
+    return "\n  ".join(["exit codes:", *lines])
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are those of `main`."""
+    """A parser whose errors are those of `main`, and name what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
+        action = super().add_argument(*arguments, **options)
+        if action.type in (path_argument, output_argument, url_argument):
+            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
+        return action
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [each for each in unknown if each.startswith("-")]
+            meant = _meant((options or unknown)[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _meant(value, action.choices or ())
+            raise
+
+
+# What shtab's FILE is: how the shells complete the name of a file.
+_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+def _meant(text: object, known: Iterable[object]) -> str:
+    close = difflib.get_close_matches(str(text), map(str, known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def new_command(
@@ -41,16 +78,30 @@ def new_command(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
+    codes: str | None = None,
 ) -> Parser:
-    """The parser of a command that takes files and folders; `run` gives its exit code."""
+    """The parser of a command; `run` gives its exit code, `codes` says what they mean."""
     shown = textwrap.indent(textwrap.dedent(examples).strip(), "  ")
     command = commands.add_parser(
         name,
         help=summary,
         description=summary,
-        epilog=f"examples:\n{shown}\n\n{EXIT_CODES}",
+        epilog=f"examples:\n{shown}\n\n{codes or exit_codes()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.set_defaults(run=run)
+    return command
+
+
+def new_file_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str,
+) -> Parser:
+    """The parser of a command that takes files and folders; `run` gives its exit code."""
+    command = new_command(commands, name, run, summary, examples)
     command.add_argument(
         "paths",
         nargs="*",
@@ -68,7 +119,7 @@ def new_command(
     command.add_argument(
         "-0", "--null", action="store_true", help="names in LIST end in NUL, as find -print0 has it"
     )
-    command.set_defaults(run=run, quiet=False, json_summary=None)
+    command.set_defaults(quiet=False, json_summary=None)
     return command
 
 
@@ -101,10 +152,43 @@ def add_output_options(parser: Parser) -> None:
         "--skip-existing", action="store_true", help="keep existing results; default: they fail"
     )
     parser.add_argument(
-        "--preserve", action="store_true", help="give results the permissions and times of sources"
+        "--preserve",
+        action="store_true",
+        help="give results the permissions and times of sources; `l3 encode` also keeps text and "
+        "dots per inch of PNG",
     )
     add_jobs_option(parser)
     add_report_options(parser)
+
+
+def add_new_file_options(parser: Parser, default: str) -> None:
+    """Adds the options of commands that write one JSON file; see `write_new`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_argument,
+        default=Path(default),
+        metavar="FILE",
+        help="- is standard output; default: %(default)s",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+
+
+def add_host_options(parser: Parser, title: str, default_cache: str = "") -> None:
+    """Adds what a host gives."""
+    host = parser.add_argument_group(title)
+    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
+    for name, what in (
+        ("disk", "that the data set lies on"),
+        ("network", "that the data comes over"),
+        ("upload", "to the GPU"),
+    ):
+        help_text = f"{what}: 200MB/s, 2GB/s, unlimited"
+        host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=help_text)
+    cache = f"GPU memory for encoded images, or 0{default_cache}"
+    host.add_argument("--gpu-cache", type=cache_argument, metavar="SIZE", help=cache)
+    step = "images a second of the training step"
+    host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
 
 
 def add_orient_option(parser: Parser) -> None:
@@ -137,6 +221,13 @@ def output_argument(text: str) -> Path:
     if text in ("-", "/dev/fd/1", "/proc/self/fd/1"):
         return STDOUT
     return path_argument(text)
+
+
+def url_argument(text: str) -> str:
+    """A path or a URL, not an empty one."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name")
+    return text
 
 
 def positive_number(text: str) -> int:
@@ -193,7 +284,7 @@ def cache_argument(text: str) -> float:
 
 
 def new_file(path: Path, *, overwrite: bool) -> Path:
-    """The path, if a file can be written there.
+    """The path, if a file can be written there, or it is a pipe or a device.
 
     Raises:
         UsageError: there is a file already, or no folder for it.
@@ -201,9 +292,17 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     if path != STDOUT:
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
-        if path.exists() and not overwrite:
+        if path.exists() and not overwrite and not codec.is_special(path):
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a text to a path that `new_file` has checked."""
+    if path == STDOUT:
+        print(text)
+    else:
+        codec.write_atomically(path, f"{text}\n".encode())
 
 
 def _jobs(text: str) -> int:

@@ -6,7 +6,6 @@ Knows nothing of images.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -15,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from l3dali import codec
+from l3dali.console import Failure
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,21 +45,6 @@ class File:
 
     path: Path
     relative: Path
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A file that did not work out, and why.
-
-    Attributes:
-        path: the file.
-        reason: why, for people.
-        kind: what equal failures of other files have in common with the reason.
-    """
-
-    path: Path
-    reason: str
-    kind: str
 
 
 @dataclass
@@ -110,7 +96,7 @@ def find_listed(names: Iterable[str], base: Path, suffixes: Collection[str]) -> 
         relative = Path(os.path.relpath(_place(path), start))
         if relative.parts[:1] == ("..",):
             reason = f"outside {'the current folder' if base == Path() else base}"
-            found.failures.append(Failure(path, reason, reason))
+            found.failures.append(Failure(path, reason))
             continue
         is_folder = _is_folder(path, found)
         if is_folder:
@@ -177,7 +163,7 @@ def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, P
 
 def is_stream(path: Path) -> bool:
     """Whether a result is written straight to `path`: standard output, a pipe, a device."""
-    return path == STDOUT or path.is_fifo() or path.is_char_device()
+    return path == STDOUT or codec.is_special(path)
 
 
 def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
@@ -237,6 +223,23 @@ class Stop:
                 signal.signal(number, handler)  # type: ignore[arg-type]
 
 
+def interrupt_once() -> None:
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, with the signal's number, once.
+
+    A second signal would tear the end of the first. Ctrl-C that somebody handles or ignores already
+    is left alone.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
 def run_all(
     paths: Iterable[Path],
     work: Callable[[Path], Result],
@@ -285,4 +288,4 @@ def failure_of(path: Path, error: Exception) -> Failure:
         reason = f"{error.strerror}: {error.filename}" if elsewhere else error.strerror
         return Failure(path, reason, error.strerror)
     reason = str(error) or type(error).__name__
-    return Failure(path, reason, re.sub(r"\d+", "N", reason))
+    return Failure(path, reason)

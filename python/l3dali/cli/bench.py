@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
-from l3dali.cli.arguments import new_command, positive_number
+from l3dali.cli.arguments import new_file_command, positive_number
 from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import add_max_pixels_option
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 bench`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "bench",
         _bench,
@@ -50,8 +50,11 @@ def _bench(options: argparse.Namespace) -> int:
     found = find_inputs(options, READ_SUFFIXES)
     report = Report()
     codecs: dict[str, tuple[Callable[[codec.Image], bytes], Callable[[bytes], codec.Image]]] = {
-        f"L3 {mode}": (partial(codec.encode, mode=mode), partial(codec.decode, max_pixels=None))
-        for mode in codec.MODES
+        f"L3 {coding}": (
+            partial(codec.encode, coding=coding),
+            partial(codec.decode, max_pixels=None),
+        )
+        for coding in codec.CODINGS
     }
     codecs["PNG level 6"] = (
         lambda pixels: bytes(imagecodecs.png_encode(pixels, level=6)),
@@ -69,21 +72,23 @@ def _bench(options: argparse.Namespace) -> int:
         report.done.append(Done(pixels.nbytes, len(data), 0))
         for name, measurement in new.items():
             measured[name].append(measurement)
-    print_table(
-        ["codec", "files", "raw", "encoded", "ratio", "encode MB/s", "decode MB/s"],
-        *(
-            [
-                name,
-                str(len(report.done)),
-                megabytes(report.raw_bytes),
-                megabytes(sum(m.encoded_bytes for m in measured[name])),
-                ratio(report.raw_bytes, sum(m.encoded_bytes for m in measured[name])),
-                speed(report.raw_bytes, sum(m.encode_seconds for m in measured[name])),
-                speed(report.raw_bytes, sum(m.decode_seconds for m in measured[name])),
-            ]
-            for name in codecs
-        ),
-    )
+    if report.done:
+        print_table(
+            ["codec", "files", "raw", "source", "encoded", "ratio", "encode MB/s", "decode MB/s"],
+            *(
+                [
+                    name,
+                    str(len(report.done)),
+                    megabytes(report.raw_bytes),
+                    megabytes(report.read_bytes),
+                    megabytes(sum(m.encoded_bytes for m in measured[name])),
+                    ratio(sum(m.encoded_bytes for m in measured[name]), report.read_bytes),
+                    speed(report.raw_bytes, sum(m.encode_seconds for m in measured[name])),
+                    speed(report.raw_bytes, sum(m.decode_seconds for m in measured[name])),
+                ]
+                for name in codecs
+            ),
+        )
     return finish(report, found, options)
 
 

@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from l3dali.cli.arguments import (
-    EXIT_CODES,
     add_jobs_option,
+    exit_codes,
+    new_command,
     path_argument,
     positive_float,
 )
@@ -19,22 +20,21 @@ if TYPE_CHECKING:
     from l3dali.cli.check_decoder import Result
 
 EXIT_DIFFERS = 1
-_SUMMARY = "Check a decoder against files that show each rule of the format."
 
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 conformance` to the commands of the parser `l3`."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "conformance",
-        help=_SUMMARY,
-        description=_SUMMARY,
-        epilog="examples:\n"
-        "  l3 conformance tests                                     this decoder\n"
-        "  l3 conformance tests --decoder './mine {input} {output}'  another one\n\n"
-        + EXIT_CODES.replace("  2    a", "  1    the decoder differs\n  2    a"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "Check a decoder against files that show each rule of the format.",
+        """
+        l3 conformance tests                                     this decoder
+        l3 conformance tests --decoder './mine {input} {output}'  another one
+        """,
+        exit_codes("1    the decoder differs"),
     )
-    parser.set_defaults(run=run)
     parser.add_argument(
         "folder",
         type=path_argument,

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import Done, Report, finish
@@ -19,8 +19,8 @@ from l3dali.cli.work import (
 )
 from l3dali.console import printable
 from l3dali.errors import UsageError
-from l3dali.images.reading import WRITERS, write_picture
 from l3dali.images.transcoding import decoded_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 decode`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "decode",
         _decode,

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_output_options, new_command
+from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 encode`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "encode",
         _encode,
@@ -48,9 +48,9 @@ def add_command(commands: Commands) -> None:
     )
     add_output_options(command)
     command.add_argument(
-        "--mode",
-        choices=codec.MODES,
-        default=codec.DEFAULT_MODE,
+        "--coding",
+        choices=codec.CODINGS,
+        default=codec.DEFAULT_CODING,
         help="rans is smaller, packed is faster, stored is raw; default: %(default)s",
     )
     command.add_argument(
@@ -59,9 +59,9 @@ def add_command(commands: Commands) -> None:
         choices=codec.EFFORTS,
         default=codec.DEFAULT_EFFORT,
         metavar="N",
-        help="of the rans mode, 1 (fast) to 9 (small); others have one; default: %(default)s",
+        help="of rans, 1 (fast) to 9 (small); others have one; default: %(default)s",
     )
-    command.add_argument("--tile", type=_tile, metavar="WxH", help="pixels of a tile, as 64x32")
+    command.add_argument("--tile", type=_tile, metavar="HxW", help="height and width of a tile")
     command.add_argument("--verify", action="store_true", help="decode and compare before writing")
     command.add_argument(
         "--palette",
@@ -81,9 +81,9 @@ def add_command(commands: Commands) -> None:
 def _tile(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)x(\d+)", text)
     tile = (int(match[1]), int(match[2])) if match else (0, 0)
-    if tile[0] not in codec.TILE_WIDTHS or tile[1] not in codec.TILE_HEIGHTS:
+    if tile[0] not in codec.TILE_HEIGHTS or tile[1] not in codec.TILE_WIDTHS:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not WxH with W of {codec.TILE_WIDTHS} and H of {codec.TILE_HEIGHTS}"
+            f"{text!r} is not HxW with H of {codec.TILE_HEIGHTS} and W of {codec.TILE_WIDTHS}"
         )
     return tile
 
@@ -98,11 +98,13 @@ def _encode(options: argparse.Namespace) -> int:
         if keeps(targets[path], options):
             return None
         data = read_file(path, found.pipes)
-        with reader.read(data, palette=options.palette, labels=options.labels) as picture:
+        with reader.read(
+            path, data, palette=options.palette, labels=options.labels, keep_text=options.preserve
+        ) as picture:
             encoded = encode_picture(
                 picture,
                 labels=options.labels,
-                mode=options.mode,
+                coding=options.coding,
                 effort=options.effort,
                 threads=threads,
                 tile=options.tile,
@@ -118,10 +120,13 @@ def _encode(options: argparse.Namespace) -> int:
     def remark(report: Report) -> list[str]:
         return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
 
+    def last_remark(report: Report) -> list[str]:
+        return reader.remarks_told() + remark(report)
+
     report = run(list(targets), work, options, remark)
     report.palettes_expanded = reader.expanded
     columns = {"source": report.read_bytes, "L3": report.written_bytes}
-    return finish(report, found, options, columns, remark)
+    return finish(report, found, options, columns, last_remark)
 
 
 def _remark_on_palettes(expanded: int) -> list[str]:
@@ -137,8 +142,8 @@ def _remark_on_growth(report: Report) -> list[str]:
     """Says which lossy sources have grown, and what makes sense instead."""
     grown = [
         f"{len(part.done)} {name} {'file' if len(part.done) == 1 else 'files'} grew "
-        f"{ratio(part.written_bytes, part.read_bytes)} times, "
-        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}"
+        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}, "
+        f"ratio {ratio(part.written_bytes, part.read_bytes)}"
         for name, part in sorted(report.of_lossy_sources().items())
         if part.written_bytes > part.read_bytes
     ]
@@ -147,5 +152,5 @@ def _remark_on_growth(report: Report) -> list[str]:
     return [
         *grown,
         "L3 keeps each pixel of them, their losses too: where bytes count, keep such files as "
-        "they are; --max-side N makes them small, --mode packed fast to decode",
+        "they are; --max-side N makes them small, --coding packed fast to decode",
     ]

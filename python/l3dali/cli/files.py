@@ -131,8 +131,7 @@ def write_file(target: Path, data: bytes, like: Path | None = None) -> None:
             with os.fdopen(sys.stdout.fileno(), "wb", closefd=False) as file:
                 file.write(data)
         elif is_stream(target):
-            with target.open("wb") as file:
-                file.write(data)
+            codec.write_atomically(target, data)
         else:
             with _writes:
                 target.parent.mkdir(parents=True, exist_ok=True)

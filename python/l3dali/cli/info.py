@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import new_command
+from l3dali.cli.arguments import new_file_command
 from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
 from l3dali.cli.report import Report, finish
@@ -27,7 +27,7 @@ _MAX_NAMED = 20  # of the chunks of one file
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 info`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "info",
         _info,
@@ -65,13 +65,13 @@ def _info_of(data: bytes) -> codec.Info:
     if info.codings is None:
         raise ValueError(
             f"the file has {info.encoded_bytes} bytes, here are {len(data)}: "
-            "the data ends too early (kTruncated)"
+            "the data ends too early"
         )
     return info
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:
-    fields = asdict(info)
+    fields = {**asdict(info), "shape": info.shape, "dtype": info.dtype.name}
     for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
         fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
     fields["other_chunks"] = _other_chunks(info)
@@ -107,7 +107,7 @@ def _metadata_text(info: codec.Info) -> list[str]:
 
 
 def _info_text(path: Path, info: codec.Info) -> str:
-    signed = " signed" if info.dtype.startswith("int") else ""
+    signed = " signed" if info.dtype.kind == "i" else ""
     bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
@@ -124,13 +124,14 @@ def _info_text(path: Path, info: codec.Info) -> str:
     if len(others) > _MAX_NAMED:
         kept.append(f"{len(others) - _MAX_NAMED} more chunks")
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
+    tile = f"{info.tile_height} rows and {info.tile_width} columns"
     lines = [
         printable(path),
         f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
         + (", labels" if info.labels else ""),
-        f"  tiles  {info.tile_count} of {info.tile_width} x {info.tile_height}: {codings}",
-        f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio "
-        f"{ratio(info.raw_bytes, info.encoded_bytes)}, {bits_per_pixel:.2f} bits per pixel",
+        f"  tiles  {info.tile_count} of {tile}: {codings}",
+        f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio to "
+        f"raw {ratio(info.encoded_bytes, info.raw_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
     if len(info.groups) > 1:
         lines.insert(2, f"  groups {len(info.groups)} of channels: {_groups_text(info.groups)}")

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali.cli.arguments import (
-    cache_argument,
+    add_host_options,
+    add_new_file_options,
+    new_command,
     new_file,
-    output_argument,
     path_argument,
     positive_float,
     positive_number,
-    rate_argument,
     size_argument,
+    write_new,
 )
 from l3dali.cli.batch import STDOUT
-from l3dali.console import complain, duration, megabytes, print_table
+from l3dali.console import complain, duration, megabytes, print_table, ratio
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 from l3dali.errors import UsageError
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.plan import Plan, Predicted
     from l3dali.datasets.liquid.profile import Profile
 
-_SUMMARY = "Plan in which formats to store the images of a data set, from a profile."
 _MORE = {
     "cores": "one more core adds",
     "disk": "100 MB/s more of disk add",
@@ -53,20 +53,21 @@ _WORDS = {
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 plan` to the commands of the parser `l3`."""
-    parser = commands.add_parser("plan", help=_SUMMARY, description=_SUMMARY)
-    parser.set_defaults(run=run)
+    parser = new_command(
+        commands,
+        "plan",
+        run,
+        "Plan in which formats to store the images of a data set, from a profile.",
+        """
+        l3 plan profile.json -o plan.json
+        l3 plan profile.json --cores 64 --disk 2GB/s --plot what-if.png
+        l3 plan profile.json --target 900 --formats source,rans,packed --json
+        """,
+    )
     parser.add_argument(
         "profile", type=path_argument, metavar="PROFILE", help="what l3 profile wrote"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        default=Path("plan.json"),
-        metavar="FILE",
-        help="- is standard output; default: %(default)s",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+    add_new_file_options(parser, "plan.json")
     parser.add_argument(
         "--formats",
         metavar="LIST",
@@ -107,28 +108,7 @@ def add_command(commands: Commands) -> None:
         help="where pixels are wanted; cpu: no GPU decodes, and nothing goes up to it; "
         "default: mixed if the profile has a GPU",
     )
-    host = parser.add_argument_group("another host than the profile's")
-    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
-    for name, what in (
-        ("disk", "that the data set lies on"),
-        ("network", "that the data comes over"),
-        ("upload", "to the GPU"),
-    ):
-        host.add_argument(
-            f"--{name}", type=rate_argument, metavar="RATE", help=f"{what}: 200MB/s, unlimited"
-        )
-    host.add_argument(
-        "--gpu-cache",
-        type=cache_argument,
-        metavar="SIZE",
-        help="GPU memory for encoded images, or 0",
-    )
-    host.add_argument(
-        "--train-rate",
-        type=positive_float,
-        metavar="N",
-        help="images a second of the training step",
-    )
+    add_host_options(parser, "another host than the profile's")
     parser.add_argument(
         "--listing",
         type=path_argument,
@@ -157,7 +137,6 @@ def _part(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
-    from l3dali.codec import write_atomically
     from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
@@ -181,11 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
     plan = find_plan(profile, limits, formats, min_gain)
     counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
-    text = plan.to_json() + "\n"
-    if target == STDOUT:
-        print(text, end="")
-    else:
-        write_atomically(target, text.encode())
+    write_new(target, plan.to_json())
     if arguments.json:
         as_json = _as_json(plan, counts) | {"notes": profile.notes}
         print(json.dumps(as_json, indent=1, allow_nan=False))
@@ -281,18 +256,15 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
     print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
     for name, (count, size) in counts.items():
-        print(f"listing: {count} images as {name}, {_size(size)}", file=file)
+        print(f"listing: {count} images as {name}, {megabytes(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
     print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
     for line in explain(plan):
         print(line, file=file)
     if how := _decoding(plan):
         print(f"decode them by: {how}", file=file)
-    saved = predicted.stored_bytes / predicted.source_bytes
-    print(
-        f"on disk: {_size(predicted.stored_bytes)}, {saved:.2f} times the originals",
-        file=file,
-    )
+    grown = ratio(predicted.stored_bytes, predicted.source_bytes)
+    print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
     if predicted.encode_seconds is None:
         complain("l3: the profile does not say what converting takes")
     elif predicted.encode_seconds:
@@ -317,10 +289,6 @@ def _decoding(plan: Plan) -> str:
     if CACHE in by_place and plan.host.gpu_cache:
         arguments.append(f"cache_size={plan.host.gpu_cache / 2**20:.0f}")
     return f"l3dali.pipeline.decode({', '.join(arguments)})"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e8 else megabytes(round(size))
 
 
 def explain(plan: Plan) -> list[str]:
@@ -351,7 +319,8 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
             f"({rate:.1f}): {rate / source:.2f} times"
         )
     if len(plan.formats) > 1:
-        lines.append(f"mixing beyond that: {predicted.rate / rate:.2f} times")
+        gain = predicted.rate / rate
+        lines.append(f"mixing beyond {single} alone ({rate:.1f} images/s): {gain:.2f} times")
         if predicted.turn_seconds:
             cores = plan.host.cores * plan.host.efficiency
             lost = predicted.turn_seconds * predicted.rate / cores

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.cli.arguments import (
-    cache_argument,
+    add_host_options,
+    add_new_file_options,
     natural_number,
+    new_command,
     new_file,
-    output_argument,
     positive_float,
     positive_number,
-    rate_argument,
+    url_argument,
+    write_new,
 )
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
@@ -28,28 +30,28 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
     from l3dali.datasets.liquid.step import Step
 
-_SUMMARY = "Measure what the images of a data set cost in each format on this host."
-
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 profile` to the commands of the parser `l3`."""
-    parser = commands.add_parser("profile", help=_SUMMARY, description=_SUMMARY)
-    parser.set_defaults(run=run)
+    parser = new_command(
+        commands,
+        "profile",
+        run,
+        "Measure what the images of a data set cost in each format on this host.",
+        """
+        l3 profile photos -o profile.json
+        l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900
+        l3 profile s3://bucket/imagenet --seconds 60 --allow-lossy
+        """,
+    )
     parser.add_argument(
         "sources",
         nargs="+",
+        type=url_argument,
         metavar="DATASET",
         help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        default=Path("profile.json"),
-        metavar="FILE",
-        help="- is standard output; default: %(default)s",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
+    add_new_file_options(parser, "profile.json")
     parser.add_argument(
         "--samples",
         type=positive_number,
@@ -80,31 +82,8 @@ def add_command(commands: Commands) -> None:
         help="images whose name ends so are label maps, as in l3 convert",
     )
     add_max_pixels_option(parser)
-    host = parser.add_argument_group("what is given is not measured")
-    host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
-    for name, what in (
-        ("disk", "that the data set lies on"),
-        ("network", "that the data comes over"),
-        ("upload", "to the GPU"),
-    ):
-        host.add_argument(
-            f"--{name}",
-            type=rate_argument,
-            metavar="RATE",
-            help=f"{what}: 200MB/s, 2GB/s, unlimited",
-        )
-    host.add_argument(
-        "--gpu-cache",
-        type=cache_argument,
-        metavar="SIZE",
-        help="GPU memory for encoded images, or 0; default: a quarter of what is free",
-    )
-    host.add_argument(
-        "--train-rate",
-        type=positive_float,
-        metavar="N",
-        help="images a second of the training step",
-    )
+    cache = "; default: a quarter of what is free"
+    add_host_options(parser, "what is given is not measured", cache)
     parser.add_argument(
         "--step",
         metavar="FILE.py:NAME",
@@ -118,7 +97,6 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it for people; gives the exit code."""
-    from l3dali.codec import write_atomically
     from l3dali.datasets.liquid.measure import Given, measure_profile
 
     step = _find_step(arguments)
@@ -141,11 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         ),
         step=step,
     )
-    text = profile.to_json() + "\n"
-    if target == STDOUT:
-        print(text, end="")
-    else:
-        write_atomically(target, text.encode())
+    write_new(target, profile.to_json())
     _print(profile, to_errors=target == STDOUT)
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from l3dali.cli.arguments import Parser
-    from l3dali.images.reading import Palette, Picture
+    from l3dali.images.picture import Palette, Picture
 
 # What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
 # pixels themselves; a decoded copy with --verify).
 _COPIES = 6
+_MAX_REMARKS = 20
 
 
 def add_reading_options(parser: Parser) -> None:
@@ -62,6 +63,7 @@ class PictureReader:
 
     Attributes:
         expanded: how many images held numbers of palette entries and have become colours.
+        remarks: what libraries have said, and the files that they have said it of.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -70,24 +72,33 @@ class PictureReader:
         self._budget = MemoryBudget(megabytes * 1_000_000)
         self._lock = threading.Lock()
         self.expanded = 0
+        self.remarks: dict[str, list[Path]] = defaultdict(list)
 
     @contextmanager
     def read(
-        self, data: bytes, *, palette: Palette = "rgb", labels: bool = False
+        self,
+        path: Path,
+        data: bytes,
+        *,
+        palette: Palette = "rgb",
+        labels: bool = False,
+        keep_text: bool = False,
     ) -> Iterator[Picture]:
         """The picture in an image file; what the work on it takes is set aside until the end.
 
         Args:
-            data: the bytes of the file.
+            path: of the file.
+            data: its bytes.
             palette: as in `read_picture`.
             labels: as in `read_picture`.
+            keep_text: as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
         """
         header = read_header(data)
-        is_allowed = header.width * header.height <= self._options.max_pixels
-        needed = max(header.read_bytes, _COPIES * header.raw_bytes) if is_allowed else 0
+        header.check_pixels(self._options.max_pixels)
+        needed = max(header.read_bytes, _COPIES * header.raw_bytes)
         with self._budget.reserve(needed + len(data)):
             picture = read_picture(
                 data,
@@ -96,11 +107,23 @@ class PictureReader:
                 orient=self._options.orient,
                 max_side=self._options.max_side,
                 max_pixels=self._options.max_pixels,
+                keep_text=keep_text,
                 header=header,
             )
             yield picture
         with self._lock:
             self.expanded += picture.expanded
+            for remark in picture.remarks:
+                self.remarks[remark].append(path)
+
+    def remarks_told(self) -> list[str]:
+        """A line for each remark, with the first file that it is of."""
+        return [
+            f"{remark}: {len(paths)} files; the first is {min(paths)}"
+            if len(paths) > 1
+            else f"{remark}: {paths[0]}"
+            for remark, paths in sorted(self.remarks.items())[:_MAX_REMARKS]
+        ]
 
 
 class MemoryBudget:

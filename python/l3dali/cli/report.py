@@ -8,27 +8,24 @@ import os
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.files import end_writes, write_file
-from l3dali.console import complain, megabytes, print_table, ratio, say, speed
+from l3dali.console import complain, megabytes, print_table, ratio, say, speed, tell_failures
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from l3dali.cli.batch import Failure, Found
+    from l3dali.cli.batch import Found
+    from l3dali.console import Failure
 
 EXIT_FAILED = 2
 EXIT_SIGNAL = 128  # and the signal's number
-
-# Of more failures of one kind a few are named, and of more kinds the commonest.
-_MAX_NAMED = 10
-_FEW = 3
-_MAX_KINDS = 20
 
 
 @dataclass(frozen=True)
@@ -108,29 +105,28 @@ def finish(
         report: what the command did.
         found: what it was to do.
         options: those of the command.
-        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
+        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row,
+            and there is none where nothing was done.
         remark: gives lines to be said at the end.
     """
-    failures = sorted(found.failures + report.failures, key=lambda failure: failure.path)
+    failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
     code = EXIT_FAILED if failures else 0
     if report.signal_number:
         code = EXIT_SIGNAL + report.signal_number
     if not options.quiet:
-        if file_bytes is not None:
+        if file_bytes is not None and report.done:
             _print_totals(report, file_bytes, to_stderr=_stdout_is_taken(options))
         _print_notes(report, found)
         if remark:
             say(remark(report))
-    _print_failures(failures)
+    tell_failures(failures)
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
         goes_on = "skip_existing" in options and report.total > 1
         advice = "; --skip-existing goes on from there" if goes_on else ""
         reason = f"stopped: {report.ended_by}" if report.ended_by else "interrupted"
         complain(f"l3: {reason}; {finished} of {report.total} files are done{advice}")
-    if options.json_summary is not None:
-        summary = json.dumps(_summary(report, found, failures, code), indent=2)
-        write_file(options.json_summary, f"{summary}\n".encode())
+    write_summary(options.json_summary, code, failures, _fields(report, found))
     if report.abandoned:
         _end_process(code)
     return code
@@ -150,13 +146,14 @@ def _stdout_is_taken(options: argparse.Namespace) -> bool:
 
 
 def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool) -> None:
+    has_source = "source" in file_bytes
     print_table(
-        ["files", "raw", *file_bytes, "ratio", "time", "MB/s"],
+        ["files", "raw", *file_bytes, "ratio" if has_source else "ratio to raw", "time", "MB/s"],
         [
             str(len(report.done)),
             megabytes(report.raw_bytes),
             *map(megabytes, file_bytes.values()),
-            ratio(report.raw_bytes, file_bytes["L3"]),
+            ratio(file_bytes["L3"], report.read_bytes if has_source else report.raw_bytes),
             f"{report.seconds:.1f} s",
             speed(report.raw_bytes, report.seconds),
         ],
@@ -174,41 +171,27 @@ def _print_notes(report: Report, found: Found) -> None:
         complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
 
 
-def _print_failures(failures: Iterable[Failure]) -> None:
-    """Prints a line for each failure, but few for many of one kind."""
-    kinds: dict[str, list[Failure]] = defaultdict(list)
-    for failure in failures:
-        kinds[failure.kind].append(failure)
-    if not kinds:
+def write_summary(
+    path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
+) -> None:
+    """Writes what `--json-summary` asks for: the fields of a command, and what all have."""
+    if path is None:
         return
-    complain(f"l3: {sum(map(len, kinds.values()))} failed")
-    shortened = len(kinds) > _MAX_KINDS
-    commonest = sorted(kinds, key=lambda kind: -len(kinds[kind]))[:_MAX_KINDS]
-    for kind in sorted(commonest, key=lambda kind: kinds[kind][0].path):
-        alike = kinds[kind]
-        if len(alike) <= _MAX_NAMED:
-            for failure in alike:
-                complain(f"{failure.path}: {failure.reason}")
-            continue
-        shortened = True
-        complain(f"{len(alike)} files: {kind}")
-        for failure in alike[:_FEW]:
-            complain(f"  {failure.path}")
-        complain(f"  and {len(alike) - _FEW} more")
-    if len(kinds) > _MAX_KINDS:
-        complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
-    if shortened:
-        complain("l3: --json-summary FILE lists them all")
-
-
-def _summary(report: Report, found: Found, failures: list[Failure], code: int) -> dict[str, Any]:
-    return {
+    summary = {
         "version": __version__,
         "exit_code": code,
+        **fields,
+        "failed": len(failures),
+        "failures": [{"path": str(failure.path), "reason": failure.reason} for failure in failures],
+    }
+    write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
+
+
+def _fields(report: Report, found: Found) -> dict[str, Any]:
+    return {
         "files": report.total,
         "done": len(report.done),
         "kept": report.kept,
-        "failed": len(failures),
         "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
         "passed_over": found.others,
         "links_not_followed": found.links,
@@ -227,5 +210,4 @@ def _summary(report: Report, found: Found, failures: list[Failure], code: int) -
             }
             for name, part in report.of_lossy_sources().items()
         },
-        "failures": [{"path": str(failure.path), "reason": failure.reason} for failure in failures],
     }

@@ -8,8 +8,13 @@ import os
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, path_argument
-from l3dali.cli.batch import Failure, Found, find_files, plan_targets
+from l3dali.cli.arguments import (
+    add_jobs_option,
+    add_report_options,
+    new_file_command,
+    path_argument,
+)
+from l3dali.cli.batch import Found, find_files, plan_targets
 from l3dali.cli.files import read_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
@@ -20,6 +25,7 @@ from l3dali.cli.work import (
     run,
     threads_per_file,
 )
+from l3dali.console import Failure
 from l3dali.errors import UsageError
 from l3dali.images.reading import READ_SUFFIXES
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 verify`."""
-    command = new_command(
+    command = new_file_command(
         commands,
         "verify",
         _verify,
@@ -70,7 +76,7 @@ def _verify(options: argparse.Namespace) -> int:
         info = codec.info(data)
         if sources is not None and decoded is not None:
             source = read_file(sources[path], sources.values())
-            with reader.read(source, labels=info.labels) as picture:
+            with reader.read(sources[path], source, labels=info.labels) as picture:
                 compare(decoded, picture.pixels)
             if picture.palette != info.palette:
                 raise ValueError("the palette differs from the source's")
@@ -84,9 +90,12 @@ def _verify(options: argparse.Namespace) -> int:
             "their L3 files do not hold their numbers (see l3 encode --palette index)"
         ]
 
+    def last_remark(report: Report) -> list[str]:
+        return reader.remarks_told() + remark(report)
+
     report = run(paths, work, options, remark)
     report.palettes_expanded = reader.expanded
-    return finish(report, found, options, {"L3": report.read_bytes}, remark)
+    return finish(report, found, options, {"L3": report.read_bytes}, last_remark)
 
 
 def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path] | None:

@@ -27,7 +27,8 @@ from l3dali.cli.files import check_stdin, check_stream, read_stdin
 from l3dali.cli.report import Done, Report
 from l3dali.console import complain, progress, say
 from l3dali.errors import UsageError
-from l3dali.images.reading import READ_SUFFIXES, WRITERS
+from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
     import argparse

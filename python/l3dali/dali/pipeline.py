@@ -28,6 +28,7 @@ __all__ = ["Balancer", "decode"]
 _DTYPES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT")
 _CACHE = ("cache_size", "cache_type", "cache_threshold", "cache_debug")
 _REFUSED = {
+    "fill_range": "fn.decoders.image always fills the range",
     "max_pixels": "fn.decoders.image has no limit",
     "on_error": "fn.decoders.image always raises",
     "return_status": "fn.decoders.image has no statuses",
@@ -75,9 +76,9 @@ def decode(
 
     Raises:
         TypeError: an argument that `fn.l3.decode` does not have.
-        ValueError: an argument that `fn.decoders.image` cannot follow (`max_pixels`, `on_error`,
-            `return_status`, `skip_cached_images`, other types), or a `cpu_share` that makes no
-            sense.
+        ValueError: an argument that `fn.decoders.image` cannot follow (`fill_range`, `max_pixels`,
+            `on_error`, `return_status`, `skip_cached_images`, other types), or a `cpu_share` that
+            makes no sense.
         RuntimeError: this DALI cannot split batches.
 
     While the pipeline runs, a sample of no such format is an error that names it; so is an L3 file

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali.codec import strip_exif_prefix
+from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import PIL.Image
 
-    from l3dali.codec import Image
+    from l3dali.codec import Image, Window
 
-__all__ = ["descriptive_exif", "shrink", "upright", "upright_xmp"]
+__all__ = ["descriptive_exif", "shrink", "stored_window", "upright", "upright_xmp"]
 
 
 _ORIENTATION = 0x0112
@@ -59,6 +60,38 @@ def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
         return pixels, exif
     del block[_ORIENTATION]
     return turn(pixels), _exif_bytes(block)
+
+
+def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) -> Window:
+    """Where a window of the upright image lies in the image as it is stored.
+
+    Args:
+        window: top, left, height and width.
+        shape: of the image as it is stored.
+        exif: as for `upright`.
+
+    Raises:
+        L3Error: the window is not inside the image.
+        Exception: as `upright`.
+    """
+    turn = None if exif is None else _TURNS.get(_load_exif(exif).get(_ORIENTATION, 1))
+    if turn is None:
+        return window
+    rows, columns = (
+        turn(np.broadcast_to(axis, shape[:2])) for axis in np.ogrid[: shape[0], : shape[1]]
+    )
+    top, left, height, width = window
+    if top + height > rows.shape[0] or left + width > rows.shape[1]:
+        raise L3Error(
+            f"the window {window} is not inside the upright image of {rows.shape[1]} x "
+            f"{rows.shape[0]} pixels (width x height)",
+            Status.INVALID_ARGUMENT,
+        )
+    first, last = (top, left), (top + height - 1, left + width - 1)
+    (top, bottom), (left, right) = (
+        sorted((int(places[first]), int(places[last]))) for places in (rows, columns)
+    )
+    return top, left, bottom - top + 1, right - left + 1
 
 
 def upright_xmp(xmp: bytes | None) -> bytes | None:

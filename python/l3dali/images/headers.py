@@ -21,13 +21,35 @@ if TYPE_CHECKING:
     import tifffile
     from typing_extensions import Buffer
 
-__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"]
+__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "format_of", "read_header"]
 
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
 
 Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
+
+
+# What files begin with.
+L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RIFF = b"RIFF"  # and WEBP behind its size
+_JPEGXL_CODESTREAM = b"\xff\x0a"
+_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
+_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
+SIGNATURES: dict[str, tuple[bytes, ...]] = {
+    "l3": (L3_SIGNATURE,),
+    "png": (PNG_SIGNATURE,),
+    "jpeg": (b"\xff\xd8\xff",),
+    "webp": (_RIFF,),
+    "jpegxl": (_JPEGXL_CODESTREAM, b"\0\0\0\x0cJXL \r\n\x87\n"),
+    "jpeg2000": (_JPEG2000_CODESTREAM, b"\0\0\0\x0cjP  \r\n\x87\n"),
+    "bmp": (b"BM",),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "netpbm": _NETPBM,
+}
+_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
+_SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
 class ImageError(ValueError):
@@ -45,6 +67,7 @@ class Header:
         raw_bytes: of the samples that reading gives, at most.
         read_bytes: of memory that reading takes at its peak, the file not counted. An estimate
             from measurements of the libraries, rounded up.
+        fours: how often its pixels count for a limit: once for each four channels of 16 bits.
     """
 
     format: Format
@@ -52,6 +75,20 @@ class Header:
     height: int
     raw_bytes: int
     read_bytes: int
+    fours: int = 1
+
+    def check_pixels(self, max_pixels: int) -> None:
+        """Judges for every command whether the image may be decoded; files of L3 judge themselves.
+
+        Raises:
+            ImageError: it has more pixels than `max_pixels`.
+        """
+        if self.width * self.height * self.fours > max_pixels:
+            times = "" if self.fours == 1 else f" x {self.fours} (4 channels count once)"
+            raise ImageError(
+                f"{self.width} x {self.height}{times} pixels are more than the limit of "
+                f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
+            )
 
 
 def read_header(data: bytes) -> Header:
@@ -64,12 +101,18 @@ def read_header(data: bytes) -> Header:
         ImageError: the format is not known, or the header is damaged, or it says already that the
             image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
     """
-    reader = next((reader for starts, reader in _READERS if data.startswith(starts)), None)
-    if reader is None or (reader is _read_webp and data[8:12] != b"WEBP"):
-        is_l3 = data.startswith(L3_SIGNATURE)
-        raise ImageError("an L3 file already" if is_l3 else "not an image of a known format")
+    format, _ = format_of(data)
+    if format == "l3":
+        raise ImageError("an L3 file already")
+    if not format:
+        other = next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), None)
+        raise ImageError(
+            f"{other} files are not read; make a PNG of it first"
+            if other
+            else "not an image of a known format"
+        )
     try:
-        header = reader(data)
+        header = _READERS[format](data)
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
@@ -77,6 +120,19 @@ def read_header(data: bytes) -> Header:
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
+
+
+def format_of(data: bytes) -> tuple[str, bool]:
+    """The `Format`, "l3" or "" that the first 16 bytes of a file show, and whether surely so.
+
+    Not sure are signatures so short that other data may begin so.
+    """
+    if data.startswith(_RIFF) and data[8:12] != b"WEBP":
+        return "", False
+    for name, signatures in SIGNATURES.items():
+        if data.startswith(signatures):
+            return name, not data.startswith(_SHORT_SIGNATURES)
+    return "", False
 
 
 def _header(format: Format, width: int, height: int, raw: int, read: int) -> Header:
@@ -91,22 +147,31 @@ def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
     return channels
 
 
-# PNG, JPEG, WebP, BMP, netpbm.
+# Memory that reading takes at its peak, measured with each library and rounded up: in bytes a
+# pixel, or a sample of it.
+_PNG_PEAK = 1  # a pixel, beside the samples
+_JPEG_PEAK = 6  # a sample
+_WEBP_PEAK = 24  # a pixel: Pillow decodes to a canvas of 4 channels, and keeps the frame before
+_BMP_PEAK = 12  # a pixel
+_NETPBM_PEAK = 1  # a pixel, beside the samples and a copy of them
+_NETPBM_DIGITS_PEAK = 30  # a byte of the file: numbers in digits, each a Python object
+_JPEGXL_PEAK = 12  # a sample, beside the samples
+_JPEG2000_PEAK = 8  # a sample
 
-L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+# PNG, JPEG, WebP, BMP, netpbm.
+#
+# Pillow is asked where its answer is that of the decoder and costs no more. It inflates the texts
+# of a PNG and refuses large ones, knows no JPEG of 12 bits, which tiles of a TIFF may be, and
+# believes the box around a JPEG 2000, not the image in it.
+
 _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
 
 
 def _read_png(data: bytes) -> Header:
     width, height, bits, color_type = struct.unpack_from(">II2B", data, len(PNG_SIGNATURE) + 8)
     raw = _PNG_CHANNELS.get(color_type, MAX_CHANNELS) * (2 if bits == 16 else 1)
-    return _header("png", width, height, raw, raw + 1)
-
-
-def _read_jpeg(data: bytes) -> Header:
-    width, height, channels = _jpeg_size(data)
-    return _header("jpeg", width, height, channels, 6 * channels)
+    return _header("png", width, height, raw, raw + _PNG_PEAK)
 
 
 # Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
@@ -114,42 +179,34 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers without a length.
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height and channels of the frame that comes first, which is the one decoded."""
+def _read_jpeg(data: bytes) -> Header:
     at = data.find(b"\xff", 2)
     while 0 <= at < len(data) - 9:
-        marker = data[at + 1]
-        if marker in _JPEG_FRAMES:
+        marker, size = struct.unpack_from(">BH", data, at + 1)
+        if marker in _JPEG_FRAMES:  # The first is the one decoded.
             height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-            return width, height, channels
+            return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
         if marker == 0xFF:
             at += 1
             continue
         if marker not in _JPEG_BARE:
-            at += max(2, struct.unpack_from(">H", data, at + 2)[0])
+            at += max(2, size)
         at = data.find(b"\xff", at + 2)
     raise ImageError("cannot be read: a JPEG that names no size")
 
 
 def _read_webp(data: bytes) -> Header:
-    # Pillow decodes to a canvas of 4 channels, and keeps the frame before.
-    width, height = _webp_size(data)
-    return _header("webp", width, height, MAX_CHANNELS, 24)
-
-
-def _webp_size(data: bytes) -> tuple[int, int]:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        sizes = data[24:30]
-        if len(sizes) == 6:
-            return int.from_bytes(sizes[:3], "little") + 1, int.from_bytes(sizes[3:], "little") + 1
+    kind, sizes = data[12:16], data[24:30]
+    if kind == b"VP8X" and len(sizes) == 6:
+        width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
     elif kind == b"VP8L":
         (sides,) = struct.unpack_from("<I", data, 21)
-        return (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        width, height = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
     elif kind == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    raise ImageError("cannot be read: a WebP that names no size")
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        raise ImageError("cannot be read: a WebP that names no size")
+    return _header("webp", width, height, MAX_CHANNELS, _WEBP_PEAK)
 
 
 def _read_bmp(data: bytes) -> Header:
@@ -157,7 +214,7 @@ def _read_bmp(data: bytes) -> Header:
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
         width, height = image.size
-        return _header("bmp", width, height, MAX_CHANNELS, 12)
+        return _header("bmp", width, height, MAX_CHANNELS, _BMP_PEAK)
 
 
 def _read_netpbm(data: bytes) -> Header:
@@ -165,9 +222,9 @@ def _read_netpbm(data: bytes) -> Header:
 
     with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
         raw = _checked_channels(file.depth) * file.dtype.itemsize
-        header = _header("netpbm", file.width, file.height, raw, 2 * raw + 1)
-        if file.magicnumber in ("P1", "P2", "P3"):  # Numbers in digits, each a Python object.
-            return replace(header, read_bytes=30 * len(data))
+        header = _header("netpbm", file.width, file.height, raw, 2 * raw + _NETPBM_PEAK)
+        if file.magicnumber in ("P1", "P2", "P3"):
+            return replace(header, read_bytes=_NETPBM_DIGITS_PEAK * len(data))
         return header
 
 
@@ -304,13 +361,15 @@ def _read_jpegxl(data: bytes) -> Header:
         _checked_channels(1 + header.extra_channels)
     channels = 3 + header.extra_channels  # Gray is told behind what is read here.
     raw = channels * (2 if header.wide else 1)
-    return _header("jpegxl", header.width, header.height, raw, 12 * channels + raw)
+    return _header("jpegxl", header.width, header.height, raw, _JPEGXL_PEAK * channels + raw)
 
 
 def _read_jpeg2000(data: bytes) -> Header:
-    width, height, channels = _jpeg2000_size(data)
+    start = jpeg2000_start(data)
+    right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
+    (channels,) = struct.unpack_from(">H", data, start + 40)
     channels = max(3, _checked_channels(channels))  # One channel may be numbers of a palette.
-    return _header("jpeg2000", width, height, 2 * channels, 8 * channels)
+    return _header("jpeg2000", right - left, bottom - top, 2 * channels, _JPEG2000_PEAK * channels)
 
 
 def jpeg2000_start(data: bytes) -> int:
@@ -325,14 +384,6 @@ def jpeg2000_start(data: bytes) -> int:
     if data[start : start + 4] != _JPEG2000_CODESTREAM:
         raise ImageError("cannot be read: a JPEG 2000 without an image")
     return start
-
-
-def _jpeg2000_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height and channels, as the codestream has them, which is what is decoded."""
-    start = jpeg2000_start(data)
-    right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
-    (channels,) = struct.unpack_from(">H", data, start + 40)
-    return right - left, bottom - top, channels
 
 
 # TIFF.
@@ -415,7 +466,9 @@ def _read_tiff(data: bytes) -> Header:
         raw = page.nbytes
         if page.photometric == PHOTOMETRIC.PALETTE:
             raw += 6 * page.imagewidth * page.imagelength
-        return Header("tiff", page.imagewidth, page.imagelength, raw, 2 * raw + padded)
+        width, height = page.imagewidth, page.imagelength
+        fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
+        return Header("tiff", width, height, raw, 2 * raw + padded, fours)
 
 
 def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
@@ -444,34 +497,22 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
     allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
     for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
-        reader = next((r for starts, r in _CHUNK_READERS if start.startswith(starts)), None)
-        if reader is not None:
-            header = reader(start)
+        format, _ = format_of(start)
+        if format in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
+            header = _READERS[format](start)
             if header.width * header.height > allowed:
                 raise ImageError("a damaged TIFF: a tile is larger than the page says")
 
 
 _CHUNK_HEADER_BYTES = 4096
-_JPEGXL_CODESTREAM = b"\xff\x0a"
-_JPEGXL_FILE = b"\0\0\0\x0cJXL \r\n\x87\n"
-_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
-_JPEG2000_FILE = b"\0\0\0\x0cjP  \r\n\x87\n"
 
-JPEG_SIGNATURE = b"\xff\xd8\xff"
-RIFF_SIGNATURE = b"RIFF"
-JPEGXL_SIGNATURES = (_JPEGXL_CODESTREAM, _JPEGXL_FILE)
-JPEG2000_SIGNATURES = (_JPEG2000_CODESTREAM, _JPEG2000_FILE)
-
-_CHUNK_READERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], Header]], ...] = (
-    (PNG_SIGNATURE, _read_png),
-    (JPEG_SIGNATURE, _read_jpeg),
-    (RIFF_SIGNATURE, _read_webp),
-    (JPEGXL_SIGNATURES, _read_jpegxl),
-    (JPEG2000_SIGNATURES, _read_jpeg2000),
-)
-_READERS = (
-    *_CHUNK_READERS,
-    (b"BM", _read_bmp),
-    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _read_tiff),
-    (tuple(b"P%d" % number for number in range(1, 8)), _read_netpbm),
-)
+_READERS: dict[str, Callable[[bytes], Header]] = {
+    "png": _read_png,
+    "jpeg": _read_jpeg,
+    "webp": _read_webp,
+    "jpegxl": _read_jpegxl,
+    "jpeg2000": _read_jpeg2000,
+    "bmp": _read_bmp,
+    "tiff": _read_tiff,
+    "netpbm": _read_netpbm,
+}

@@ -9,12 +9,9 @@ import struct
 from typing import TYPE_CHECKING
 
 from l3dali.images.headers import (
-    JPEG2000_SIGNATURES,
-    JPEG_SIGNATURE,
-    JPEGXL_SIGNATURES,
-    RIFF_SIGNATURE,
     ImageError,
     boxes,
+    format_of,
     jpeg2000_start,
     read_jpegxl_header,
 )
@@ -28,7 +25,7 @@ def lossy_format(data: bytes) -> str | None:
 
     A lossless file may hold pixels that were lossy before.
     """
-    name = next((name for starts, name in _NAMES if data.startswith(starts)), None)
+    name = _NAMES.get(format_of(data)[0])
     try:
         return name(data) if name else None
     except (ImageError, struct.error):
@@ -67,9 +64,9 @@ def _jpeg2000(data: bytes) -> str | None:
 _COD = 0xFF52  # coding style, with the transform
 _BEHIND_THE_HEADER = (0xFF90, 0xFF93, 0xFFD9)
 
-_NAMES: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], str | None]], ...] = (
-    (JPEG_SIGNATURE, lambda data: "JPEG"),
-    (RIFF_SIGNATURE, _webp),
-    (JPEGXL_SIGNATURES, _jpegxl),
-    (JPEG2000_SIGNATURES, _jpeg2000),
-)
+_NAMES: dict[str, Callable[[bytes], str | None]] = {
+    "jpeg": lambda data: "JPEG",
+    "webp": _webp,
+    "jpegxl": _jpegxl,
+    "jpeg2000": _jpeg2000,
+}

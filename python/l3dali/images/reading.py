@@ -1,4 +1,4 @@
-"""Other image formats, read and written by their libraries without loss.
+"""Other image formats, read by their libraries without loss.
 
 Knows nothing of L3's bytes. The libraries are imported where they are used, so
 that `import l3dali` needs none of them.
@@ -7,18 +7,19 @@ that `import l3dali` needs none of them.
 from __future__ import annotations
 
 import io
+import logging
 import operator
 import struct
+import threading
 import zlib
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
-    MAX_CHANNELS,
     MAX_PIXELS,
     SAMPLE_TYPES,
     strip_exif_prefix,
@@ -33,19 +34,22 @@ from l3dali.images.headers import (
     read_header,
     read_jpegxl_header,
 )
+from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.metadata import (
+    KEPT_PNG_CHUNKS,
     KEPT_TIFF_TAGS,
+    PNG_RESOLUTION,
     TIFF_TYPES,
     TiffTag,
     dump_metadata,
+    metadata_of_png,
     metadata_of_tiff,
     tiff_item_bytes,
-    tiff_of_metadata,
     without_geometry,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
     import PIL.Image
@@ -54,50 +58,12 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
 
-__all__ = [
-    "READ_SUFFIXES",
-    "WRITERS",
-    "ImageError",
-    "Palette",
-    "Picture",
-    "read_picture",
-    "write_picture",
-]
+__all__ = ["READ_SUFFIXES", "read_picture"]
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
-PNG_LEVEL = 6
-
-Palette = Literal["rgb", "index"]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Pixels as stored, and what goes with them.
-
-    Attributes:
-        pixels: uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C).
-        icc: an ICC profile.
-        exif: an EXIF block, from its TIFF header on.
-        palette: R, G, B, A of each entry; then the pixels are entry numbers.
-        expanded: the file holds numbers of palette entries; the pixels are their colours.
-        xmp: an XMP packet.
-        metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
-        is_damaged: there are key-value pairs that could not be read, and are left out.
-        has_alpha: the last of two or four channels is alpha.
-    """
-
-    pixels: Image
-    icc: bytes | None = None
-    exif: bytes | None = None
-    palette: bytes | None = None
-    expanded: bool = False
-    xmp: bytes | None = None
-    metadata: Mapping[str, Any] | None = None
-    is_damaged: bool = False
-    has_alpha: bool = True
 
 
 def read_picture(
@@ -108,6 +74,7 @@ def read_picture(
     orient: bool = False,
     max_side: int | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
+    keep_text: bool = False,
     header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
@@ -123,6 +90,7 @@ def read_picture(
         max_side: make larger images smaller, to that many pixels on the longer side. Colours are
             antialiased; labels and palette entries are taken from the nearest pixel.
         max_pixels: refuse images of more, before anything is decoded.
+        keep_text: keep text and resolution of a PNG, in `metadata`.
         header: what `read_header` has given for the file; None reads it here.
 
     Raises:
@@ -140,15 +108,13 @@ def read_picture(
         if max_side < 1:
             raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
-    fours = _fours(header)
-    if header.width * header.height * fours > max_pixels:
-        times = "" if fours == 1 else f" x {fours} (4 channels count once)"
-        raise ImageError(
-            f"{header.width} x {header.height}{times} pixels are more than the limit of "
-            f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
-        )
+    header.check_pixels(max_pixels)
     try:
-        picture = _READERS[header.format](data, "index" if labels else palette)
+        with _remarks.kept() as remarks:
+            picture = _READERS[header.format](data, "index" if labels else palette)
+        picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
+        if keep_text and header.format == "png":
+            picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
@@ -178,11 +144,31 @@ def read_picture(
     return replace(picture, pixels=np.ascontiguousarray(pixels))
 
 
-def _fours(header: Header) -> int:
-    """How often pixels count for a limit: once for each four channels of 16 bits."""
-    if header.format != "tiff":
-        return 1
-    return max(1, -(-header.raw_bytes // (8 * header.width * header.height)))
+class _Remarks(logging.Filter):
+    """Keeps what imagecodecs would log, for whoever knows the file's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def kept(self) -> Iterator[list[str]]:
+        logging.getLogger("imagecodecs").addFilter(self)
+        remarks: list[str] = []
+        self._of_thread.remarks = remarks
+        try:
+            yield remarks
+        finally:
+            del self._of_thread.remarks
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        remarks: list[str] | None = getattr(self._of_thread, "remarks", None)
+        if remarks is not None:
+            remarks.append(record.getMessage())
+        return remarks is None
+
+
+_remarks = _Remarks()
 
 
 def _check_metadata(picture: Picture) -> None:
@@ -195,30 +181,6 @@ def _check_metadata(picture: Picture) -> None:
             dump_metadata(picture.metadata)
         except ValueError as error:
             raise ImageError(str(error)) from None
-
-
-def write_picture(picture: Picture, suffix: str) -> bytes:
-    """The bytes of a lossless image file of the format that `suffix` (".png") names.
-
-    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
-    keeps palettes. Only TIFF holds signed samples.
-
-    Raises:
-        ImageError: the format cannot hold the picture, or a TIFF tag of its metadata is damaged.
-    """
-    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
-    bits = 8 * picture.pixels.dtype.itemsize
-    writer = WRITERS[suffix]
-    if picture.pixels.dtype.kind == "i" and not writer.signed:
-        raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
-    if channels not in writer.channels or bits not in writer.bits:
-        many = f"{channels} channel" if channels == 1 else f"{channels} channels"
-        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
-        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
-    return writer.write(picture)
-
-
-# Reading.
 
 
 def _read_png(data: bytes, palette: Palette) -> Picture:
@@ -272,7 +234,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(page, palette)
-        xmp = _tiff_tag(data, page, _TIFF_XMP)
+        xmp = _tiff_tag(data, page, TIFF_XMP)
         return Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
@@ -285,14 +247,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
 
 _TIFF_DESCRIPTION = 270
-_TIFF_XMP = 700
 _TIFF_NO_DATA = 42113
-# Resolution that says nothing: one pixel in a unit without a name.
-_NO_RESOLUTION = {
-    282: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
-    283: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
-    296: TiffTag("SHORT", struct.pack("<H", 1)),
-}
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
@@ -306,8 +261,8 @@ def _tiff_metadata(
     tags = {code: tag for code, tag in found.items() if tag is not None}
     if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
-    if all(tags.get(code) in (None, tag) for code, tag in _NO_RESOLUTION.items()):
-        tags = {code: tag for code, tag in tags.items() if code not in _NO_RESOLUTION}
+    if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
+        tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
     if page.is_shaped:  # tifffile's note on its own array
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
@@ -420,164 +375,11 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 }
 
 
-# Writing.
+# Chunks of a PNG.
 
-
-@dataclass(frozen=True)
-class Writer:
-    """A lossless format: what it holds and the function that writes it."""
-
-    channels: Collection[int]
-    bits: tuple[int, ...]
-    write: Callable[[Picture], bytes]
-    signed: bool = False
-
-
-def _write_png(picture: Picture) -> bytes:
-    import imagecodecs
-    from PIL import Image
-
-    if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
-        png = bytes(imagecodecs.png_encode(picture.pixels, level=PNG_LEVEL))
-    else:
-        entries = _entries(picture)
-        image = Image.fromarray(picture.pixels)
-        image.putpalette(entries[:, :3].tobytes())
-        alpha = entries[:, 3].tobytes()
-        file = io.BytesIO()
-        options = {} if set(alpha) == {255} else {"transparency": alpha}
-        image.save(file, "PNG", compress_level=PNG_LEVEL, **options)
-        png = file.getvalue()
-    extra = b""
-    if picture.icc is not None:
-        extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
-    if picture.exif is not None:
-        extra += _png_chunk(b"eXIf", picture.exif)
-    if picture.xmp is not None:
-        extra += _png_chunk(b"iTXt", _PNG_XMP + bytes(4) + picture.xmp)
-    return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
-
-
-def _write_tiff(picture: Picture) -> bytes:
-    import tifffile
-
-    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
-    try:
-        tags = tiff_of_metadata(picture.metadata)
-    except ValueError as error:
-        raise ImageError(str(error)) from None
-    if picture.xmp:
-        tags[_TIFF_XMP] = TiffTag("BYTE", picture.xmp)
-    is_color = channels == 3 or (channels == 4 and picture.has_alpha)
-    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
-    if channels in (2, 4) and picture.has_alpha:
-        extra_samples = ["unassalpha"]
-    file = io.BytesIO()
-    tifffile.imwrite(
-        file,
-        picture.pixels,
-        photometric="rgb" if is_color else "minisblack",
-        planarconfig=None if channels == 1 else "contig",
-        extrasamples=extra_samples or None,
-        compression="zlib",
-        predictor=True,
-        iccprofile=picture.icc,
-        metadata=None,
-        byteorder="<",
-        extratags=[
-            (code, *_extratag(tag), True)
-            for code, tag in tags.items()
-            if code not in _NO_RESOLUTION
-        ],
-    )
-    return _with_resolution(file.getvalue(), tags)
-
-
-def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
-    """Type, count and values as tifffile takes them."""
-    number, letter = TIFF_TYPES[tag.type]
-    count = len(tag.data) // tiff_item_bytes(tag.type)
-    if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
-        return number, count, tag.data
-    return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
-
-
-def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
-    """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
-    if not tags.keys() & _NO_RESOLUTION.keys():
-        return tiff
-    out = bytearray(tiff)
-    with open_tiff(tiff) as page:
-        for code, usual in _NO_RESOLUTION.items():
-            tag = tags.get(code)
-            if tag is not None and (tag.type, len(tag.data)) == (usual.type, len(usual.data)):
-                at = page.tags[code].valueoffset
-                out[at : at + len(tag.data)] = tag.data
-    return bytes(out)
-
-
-def _write_webp(picture: Picture) -> bytes:
-    from PIL import Image
-
-    file = io.BytesIO()
-    metadata = {"icc_profile": picture.icc, "exif": picture.exif, "xmp": picture.xmp}
-    options = {name: value for name, value in metadata.items() if value is not None}
-    Image.fromarray(picture.pixels).save(file, "WEBP", lossless=True, exact=True, **options)
-    return file.getvalue()
-
-
-def _write_bmp(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.bmp_encode(picture.pixels))
-
-
-def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
-    import netpbmfile
-
-    pixels = picture.pixels
-    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
-    file = io.BytesIO()
-    netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
-    return file.getvalue()
-
-
-def _write_jpegxl(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.jpegxl_encode(picture.pixels, lossless=True))
-
-
-def _write_jpeg2000(picture: Picture) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True))
-
-
-_ALL_CHANNELS = (1, 2, 3, 4)
-_TIFF_CHANNELS = range(1, MAX_CHANNELS + 1)
-
-WRITERS = {
-    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
-    ".tif": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".tiff": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".webp": Writer((3, 4), (8,), _write_webp),
-    ".bmp": Writer((1, 3), (8,), _write_bmp),
-    ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),
-    ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
-    ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
-    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
-    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
-}
-
-
-# Parts of files.
-
-_PNG_HEADER_END = len(PNG_SIGNATURE) + 25
 # libpng passes over these where they come late.
-_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL"})
+_PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
 _PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
-_PNG_XMP = b"XML:com.adobe.xmp\0"  # the keyword of the iTXt that holds it
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
@@ -587,6 +389,24 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     there is that with XMP alone.
     """
     chunks: dict[bytes, bytes] = {}
+    for kind, body in _sound_png_chunks(data, _PNG_KEPT):
+        if kind != b"iTXt" or body.startswith(PNG_XMP):
+            chunks.setdefault(kind, body)
+    return chunks
+
+
+def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The chunks of text but XMP, and the first of resolution."""
+    texts: list[tuple[bytes, bytes]] = []
+    for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
+        again = kind == PNG_RESOLUTION and any(kind == known for known, _ in texts)
+        if not again and not (kind == b"iTXt" and body.startswith(PNG_XMP)):
+            texts.append((kind, body))
+    return texts
+
+
+def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Type and data of each chunk of these kinds that libpng looks at."""
     pixels_begun = False
     at = len(PNG_SIGNATURE)
     while at + 12 <= len(data):
@@ -594,20 +414,11 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         if kind == b"IEND":
             break
         pixels_begun |= kind == b"IDAT"
-        wanted = kind in _PNG_KEPT and kind not in chunks
-        if wanted and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
+        if kind in kinds and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
-            if kind == b"iTXt" and not body.startswith(_PNG_XMP):
-                at += 12 + size
-                continue
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
-                chunks[kind] = body
+                yield kind, body
         at += 12 + size
-    return chunks
-
-
-def _png_chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def _png_icc(body: bytes | None) -> bytes | None:
@@ -618,11 +429,11 @@ def _png_icc(body: bytes | None) -> bytes | None:
 
 
 def _png_xmp(body: bytes | None) -> bytes | None:
-    """The packet in an iTXt chunk that begins with `_PNG_XMP`; None if it is damaged."""
+    """The packet in an iTXt chunk that begins with `PNG_XMP`; None if it is damaged."""
     if body is None:
         return None
-    compressed, method = body[len(_PNG_XMP) : len(_PNG_XMP) + 1], body[len(_PNG_XMP) + 1 :][:1]
-    _, *rest = body[len(_PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
+    compressed, method = body[len(PNG_XMP) : len(PNG_XMP) + 1], body[len(PNG_XMP) + 1 :][:1]
+    _, *rest = body[len(PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
     if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
         return None
     return _inflated(rest[1]) if compressed == b"\1" else rest[1]
@@ -644,16 +455,6 @@ def _rgba(colors: bytes, alpha: bytes) -> bytes:
     entries[:, :3] = np.frombuffer(colors, np.uint8).reshape(-1, 3)
     entries[: len(alpha), 3] = np.frombuffer(alpha, np.uint8)
     return entries.tobytes()
-
-
-_OPAQUE_BLACK = np.array([0, 0, 0, 255], np.uint8)
-
-
-def _entries(picture: Picture) -> Image:
-    """The palette, with black entries added for numbers past its end."""
-    entries = np.frombuffer(picture.palette or b"", np.uint8).reshape(-1, 4)
-    missing = max(0, int(picture.pixels.max()) + 1 - len(entries))
-    return np.concatenate([entries, np.tile(_OPAQUE_BLACK, (missing, 1))])
 
 
 def _open_with_pillow(data: bytes) -> PIL.Image.Image:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import codec
-from l3dali.images.reading import Picture, read_picture
-from l3dali.metadata import of_channels, tiff_of_metadata
+from l3dali.images.picture import Picture
+from l3dali.images.reading import read_picture
+from l3dali.metadata import of_channels, png_of_metadata, tiff_of_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from l3dali.codec import Image
-    from l3dali.images.reading import Palette
+    from l3dali.images.picture import Palette
 
 __all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
 
@@ -32,9 +33,9 @@ def transcode(
     orient: bool = False,
     max_side: int | None = None,
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
-    mode: codec.Mode = codec.DEFAULT_MODE,
+    coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Makes an L3 file of an image file of any format that `l3 encode` reads.
@@ -52,7 +53,7 @@ def transcode(
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
             or by the nearest pixel where samples are labels or palette entries.
         max_pixels: refuse images of more, before anything is decoded.
-        mode: as in `encode`.
+        coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
@@ -73,7 +74,7 @@ def transcode(
         max_pixels=max_pixels,
     )
     return encode_picture(
-        picture, labels=labels, mode=mode, effort=effort, threads=threads, tile=tile
+        picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
     )
 
 
@@ -88,9 +89,9 @@ def encode_picture(
     picture: Picture,
     *,
     labels: bool = False,
-    mode: codec.Mode = codec.DEFAULT_MODE,
+    coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = 1,
+    threads: int = codec.DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Encodes a picture with all that goes with it; the options are those of `encode`.
@@ -98,7 +99,7 @@ def encode_picture(
     Args:
         picture: what `read_picture` gives.
         labels: samples are numbers of classes; those of palette entries are anyway.
-        mode: as in `encode`.
+        coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
@@ -109,7 +110,8 @@ def encode_picture(
     """
     return codec.encode(
         picture.pixels,
-        mode=mode,
+        layout="HWC",
+        coding=coding,
         effort=effort,
         threads=threads,
         tile=tile,
@@ -137,7 +139,8 @@ def decoded_picture(
     try:
         metadata = info.metadata
         tiff_of_metadata(metadata)
-        is_damaged = False
+        png_of_metadata(metadata)
+        is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
     if channels is not None:

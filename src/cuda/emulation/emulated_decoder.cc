@@ -16,25 +16,22 @@ namespace {
 constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
 
 // Returns how many times a tile was decoded.
-template <class Lookup, StoreKind kStore>
+template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
 uint64_t DecodeTilesWith(const TileBatch& batch) {
+  using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
   static thread_local WarpEmulator emulator;  // its stacks cost more than a small image
-  constexpr bool kRans = !std::is_void_v<Lookup>;
+  constexpr bool kRans = kKind == TileKind::kRans;
   // Shared memory begins with anything.
-  const auto shared = std::make_unique<std::conditional_t<kRans, Lookup, char>>();
-  std::memset(static_cast<void*>(shared.get()), kFresh, sizeof(*shared));
-  Lookup* lookup = nullptr;
-  if constexpr (kRans) lookup = shared.get();
+  const auto lookup = std::make_unique<RansLookup>();
+  if (kRans) std::memset(static_cast<void*>(lookup.get()), kFresh, sizeof(*lookup));
   uint64_t decoded_tiles = 0;
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
     const DecodeSample& sample = batch.samples[task.sample];
-    if constexpr (kRans) {
-      if (i % batch.warps_per_block == 0 && sample.rans != nullptr) {
-        emulator.Run([&](EmulatedWarp& warp) {
-          BuildRansLookup(warp, 0, 1, *sample.rans, sample.info.used_bits, lookup);
-        });
-      }
+    if (kRans && i % batch.warps_per_block == 0 && sample.rans != nullptr) {
+      emulator.Run([&](EmulatedWarp& warp) {
+        BuildRansLookup<Samples>(warp, 0, 1, *sample.rans, lookup.get());
+      });
     }
     if (task.payload_units == 0) {
       if (task.tile == 0) continue;
@@ -46,8 +43,8 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     ++decoded_tiles;
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status = DecodeTileWarp<Lookup>(
-          warp, sample, OutputOfTask<kStore>(batch, sample, i), task, lookup, scratch.get());
+      const Status status = DecodeTileWarp<kKind, kSampleBytes>(
+          warp, sample, OutputOfTask<kStore>(batch, sample, i), task, lookup.get(), scratch.get());
       if (status == Status::kOk || warp.lane() != 0) return;
       const auto note = [&](uint32_t number) {
         uint64_t& result = batch.results[number];
@@ -64,25 +61,23 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
   return decoded_tiles;
 }
 
-template <class Lookup>
+template <TileKind kKind, StoreKind kStore>
 uint64_t DecodeTilesWith(const TileBatch& batch) {
-  switch (batch.store()) {
-    case StoreKind::kPlan: return DecodeTilesWith<Lookup, StoreKind::kPlan>(batch);
-    case StoreKind::kPlans: return DecodeTilesWith<Lookup, StoreKind::kPlans>(batch);
-    case StoreKind::kStored: break;
-  }
-  return DecodeTilesWith<Lookup, StoreKind::kStored>(batch);
+  return batch.sample_bytes == 1 ? DecodeTilesWith<kKind, kStore, 1>(batch)
+                                 : DecodeTilesWith<kKind, kStore, 2>(batch);
+}
+
+template <TileKind kKind>
+uint64_t DecodeTilesWith(const TileBatch& batch) {
+  return batch.store() == StoreKind::kStored ? DecodeTilesWith<kKind, StoreKind::kStored>(batch)
+                                             : DecodeTilesWith<kKind, StoreKind::kPlans>(batch);
 }
 
 }  // namespace
 
 uint64_t DecodeTilesEmulated(const TileBatch& batch) {
-  switch (batch.lookup) {
-    case RansLookupKind::kNone: return DecodeTilesWith<void>(batch);
-    case RansLookupKind::kCompact: return DecodeTilesWith<CompactRansLookup>(batch);
-    case RansLookupKind::kWide: break;
-  }
-  return DecodeTilesWith<WideRansLookup, StoreKind::kStored>(batch);
+  return batch.kind == TileKind::kRans ? DecodeTilesWith<TileKind::kRans>(batch)
+                                       : DecodeTilesWith<TileKind::kPacked>(batch);
 }
 
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
@@ -96,11 +91,17 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
   RunForEach(for_each, layout.piece_count(),
              [&](size_t piece) { layout.WritePiece(piece, buffer.get(), buffer.get()); });
 
-  const TileBatch batch = layout.Batch(buffer.get());
-  const uint64_t tiles = DecodeTilesEmulated(batch);
+  uint64_t tiles = 0;
+  for (size_t i = 0; i < layout.launch_count(); ++i) {
+    tiles += DecodeTilesEmulated(layout.Batch(buffer.get(), i));
+  }
   if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
-  for (size_t i = 0; i < samples.size(); ++i) results.push_back(UnpackResult(batch.results[i]));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    uint64_t result;
+    std::memcpy(&result, buffer.get() + i * sizeof(result), sizeof(result));
+    results.push_back(UnpackResult(result));
+  }
   return results;
 }
 

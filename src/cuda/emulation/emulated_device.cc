@@ -5,8 +5,8 @@
 #include <new>
 #include <utility>
 
-#include "cuda/emulation/emulated_decoder.h"
 #include "base/portable.h"
+#include "cuda/emulation/emulated_decoder.h"
 
 #if defined(L3_ASAN)
 #include <sanitizer/asan_interface.h>

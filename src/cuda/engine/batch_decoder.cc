@@ -159,7 +159,9 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
     const BatchPart& part = layout_.parts()[i];
     Upload(slot, before, part, for_each);
     slot.uploaded->MakeWait(stream);
-    device_->Launch(layout_.Batch(slot.device.data(), i), stream);
+    for (size_t launch = before.launch_end; launch < part.launch_end; ++launch) {
+      device_->Launch(layout_.Batch(slot.device.data(), launch), stream);
+    }
     // Even if a later part fails, nobody reuses memory that this one needs.
     slot.done->Record(stream);
     before = part;
@@ -208,7 +210,8 @@ void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot&
   candidates_.clear();
   for (size_t i = 0; i < samples.size(); ++i) {
     if (is_intact_[i] == 0) continue;
-    candidates_.push_back({samples[i].cache_key, &samples[i].view, layout_.has_rans(i),
+    candidates_.push_back({samples[i].cache_key, &samples[i].view,
+                           layout_.HostPayloads(i, slot.pinned.data()),
                            layout_.Payloads(i, slot.device.data())});
   }
   try {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
 #include "cuda/engine/encoded_cache.h"
@@ -26,10 +26,10 @@ constexpr uint64_t kMaxGapBytes = 16 << 10;
 uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
 // What a whole tile of an image costs a warp, about: kernels spend their time on samples,
-// hardly on bits, and three times as much on a sample of a rans tile.
-uint64_t TileCost(const ImageInfo& info, bool has_rans) {
+// hardly on bits.
+uint64_t TileCost(const ImageInfo& info) {
   const TileRect rect = GetTileRect(info, 0);
-  return uint64_t{rect.width_px} * rect.height_px * info.pixel_bytes() * (has_rans ? 3 : 1);
+  return uint64_t{rect.width_px} * rect.height_px * info.channels;
 }
 
 // The smallest span that has both.
@@ -51,29 +51,16 @@ void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function&
   }
 }
 
-// Blocks for the tasks of a file.
-uint64_t BlockCount(uint64_t task_count, uint32_t warps_per_block) {
-  return CeilDiv(task_count, warps_per_block);
-}
-
-uint32_t LookupBytes(RansLookupKind kind) {
-  switch (kind) {
-    case RansLookupKind::kNone: return 0;
-    case RansLookupKind::kCompact: return sizeof(CompactRansLookup);
-    case RansLookupKind::kWide: break;
-  }
-  return sizeof(WideRansLookup);
-}
-
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
-// time of a multiprocessor whose schedulers are busy (docs/benchmarks.md, "The rans kernel").
+// time of a multiprocessor whose schedulers are busy (docs/notes/kernels-history.md, "The rans
+// kernel").
 double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
                        const RansPlan& plan, uint32_t multiprocessors) {
-  const double alone = plan.lookup == RansLookupKind::kWide ? 9 : 11;  // one warp, no other
-  const double fill = 2;                                               // tables, by one warp
+  const double alone = 11;  // one warp, no other
+  const double fill = 2;    // tables, by one warp
   const uint32_t warps = plan.warps_per_block;
   uint64_t blocks = 0;
-  for (size_t i = begin; i < end; ++i) blocks += BlockCount(task_counts[i], warps);
+  for (size_t i = begin; i < end; ++i) blocks += CeilDiv(task_counts[i], warps);
   const auto round = [&](uint64_t blocks_per_multiprocessor) {
     const double warps_at_once = static_cast<double>(blocks_per_multiprocessor * warps);
     // std::hypot would need a newer glibc than anything else here.
@@ -106,35 +93,25 @@ void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
 }
 
 RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
-                  uint32_t scratch_bytes, StoreKind store, const GpuLimits& limits) {
+                  uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits) {
   RansPlan best = {};
   double best_time = 0;
-  for (RansLookupKind kind : {RansLookupKind::kCompact, RansLookupKind::kWide}) {
-    const bool wide = kind == RansLookupKind::kWide;
-    if (wide && store != StoreKind::kStored) break;
-    const WarpLimits most = store == StoreKind::kPlans  ? limits.rans_plans
-                            : store == StoreKind::kPlan ? limits.rans_plan
-                            : wide                      ? limits.wide_rans
-                                                        : limits.compact_rans;
-    for (uint32_t warps = 1; warps <= most.per_block; ++warps) {
-      const uint32_t bytes = LookupBytes(kind) + warps * scratch_bytes;
-      const bool fits = bytes <= limits.shared_bytes_per_block;
-      // The smallest is planned even so: launching it fails with CUDA's error.
-      if (!fits && best.lookup != RansLookupKind::kNone) break;
-      const RansPlan plan = {
-          kind, warps,
-          std::max(1u, std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
-                                most.per_multiprocessor / warps))};
-      double time = 0;
-      size_t begin = 0;
-      for (const BatchPart& part : parts) {
-        time += PredictRansTime(task_counts, begin, part.sample_end, plan, limits.multiprocessors);
-        begin = part.sample_end;
-      }
-      if (best.lookup == RansLookupKind::kNone || time < best_time) {
-        best = plan;
-        best_time = time;
-      }
+  for (uint32_t per_block = 1; per_block <= warps.per_block; ++per_block) {
+    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + per_block * scratch_bytes;
+    // The smallest is planned even if it does not fit: launching it fails with CUDA's error.
+    if (bytes > limits.shared_bytes_per_block && per_block > 1) break;
+    const RansPlan plan = {
+        per_block, std::max(1u, std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
+                                         warps.per_multiprocessor / per_block))};
+    double time = 0;
+    size_t begin = 0;
+    for (const BatchPart& part : parts) {
+      time += PredictRansTime(task_counts, begin, part.sample_end, plan, limits.multiprocessors);
+      begin = part.sample_end;
+    }
+    if (per_block == 1 || time < best_time) {
+      best = plan;
+      best_time = time;
     }
   }
   return best;
@@ -148,31 +125,19 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   copies_.clear();
   PlanFiles(for_each);
 
-  scratch_bytes_ = sizeof(WarpScratch);
-  bool has_rans = false;
-  for (size_t first : files_) {
-    PlanRuns(first);
-    if (!places_[first].has_rans) continue;
-    has_rans = true;
-    const ImageInfo& info = samples[first].view.info;
-    const uint32_t bytes =
-        RansScratchBytes(info.channels, info.used_bits <= 8 ? 1 : 2, info.tile_width_log2);
-    scratch_bytes_ = std::max(scratch_bytes_, bytes);
-  }
+  for (size_t first : files_) PlanRuns(first);
   PlanParts(policy.part_bytes);
-  rans_ = has_rans ? PlanRans(task_counts_, parts_, scratch_bytes_, store_, limits)
-                   : RansPlan{RansLookupKind::kNone, 1, 0};
+  PlanBlocks(limits);
   PlanOrder();
 
-  const bool has_plans = store_ != StoreKind::kStored;
-  const bool has_lists = store_ == StoreKind::kPlans;
+  const bool has_plans = store_ == StoreKind::kPlans;
   samples_offset_ = Align16(results_bytes());
   plans_offset_ = Align16(samples_offset_ + samples.size() * sizeof(DecodeSample));
   tasks_offset_ = plans_offset_ + (has_plans ? Align16(samples.size() * sizeof(OutputPlan)) : 0);
   lists_offset_ = tasks_offset_ + task_count_ * sizeof(TileTask);
-  takers_offset_ = lists_offset_ + (has_lists ? task_count_ * sizeof(TakerList) : 0);
+  takers_offset_ = lists_offset_ + (has_plans ? task_count_ * sizeof(TakerList) : 0);
   uint64_t offset = takers_offset_;
-  if (has_lists) offset = Align16(offset + takers_.size() * sizeof(takers_[0]));
+  if (has_plans) offset = Align16(offset + takers_.size() * sizeof(takers_[0]));
   uint64_t table_offset = offset;
   for (size_t first : files_) {
     if (!samples[first].shares_tables) {
@@ -183,7 +148,7 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   }
   for (size_t first : files_) {
     for (size_t i = first; i < places_[first].file_end; ++i) places_[i].rans_offset = offset;
-    if (!places_[first].has_rans) continue;
+    if (!places_[first].has_rans()) continue;
     offset = Align16(offset + sizeof(RansModel));
     for (size_t i = first; i < places_[first].file_end; ++i) places_[i].colors_offset = offset;
     offset = Align16(offset + sizeof(uint64_t) * uint64_t{samples[first].view.color_count});
@@ -229,11 +194,10 @@ void BatchLayout::PlanFiles(const ForEach& for_each) {
   }
   for (size_t first : files_) {
     Place& file = places_[first];
-    const bool is_alone = file.file_end == first + 1;
-    if (is_alone) file.taker_count = 1;
+    if (file.file_end == first + 1) file.taker_count = 1;
     file.first_tile = tiles;
     file.first_taker = takers;
-    if (!is_alone) tiles += file.file_span.tile_count();
+    tiles += file.file_span.tile_count();
     takers += file.taker_count;
   }
   if (takers > std::numeric_limits<uint32_t>::max()) {
@@ -241,27 +205,22 @@ void BatchLayout::PlanFiles(const ForEach& for_each) {
   }
   taker_ends_.assign(tiles, 0);
   takers_.resize(takers);
-  task_counts_.assign(samples.size(), 0);
+  kinds_.resize(tiles);
   // Reads payloads, which may have to come from a disk.
   RunForEach(for_each, files_.size(), [this](size_t i) {
     PlanTakers(files_[i]);
-    FindRans(files_[i]);
+    FindKinds(files_[i]);
   });
-  const bool shares_tiles = std::any_of(
-      files_.begin(), files_.end(), [this](size_t first) { return places_[first].shares_tiles; });
-  store_ = shares_tiles ? StoreKind::kPlans : has_plans ? StoreKind::kPlan : StoreKind::kStored;
+  has_plans = has_plans || files_.size() != samples.size();
+  store_ = has_plans ? StoreKind::kPlans : StoreKind::kStored;
 }
 
-// Lists which samples of a file take each of its tiles, and counts its tasks.
+// Lists which samples of a file take each of its tiles.
 void BatchLayout::PlanTakers(size_t first) {
-  Place& file = places_[first];
-  file.shares_tiles = false;
-  uint64_t& tasks = task_counts_[first];
-  for (size_t i = first; i < file.file_end; ++i) tasks += places_[i].border_tasks;
+  const Place& file = places_[first];
   uint32_t* const takers = takers_.data() + file.first_taker;
   if (file.file_end == first + 1) {
     takers[0] = static_cast<uint32_t>(first);
-    tasks += file.span.tile_count();
     return;
   }
   // Counts, then where each list begins, then, as it is filled, where it ends.
@@ -272,8 +231,6 @@ void BatchLayout::PlanTakers(size_t first) {
   uint32_t begin = 0;
   for (uint32_t tile = 0; tile < file.file_span.tile_count(); ++tile) {
     const uint32_t count = ends[tile];
-    file.shares_tiles = file.shares_tiles || count > 1;
-    tasks += CeilDiv(count, kMaxTileTakers);
     ends[tile] = begin;
     begin += count;
   }
@@ -283,8 +240,7 @@ void BatchLayout::PlanTakers(size_t first) {
   }
 }
 
-// Calls function(row, column, takers) for each tile that samples of a file take, in their order,
-// until it returns false.
+// Calls function(row, column, takers) for each tile that samples of a file take, in their order.
 template <class Function>
 void BatchLayout::ForEachTile(size_t first, const Function& function) const {
   const Place& file = places_[first];
@@ -299,30 +255,30 @@ void BatchLayout::ForEachTile(size_t first, const Function& function) const {
         takers.count = first_taker + *end++ - takers.begin;
         if (takers.count == 0) continue;
       }
-      if (!function(row, column, takers)) return;
+      function(row, column, takers);
       if (!is_alone) takers.begin += takers.count;
     }
   }
 }
 
-// Finds whether one of the tiles that samples of a file take, or that the cache keeps, is a rans
-// tile.
-void BatchLayout::FindRans(size_t first) {
+// Finds the kinds of the tiles that samples of a file take, and counts its tasks. Payloads may
+// change later: what kernels find then is judged by them.
+void BatchLayout::FindKinds(size_t first) {
   const CudaSample& s = (*samples_)[first];
-  bool has_rans = false;
-  if (s.cached != nullptr) {
-    has_rans = s.cached->has_rans;
-  } else if (s.cache_key != nullptr) {
-    has_rans = HasRansTile(s.view, AllTiles(s.view.info));
-  } else if (places_[first].file_end == first + 1) {
-    has_rans = HasRansTile(s.view, places_[first].span);
-  } else {
-    ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList&) {
-      has_rans = HasRansTile(s.view, {column, column + 1, row, row + 1});
-      return !has_rans;
-    });
-  }
-  for (size_t i = first; i < places_[first].file_end; ++i) places_[i].has_rans = has_rans;
+  Place& file = places_[first];
+  uint64_t rans = 0;
+  uint64_t packed = 0;
+  for (size_t i = first; i < file.file_end; ++i) packed += places_[i].border_tasks;
+  TileKind* kind = kinds_.data() + file.first_tile;
+  ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList& takers) {
+    const uint32_t tile = row * s.view.info.tile_columns() + column;
+    const bool is_rans =
+        s.cached != nullptr ? s.cached->is_rans[tile] : IsRansTile(s.view, s.view.payloads, tile);
+    *kind++ = is_rans ? TileKind::kRans : TileKind::kPacked;
+    (is_rans ? rans : packed) += CeilDiv(takers.count, kMaxTileTakers);
+  });
+  file.task_count[static_cast<size_t>(TileKind::kRans)] = rans;
+  file.task_count[static_cast<size_t>(TileKind::kPacked)] = packed;
 }
 
 // Cuts the batch where a part is large enough for a launch, and so is the rest.
@@ -337,31 +293,69 @@ void BatchLayout::PlanParts(uint64_t part_bytes) {
     const bool is_last = i + 1 == places_.size();
     const bool is_part = bytes >= part_bytes && left >= part_bytes;
     if (!is_last && (!is_part || (*samples_)[i + 1].shares_file)) continue;
-    parts_.push_back({i + 1, 0, 0});
+    parts_.push_back({i + 1, 0, 0, 0});
     bytes = 0;
   }
 }
 
-// In a part, images with the costliest tiles go first, so that small ones fill the end.
-void BatchLayout::PlanOrder() {
-  order_.resize(samples_->size());
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  const auto goes_before = [this](size_t a, size_t b) {
-    const uint64_t cost_a = TileCost((*samples_)[a].view.info, places_[a].has_rans);
-    const uint64_t cost_b = TileCost((*samples_)[b].view.info, places_[b].has_rans);
-    return cost_a != cost_b ? cost_a > cost_b : a < b;
-  };
-  auto begin = order_.begin();
-  for (const BatchPart& part : parts_) {
-    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(part.sample_end);
-    std::sort(begin, end, goes_before);
-    begin = end;
+// Finds how many warps a block of rans tiles has, and fills blocks up.
+void BatchLayout::PlanBlocks(const GpuLimits& limits) {
+  constexpr size_t kRans = static_cast<size_t>(TileKind::kRans);
+  for (uint32_t bytes : {1, 2}) {
+    uint32_t scratch_bytes = 0;
+    task_counts_.assign(samples_->size(), 0);
+    for (size_t first : files_) {
+      const ImageInfo& info = (*samples_)[first].view.info;
+      if (info.sample_bytes() != bytes || !places_[first].has_rans()) continue;
+      task_counts_[first] = places_[first].task_count[kRans];
+      scratch_bytes =
+          std::max(scratch_bytes, RansScratchBytes(info.channels, bytes, info.tile_width_log2));
+    }
+    if (scratch_bytes == 0) continue;
+    const WarpLimits& warps = limits.rans[bytes - 1][static_cast<size_t>(store_)];
+    const uint32_t per_block =
+        PlanRans(task_counts_, parts_, scratch_bytes, warps, limits).warps_per_block;
+    for (size_t first : files_) {
+      if (task_counts_[first] == 0) continue;
+      places_[first].task_count[kRans] = CeilDiv(task_counts_[first], per_block) * per_block;
+    }
+    warps_per_block_[bytes - 1] = per_block;
+    scratch_bytes_[bytes - 1] = scratch_bytes;
   }
+}
+
+// In a launch, images with the costliest tiles go first, so that small ones fill the end.
+void BatchLayout::PlanOrder() {
+  const auto info = [this](size_t first) -> const ImageInfo& {
+    return (*samples_)[first].view.info;
+  };
+  launches_.clear();
+  order_.reserve(files_.size());
   task_count_ = 0;
-  for (size_t i : order_) {
-    places_[i].first_task = task_count_;
-    task_counts_[i] = BlockCount(task_counts_[i], rans_.warps_per_block) * rans_.warps_per_block;
-    task_count_ += task_counts_[i];
+  auto begin = files_.begin();
+  for (BatchPart& part : parts_) {
+    const auto end = std::lower_bound(begin, files_.end(), part.sample_end);
+    order_.assign(begin, end);
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      const uint64_t cost_a = TileCost(info(a));
+      const uint64_t cost_b = TileCost(info(b));
+      return cost_a != cost_b ? cost_a > cost_b : a < b;
+    });
+    for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+      for (const uint32_t bytes : {1, 2}) {
+        Launch launch = {kind, bytes, task_count_, 0};
+        for (size_t first : order_) {
+          if (info(first).sample_bytes() != bytes) continue;
+          Place& file = places_[first];
+          file.first_task[static_cast<size_t>(kind)] = task_count_;
+          task_count_ += file.task_count[static_cast<size_t>(kind)];
+        }
+        launch.task_count = task_count_ - launch.first_task;
+        if (launch.task_count != 0) launches_.push_back(launch);
+      }
+    }
+    part.launch_end = launches_.size();
+    begin = end;
   }
 }
 
@@ -551,7 +545,7 @@ void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) con
   if (first == 0 && !copies_.empty()) {
     std::memset(staging + zeros_offset_, 0, kPayloadPaddingBytes);
   }
-  if (place.has_rans) {
+  if (place.has_rans()) {
     RansModel model;
     MatchColors colors;
     is_sound = GetRansModel(view, &model, &colors) && is_sound;
@@ -559,11 +553,14 @@ void BatchLayout::WriteFile(size_t first, uint8_t* staging, uint8_t* device) con
     ReadMatchColors(colors, view.info.channels, view.info.used_bits,
                     reinterpret_cast<uint64_t*>(staging + place.colors_offset));
   }
-  for (size_t i = first; i < place.file_end; ++i) WriteDescriptor(i, staging, device);
+  for (size_t i = first; i < place.file_end; ++i) {
+    WriteDescriptor(i, place.has_rans(), staging, device);
+  }
   WriteTasks(first, is_sound, staging);
 }
 
-void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const {
+void BatchLayout::WriteDescriptor(size_t sample, bool has_rans, uint8_t* staging,
+                                  uint8_t* device) const {
   const ImageView& view = (*samples_)[sample].view;
   const OutputPlan& plan = (*samples_)[sample].plan;
   const Place& place = places_[sample];
@@ -572,7 +569,7 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   const auto* table = reinterpret_cast<const uint16_t*>(device + place.table_offset);
   descriptor.map =
       view.value_count == 0 ? MakeSampleMap(view.info) : MakeSampleMap(table, view.value_count);
-  if (place.has_rans) {
+  if (has_rans) {
     descriptor.rans = reinterpret_cast<const RansModel*>(device + place.rans_offset);
     descriptor.colors = {nullptr, 1u << view.info.used_bits};
     if (view.color_count != 0) {
@@ -582,10 +579,12 @@ void BatchLayout::WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* devi
   }
   const CachedImage* cached = (*samples_)[sample].cached;
   descriptor.payloads = cached != nullptr ? cached->payloads_dev : device + place.payloads_offset;
-  if (store_ != StoreKind::kStored) {
-    descriptor.path = GetStorePath(view.info, plan);
-    descriptor.row_order = GetRowOrder(plan);
-    std::memcpy(staging + plans_offset_ + sample * sizeof(plan), &plan, sizeof(plan));
+  if (store_ == StoreKind::kPlans) {
+    const OutputPlan sorted = SortChannels(plan);
+    descriptor.path = GetStorePath(view.info, sorted);
+    descriptor.row_order = GetRowOrder(sorted);
+    descriptor.top_bit = TopBitOf(view.info);
+    std::memcpy(staging + plans_offset_ + sample * sizeof(sorted), &sorted, sizeof(sorted));
   } else {
     descriptor.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
   }
@@ -599,15 +598,14 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
   const ImageView& view = (*samples_)[first].view;
   const Place& file = places_[first];
   const bool has_lists = store_ == StoreKind::kPlans;
-  uint8_t* out = staging + tasks_offset_ + file.first_task * sizeof(TileTask);
-  uint8_t* const end = out + task_counts_[first] * sizeof(TileTask);
-  uint8_t* list_out = staging + lists_offset_ + file.first_task * sizeof(TakerList);
-  const auto write = [&](const TileTask& task, const TakerList& takers = {0, 0}) {
-    std::memcpy(out, &task, sizeof(task));
-    out += sizeof(task);
+  // By kind: where its next task goes.
+  uint64_t next[kTileKinds];
+  std::copy(std::begin(file.first_task), std::end(file.first_task), next);
+  const auto write = [&](TileKind kind, const TileTask& task, const TakerList& takers = {0, 0}) {
+    const uint64_t number = next[static_cast<size_t>(kind)]++;
+    std::memcpy(staging + tasks_offset_ + number * sizeof(task), &task, sizeof(task));
     if (!has_lists) return;
-    std::memcpy(list_out, &takers, sizeof(takers));
-    list_out += sizeof(takers);
+    std::memcpy(staging + lists_offset_ + number * sizeof(takers), &takers, sizeof(takers));
   };
   const auto write_result = [staging](size_t sample, uint64_t result) {
     std::memcpy(staging + sample * sizeof(result), &result, sizeof(result));
@@ -622,7 +620,9 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
                 takers_.data() + file.first_taker, file.taker_count * sizeof(takers_[0]));
   }
   for (size_t i = first; i < file.file_end; ++i) write_result(i, kNoBadTile);
+  const TileKind* kinds = kinds_.data() + file.first_tile;
   ForEachTile(first, [&](uint32_t row, uint32_t column, const TakerList& takers) {
+    const TileKind kind = *kinds++;
     const Run& run = RunOfTile(file, row, column);
     const uint32_t tile = row * view.info.tile_columns() + column;
     uint64_t payload;
@@ -634,54 +634,53 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
       const uint32_t sample = takers_[some.begin];
       if (is_sound && is_in_run) {
         const uint64_t offset = run.offset + (payload - run.begin);
-        write({sample, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
+        write(kind,
+              {sample, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
                bytes / kPayloadAlignment},
               some);
       } else {
         for (uint32_t i = 0; i < some.count; ++i) {
           note(takers_[some.begin + i], BadTile(tile, Status::kCorruptHeader));
         }
-        write({sample, 0, 0, 0});
+        write(kind, {sample, 0, 0, 0});
       }
       left = {left.begin + some.count, left.count - some.count};
     }
-    return true;
   });
   for (size_t i = first; i < file.file_end; ++i) {
     const uint32_t sample = static_cast<uint32_t>(i);
-    for (uint32_t k = 0; k < places_[i].border_tasks; ++k) write({sample, k + 1, 0, 0});
+    for (uint32_t k = 0; k < places_[i].border_tasks; ++k) {
+      write(TileKind::kPacked, {sample, k + 1, 0, 0});
+    }
   }
-  while (out != end) write({static_cast<uint32_t>(first), 0, 0, 0});
+  for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+    const size_t k = static_cast<size_t>(kind);
+    while (next[k] != file.first_task[k] + file.task_count[k]) {
+      write(kind, {static_cast<uint32_t>(first), 0, 0, 0});
+    }
+  }
 }
 
-TileBatch BatchLayout::Batch(uint8_t* device, size_t part) const {
-  const auto first_task = [this](size_t sample_end) {
-    return sample_end == order_.size() ? task_count_ : places_[order_[sample_end]].first_task;
-  };
-  const uint64_t begin = first_task(part == 0 ? 0 : parts_[part - 1].sample_end);
-  TileBatch batch = Batch(device);
-  batch.tasks += begin;
-  if (batch.taker_lists != nullptr) batch.taker_lists += begin;
-  batch.task_count = first_task(parts_[part].sample_end) - begin;
+TileBatch BatchLayout::Batch(uint8_t* device, size_t launch) const {
+  const Launch& l = launches_[launch];
+  const bool is_rans = l.kind == TileKind::kRans;
+  TileBatch batch = {};
+  batch.samples = reinterpret_cast<const DecodeSample*>(device + samples_offset_);
+  batch.tasks = reinterpret_cast<const TileTask*>(device + tasks_offset_) + l.first_task;
+  batch.results = reinterpret_cast<uint64_t*>(device);
+  batch.task_count = l.task_count;
+  batch.kind = l.kind;
+  batch.sample_bytes = l.sample_bytes;
+  batch.warps_per_block = is_rans ? warps_per_block_[l.sample_bytes - 1] : 1;
+  batch.scratch_bytes = is_rans ? scratch_bytes_[l.sample_bytes - 1] : sizeof(WarpScratch);
+  batch.shared_bytes =
+      (is_rans ? sizeof(RansLookup) : 0) + batch.warps_per_block * batch.scratch_bytes;
+  if (store_ == StoreKind::kPlans) {
+    batch.plans = reinterpret_cast<const OutputPlan*>(device + plans_offset_);
+    batch.taker_lists = reinterpret_cast<const TakerList*>(device + lists_offset_) + l.first_task;
+    batch.takers = reinterpret_cast<const uint32_t*>(device + takers_offset_);
+  }
   return batch;
-}
-
-TileBatch BatchLayout::Batch(uint8_t* device) const {
-  return {reinterpret_cast<const DecodeSample*>(device + samples_offset_),
-          reinterpret_cast<const TileTask*>(device + tasks_offset_),
-          reinterpret_cast<uint64_t*>(device),
-          task_count_,
-          rans_.warps_per_block,
-          LookupBytes(rans_.lookup) + rans_.warps_per_block * scratch_bytes_,
-          scratch_bytes_,
-          rans_.lookup,
-          store_ == StoreKind::kStored
-              ? nullptr
-              : reinterpret_cast<const OutputPlan*>(device + plans_offset_),
-          store_ == StoreKind::kPlans ? reinterpret_cast<const TakerList*>(device + lists_offset_)
-                                      : nullptr,
-          store_ == StoreKind::kPlans ? reinterpret_cast<const uint32_t*>(device + takers_offset_)
-                                      : nullptr};
 }
 
 }  // namespace l3

@@ -35,9 +35,9 @@ struct CudaSample {
   const std::string* cache_key = nullptr;
   // The file is in pinned memory, and stays there until the batch is done.
   bool is_pinned = false;
-  // The file of the sample before, as another window of it: payloads and tables go up once, with
-  // the first of such samples, and a tile that several of them take is decoded once. The first has
-  // what is said of the file above, and all have its `view` and `cached`.
+  // Another window of the file of the sample before. Payloads and tables go up once, and a shared
+  // tile is decoded once. Only the first sets cache_key and is_pinned; all have its `view` and
+  // `cached`.
   bool shares_file = false;
   // Another group of channels of the image of the samples before: their value table goes up once.
   bool shares_tables = false;
@@ -56,11 +56,12 @@ struct UploadPolicy {
 };
 
 // Samples of a batch that follow one another, and what they need beyond the parts before.
-// Ends are those of the lists of samples, pieces and copies.
+// Ends are those of the lists of samples, pieces, copies and launches.
 struct BatchPart {
   size_t sample_end;
   size_t piece_end;
   size_t copy_end;
+  size_t launch_end;
 };
 
 // The payloads of the samples [sample_begin, sample_end), and what lies between them, that go
@@ -90,23 +91,23 @@ struct GpuLimits {
   uint32_t shared_bytes;            // of shared memory
   uint32_t shared_bytes_per_block;  // at most
   uint32_t reserved_bytes;          // of it that a block takes besides its own
-  WarpLimits compact_rans;          // of the kernels with these tables
-  WarpLimits wide_rans;
-  WarpLimits rans_plan;             // of the one where samples follow plans
-  WarpLimits rans_plans;            // of the one where several samples take a tile
+  WarpLimits rans[2][kStoreKinds];  // of the kernels of rans tiles, by RansWarps()
+
+  WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
+    return rans[sample_bytes - 1][static_cast<uint32_t>(store)];
+  }
 };
 
 // How the rans tiles of a batch are decoded.
 struct RansPlan {
-  RansLookupKind lookup;
   uint32_t warps_per_block;
   uint32_t blocks_per_multiprocessor;
 };
 
 // The plan of the least predicted time for images of so many tasks, launched in parts, when a
-// warp needs `scratch_bytes` of shared memory. Where samples follow plans, tables are compact.
+// warp needs `scratch_bytes` of shared memory, and a multiprocessor has so many `warps`.
 RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
-                  uint32_t scratch_bytes, StoreKind store, const GpuLimits& limits);
+                  uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits);
 
 class BatchLayout {
  public:
@@ -135,9 +136,10 @@ class BatchLayout {
   // kPayloadPaddingBytes zeros among what is staged, to copy behind the last copy of a part.
   uint64_t zeros_offset() const { return zeros_offset_; }
 
-  // The batch as kernels see it, in a buffer at `device`: the tasks of one part, or all.
-  TileBatch Batch(uint8_t* device, size_t part) const;
-  TileBatch Batch(uint8_t* device) const;
+  // The launches of all parts, one after the other: of each part at most one for each kind of tiles
+  // and size of samples. And what they are, in a buffer at `device`.
+  size_t launch_count() const { return launches_.size(); }
+  TileBatch Batch(uint8_t* device, size_t launch) const;
   // A sample's payloads there.
   const uint8_t* Payloads(size_t sample, const uint8_t* device) const {
     return device + places_[sample].payloads_offset;
@@ -147,15 +149,12 @@ class BatchLayout {
     return places_[sample].is_direct ? (*samples_)[sample].view.payloads
                                      : Payloads(sample, staging);
   }
-  // Whether one of the tiles that a sample decodes, or keeps, is a rans or match tile.
-  bool has_rans(size_t sample) const { return places_[sample].has_rans; }
 
  private:
   struct Place {
     TileSpan span;  // the tiles of the window
     uint64_t border_tasks;
     uint64_t table_offset;
-    bool has_rans;
     uint64_t rans_offset;
     uint64_t colors_offset;
     uint64_t payloads_offset;
@@ -164,15 +163,22 @@ class BatchLayout {
     // Of the first sample of a file alone, for all its samples:
     size_t file_end;
     TileSpan file_span;  // all tiles of the windows, and what is between
-    uint64_t first_task;
+    // By TileKind. Tasks are counted in whole blocks.
+    uint64_t task_count[kTileKinds];
+    uint64_t first_task[kTileKinds];
     size_t first_run;  // a run for each row of file_span; or for each tile, where groups of
     uint32_t row_runs;  // channels have payloads in turn
-    // In taker_ends_, if the file has several samples, and in takers_. A file with one sample has
-    // one taker, for all of its tiles.
-    size_t first_tile;
+    size_t first_tile;  // in kinds_, and in taker_ends_
+    // In takers_. A file with one sample has one taker, for all of its tiles.
     size_t first_taker;
     uint64_t taker_count;
-    bool shares_tiles;  // several samples take one of its tiles
+
+    bool has_rans() const { return task_count[static_cast<size_t>(TileKind::kRans)] != 0; }
+  };
+  struct Launch {
+    TileKind kind;
+    uint32_t sample_bytes;
+    uint64_t first_task, task_count;
   };
   // The payloads of a row of tiles, or one, in the file and behind payloads_offset.
   struct Run {
@@ -191,7 +197,8 @@ class BatchLayout {
 
   void PlanFiles(const ForEach& for_each);
   void PlanTakers(size_t first);
-  void FindRans(size_t first);
+  void FindKinds(size_t first);
+  void PlanBlocks(const GpuLimits& limits);
   template <class Function>
   void ForEachTile(size_t first, const Function& function) const;
   void PlanRuns(size_t first);
@@ -207,7 +214,7 @@ class BatchLayout {
 
   void WriteFile(size_t first, uint8_t* staging, uint8_t* device) const;
   void WriteTasks(size_t first, bool is_sound, uint8_t* staging) const;
-  void WriteDescriptor(size_t sample, uint8_t* staging, uint8_t* device) const;
+  void WriteDescriptor(size_t sample, bool has_rans, uint8_t* staging, uint8_t* device) const;
 
   const std::vector<CudaSample>* samples_ = nullptr;
   std::vector<Place> places_;
@@ -216,14 +223,15 @@ class BatchLayout {
   // counted from the file's first.
   std::vector<uint32_t> takers_;
   std::vector<uint32_t> taker_ends_;
+  std::vector<TileKind> kinds_;  // of these tiles
   std::vector<TileSpan> row_spans_;  // of a file: what is touched of each row
   std::vector<Run> runs_;
   std::vector<Piece> pieces_;  // behind a piece for each sample
-  // Of each sample, in whole blocks: those of a file are its first sample's.
-  std::vector<uint64_t> task_counts_;
+  std::vector<uint64_t> task_counts_;  // of the rans tiles of each sample, for PlanRans()
   std::vector<BatchPart> parts_;
   std::vector<DirectCopy> copies_;
-  std::vector<size_t> order_;  // of the samples' tasks
+  std::vector<size_t> order_;  // of the files' tasks
+  std::vector<Launch> launches_;
   uint64_t samples_offset_ = 0;
   StoreKind store_ = StoreKind::kStored;
   uint64_t plans_offset_ = 0;
@@ -231,8 +239,9 @@ class BatchLayout {
   uint64_t lists_offset_ = 0;
   uint64_t takers_offset_ = 0;
   uint64_t task_count_ = 0;
-  RansPlan rans_ = {};
-  uint32_t scratch_bytes_ = 0;
+  // Of launches of rans tiles, by the bytes of samples less one.
+  uint32_t warps_per_block_[2] = {1, 1};
+  uint32_t scratch_bytes_[2] = {0, 0};
   uint64_t zeros_offset_ = 0;
   uint64_t payloads_offset_ = 0;
   uint64_t staged_bytes_ = 0;

@@ -37,7 +37,8 @@ bool CopyStart(const ImageView& view, CachedImage* image) {
   if (ParseHeader(image->start.data(), bytes, &info) != Status::kOk ||
       info.chunks_bytes != view.info.chunks_bytes || info.tile_count() != view.info.tile_count() ||
       info.channels != view.info.channels ||
-      ParseImage(image->start.data(), image->file_bytes, &image->view) != Status::kOk) {
+      ParseImage(image->start.data(), image->file_bytes, &image->view) != Status::kOk ||
+      image->view.payloads_bytes != view.payloads_bytes) {
     return false;
   }
   image->view.payloads = nullptr;
@@ -196,7 +197,9 @@ void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream
     if (entries_.count(*candidate.key) != 0) continue;
     CachedImage image = {};
     if (!CopyStart(*candidate.view, &image)) continue;
-    image.has_rans = candidate.has_rans;
+    for (uint32_t tile = 0; tile < image.view.info.tile_count(); ++tile) {
+      image.is_rans.push_back(IsRansTile(image.view, candidate.payloads, tile));
+    }
     added.emplace(*candidate.key, std::move(image));
   }
   const size_t most = entries_.size() + added.size();

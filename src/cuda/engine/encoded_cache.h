@@ -50,7 +50,7 @@ struct CachedImage {
   std::vector<uint8_t> start;   // of the file: header, chunks, index, and the rest of their page
   uint64_t file_bytes;          // of the whole file
   ImageView view;               // points into `start`; its payloads are null
-  bool has_rans;                // whether a tile is
+  std::vector<bool> is_rans;    // of each tile, as IsRansTile() says
   const uint8_t* payloads_dev;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
 
@@ -89,12 +89,12 @@ class EncodedCache {
   // comes again when the same one asks again.
   bool Wants(const std::string& key, const ImageView& view, const void* who = nullptr);
 
-  // An image to keep: a view from ParseImage(), and its payloads in device memory,
-  // readable kPayloadPaddingBytes past their end.
+  // An image to keep: a view from ParseImage(), and its payloads, on the host too, and in device
+  // memory, readable kPayloadPaddingBytes past their end.
   struct Candidate {
     const std::string* key;
     const ImageView* view;
-    bool has_rans;
+    const uint8_t* payloads;
     const uint8_t* payloads_dev;
   };
 

@@ -1,9 +1,9 @@
 // Fills the border of an output, by tasks as tiles are. Layer: cuda.
 #pragma once
 
+#include "base/portable.h"
 #include "core/output.h"
 #include "cuda/kernels/warp.h"
-#include "base/portable.h"
 
 namespace l3 {
 

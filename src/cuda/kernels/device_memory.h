@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "cuda/kernels/warp.h"
 #include "base/portable.h"
+#include "cuda/kernels/warp.h"
 
 namespace l3 {
 
@@ -25,6 +25,21 @@ L3_DEVICE T* GlobalPointer(T* p) {
   return p;
 #endif
 }
+
+// A place in shared memory, for functions that are called.
+#if defined(__CUDA_ARCH__)
+using SharedPlace = uint32_t;
+L3_DEVICE SharedPlace PlaceInShared(const uint8_t* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+L3_DEVICE uint8_t* SharedPointer(SharedPlace place) {
+  return static_cast<uint8_t*>(__cvta_shared_to_generic(place));
+}
+#else
+using SharedPlace = uintptr_t;
+L3_DEVICE SharedPlace PlaceInShared(const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); }
+L3_DEVICE uint8_t* SharedPointer(SharedPlace place) { return reinterpret_cast<uint8_t*>(place); }
+#endif
 
 // Of memory that no kernel writes: by the read-only path. Aligned to their size.
 L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {

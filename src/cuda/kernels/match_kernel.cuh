@@ -1,5 +1,6 @@
 // Decodes a match tile with a warp, by the rules of core/match.h. Layer: cuda. The lanes are those
-// of rans_kernel.cuh: each passes numbers of colours on to the next.
+// of rans_kernel.cuh: each passes numbers of colours on to the next. Numbers become colours when a
+// run of them is stored, so that all images share one loop.
 #pragma once
 
 #include "core/match.h"
@@ -19,17 +20,40 @@ L3_DEVICE void PackColor(uint32_t low, uint32_t high,
   }
 }
 
+// Turns the numbers of a run into colours, as PackPixel() makes them.
+template <uint32_t kChannels, uint32_t kBytes>
+L3_DEVICE void ColorPixels(const ColorTable& colors, const SharedPixels& pixels) {
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < kRunPixels; ++i) {
+    uint8_t* place = pixels.Pixel(i);
+    uint32_t low = LoadWord(place);
+    uint32_t high = 0;
+    if (colors.color != nullptr) {
+      const uint8_t* color = reinterpret_cast<const uint8_t*>(colors.color + low);
+      low = LoadConstantWord(color);
+      high = LoadConstantWord(color + 4);
+    }
+    uint32_t words[PixelWords(kChannels, kBytes)];
+    PackColor<kChannels, kBytes>(low, high, words);
+    L3_UNROLL
+    for (uint32_t k = 0; k < PixelWords(kChannels, kBytes); ++k) {
+      StoreWord(place + 4 * kWarpLanes * k, words[k]);
+    }
+  }
+}
+
 // A lane of a tile. What lanes pass on is a number and, in the low half, the one above it.
-template <uint32_t kChannels, uint32_t kBytes, class Lookup>
 class MatchLane {
  public:
-  using Scratch = RansScratch<kChannels, kBytes>;
-
+  // `memory` is that of a RansScratch whose pixels have `pixel_words` words: first come these,
+  // then what the last lane passes to lane 0, by column.
   template <class Warp>
   L3_DEVICE MatchLane(Warp& warp, const TileRect& rect, uint32_t base, const ColorTable& colors,
-                      const Lookup& lookup, Scratch* scratch)
+                      const RansLookup& lookup, uint32_t pixel_words, uint8_t* memory)
       : lookup_(lookup),
-        scratch_(scratch),
+        pixels_(memory + 4 * warp.lane()),
+        slot_bytes_(pixel_words * kWarpLanes * 4),
+        row_(memory + 2 * kRunPixels * slot_bytes_),
         colors_(colors),
         schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
         width_(rect.width_px),
@@ -42,8 +66,7 @@ class MatchLane {
         passed_(own_),
         north_(own_),
         before_(own_) {
-    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes)
-      scratch_->row[x].word[0] = own_;
+    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes) StoreWord(row_ + 4 * x, own_);
     warp.Sync();
   }
 
@@ -54,42 +77,40 @@ class MatchLane {
   // skipped.
   template <bool kSkipped, class Warp>
   L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
-    uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
+    uint8_t* place = pixels_ + step % (2 * kRunPixels) * slot_bytes_;
     L3_UNROLL_TWICE
     for (uint32_t i = 0; i < kRunPixels; ++i) {
       Step<kSkipped>(warp, place, states);
-      place += kSlotBytes;
+      place += slot_bytes_;
     }
   }
 
   // StoreLaneRun() of this lane.
-  template <uint32_t kSampleBytes, class Store>
+  template <uint32_t kChannels, uint32_t kBytes, class Store>
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
-    return StoreLaneRun<kChannels, kBytes, kSampleBytes, false>(
-        {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, Pixels(), steps, map,
-        store);
+    return StoreLaneRun<kChannels, kBytes>(
+        {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, pixels_, steps, map,
+        store,
+        [&](const SharedPixels& pixels) { ColorPixels<kChannels, kBytes>(colors_, pixels); });
   }
 
  private:
-  static constexpr uint32_t kPixelWords = PixelWords(kChannels, kBytes);
-  static constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
-
   template <bool kSkipped, class Warp>
   L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
     const uint32_t row_place = x_;
     if (x_ >= width_) BeginRow(states);
-    if (x_ >= row_read_from_) passed_ = scratch_->row[x_ + 1].word[0];
+    if (x_ >= row_read_from_) passed_ = LoadWord(row_ + 4 * (x_ + 1));
     // In the last column what is to the north stands in for what is to the north-east.
     const uint32_t northeast = x_ + 1 >= width_ ? north_ : passed_;
     const uint32_t w = own_ >> 16;
     uint32_t number = w;
     if constexpr (!kSkipped) number = ReadNumber(warp, northeast, states);
-    KeepPixel(number, place);
+    StoreWord(place, number);
     before_ = own_;
     own_ = number << 16 | north_ >> 16;
     north_ = passed_;
     passed_ = warp.Shuffle(own_, lane_below_);
-    if (writes_row_) scratch_->row[row_place].word[0] = own_;
+    if (writes_row_) StoreWord(row_ + 4 * row_place, own_);
     warp.Sync();
     ++x_;
   }
@@ -133,35 +154,20 @@ class MatchLane {
 
   template <class Warp>
   L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
-    const auto entry = lookup_.template Find<WordSamples>(states->current(), context);
-    states->Update(warp, Lookup::Next(entry, states->current()));
+    const auto entry = lookup_.Find<WordSamples>(states->current(), context);
+    states->Update(warp, RansLookup::Next(entry, states->current()));
     const uint32_t next = states->current();
     const uint32_t dropped = FunnelShift(next, 0, entry.bits);
-    const uint32_t folded = Lookup::template Fold<WordSamples>(entry, next, dropped);
+    const uint32_t folded = RansLookup::Fold<WordSamples>(entry, next, dropped);
     // Most steps have no raw bits.
     if (warp.Ballot((entry.bits & 31) != 0) != 0) states->Update(warp, dropped);
     return folded;
   }
 
-  L3_DEVICE void KeepPixel(uint32_t number, uint8_t* place) const {
-    uint32_t low = number;
-    uint32_t high = 0;
-    if (colors_.color != nullptr) {
-      const uint8_t* color = reinterpret_cast<const uint8_t*>(colors_.color + number);
-      low = LoadConstantWord(color);
-      high = LoadConstantWord(color + 4);
-    }
-    uint32_t pixel[kPixelWords];
-    PackColor<kChannels, kBytes>(low, high, pixel);
-    L3_UNROLL
-    for (uint32_t k = 0; k < kPixelWords; ++k) StoreWord(place + 4 * kWarpLanes * k, pixel[k]);
-  }
-  L3_DEVICE uint8_t* Pixels() const {
-    return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
-  }
-
-  const Lookup& lookup_;
-  Scratch* scratch_;
+  const RansLookup& lookup_;
+  uint8_t* pixels_;  // this lane's
+  uint32_t slot_bytes_;
+  uint8_t* row_;
   ColorTable colors_;
   RansSchedule schedule_;
   uint32_t width_;
@@ -181,13 +187,12 @@ class MatchLane {
   uint32_t before_;
 };
 
-template <uint32_t kChannels, uint32_t kSampleBytes, uint32_t kBytes, class Warp, class Lookup,
-          class Store>
-L3_DEVICE Status DecodeMatchTileWarp(Warp& warp, const SampleMap& map, const ColorTable& colors,
-                                     const TileRect& rect, const TilePayload& payload,
-                                     const Lookup& lookup, const Store& store,
-                                     RunningCheck<Warp>* check,
-                                     RansScratch<kChannels, kBytes>* scratch) {
+// `store_run`(lane, steps) stores what a lane has completed.
+template <class Warp, class StoreRun>
+L3_DEVICE Status DecodeMatchTileWarp(Warp& warp, const ColorTable& colors, const TileRect& rect,
+                                     const TilePayload& payload, const RansLookup& lookup,
+                                     uint32_t pixel_words, const StoreRun& store_run,
+                                     RunningCheck<Warp>* check, uint8_t* memory) {
   TilePayload tile = payload;
   tile.data = GlobalPointer(payload.data);
   RansBody body;
@@ -200,7 +205,7 @@ L3_DEVICE Status DecodeMatchTileWarp(Warp& warp, const SampleMap& map, const Col
       begin_offset < body.words_offset ? LoadU32(tile.data + begin_offset) : kRansStateBegin;
   if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
   RansStates states(warp, begin, tile.data + body.words_offset);
-  MatchLane<kChannels, kBytes, Lookup> lane(warp, rect, body.base[0], colors, lookup, scratch);
+  MatchLane lane(warp, rect, body.base[0], colors, lookup, pixel_words, memory);
   const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
   bool valid = true;
   // A lane's last run may be complete only some steps later, in which no lane has a pixel.
@@ -217,7 +222,7 @@ L3_DEVICE Status DecodeMatchTileWarp(Warp& warp, const SampleMap& map, const Col
     } else {
       lane.template DecodeRun<false>(warp, step, &states);
     }
-    valid = lane.template StoreRun<kSampleBytes>(step + kRunPixels, map, store) && valid;
+    valid = store_run(lane, step + kRunPixels) && valid;
   }
   valid = valid && lane.valid() && states.End() == kRansStateBegin;
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;

@@ -1,9 +1,10 @@
-// The store policy that follows an OutputPlan: windows, mirrors, other types, channels and
+// The store policy that follows OutputPlans: windows, mirrors, other types, channels and
 // layouts (core/output.h). Layer: cuda. Has the functions of HwcStore.
 //
-// A lane takes eight pixels at a time, a channel of the output after the other: what the plan
-// asks for is looked at once for eight values, and these are stored 16 bytes at a time where
-// they follow one another in memory. core/output.h says what a value is, here too.
+// A tile is stored for each of the plans that take it, one after the other. Samples that leave as
+// they are stored, and normalized CHW float16, have code of their own. All else is done by two
+// functions that kernels call, which take eight pixels of a lane at a time, a channel of the
+// output after the other. core/output.h says what a value is, here too.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -17,133 +18,46 @@
 #include "cuda/kernels/sample_group.cuh"
 #include "cuda/kernels/store_path.h"
 #include "cuda/kernels/tile_batch.h"
+#include "cuda/kernels/tile_tools.cuh"
 #include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
 
 namespace l3 {
 
-// The samples of a pixel in memory, interleaved.
+// A pixel in shared memory, as OutputValue() wants it.
 template <uint32_t kSampleBytes>
-struct PixelInMemory {
+struct SharedPixel {
   const uint8_t* samples;
-
-  L3_DEVICE uint32_t operator[](uint32_t channel) const {
-    return kSampleBytes == 1 ? samples[channel] : LoadU16(samples + 2 * channel);
-  }
-};
-
-// The samples of a pixel in registers. These have no index: all are looked at.
-template <uint32_t kChannels>
-struct PixelInRegisters {
-  uint32_t sample[kChannels];
-
-  L3_DEVICE uint32_t operator[](uint32_t channel) const {
-    uint32_t found = sample[0];
-    L3_UNROLL
-    for (uint32_t c = 1; c < kChannels; ++c) found = c == channel ? sample[c] : found;
-    return found;
-  }
-};
-
-// A pixel of which one sample is known: it has no other.
-template <typename Sample>
-struct OneSample {
-  Sample sample;
-
-  L3_DEVICE Sample operator[](uint32_t) const { return sample; }
-};
-
-// A sample from its bits. The top bit is the type's, 0 for unsigned ones.
-L3_DEVICE int32_t SampleOfBits(uint32_t bits, uint32_t top_bit) {
-  return static_cast<int32_t>((bits ^ top_bit) - top_bit);
-}
-
-// A pixel of samples that may be signed.
-template <class Pixel>
-struct AnyPixel {
-  const Pixel& pixel;
-  uint32_t top_bit;
+  uint32_t word_step;
+  uint32_t top_bit;  // of a signed type
 
   L3_DEVICE int32_t operator[](uint32_t channel) const {
-    return SampleOfBits(pixel[channel], top_bit);
+    const uint32_t byte = channel * kSampleBytes;
+    const uint8_t* place = samples + byte / 4 * word_step + byte % 4;
+    const uint32_t bits = kSampleBytes == 1 ? *place : LoadU16(place);
+    return static_cast<int32_t>((bits ^ top_bit) - top_bit);
   }
 };
 
-// Eight pixels in memory, interleaved, `step` bytes from one to the next.
+// A pixel of which one sample is known.
+struct OneSample {
+  int32_t sample;
+
+  L3_DEVICE int32_t operator[](uint32_t) const { return sample; }
+};
+
+// OutputValue() of eight pixels. What `channel` is, is found out once.
 template <uint32_t kSampleBytes>
-struct PixelsInMemory {
-  const uint8_t* samples;
-  uint32_t step;
-
-  L3_DEVICE PixelInMemory<kSampleBytes> Pixel(uint32_t i) const { return {samples + i * step}; }
-  L3_DEVICE void Channel(uint32_t channel, uint32_t (&found)[kGroupSize]) const {
-    const PixelsInMemory moved{samples + channel * kSampleBytes, step};
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) found[i] = moved.Pixel(i)[0];
-  }
-};
-
-// Eight pixels that follow one another in words.
-template <uint32_t kChannels, uint32_t kSampleBytes>
-struct PixelsInWords {
-  static constexpr uint32_t kWords = kInterleavedWords<kChannels, kSampleBytes>;
-  uint32_t word[kWords] = {};
-
-  PixelsInWords() = default;
-  // Of samples of fewer bytes there are fewer words; nobody asks for the pixels then.
-  template <uint32_t kGiven>
-  explicit L3_DEVICE PixelsInWords(const uint32_t (&words)[kGiven]) {
-    L3_UNROLL
-    for (uint32_t k = 0; k < kGiven; ++k) word[k] = words[k];
-  }
-
-  L3_DEVICE uint32_t Sample(uint32_t i) const {
-    constexpr uint32_t kBits = 8 * kSampleBytes;
-    return word[i * kBits / 32] >> (i * kBits % 32) & ((1u << kBits) - 1);
-  }
-  L3_DEVICE PixelInRegisters<kChannels> Pixel(uint32_t i) const {
-    PixelInRegisters<kChannels> pixel;
-    L3_UNROLL
-    for (uint32_t c = 0; c < kChannels; ++c) pixel.sample[c] = Sample(i * kChannels + c);
-    return pixel;
-  }
-  L3_DEVICE void DropPixel() {
-    constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
-    const auto at = [this](uint32_t k) { return k < kWords ? word[k] : 0; };
-    L3_UNROLL
-    for (uint32_t k = 0; k < kWords; ++k) {
-      word[k] =
-          FunnelShift(at(k + kPixelBytes / 4), at(k + kPixelBytes / 4 + 1), 8 * (kPixelBytes % 4));
-    }
-  }
-  L3_DEVICE void Channel(uint32_t channel, uint32_t (&found)[kGroupSize]) const {
-    // What is moved by the channel has it in the first one's place.
-    constexpr uint32_t kWordSamples = 4 / kSampleBytes;
-    PixelsInWords moved;
-    L3_UNROLL
-    for (uint32_t k = 0; k < kWords; ++k) {
-      uint32_t low = word[k];
-      uint32_t high = k + 1 < kWords ? word[k + 1] : 0;
-      if (kChannels > kWordSamples && channel >= kWordSamples) {
-        low = high;
-        high = k + 2 < kWords ? word[k + 2] : 0;
-      }
-      moved.word[k] = FunnelShift(low, high, 8 * kSampleBytes * channel);
-    }
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) found[i] = moved.Sample(i * kChannels);
-  }
-};
-
-// OutputValue() of eight pixels. What `channel` is, is found out once. Where `top_bit` is not 0
-// samples are signed, and `channel` takes one of them or none.
-template <class Pixels>
-L3_DEVICE void OutputValues(const ChannelPlan& channel, const Pixels& pixels, uint32_t top_bit,
-                            float (&values)[kGroupSize]) {
+L3_DEVICE void OutputValues(const ChannelPlan& channel, const SharedPixels& pixels,
+                            uint32_t top_bit, float (&values)[kGroupSize]) {
+  const auto pixel = [&](uint32_t i) {
+    return SharedPixel<kSampleBytes>{pixels.Pixel(i), pixels.word_step, top_bit};
+  };
   ChannelPlan known = channel;
   if (channel.op == PixelOp::kMix) {
     known.op = PixelOp::kMix;
     L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) values[i] = OutputValue(known, pixels.Pixel(i));
+    for (uint32_t i = 0; i < kGroupSize; ++i) values[i] = OutputValue(known, pixel(i));
     return;
   }
   if (channel.source[0] == kFillChannel) {
@@ -151,43 +65,22 @@ L3_DEVICE void OutputValues(const ChannelPlan& channel, const Pixels& pixels, ui
     for (float& value : values) value = channel.factor[0];
     return;
   }
-  uint32_t samples[kGroupSize];
+  int32_t samples[kGroupSize];
   if (channel.source[0] == kLumaChannel) {
     const uint32_t rounding = static_cast<uint32_t>(channel.factor[3]);
     L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) samples[i] = Luma(pixels.Pixel(i), rounding);
+    for (uint32_t i = 0; i < kGroupSize; ++i) samples[i] = Luma(pixel(i), rounding);
   } else {
-    pixels.Channel(channel.source[0], samples);
+    L3_UNROLL
+    for (uint32_t i = 0; i < kGroupSize; ++i) samples[i] = pixel(i)[channel.source[0]];
   }
+  // To scale by 1 changes nothing.
+  if (channel.op == PixelOp::kSelect) known = {PixelOp::kScale, {0}, {0, 1, 1, 0}};
+  known.op = PixelOp::kScale;
   known.source[0] = 0;
-  if (top_bit != 0) {
-    // Little code for all: to scale by 1 changes nothing.
-    if (channel.op == PixelOp::kSelect) known = {PixelOp::kScale, {0}, {0, 1, 1, 0}};
-    known.op = PixelOp::kScale;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      const int32_t sample = SampleOfBits(samples[i], top_bit);
-      values[i] = OutputValue(known, OneSample<int32_t>{sample});
-    }
-  } else if (channel.op == PixelOp::kSelect) {
-    known.op = PixelOp::kSelect;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
-    }
-  } else if (channel.factor[2] == 1) {
-    known.op = PixelOp::kScale;
-    known.factor[2] = 1;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
-    }
-  } else {
-    known.op = PixelOp::kScale;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      values[i] = OutputValue(known, OneSample<uint32_t>{samples[i]});
-    }
+  L3_UNROLL
+  for (uint32_t i = 0; i < kGroupSize; ++i) {
+    values[i] = OutputValue(known, OneSample{samples[i]});
   }
 }
 
@@ -248,376 +141,390 @@ L3_DEVICE OutputGroup<OutputBytes(kType)> ConvertValues(const float (&values)[kG
   return group;
 }
 
-template <uint32_t kChannels, uint32_t kSampleBytes>
-class PlanStore {
- public:
-  // `rect` is the tile's place in the image.
-  L3_DEVICE PlanStore(const OutputPlan& plan, StorePath path, RowOrder row, const TileRect& rect)
-      : plan_(*GlobalPointer(&plan)),
-        x_(rect.x_px - plan.window.x_px),
-        y_(rect.y_px - plan.window.y_px),
-        origin_(plan.PixelPlace(static_cast<int32_t>(x_), static_cast<int32_t>(y_))),
-        channels_(plan.channels),
-        path_(path),
-        row_(row) {}
-
-  // Those of the pixels that are in the window.
-  template <class Warp>
-  L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                          uint32_t width) const {
-    StorePart<false>(warp, row, x, y, width);
+// Eight values of a row of the output, the first of them at `out`, that follow one another.
+template <uint32_t kBytes>
+L3_DEVICE void StoreRow(const OutputGroup<kBytes>& values, RowOrder order, uint8_t* out) {
+  OutputGroup<kBytes> group = values;
+  if (order == RowOrder::kBackwards) {
+    group = values.Reversed();
+    out -= (kGroupSize - 1) * kBytes;
   }
+  if constexpr (OutputGroup<kBytes>::kWords > 2) {
+    if (reinterpret_cast<uintptr_t>(out) % 16 == 0) {
+      L3_UNROLL
+      for (uint32_t k = 0; k < OutputGroup<kBytes>::kWords; k += 4) {
+        const uint32_t* word = &group.word[k];
+        StoreChunk(out + 4 * k, {{word[0], word[1], word[2], word[3]}});
+      }
+      return;
+    }
+  }
+  HwcStore<kBytes>(out, 0).StorePixels(group.word, 0, 0);
+}
+
+// Which of a lane's eight pixels, x, x + step, ..., are stored: those in [begin, begin + count).
+// Numbers may wrap around.
+struct PixelRange {
+  uint32_t x, step;
+  uint32_t begin, count;
+
+  L3_DEVICE bool Has(uint32_t at) const { return at - begin < count; }
+};
+
+template <uint32_t kBytes>
+L3_DEVICE void StoreEach(const OutputGroup<kBytes>& values, int64_t stride, uint8_t* row,
+                         const PixelRange& range) {
+  L3_UNROLL
+  for (uint32_t i = 0; i < kGroupSize; ++i) {
+    const uint32_t at = range.x + range.step * i;
+    if (!range.Has(at)) continue;
+    uint8_t* place = row + at * stride;
+    const uint32_t value = values.Value(i);
+    if constexpr (kBytes == 1) *place = static_cast<uint8_t>(value);
+    if constexpr (kBytes == 2) StoreHalf(place, value);
+    if constexpr (kBytes == 4) StoreWord(place, value);
+  }
+}
+
+// Stores eight pixels of row `y` of the window by a plan, whatever it asks for.
+template <uint32_t kSampleBytes>
+L3_DEVICE void StoreEight(const OutputPlan& plan, const DecodeSample& sample,
+                          const SharedPixels& pixels, const PixelRange& range, uint32_t y) {
+  const RowOrder order = sample.row_order;
+  const bool is_run = order != RowOrder::kScattered && range.step == 1 && range.x == range.begin &&
+                      range.count == kGroupSize;
+  L3_NO_UNROLL
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    float values[kGroupSize];
+    OutputValues<kSampleBytes>(GetChannelPlan(plan, c), pixels, sample.top_bit, values);
+    uint8_t* const row = plan.Place(0, y, c);
+    const auto store = [&](const auto& group) {
+      if (is_run) {
+        StoreRow(group, order, row + range.x * plan.x_stride_bytes);
+      } else {
+        StoreEach(group, plan.x_stride_bytes, row, range);
+      }
+    };
+    if (sample.path != StorePath::kOne) {
+      switch (plan.type) {
+        case OutputType::kF16: store(ConvertValues<OutputType::kF16>(values)); continue;
+        case OutputType::kF32: store(ConvertValues<OutputType::kF32>(values)); continue;
+        case OutputType::kU8: store(ConvertValues<OutputType::kU8>(values)); continue;
+        case OutputType::kU16: store(ConvertValues<OutputType::kU16>(values)); continue;
+        default: break;
+      }
+    }
+    // Registers have no index: the values move on.
+    L3_NO_UNROLL
+    for (uint32_t at = range.x; at != range.x + kGroupSize * range.step; at += range.step) {
+      if (range.Has(at)) StoreValue(plan.type, values[0], row + at * plan.x_stride_bytes);
+      L3_UNROLL
+      for (uint32_t k = 1; k < kGroupSize; ++k) values[k - 1] = values[k];
+    }
+  }
+}
+
+// The same for eight pixels that follow one another, for kernels to call.
+template <uint32_t kSampleBytes>
+L3_OUT_OF_LINE void StoreEightApart(const OutputPlan* plan, const DecodeSample* sample,
+                                    SharedPlace base, uint32_t first, uint32_t step,
+                                    uint32_t ring_mask, uint32_t word_step, uint32_t x,
+                                    uint32_t begin, uint32_t count, uint32_t y) {
+  StoreEight<kSampleBytes>(*GlobalPointer(plan), *GlobalPointer(sample),
+                           {base, first, step, ring_mask, word_step}, {x, 1, begin, count}, y);
+}
+
+// What of pixels [x, x + width) of row y of a tile is in a window, whose first pixel is (-x, -y)
+// of the tile.
+struct RowPart {
+  uint32_t skip, count;  // of the pixels
+  uint32_t x, y;         // of the first one in the window, from the window's
+
+  L3_DEVICE RowPart(const Window& window, uint32_t left, uint32_t top, uint32_t width) : y(top) {
+    // Pixels to the left of the window have numbers that wrapped around.
+    skip = left < window.width_px ? 0 : 0 - left;
+    x = left + skip;
+    const uint32_t right = window.width_px - x;
+    count = width - skip < right ? width - skip : right;
+    if (skip >= width || top >= window.height_px) count = 0;
+  }
+};
+
+// Stores a staged row of a tile for all plans that take it.
+template <uint32_t kSampleBytes>
+L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
+                                    const DecodeSample* samples, const uint32_t* takers,
+                                    uint32_t taker_count, uint32_t tile_x, uint32_t tile_y,
+                                    SharedPlace row, uint32_t pixel_bytes, uint32_t x, uint32_t y,
+                                    uint32_t width) {
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < taker_count; ++i) {
+    const uint32_t taker = GlobalPointer(takers)[i];
+    const OutputPlan& plan = GlobalPointer(plans)[taker];
+    const DecodeSample& sample = GlobalPointer(samples)[taker];
+    const RowPart part(plan.window, tile_x + x - plan.window.x_px, tile_y + y - plan.window.y_px,
+                       width);
+    if (part.count == 0) continue;
+    if (sample.path == StorePath::kStored) {
+      CopyBytes(lane, SharedPointer(row), part.skip * pixel_bytes, part.count * pixel_bytes,
+                plan.PixelPlace(part.x, part.y));
+      continue;
+    }
+    const auto store = [&](uint32_t pixel, uint32_t step, const PixelRange& range) {
+      const SharedPixels pixels = {row, pixel * pixel_bytes, step * pixel_bytes, ~0u, 4};
+      StoreEight<kSampleBytes>(plan, sample, pixels, range, part.y);
+    };
+    if (sample.row_order == RowOrder::kScattered) {
+      // Lanes side by side have pixels side by side.
+      store(lane, kWarpLanes, {part.x - part.skip + lane, kWarpLanes, part.x, part.count});
+      continue;
+    }
+    // Groups of eight begin where the lowest of their places in memory is a multiple of eight.
+    const auto lowest = reinterpret_cast<uintptr_t>(plan.Place(part.x, part.y, 0));
+    const uint32_t value = static_cast<uint32_t>(lowest) >> OutputBytes(plan.type) / 2;
+    const uint32_t head =
+        1 + (sample.row_order == RowOrder::kForwards ? 0 - value - 1 : value) % kGroupSize;
+    L3_NO_UNROLL
+    for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize; end += kRowSpan) {
+      const uint32_t begin = end < kGroupSize ? 0 : end - kGroupSize;
+      const uint32_t stop = end < part.count ? end : part.count;
+      // The last pixels of a row have eight too: some that come before them.
+      const uint32_t last = kRowSpan - kGroupSize - part.skip;
+      const uint32_t pixel = begin < last ? begin : last;
+      store(part.skip + pixel, 1, {part.x + pixel, 1, part.x + begin, stop - begin});
+    }
+  }
+}
+
+template <uint32_t kChannels, uint32_t kSampleBytes>
+class PlansStore {
+ public:
+  static constexpr bool kHasHalves = true;
+
+  // `rect` is the tile's place in the image.
+  L3_DEVICE PlansStore(const TilePlans& plans, const TileRect& rect)
+      : plans_(plans), x_(rect.x_px), y_(rect.y_px) {}
+
+  // Stores rows of a packed tile that have not been staged, if all plans ask for halves.
+  class Halves {
+   public:
+    // `keeps_values` says that values are samples.
+    template <class Warp>
+    L3_DEVICE Halves(Warp& warp, const PlansStore& store, bool keeps_values, WarpScratch* scratch)
+        : store_(store), scratch_(scratch) {
+      const TilePlans& plans = store.plans_;
+      bool serves = keeps_values;
+      L3_NO_UNROLL
+      for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) {
+        const DecodeSample& sample = GlobalPointer(plans.samples)[GlobalPointer(plans.takers)[i]];
+        serves = serves && sample.path == StorePath::kHalves;
+      }
+      // What comes from lane 0 tells the compiler that lanes do not part there.
+      takers_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
+    }
+
+    L3_DEVICE bool serves() const { return takers_ != 0; }
+
+    // Stores the first `width` pixels of row y of the tile, eight in each lane. Halves pass through
+    // scratch->row: whatever the place of the window, lanes then store 16 bytes at a time.
+    template <class Warp>
+    L3_DEVICE void StoreRow(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
+                            uint32_t width) {
+      L3_NO_UNROLL
+      for (uint32_t i = 0; i < takers_; ++i) {
+        warp.Sync();  // what came before has been stored
+        // The place of a single taker stays.
+        if (takers_ != 1 || y == 0) {
+          if (warp.lane() == 0) Choose(i, width);
+          warp.Sync();
+        }
+        const HalvesPlace place = scratch_->halves;
+        if (OnAllLanes(warp, place.top + y < place.height)) StorePlanes(warp, planes, y, place);
+      }
+    }
+
+   private:
+    static constexpr uint32_t kPlaneBytes = 2 * kRowSpan;
+
+    L3_DEVICE void Choose(uint32_t i, uint32_t width) {
+      const TilePlans& plans = store_.plans_;
+      const uint32_t taker = GlobalPointer(plans.takers)[i];
+      const OutputPlan& plan = GlobalPointer(plans.plans)[taker];
+      const Window& window = plan.window;
+      const RowPart part(window, store_.x_ - window.x_px, 0, width);
+      HalvesPlace& place = scratch_->halves;
+      L3_NO_UNROLL
+      for (uint32_t c = 0; c < kMaxChannels; ++c) {
+        place.subtract[c] = plan.subtract[c];
+        place.multiply[c] = plan.multiply[c];
+        place.channel_offset_bytes[c] = plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0];
+      }
+      const bool forwards = GlobalPointer(plans.samples)[taker].row_order == RowOrder::kForwards;
+      const uint32_t top = store_.y_ - window.y_px;
+      place.is_forwards = forwards;
+      place.begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
+      place.count = part.count;
+      place.top = top;
+      place.height = part.count == 0 ? 0 : window.height_px;
+      place.out =
+          plan.Place(forwards ? part.x : part.x + part.count - 1, static_cast<int32_t>(top), 0);
+      place.y_stride_bytes = plan.y_stride_bytes;
+    }
+
+    template <class Warp>
+    L3_DEVICE void StorePlanes(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
+                               const HalvesPlace& place) {
+      uint8_t* const buffer = scratch_->row;
+      const uint32_t lane = warp.lane();
+      const bool forwards = OnAllLanes(warp, place.is_forwards != 0);
+      uint8_t* const halves = buffer + 16 * (forwards ? lane : kWarpLanes - 1 - lane);
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        float values[kGroupSize];
+        L3_UNROLL
+        for (uint32_t i = 0; i < kGroupSize; ++i) {
+          values[i] = ScaledValue(planes[c].Value(i), place.subtract[c], place.multiply[c]);
+        }
+        auto group = ConvertValues<OutputType::kF16>(values);
+        if (!forwards) group = group.Reversed();
+        const uint32_t* word = group.word;
+        StoreChunk(halves + kPlaneBytes * c, {{word[0], word[1], word[2], word[3]}});
+      }
+      warp.Sync();
+      uint8_t* const out = place.out + int64_t{y} * place.y_stride_bytes;
+      const uint32_t before =
+          (0 - static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out)) / 2) % kGroupSize;
+      const uint32_t head = before < place.count ? before : place.count;
+      const uint32_t groups = (place.count - head) / kGroupSize;
+      const uint32_t at = head + lane * kGroupSize;
+      const uint32_t from = 2 * (place.begin + at);
+      if (lane < groups) {
+        const bool aligned = from % 16 == 0;
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          const uint8_t* plane = buffer + kPlaneBytes * c;
+          StoreChunk(
+              out + 2 * at + place.channel_offset_bytes[c],
+              aligned ? *reinterpret_cast<const Chunk*>(plane + from) : LoadUnaligned(plane, from));
+        }
+      }
+      if (lane < place.count - groups * kGroupSize) {
+        const uint32_t single = lane < head ? lane : lane + groups * kGroupSize;
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          StoreHalf(out + 2 * single + place.channel_offset_bytes[c],
+                    LoadU16(buffer + kPlaneBytes * c + 2 * (place.begin + single)));
+        }
+      }
+    }
+
+    const PlansStore& store_;
+    WarpScratch* scratch_;
+    uint32_t takers_;  // 0: another code serves
+  };
+
+  // Those of the pixels that are in the windows.
   template <class Warp>
   L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                               uint32_t width) const {
-    StorePart<true>(warp, row, x, y, width);
+    StoreRowByPlans<kSampleBytes>(warp.lane(), plans_.plans, plans_.samples, plans_.takers,
+                                  plans_.count, x_, y_, PlaceInShared(row), kPixelBytes, x, y,
+                                  width);
+  }
+  // Stores a run of pixels that lie in words, from (x, y) of the tile on, for the plans that have
+  // code for it. Returns whether those were all.
+  template <uint32_t kWords>
+  L3_DEVICE bool StoreRun(const uint32_t (&pixel)[kGroupSize][kWords], uint32_t x,
+                          uint32_t y) const {
+    bool all = true;
+    ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
+      const RunPlace place(plan, sample, x_ + x, y_ + y);
+      if (!place.has_code) {
+        all = all && place.is_outside;
+      } else if (sample.path == StorePath::kStored) {
+        HwcStore<kPixelBytes>(plan.PixelPlace(place.x, place.y), 0).StoreRun(pixel, 0, 0);
+      } else {
+        StoreHalves(plan, sample.row_order, pixel, plan.PixelPlace(place.x, place.y));
+      }
+    });
+    return all;
   }
 
-  template <uint32_t kWords>
-  L3_DEVICE void StorePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
-    x += x_;
-    y += y_;
-    if (y >= plan_.window.height_px) return;
-    const uint32_t width = plan_.window.width_px;
-    const bool is_whole = x < width && kGroupSize <= width - x;
-    if (IsStored(path_) && is_whole) {
-      HwcStore<kPixelBytes>(plan_.PixelPlace(x, y), 0).StorePixels(words, 0, 0);
-      return;
-    }
-    // Large pixels would take more registers than a rans kernel has to give.
-    if (kPixelBytes > 4 || path_ == StorePath::kOne || path_ == StorePath::kSignedOne ||
-        path_ == StorePath::kSignedStored) {
-      return StoreRarePixels(words, x - x_, y - y_);
-    }
-    const Pixels pixels(words);
-    uint8_t* const row = plan_.PixelPlace(0, y);
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < channels_; ++c) {
-      uint8_t* const out = row + plan_.channel_offset_bytes[c];
-      StoreGroup(GetChannelPlan(plan_, c), pixels, [&](const auto& values) {
-        if (row_ != RowOrder::kScattered && is_whole) {
-          StoreRun<false>(values, out, x);
-        } else {
-          StoreEach<1>(values, out, x, width);
-        }
-      });
-    }
-  }
-  template <uint32_t kWords>
-  L3_DEVICE void StoreRarePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
-    Pixels pixels(words);
-    L3_NO_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      StorePixel(pixels.Pixel(0).sample, x + i, y);
-      pixels.DropPixel();
-    }
-  }
-
-  L3_DEVICE void StorePixel(const uint32_t (&samples)[kChannels], uint32_t x, uint32_t y) const {
-    x += x_;
-    y += y_;
-    if (x >= plan_.window.width_px || y >= plan_.window.height_px) return;
-    PixelInRegisters<kChannels> pixel;
-    L3_UNROLL
-    for (uint32_t c = 0; c < kChannels; ++c) pixel.sample[c] = samples[c] & kSampleMask;
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < channels_; ++c) {
-      StoreOne(GetChannelPlan(plan_, c), pixel, plan_.Place(0, y, c), x);
-    }
+  // Stores `count` pixels from the i-th of a lane's ring on, which are those from (x, y) of the
+  // tile on. Where `rest_of_run`, StoreRun() has been called for them.
+  L3_DEVICE void StorePart(const SharedPixels& pixels, uint32_t i, uint32_t x, uint32_t y,
+                           uint32_t count, bool rest_of_run) const {
+    ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
+      const RunPlace place(plan, sample, x_ + x, y_ + y);
+      if (rest_of_run && (place.has_code || place.is_outside)) return;
+      const RowPart part(plan.window, place.x, place.y, count);
+      if (part.count == 0) return;
+      StoreEightApart<kSampleBytes>(&plan, &sample, pixels.base, pixels.first + i * pixels.step,
+                                    pixels.step, pixels.ring_mask, pixels.word_step, place.x,
+                                    part.x, part.count, part.y);
+    });
   }
 
  private:
-  using Pixels = PixelsInWords<kChannels, kSampleBytes>;
   static constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
-  static constexpr uint32_t kSampleMask = (1u << 8 * kSampleBytes) - 1;
 
-  // Of a sample, if the type is signed, else 0.
-  L3_DEVICE uint32_t TopBit() const { return IsSigned(path_) ? kSampleMask / 2 + 1 : 0; }
+  // Where a run of eight pixels is, from the window's first.
+  struct RunPlace {
+    uint32_t x, y;
+    bool is_outside;
+    bool has_code;  // it is inside, and leaves as stored or as halves
+
+    L3_DEVICE RunPlace(const OutputPlan& plan, const DecodeSample& sample, uint32_t image_x,
+                       uint32_t image_y)
+        : x(image_x - plan.window.x_px), y(image_y - plan.window.y_px) {
+      const uint32_t width = plan.window.width_px;
+      is_outside = y >= plan.window.height_px || (x >= width && 0 - x >= kGroupSize);
+      has_code =
+          sample.path <= StorePath::kHalves && !is_outside && x < width && kGroupSize <= width - x;
+    }
+  };
 
   static L3_DEVICE float FloatOf(uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof(value));
     return value;
   }
-
-  // What is in the window of pixels [x, x + width) of row y of the tile. kRare asks for little
-  // code.
-  template <bool kRare, class Warp>
-  L3_DEVICE void StorePart(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                           uint32_t width) const {
-    if (y + y_ >= plan_.window.height_px) return;
-    // Pixels to the left of the window have numbers that wrapped around.
-    const uint32_t left = x + x_;
-    const uint32_t skip = left < plan_.window.width_px ? 0 : 0 - left;
-    if (skip >= width) return;
-    const uint32_t right = plan_.window.width_px - (left + skip);
-    const uint32_t count = width - skip < right ? width - skip : right;
-    uint8_t* out = origin_ + (y * plan_.y_stride_bytes + (x + skip) * plan_.x_stride_bytes);
-    const uint8_t* first = row + skip * kPixelBytes;
-    if (!kRare) {
-      if (path_ == StorePath::kHalves) {
-        return StoreScaledRow<OutputType::kF16, true>(warp, first, count, out);
-      }
-      if (path_ == StorePath::kHalvesBack) {
-        return StoreScaledRow<OutputType::kF16, false>(warp, first, count, out);
-      }
-      if (path_ == StorePath::kFloats) {
-        return StoreScaledRow<OutputType::kF32, true>(warp, first, count, out);
-      }
-      if (path_ == StorePath::kFloatsBack) {
-        return StoreScaledRow<OutputType::kF32, false>(warp, first, count, out);
-      }
-      if (path_ == StorePath::kEight || path_ == StorePath::kSignedEight) {
-        return StoreGroups(warp, row, skip, count, out);
-      }
-    }
-    if (IsStored(path_)) {
-      CopyBytes(warp, row, skip * kPixelBytes, count * kPixelBytes, out);
-    } else {
-      StoreOthers(warp, first, count, 0, count, out);
-    }
+  // OutputValue(), of a field of a word, which conversions can pick.
+  static L3_DEVICE float ScaledValue(uint32_t sample, float subtract, float multiply) {
+    using Field = std::conditional_t<kSampleBytes == 1, uint8_t, uint16_t>;
+    return Multiply(Add(static_cast<float>(static_cast<Field>(sample)), -subtract), multiply);
   }
 
-  // The pixels of `row`, the first of them to `out`: scaled samples alone, which follow one another
-  // in each channel, as the inputs of networks do.
-  template <OutputType kType, bool kForwards, class Warp>
-  L3_DEVICE void StoreScaledRow(const Warp& warp, const uint8_t* row, uint32_t count,
-                                uint8_t* out) const {
-    constexpr int64_t kBytes = OutputBytes(kType);
-    const uint32_t head = BeforeGroups(out, count, kBytes / 2, kForwards);
-    const uint32_t groups = (count - head) / kGroupSize;
-    const bool has_group = warp.lane() < groups;
-    const uint32_t first = has_group ? head + warp.lane() * kGroupSize : 0;
-    const uint8_t* pixels = row + first * kPixelBytes;
-    // The group's lowest address.
-    uint8_t* const place =
-        kForwards ? out + first * kBytes : out - (first + kGroupSize - 1) * kBytes;
-    const Chunk subtract = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan_.subtract));
-    const Chunk multiply = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan_.multiply));
-    const uint32_t sources = LoadConstantWord(plan_.source);
-    L3_UNROLL
-    for (uint32_t c = 0; c < kScaledChannels; ++c) {
-      const ChannelPlan channel = {
-          PixelOp::kScale, {0}, {FloatOf(subtract.word[c]), FloatOf(multiply.word[c]), 1, 0}};
-      const uint32_t source = PermuteBytes(sources, 0, 0x4440 | c);
-      const PixelsInMemory<kSampleBytes> samples{pixels + source * kSampleBytes, kPixelBytes};
-      float values[kGroupSize];
-      L3_UNROLL
-      for (uint32_t i = 0; i < kGroupSize; ++i) values[i] = OutputValue(channel, samples.Pixel(i));
-      auto group = ConvertValues<kType>(values);
-      if (!kForwards) group = group.Reversed();
-      if (has_group) StoreWords<true>(group, place + plan_.channel_offset_bytes[c]);
-      if (c + 1 == channels_) break;
-    }
-    if (count != groups * kGroupSize) StoreOthers(warp, row, head, groups, count, out);
-  }
-
-  // Pixels [skip, skip + count) of `row`, the first of them to `out`.
-  template <class Warp>
-  L3_DEVICE void StoreGroups(const Warp& warp, const uint8_t* row, uint32_t skip, uint32_t count,
-                             uint8_t* pixels_out) const {
-    const uint32_t lane = warp.lane();
-    const bool is_scattered = row_ == RowOrder::kScattered;
-    const uint32_t step = is_scattered ? kWarpLanes * kPixelBytes : kPixelBytes;
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < channels_; ++c) {
-      const ChannelPlan channel = GetChannelPlan(plan_, c);
-      uint8_t* const out = pixels_out + plan_.channel_offset_bytes[c];
-      // Where values are scattered, lanes side by side have pixels side by side.
-      const uint32_t head = is_scattered ? 0
-                                         : BeforeGroups(out, count, OutputBytes(plan_.type) / 2,
-                                                        row_ == RowOrder::kForwards);
-      const uint32_t groups = is_scattered ? kWarpLanes : (count - head) / kGroupSize;
-      if (lane < groups) {
-        const uint32_t first = is_scattered ? lane - skip : head + lane * kGroupSize;
-        const PixelsInMemory<kSampleBytes> pixels{row + (skip + first) * kPixelBytes, step};
-        StoreGroup(channel, pixels, [&](const auto& values) {
-          if (is_scattered) {
-            StoreEach<kWarpLanes>(values, out, first, count);
-          } else {
-            StoreRun<true>(values, out, first);
-          }
-        });
-      }
-      if (!is_scattered && count != groups * kGroupSize) {
-        StoreOthersOf(warp, channel, row + skip * kPixelBytes, head, groups, count, out);
-      }
-    }
-  }
-
-  // How many of `count` pixels, the first of which goes to `out`, come before those that go eight
-  // at a time: the lowest address of these is a multiple of their bytes.
-  static L3_DEVICE uint32_t BeforeGroups(const uint8_t* out, uint32_t count, uint32_t bytes_log2,
-                                         bool forwards) {
-    const uint32_t place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out)) >> bytes_log2;
-    const uint32_t head = (forwards ? 0 - place : place + 1) % kGroupSize;
-    return head < count ? head : count;
-  }
-
-  // The pixels before and behind `groups` of eight, of which `head` come before.
-  template <class Warp>
-  L3_DEVICE void StoreOthers(const Warp& warp, const uint8_t* row, uint32_t head, uint32_t groups,
-                             uint32_t count, uint8_t* out) const {
-    L3_NO_UNROLL
-    for (uint32_t c = 0; c < channels_; ++c) {
-      StoreOthersOf(warp, GetChannelPlan(plan_, c), row, head, groups, count,
-                    out + plan_.channel_offset_bytes[c]);
-    }
-  }
-  template <class Warp>
-  L3_DEVICE void StoreOthersOf(const Warp& warp, const ChannelPlan& channel, const uint8_t* row,
-                               uint32_t head, uint32_t groups, uint32_t count, uint8_t* out) const {
-    L3_NO_UNROLL
-    for (uint32_t i = warp.lane(); i < count - groups * kGroupSize; i += kWarpLanes) {
-      const uint32_t x = i < head ? i : i + groups * kGroupSize;
-      StoreOne(channel, PixelInMemory<kSampleBytes>{row + x * kPixelBytes}, out, x);
-    }
-  }
-
-  // Hands eight values of the output to `store`.
-  template <class Pixels, class Store>
-  L3_DEVICE void StoreGroup(const ChannelPlan& channel, const Pixels& pixels,
-                            const Store& store) const {
-    float values[kGroupSize];
-    OutputValues(channel, pixels, TopBit(), values);
-    switch (plan_.type) {
-      case OutputType::kF16: return store(ConvertValues<OutputType::kF16>(values));
-      case OutputType::kF32: return store(ConvertValues<OutputType::kF32>(values));
-      case OutputType::kU8: return store(ConvertValues<OutputType::kU8>(values));
-      default: return store(ConvertValues<OutputType::kU16>(values));
-    }
-  }
-
-  // Values of pixels x, x + 1, ... of a row, whose first is at `out`, in one run.
-  template <bool kAligned, uint32_t kBytes>
-  L3_DEVICE void StoreRun(const OutputGroup<kBytes>& values, uint8_t* out, uint32_t x) const {
-    if (row_ == RowOrder::kForwards) {
-      StoreWords<kAligned>(values, out + uint64_t{x} * kBytes);
-    } else {
-      StoreWords<kAligned>(values.Reversed(),
-                           out - (int64_t{x} + kGroupSize - 1) * int64_t{kBytes});
-    }
-  }
-  template <bool kAligned, uint32_t kBytes>
-  static L3_DEVICE void StoreWords(const OutputGroup<kBytes>& values, uint8_t* out) {
-    constexpr uint32_t kWords = OutputGroup<kBytes>::kWords;
-    if constexpr (kWords > 2) {
-      if (kAligned || reinterpret_cast<uintptr_t>(out) % 16 == 0) {
-        L3_UNROLL
-        for (uint32_t k = 0; k < kWords; k += 4) {
-          const uint32_t* word = &values.word[k];
-          StoreChunk(out + 4 * k, {{word[0], word[1], word[2], word[3]}});
-        }
-        return;
-      }
-    }
-    HwcStore<kBytes>(out, 0).StorePixels(values.word, 0, 0);
-  }
-
-  // Those of pixels x, x + kStep, ... that are below `width`; numbers may wrap around.
-  template <uint32_t kStep, uint32_t kBytes>
-  L3_DEVICE void StoreEach(const OutputGroup<kBytes>& values, uint8_t* out, uint32_t x,
-                           uint32_t width) const {
-    const int64_t step = plan_.x_stride_bytes;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kGroupSize; ++i) {
-      const uint32_t at = x + kStep * i;
-      if (at >= width) continue;
-      uint8_t* place = out + at * step;
-      const uint32_t value = values.Value(i);
-      if constexpr (kBytes == 1) *place = static_cast<uint8_t>(value);
-      if constexpr (kBytes == 2) StoreHalf(place, value);
-      if constexpr (kBytes == 4) StoreWord(place, value);
-    }
-  }
-
-  // The value of pixel x of a row, whose first is at `out`.
-  template <class Samples>
-  L3_DEVICE void StoreOne(const ChannelPlan& channel, const Samples& samples, uint8_t* out,
-                          uint32_t x) const {
-    const AnyPixel<Samples> pixel{samples, TopBit()};
-    StoreValue(plan_.type, OutputValue(channel, pixel), out + x * plan_.x_stride_bytes);
-  }
-
-  // Copies `bytes` from `begin` of a row in shared memory, 16 at a time where `out` is aligned.
-  template <class Warp>
-  static L3_DEVICE void CopyBytes(const Warp& warp, const uint8_t* row, uint32_t begin,
-                                  uint32_t bytes, uint8_t* out) {
-    const uint32_t lane = warp.lane();
-    uint32_t head = (0u - static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out))) % 16;
-    if (head > bytes) head = bytes;
-    const uint32_t body = (bytes - head) & ~15u;
-    const uint32_t shift = 8 * ((begin + head) % 4);
-    L3_NO_UNROLL
-    for (uint32_t at = head + 16 * lane; at < head + body; at += 16 * kWarpLanes) {
-      const uint8_t* from = row + ((begin + at) & ~3u);
-      Chunk chunk;
-      uint32_t low = LoadWord(from);
-      L3_UNROLL
-      for (uint32_t k = 0; k < 4; ++k) {
-        const uint32_t high = LoadWord(from + 4 * k + 4);
-        chunk.word[k] = FunnelShift(low, high, shift);
-        low = high;
-      }
-      StoreChunk(out + at, chunk);
-    }
-    if (lane < head) out[lane] = row[begin + lane];
-    const uint32_t tail = head + body + lane;
-    if (tail < bytes) out[tail] = row[begin + tail];
-  }
-
-  const OutputPlan& plan_;
-  // Of the tile's first pixel, from the window's; numbers wrap around.
-  uint32_t x_;
-  uint32_t y_;
-  uint8_t* origin_;  // where that pixel goes, if it is in the window
-  uint32_t channels_;
-  StorePath path_;
-  RowOrder row_;
-};
-
-// Stores a tile for each of the plans that take it, one after the other.
-template <uint32_t kChannels, uint32_t kSampleBytes>
-class PlansStore {
- public:
-  L3_DEVICE PlansStore(const TilePlans& plans, const TileRect& rect) : plans_(plans), rect_(rect) {}
-
-  template <class Warp>
-  L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                          uint32_t width) const {
-    ForEach([&](const auto& store) { store.StoreRow(warp, row, x, y, width); });
-  }
-  template <class Warp>
-  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                              uint32_t width) const {
-    ForEach([&](const auto& store) { store.StoreRareRow(warp, row, x, y, width); });
-  }
-  template <uint32_t kWords>
-  L3_DEVICE void StorePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
-    ForEach([&](const auto& store) { store.StorePixels(words, x, y); });
-  }
-  template <uint32_t kWords>
-  L3_DEVICE void StoreRarePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
-    ForEach([&](const auto& store) { store.StoreRarePixels(words, x, y); });
-  }
-  L3_DEVICE void StorePixel(const uint32_t (&samples)[kChannels], uint32_t x, uint32_t y) const {
-    ForEach([&](const auto& store) { store.StorePixel(samples, x, y); });
-  }
-
- private:
   template <class Function>
-  L3_DEVICE void ForEach(const Function& function) const {
+  L3_DEVICE void ForEachTaker(const Function& function) const {
     L3_NO_UNROLL
     for (uint32_t i = 0; i < plans_.count; ++i) {
       const uint32_t taker = GlobalPointer(plans_.takers)[i];
-      const DecodeSample& sample = GlobalPointer(plans_.samples)[taker];
-      function(PlanStore<kChannels, kSampleBytes>(plans_.plans[taker], sample.path,
-                                                  sample.row_order, rect_));
+      function(GlobalPointer(plans_.plans)[taker], GlobalPointer(plans_.samples)[taker]);
+    }
+  }
+  template <uint32_t kWords>
+  static L3_DEVICE void StoreHalves(const OutputPlan& plan, RowOrder order,
+                                    const uint32_t (&pixel)[kGroupSize][kWords], uint8_t* out) {
+    const Chunk subtract = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.subtract));
+    const Chunk multiply = LoadConstantChunk(reinterpret_cast<const uint8_t*>(plan.multiply));
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      constexpr uint32_t kBits = 8 * kSampleBytes;
+      float values[kGroupSize];
+      L3_UNROLL
+      for (uint32_t i = 0; i < kGroupSize; ++i) {
+        const uint32_t word = pixel[i][c * kBits / 32];
+        values[i] = ScaledValue(word >> (c * kBits % 32), FloatOf(subtract.word[c]),
+                                FloatOf(multiply.word[c]));
+      }
+      l3::StoreRow(ConvertValues<OutputType::kF16>(values), order,
+                   out + plan.channel_offset_bytes[c]);
     }
   }
 
   TilePlans plans_;
-  TileRect rect_;
+  uint32_t x_, y_;
 };
 
 }  // namespace l3

@@ -15,6 +15,7 @@
 #include "core/residual.h"
 #include "core/tile.h"
 #include "cuda/kernels/device_memory.h"
+#include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/packed_reader.cuh"
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/rans_samples.cuh"
@@ -48,44 +49,6 @@ L3_DEVICE void PackPixel(const uint32_t (&value)[kChannels],
   } else {
     words[0] = LowHalves(at(0), at(1));
     if constexpr (kChannels > 2) words[1] = LowHalves(at(2), at(3));
-  }
-}
-
-// The pixels of a run, without gaps between them.
-template <uint32_t kChannels, uint32_t kBytes>
-L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kRunPixels][PixelWords(kChannels, kBytes)],
-                             uint32_t (&words)[kRunPixels * kChannels * kBytes / 4]) {
-  constexpr uint32_t kPixelBytes = kChannels * kBytes;
-  if constexpr (kPixelBytes % 4 == 0) {
-    constexpr uint32_t kWords = kPixelBytes / 4;
-    L3_UNROLL
-    for (uint32_t i = 0; i < kRunPixels * kWords; ++i) words[i] = pixel[i / kWords][i % kWords];
-  } else if constexpr (kPixelBytes == 1) {
-    L3_UNROLL
-    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
-      words[i] = LowHalves(PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x0040),
-                           PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x0040));
-    }
-  } else if constexpr (kPixelBytes == 2) {
-    L3_UNROLL
-    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
-      words[i] = LowHalves(pixel[2 * i][0], pixel[2 * i + 1][0]);
-    }
-  } else if constexpr (kPixelBytes == 3) {
-    L3_UNROLL
-    for (uint32_t i = 0; i < kRunPixels / 4; ++i) {
-      words[3 * i] = PermuteBytes(pixel[4 * i][0], pixel[4 * i + 1][0], 0x4210);
-      words[3 * i + 1] = PermuteBytes(pixel[4 * i + 1][0], pixel[4 * i + 2][0], 0x5421);
-      words[3 * i + 2] = PermuteBytes(pixel[4 * i + 2][0], pixel[4 * i + 3][0], 0x6542);
-    }
-  } else {
-    static_assert(kPixelBytes == 6);
-    L3_UNROLL
-    for (uint32_t i = 0; i < kRunPixels / 2; ++i) {
-      words[3 * i] = pixel[2 * i][0];
-      words[3 * i + 1] = LowHalves(pixel[2 * i][1], pixel[2 * i + 1][0]);
-      words[3 * i + 2] = PermuteBytes(pixel[2 * i + 1][0], pixel[2 * i + 1][1], 0x5432);
-    }
   }
 }
 
@@ -149,22 +112,38 @@ struct LanePlace {
   uint32_t period, lanes;  // of the schedule
 };
 
+// Turns values into samples where they lie: `count` pixels from the i-th on. Returns false if a
+// value has no sample.
+template <uint32_t kChannels, uint32_t kBytes>
+L3_DEVICE bool MapPixels(const SampleMap& map, const SharedPixels& pixels, uint32_t i,
+                         uint32_t count) {
+  bool valid = true;
+  L3_NO_UNROLL
+  for (const uint32_t end = i + count; i < end; ++i) {
+    L3_UNROLL
+    for (uint32_t c = 0; c < kChannels; ++c) {
+      uint8_t* place = pixels.Pixel(i) + c * kBytes / 4 * pixels.word_step + c * kBytes % 4;
+      const uint32_t value = kBytes == 1 ? *place : LoadU16(place);
+      const bool in_table = value < map.value_count;
+      StoreSample(place, 0, in_table ? map(value) : 0, 8 * kBytes);
+      valid = valid && in_table;
+    }
+  }
+  return valid;
+}
+
 // Stores the run of pixels that a lane has completed last, if there is one. `steps` is how many
-// steps there have been, a multiple of kRunPixels. `pixels` is the lane's part of
-// RansScratch::pixels. kOften says that all but few tiles are stored here. Returns false if a value
+// steps there have been, a multiple of kRunPixels. `ring` is the lane's part of
+// RansScratch::pixels. `prepare` is called with the run before it is read. Returns false if a value
 // has no sample.
-template <uint32_t kChannels, uint32_t kBytes, uint32_t kSampleBytes, bool kOften, class Store>
-L3_DEVICE bool StoreLaneRun(const LanePlace& place, const uint8_t* pixels, uint32_t steps,
-                            const SampleMap& map, const Store& store) {
+template <uint32_t kChannels, uint32_t kBytes, class Store, class Prepare>
+L3_DEVICE bool StoreLaneRun(const LanePlace& place, uint8_t* ring, uint32_t steps,
+                            const SampleMap& map, const Store& store, const Prepare& prepare) {
   constexpr uint32_t kPixelWords = PixelWords(kChannels, kBytes);
   constexpr uint32_t kSlotBytes = kPixelWords * kWarpLanes * 4;
   const uint32_t done = steps - 2 * place.lane;
   if (static_cast<int32_t>(done) < static_cast<int32_t>(kRunPixels)) return true;
   const uint32_t back = kRunPixels + done % kRunPixels;
-  const auto pixel_word = [&](uint32_t i, uint32_t k) {
-    const uint32_t slot = (steps - back + i / 2 * 2) % (2 * kRunPixels) + i % 2;
-    return LoadWord(pixels + slot * kSlotBytes + 4 * kWarpLanes * k);
-  };
   uint32_t x = place.x;
   uint32_t y = place.y;
   while (x < back) {
@@ -172,51 +151,49 @@ L3_DEVICE bool StoreLaneRun(const LanePlace& place, const uint8_t* pixels, uint3
     y -= place.lanes;
   }
   x -= back;
-  if (kSampleBytes == kBytes && map.table == nullptr && x + kRunPixels <= place.width) {
+  const SharedPixels pixels = {PlaceInShared(ring), (steps - back) * kSlotBytes, kSlotBytes,
+                               2 * kRunPixels * kSlotBytes - 1, 4 * kWarpLanes};
+  prepare(pixels);
+  bool valid = true;
+  bool is_mapped = map.keeps_values();
+  bool rest_of_run = false;
+  if (x + kRunPixels <= place.width) {
     if (y >= place.height) return true;
+    if (map.table != nullptr) {
+      valid = MapPixels<kChannels, kBytes>(map, pixels, 0, kRunPixels);
+      is_mapped = true;
+    }
     uint32_t pixel[kRunPixels][kPixelWords];
     L3_UNROLL
     for (uint32_t i = 0; i < kRunPixels; ++i) {
       L3_UNROLL
-      for (uint32_t k = 0; k < kPixelWords; ++k) pixel[i][k] = pixel_word(i, k);
-    }
-    uint32_t words[kRunPixels * kChannels * kBytes / 4];
-    InterleaveRun<kChannels, kBytes>(pixel, words);
-    MapWords<kSampleBytes>(map, words);
-    if constexpr (kOften) {
-      store.StorePixels(words, x, y);
-    } else {
-      store.StoreRarePixels(words, x, y);
-    }
-    return true;
-  }
-  bool valid = true;
-  L3_NO_UNROLL
-  for (uint32_t i = 0; i < kRunPixels; ++i) {
-    if (x == place.period) {
-      x = 0;
-      y += place.lanes;
-    }
-    if (x < place.width && y < place.height) {
-      uint32_t samples[kChannels];
-      L3_UNROLL
-      for (uint32_t c = 0; c < kChannels; ++c) {
-        constexpr uint32_t kBits = 8 * kBytes;
-        const uint32_t word = pixel_word(i, c * kBits / 32);
-        const uint32_t value = word >> (c * kBits % 32) & ((1u << kBits) - 1);
-        const bool in_table = value < map.value_count;
-        samples[c] = in_table ? map(value) : 0;
-        valid = valid && in_table;
+      for (uint32_t k = 0; k < kPixelWords; ++k) {
+        // Runs begin at even slots.
+        pixel[i][k] = LoadWord(pixels.Pixel(i / 2 * 2) + i % 2 * kSlotBytes + 4 * kWarpLanes * k);
       }
-      store.StorePixel(samples, x, y);
+      MapWords<kBytes>(map, pixel[i]);
     }
-    ++x;
+    if (store.StoreRun(pixel, x, y)) return valid;
+    rest_of_run = true;
+  }
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < kRunPixels;) {
+    const uint32_t left = kRunPixels - i;
+    const uint32_t in_row = place.period - x < left ? place.period - x : left;
+    if (x < place.width && y < place.height) {
+      const uint32_t count = place.width - x < in_row ? place.width - x : in_row;
+      if (!is_mapped) valid = MapPixels<kChannels, kBytes>(map, pixels, i, count) && valid;
+      store.StorePart(pixels, i, x, y, count, rest_of_run);
+    }
+    i += in_row;
+    x = 0;
+    y += place.lanes;
   }
   return valid;
 }
 
-// A lane of a tile. kFitted says that every channel has coefficients.
-template <uint32_t kChannels, class Samples, bool kFitted, class Lookup>
+// A lane of a tile.
+template <uint32_t kChannels, class Samples>
 class RansLane {
  public:
   using Scratch = RansScratch<kChannels, Samples::kBytes>;
@@ -224,7 +201,7 @@ class RansLane {
   // Initialises the scratch, but for the taps.
   template <class Warp>
   L3_DEVICE RansLane(Warp& warp, const ImageInfo& info, const TileRect& rect, const RansBody& body,
-                     const Lookup& lookup, Scratch* scratch)
+                     const RansLookup& lookup, Scratch* scratch)
       : lookup_(lookup),
         scratch_(scratch),
         schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
@@ -232,13 +209,14 @@ class RansLane {
         height_(rect.height_px),
         max_value_((1u << info.used_bits) - 1),
         gradient_weight_(Samples::kActivityScale * lookup.gradient_weight),
+        has_long_raw_(info.used_bits > 8),
         lane_(warp.lane()),
         lane_below_(warp.ShuffleUp(warp.lane(), 0)),
         x_(schedule_.period - 2 * lane_),
         y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px) {
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
-      fitted_[p] = kFitted || body.sets[p] != 0;
+      fitted_[p] = body.sets[p] != 0;
       own_[p] = north_[p] = Samples::Start(body.base[p]);
       before_[p] = {};
       PassOn(warp, p);
@@ -255,19 +233,19 @@ class RansLane {
   }
 
   // Decodes kRunPixels pixels on every lane that has them. kEdges says that a lane
-  // may come to the first or the last column.
-  template <bool kEdges, class Warp>
+  // may come to the first or the last column, kFitted that every channel has coefficients.
+  template <bool kEdges, bool kFitted, class Warp>
   L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
     uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
     L3_UNROLL_TWICE
     for (uint32_t i = 0; i < kRunPixels; ++i) {
-      Step<kEdges>(warp, place, states);
+      Step<kEdges, kFitted>(warp, place, states);
       place += kSlotBytes;
     }
   }
 
   // Decodes a pixel on every lane that has one.
-  template <bool kEdges, class Warp>
+  template <bool kEdges, bool kFitted, class Warp>
   L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
     const uint32_t row_place = x_;
     if (kEdges && x_ >= width_) BeginRow(states);
@@ -311,8 +289,8 @@ class RansLane {
       }
       const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);
-      const int32_t scaled = fitted_[p] ? Predict(role, p, around, value, context)
-                                        : PredictByGradient(role, p, around, value);
+      const int32_t scaled = kFitted || fitted_[p] ? Predict(role, p, around, value, context)
+                                                   : PredictByGradient(role, p, around, value);
       // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
       const uint32_t odd = folded & 1;
       const uint32_t half = folded >> 1;
@@ -330,11 +308,11 @@ class RansLane {
   }
 
   // StoreLaneRun() of this lane.
-  template <uint32_t kSampleBytes, class Store>
+  template <class Store>
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
-    return StoreLaneRun<kChannels, Samples::kBytes, kSampleBytes, kFitted>(
+    return StoreLaneRun<kChannels, Samples::kBytes>(
         {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, Pixels(), steps, map,
-        store);
+        store, [](const SharedPixels&) {});
   }
 
  private:
@@ -364,14 +342,14 @@ class RansLane {
   // Reads a folded residual.
   template <class Warp>
   L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
-    const auto entry = lookup_.template Find<Samples>(states->current(), context);
-    uint32_t next = Lookup::Next(entry, states->current());
-    if (Samples::kLongRaw) {
+    const auto entry = lookup_.Find<Samples>(states->current(), context);
+    uint32_t next = RansLookup::Next(entry, states->current());
+    if (Samples::kLongRaw && has_long_raw_) {
       states->Update(warp, next);
       next = states->current();
     }
     const uint32_t dropped = FunnelShift(next, 0, entry.bits);
-    const uint32_t folded = Lookup::template Fold<Samples>(entry, next, dropped);
+    const uint32_t folded = RansLookup::Fold<Samples>(entry, next, dropped);
     states->Update(warp, dropped);
     return folded;
   }
@@ -432,13 +410,14 @@ class RansLane {
     return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
   }
 
-  const Lookup& lookup_;
+  const RansLookup& lookup_;
   Scratch* scratch_;
   RansSchedule schedule_;
   uint32_t width_;
   uint32_t height_;
   uint32_t max_value_;
   uint32_t gradient_weight_;
+  bool has_long_raw_;  // of samples of two bytes, unless they have 8 bits
   uint32_t lane_;
   uint32_t lane_below_;
   // Columns done in row y_; schedule_.period if the row has yet to begin.
@@ -455,46 +434,10 @@ class RansLane {
   Around before_[kChannels];
 };
 
-template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, bool kFitted, class Warp,
-          class Lookup, class Store>
-L3_DEVICE Status DecodeRansRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
-                                const TileRect& rect, const TilePayload& tile, const RansBody& body,
-                                const Lookup& lookup, const Store& store, RunningCheck<Warp>* check,
-                                RansScratch<kChannels, Samples::kBytes>* scratch) {
-  const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
-  const uint32_t begin = begin_offset < body.words_offset
-                             ? LoadConstantWord(tile.data + begin_offset)
-                             : kRansStateBegin;
-  if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
-  RansStates states(warp, begin, tile.data + body.words_offset);
-  RansLane<kChannels, Samples, kFitted, Lookup> lane(warp, info, rect, body, lookup, scratch);
-
-  const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
-  bool valid = true;
-  // A lane's last run may be complete only some steps later, in which no lane has
-  // a pixel.
-  for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
-    // From lane 0, so that the compiler sees that lanes do not part here.
-    const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
-    if (pos > tile.size) return Status::kCorruptTile;
-    check->ReadTo(pos + kRansReadAheadBytes);
-    // Tiles without coefficients are rare: they have the one loop, to keep the code small.
-    if (!kFitted || lane.MeetsEdges(warp, kRunPixels)) {
-      lane.template DecodeRun<true>(warp, step, &states);
-    } else {
-      lane.template DecodeRun<false>(warp, step, &states);
-    }
-    valid = lane.template StoreRun<kSampleBytes>(step + kRunPixels, map, store) && valid;
-  }
-  if (!OnAllLanes(warp, valid && states.End() == kRansStateBegin)) return Status::kCorruptTile;
-  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words(warp) - tile.data));
-}
-
-template <uint32_t kChannels, uint32_t kSampleBytes, class Samples, class Warp, class Lookup,
-          class Store>
+template <uint32_t kChannels, class Samples, class Warp, class Store>
 L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                     const TileRect& rect, const TilePayload& payload,
-                                    const Lookup& lookup, const Store& store,
+                                    const RansLookup& lookup, const Store& store,
                                     RunningCheck<Warp>* check,
                                     RansScratch<kChannels, Samples::kBytes>* scratch) {
   TilePayload tile = payload;
@@ -516,12 +459,36 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
           LoadRansTaps(tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
     }
   }
-  // From lane 0, so that the compiler sees that lanes do not part here.
-  return warp.Shuffle(least_sets, 0) != 0
-             ? DecodeRansRows<kChannels, kSampleBytes, Samples, true>(
-                   warp, info, map, rect, tile, body, lookup, store, check, scratch)
-             : DecodeRansRows<kChannels, kSampleBytes, Samples, false>(
-                   warp, info, map, rect, tile, body, lookup, store, check, scratch);
+  const uint32_t begin_offset = body.states_offset + 4 * warp.lane();
+  const uint32_t begin = begin_offset < body.words_offset
+                             ? LoadConstantWord(tile.data + begin_offset)
+                             : kRansStateBegin;
+  if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
+  RansStates states(warp, begin, tile.data + body.words_offset);
+  RansLane<kChannels, Samples> lane(warp, info, rect, body, lookup, scratch);
+
+  const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
+  // What comes from lane 0 tells the compiler that lanes do not part there.
+  const bool fitted = warp.Shuffle(least_sets, 0) != 0;
+  bool valid = true;
+  // A lane's last run may be complete only some steps later, in which no lane has
+  // a pixel.
+  for (uint32_t step = 0; step < steps + kRunPixels - 1; step += kRunPixels) {
+    const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
+    if (pos > tile.size) return Status::kCorruptTile;
+    check->ReadTo(pos + kRansReadAheadBytes);
+    // Tiles without coefficients are rare: they have one loop, to keep the code small.
+    if (!fitted) {
+      lane.template DecodeRun<true, false>(warp, step, &states);
+    } else if (lane.MeetsEdges(warp, kRunPixels)) {
+      lane.template DecodeRun<true, true>(warp, step, &states);
+    } else {
+      lane.template DecodeRun<false, true>(warp, step, &states);
+    }
+    valid = lane.StoreRun(step + kRunPixels, map, store) && valid;
+  }
+  if (!OnAllLanes(warp, valid && states.End() == kRansStateBegin)) return Status::kCorruptTile;
+  return CheckBodyEnd(tile, static_cast<uint64_t>(states.words(warp) - tile.data));
 }
 
 }  // namespace l3

@@ -1,15 +1,9 @@
-// The rans model of an image as lanes look it up, in the shared memory of a
-// block: in two versions, of which a batch uses one. Layer: cuda.
+// The rans model of an image as lanes look it up, in 44 KB of the shared memory of a block.
+// Layer: cuda.
 //
 // A context is a word for each channel in coding order and each level: from bit
 // kTableBit on the table, below it the place of the coefficients in
-// RansScratch::taps. A lookup has
-//
-//   Find(state, context)    entry of the token that comes next
-//   Next(entry, state)      the state without that token
-//   Fold(entry, next, dropped)  the folded residual; `next` without its raw bits
-//                           is `dropped`
-//   entry.bits              raw_bits in the lowest 5 bits
+// RansScratch::taps.
 #pragma once
 
 #include "core/rans_model.h"
@@ -22,53 +16,7 @@ namespace l3 {
 
 static_assert(kMaxChannels * kMaxRansSets * sizeof(RansTaps) <= 256);
 
-// In 132 KB, one look-up for a token: for GPUs that have the room. A slot has, from
-// the lowest bits up:
-//    5 bits: raw_bits
-//    4 bits: base >> raw_bits, which is below 16
-//   12 bits: number of the slot among those of its token
-//   11 bits: frequency
-struct alignas(16) WideRansLookup {
-  static constexpr uint32_t kTableBit = 12;
-
-  struct Entry {
-    uint32_t bits;
-  };
-
-  template <class Samples>
-  L3_DEVICE Entry Find(uint32_t state, uint32_t context) const {
-    const uint32_t place = Select(4 * (kRansScale - 1), state << 2, context);
-    return {*reinterpret_cast<const uint32_t*>(reinterpret_cast<const uint8_t*>(slot) + place)};
-  }
-  static L3_DEVICE uint32_t Next(Entry entry, uint32_t state) {
-    // What is above the slot's number, frequency * 2^12, is subtracted by the product.
-    return (entry.bits >> 21) * ((state >> kRansScaleBits) - (1 << 12)) + (entry.bits >> 9);
-  }
-  template <class Samples>
-  static L3_DEVICE uint32_t Fold(Entry entry, uint32_t next, uint32_t dropped) {
-    const uint32_t leading = (entry.bits & 15 << 5) >> 5;
-    return MultiplyAdd(leading - dropped, 1u << (entry.bits & 31), next);
-  }
-
-  template <class Samples>
-  L3_DEVICE void PutToken(uint32_t table, uint32_t token, uint32_t start, uint32_t frequency,
-                          uint32_t lane) {
-    const RansToken raw = GetRansToken(token);
-    const uint32_t bits = raw.raw_bits | raw.base >> raw.raw_bits << 5 | frequency << 21;
-    L3_NO_UNROLL
-    for (uint32_t i = lane; i < frequency; i += kWarpLanes) {
-      slot[kRansScale * table + start + i] = bits | i << 9;
-    }
-  }
-
-  uint32_t context_of_level[kMaxChannels][kRansLevels];
-  uint32_t context_of_match[kMatchContexts];
-  uint32_t gradient_weight;
-  uint32_t slot[kMaxRansTables * kRansScale];
-};
-
-// In 44 KB, two look-ups for a token.
-struct alignas(16) CompactRansLookup {
+struct alignas(16) RansLookup {
   static constexpr uint32_t kTableBit = 10;
 
   // A token of a table. It takes a state s to
@@ -80,6 +28,7 @@ struct alignas(16) CompactRansLookup {
     uint32_t bits;
   };
 
+  // The entry of the token that comes next.
   template <class Samples>
   L3_DEVICE Entry Find(uint32_t state, uint32_t context) const {
     // Byte 1 of the context is 4 times the table.
@@ -90,10 +39,12 @@ struct alignas(16) CompactRansLookup {
                            (static_cast<uint32_t>(sizeof(Entry)) / Samples::kTokenUnit);
     return *reinterpret_cast<const Entry*>(reinterpret_cast<const uint8_t*>(entry) + place);
   }
+  // The state without that token.
   static L3_DEVICE uint32_t Next(const Entry& entry, uint32_t state) {
     return state + entry.factor * (state >> kRansScaleBits) +
            static_cast<uint32_t>(static_cast<int32_t>(entry.bits) >> (32 - 11));
   }
+  // The folded residual. `dropped` is `next` without its raw bits.
   template <class Samples>
   static L3_DEVICE uint32_t Fold(const Entry& entry, uint32_t next, uint32_t dropped) {
     return Samples::TokenBase(entry.bits) + next - (dropped << (entry.bits & 31));
@@ -122,30 +73,32 @@ struct alignas(16) CompactRansLookup {
   uint32_t gradient_weight;
 };
 
-template <class Samples, class Warp, class Lookup>
+template <class Samples, class Warp>
 L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
-                         uint32_t warp_count, const RansModel& model, Lookup* lookup) {
+                         uint32_t warp_count, const RansModel& model, RansLookup* lookup) {
   for (uint32_t table = begin + warp_index; table < end; table += warp_count) {
     uint32_t start = 0;
     L3_NO_UNROLL
     for (uint32_t token = 0; token < Samples::kTokens; ++token) {
       const uint32_t frequency = model.frequency[table][token];
-      lookup->template PutToken<Samples>(table, token, start, frequency, warp.lane());
+      lookup->PutToken<Samples>(table, token, start, frequency, warp.lane());
       start += frequency;
     }
   }
 }
 
-template <class Samples, class Warp, class Lookup>
-L3_DEVICE void BuildRansLookupOf(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
-                                 const RansModel& model, Lookup* lookup) {
+// Fills `lookup` with a model, by all warps of a block. They must wait for each
+// other before they look anything up. `Samples` are those of the image.
+template <class Samples, class Warp>
+L3_DEVICE void BuildRansLookup(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
+                               const RansModel& model, RansLookup* lookup) {
   const uint32_t lane = warp.lane();
   if (lane == 0 && warp_index == 0) lookup->gradient_weight = model.gradient_weight;
   for (uint32_t p = warp_index; p < kMaxChannels; p += warp_count) {
     for (uint32_t level = lane; level < kRansLevels; level += kWarpLanes) {
       const uint32_t set = (level >= model.set_begin[p][0]) + (level >= model.set_begin[p][1]);
       lookup->context_of_level[p][level] =
-          static_cast<uint32_t>(model.table_of_level[p][level]) << Lookup::kTableBit |
+          static_cast<uint32_t>(model.table_of_level[p][level]) << RansLookup::kTableBit |
           static_cast<uint32_t>(sizeof(RansTaps)) * (kMaxRansSets * p + set);
     }
   }
@@ -157,19 +110,7 @@ L3_DEVICE void BuildRansLookupOf(const Warp& warp, uint32_t warp_index, uint32_t
   if (warp_index != 0) return;
   for (uint32_t context = lane; context < kMatchContexts; context += kWarpLanes) {
     lookup->context_of_match[context] = static_cast<uint32_t>(model.table_of_context[context])
-                                        << Lookup::kTableBit;
-  }
-}
-
-// Fills `lookup` with a model, by all warps of a block. They must wait for each
-// other before they look anything up.
-template <class Warp, class Lookup>
-L3_DEVICE void BuildRansLookup(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
-                               const RansModel& model, uint32_t used_bits, Lookup* lookup) {
-  if (used_bits <= 8) {
-    BuildRansLookupOf<ByteSamples>(warp, warp_index, warp_count, model, lookup);
-  } else {
-    BuildRansLookupOf<WordSamples>(warp, warp_index, warp_count, model, lookup);
+                                        << RansLookup::kTableBit;
   }
 }
 

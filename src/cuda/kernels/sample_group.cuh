@@ -2,11 +2,11 @@
 // two of them at once. Layer: cuda. Knows nothing of payloads.
 #pragma once
 
+#include "base/portable.h"
 #include "core/predictor.h"
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/warp.h"
 #include "format/constants.h"
-#include "base/portable.h"
 
 namespace l3 {
 
@@ -33,6 +33,9 @@ struct SampleGroup {
   // Value i must be 0 before.
   L3_DEVICE void Set(uint32_t i, uint32_t value) {
     word[i % kWords] |= value << (16 * (i / kWords));
+  }
+  L3_DEVICE uint32_t Value(uint32_t i) const {
+    return word[i % kWords] >> (16 * (i / kWords)) & kFieldMask;
   }
   // Word k of the neighbours to the left or right of these values. `lane_left`
   // and `lane_right` are the last and the first word of the neighbouring lanes.

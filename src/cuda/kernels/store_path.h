@@ -1,7 +1,10 @@
-// By which code a PlanStore stores samples: found on the host, once for each plan. Layer: cuda.
+// By which code a sample's plan is carried out: found on the host, once for each. Layer: cuda.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
 
 #include "core/output.h"
 #include "format/constants.h"
@@ -9,30 +12,15 @@
 
 namespace l3 {
 
-// How samples leave: rows as they are stored; or eight values at a time, by code for scaled
-// samples or by code for nearly all; or one. Signed samples have paths of their own, the last.
 enum class StorePath : uint8_t {
-  kHalves,
-  kHalvesBack,
-  kFloats,
-  kFloatsBack,
-  kStored,
-  kEight,
-  kOne,
-  kSignedStored,
-  kSignedEight,
-  kSignedOne
+  kStored,  // rows as they are stored
+  kHalves,  // normalized CHW float16, as the inputs of networks have it
+  kEight,   // eight values at a time
+  kOne,     // eight values, converted one at a time: they may be NaN
 };
-L3_HOST_DEVICE constexpr bool IsSigned(StorePath path) { return path >= StorePath::kSignedStored; }
-L3_HOST_DEVICE constexpr bool IsStored(StorePath path) {
-  return path == StorePath::kStored || path == StorePath::kSignedStored;
-}
 
 // How the values of a channel lie in a row of the output.
 enum class RowOrder : uint8_t { kForwards, kBackwards, kScattered };
-
-// Channels that the code for scaled samples has room for.
-constexpr uint32_t kScaledChannels = 3;
 
 inline RowOrder GetRowOrder(const OutputPlan& plan) {
   const int64_t bytes = OutputBytes(plan.type);
@@ -41,52 +29,60 @@ inline RowOrder GetRowOrder(const OutputPlan& plan) {
                                          : RowOrder::kScattered;
 }
 
-// The usual types, and no value can be NaN, since nothing can overflow. Of signed samples each
-// value comes from one.
-inline bool TakesEight(const ImageInfo& info, const OutputPlan& plan) {
-  constexpr float kBound = 1u << 30;
-  const auto bounded = [](float v) { return v <= kBound && v >= -kBound; };
-  bool takes = plan.type == OutputType::kU8 || plan.type == OutputType::kU16 ||
-               plan.type == OutputType::kF16 || plan.type == OutputType::kF32;
-  takes = takes && bounded(plan.range);
-  for (uint32_t c = 0; info.is_signed() && c < plan.channels; ++c) {
-    takes = takes && plan.op != PixelOp::kMix && plan.source[c] != kLumaChannel;
-  }
-  for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    takes =
-        takes && bounded(plan.subtract[c]) && bounded(plan.multiply[c]) && bounded(plan.fill[c]);
-  }
-  for (uint32_t c = 0; plan.op == PixelOp::kMix && c < 3; ++c) {
-    takes = takes && bounded(plan.weights[c][0]) && bounded(plan.weights[c][1]) &&
-            bounded(plan.weights[c][2]) && bounded(plan.bias[c]);
-  }
-  return takes;
+// The top bit of samples of a signed type, else 0.
+inline uint16_t TopBitOf(const ImageInfo& info) {
+  return static_cast<uint16_t>(info.is_signed() ? 1u << (8 * info.sample_bytes() - 1) : 0);
 }
 
-// Scaled samples alone, which follow one another in each channel, as the inputs of networks do.
-inline bool IsScaled(const ImageInfo& info, const OutputPlan& plan) {
-  const int64_t group_bytes = int64_t{kGroupSize} * OutputBytes(plan.type);
-  bool scaled = plan.op == PixelOp::kScale && plan.range == 1 && plan.channels <= kScaledChannels &&
-                GetRowOrder(plan) != RowOrder::kScattered &&
-                (plan.type == OutputType::kF16 || plan.type == OutputType::kF32);
+// Whether no value can be NaN, since nothing can overflow: the hardware makes other halves of NaNs.
+inline bool IsBounded(const OutputPlan& plan) {
+  const auto bounded = [](const auto& values) {
+    constexpr float kBound = 1u << 30;
+    return std::all_of(std::begin(values), std::end(values),
+                       [](float v) { return v <= kBound && v >= -kBound; });
+  };
+  const auto& weights = plan.weights;
+  return bounded(std::initializer_list<float>{plan.range}) && bounded(plan.subtract) &&
+         bounded(plan.multiply) && bounded(plan.fill) &&
+         (plan.op != PixelOp::kMix || (bounded(weights[0]) && bounded(weights[1]) &&
+                                       bounded(weights[2]) && bounded(plan.bias)));
+}
+
+// Halves of all stored channels, each scaled by itself, in planes that are a multiple of eight
+// values apart.
+inline bool AreHalves(const ImageInfo& info, const OutputPlan& plan) {
+  bool halves = plan.op == PixelOp::kScale && plan.range == 1 && plan.type == OutputType::kF16 &&
+                !info.is_signed() && plan.channels == info.channels &&
+                GetRowOrder(plan) != RowOrder::kScattered;
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    scaled =
-        scaled && plan.source[c] < info.channels && plan.channel_offset_bytes[c] % group_bytes == 0;
+    halves = halves && plan.source[c] == c &&
+             (plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0]) % 16 == 0;
   }
-  return scaled;
+  return halves;
 }
 
 inline StorePath GetStorePath(const ImageInfo& info, const OutputPlan& plan) {
-  if (HasStoredRows(info, plan)) {
-    return info.is_signed() ? StorePath::kSignedStored : StorePath::kStored;
+  if (HasStoredRows(info, plan)) return StorePath::kStored;
+  if (!IsBounded(plan)) return StorePath::kOne;
+  return AreHalves(info, plan) ? StorePath::kHalves : StorePath::kEight;
+}
+
+// The plan with its channels in the order of their sources, where each is made of one. What goes to
+// which place is the same.
+inline OutputPlan SortChannels(const OutputPlan& plan) {
+  OutputPlan sorted = plan;
+  if (plan.op == PixelOp::kMix || plan.op == PixelOp::kSelect) return sorted;
+  uint32_t order[kMaxChannels] = {0, 1, 2, 3};
+  std::stable_sort(order, order + plan.channels,
+                   [&plan](uint32_t a, uint32_t b) { return plan.source[a] < plan.source[b]; });
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    sorted.source[c] = plan.source[order[c]];
+    sorted.channel_offset_bytes[c] = plan.channel_offset_bytes[order[c]];
+    sorted.subtract[c] = plan.subtract[order[c]];
+    sorted.multiply[c] = plan.multiply[order[c]];
+    sorted.fill[c] = plan.fill[order[c]];
   }
-  const bool takes_eight = TakesEight(info, plan);
-  if (info.is_signed()) return takes_eight ? StorePath::kSignedEight : StorePath::kSignedOne;
-  if (!takes_eight) return StorePath::kOne;
-  if (!IsScaled(info, plan)) return StorePath::kEight;
-  const bool forwards = GetRowOrder(plan) == RowOrder::kForwards;
-  return plan.type == OutputType::kF16 ? (forwards ? StorePath::kHalves : StorePath::kHalvesBack)
-                                       : (forwards ? StorePath::kFloats : StorePath::kFloatsBack);
+  return sorted;
 }
 
 }  // namespace l3

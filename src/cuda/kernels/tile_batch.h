@@ -19,9 +19,9 @@ namespace l3 {
 // One image. Pointers are the kernel's.
 struct DecodeSample {
   ImageInfo info;
-  StorePath path;      // of its plan, as is the next
+  StorePath path;  // of its plan, as are the next two
   RowOrder row_order;
-  uint16_t padding;
+  uint16_t top_bit;  // of a signed sample; 0 for unsigned ones
   SampleMap map;
   ImageOutput output;       // unless there are plans
   const RansModel* rans;    // null if no tile needed it when the batch was planned
@@ -51,38 +51,40 @@ struct TakerList {
 // is left behind with thousands of windows. Then storing costs far more than decoding.
 constexpr uint32_t kMaxTileTakers = 64;
 
-// How kernels look the tokens of rans tiles up (rans_lookup.cuh).
-enum class RansLookupKind : uint32_t { kNone, kCompact, kWide };
+// A kernel decodes tiles of one kind, with samples of one size, that leave in one way.
+// kRans: rans and match tiles. kPacked: packed, constant and stored ones, and borders.
+enum class TileKind : uint32_t { kRans, kPacked };
+constexpr uint32_t kTileKinds = 2;
+// All images leave whole and as stored, or tiles are stored by the plans of all samples that take
+// them.
+enum class StoreKind : uint32_t { kStored, kPlans };
+constexpr uint32_t kStoreKinds = 2;
 
-// What becomes of a batch's samples: all images leave whole and as stored; a tile is stored by its
-// sample's plan; or by the plans of all samples that take it.
-enum class StoreKind : uint32_t { kStored, kPlan, kPlans };
-
+// The work of one launch.
 struct TileBatch {
   const DecodeSample* samples;
   // The tasks of a block follow one another, and are of one file.
   const TileTask* tasks;
   uint64_t* results;  // one for each sample, kNoBadTile before the launch
   uint64_t task_count;
+  TileKind kind;
+  uint32_t sample_bytes;     // of all images with tasks here
   uint32_t warps_per_block;  // 1 without rans tiles
   uint32_t shared_bytes;     // of shared memory that a block needs
   uint32_t scratch_bytes;    // of it each warp's, a multiple of 16
-  RansLookupKind lookup;     // kNone without rans tiles; kWide for kStored alone
+  uint32_t padding;
   // One for each sample, 16-byte aligned; null if all leave whole and as stored.
   const OutputPlan* plans;
-  // One for each task, and what they list; null unless several samples take the same tile. Then a
-  // task's sample is the first of them.
+  // With plans: one for each task, and what they list. A task's sample is the first of them.
   const TakerList* taker_lists;
   const uint32_t* takers;
 
   L3_HOST_DEVICE StoreKind store() const {
-    return plans == nullptr         ? StoreKind::kStored
-           : taker_lists == nullptr ? StoreKind::kPlan
-                                    : StoreKind::kPlans;
+    return plans == nullptr ? StoreKind::kStored : StoreKind::kPlans;
   }
 };
 
-// What a kernel stores a tile by where several samples take it.
+// What a tile is stored by where there are plans.
 struct TilePlans {
   const OutputPlan* plans;
   const DecodeSample* samples;
@@ -100,8 +102,6 @@ L3_HOST_DEVICE inline decltype(auto) OutputOfTask(const TileBatch& batch,
                                                   const DecodeSample& sample, uint64_t task) {
   if constexpr (kStore == StoreKind::kPlans) {
     return PlansOfTask(batch, task);
-  } else if constexpr (kStore == StoreKind::kPlan) {
-    return (batch.plans[batch.tasks[task].sample]);
   } else {
     return (sample.output);
   }

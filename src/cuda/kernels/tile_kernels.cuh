@@ -78,6 +78,7 @@ L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const 
   uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
   Interleave<kChannels, kSampleBytes>(values, words);
   StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
+  L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
   }
@@ -124,15 +125,17 @@ L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const Ti
   return Status::kOk;
 }
 
-// The rows of a packed tile whose plan is in `scratch`. kAllDelta says that
-// every channel has the delta layout, as nearly all tiles of photographs do.
-template <uint32_t kChannels, uint32_t kSampleBytes, bool kAllDelta, class Warp, class Store>
+// The rows of a packed tile whose plan is in `scratch`. kUsual says that every channel has the
+// delta layout, as nearly all tiles of photographs do, and that rows are stored by `halves`, if
+// there are plans. Nothing is called then: calls would take registers.
+template <uint32_t kChannels, uint32_t kSampleBytes, bool kUsual, class Warp, class Store>
 L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                   const TileRect& rect, const TilePayload& tile, const Store& store,
+                                  [[maybe_unused]] typename Store::Halves* halves,
                                   RunningCheck<Warp>* check, WarpScratch* scratch) {
   const PackedBody& body = scratch->body;
   const auto layout = [&body](uint32_t c) {
-    return kAllDelta ? ChannelLayout::kDelta : body.channel[c].layout;
+    return kUsual ? ChannelLayout::kDelta : body.channel[c].layout;
   };
   const uint32_t lane = warp.lane();
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
@@ -203,19 +206,27 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
       predictors[c] >>= 4;
     }
 
-    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-    if (kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen) {
-      SampleGroup values[kChannels];
-      AddGreenToPlanes(math, rows, values);
-      Interleave<kChannels, kSampleBytes>(values, words);
+    SampleGroup values[kChannels];
+    const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
+    if constexpr (kUsual && Store::kHasHalves) {
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) values[c] = rows[c];
+      if (adds_green) AddGreenToPlanes(math, rows, values);
+      halves->StoreRow(warp, values, y, rect.width_px);
     } else {
-      Interleave<kChannels, kSampleBytes>(rows, words);
-    }
-    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-    if constexpr (kAllDelta) {
-      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
-    } else {
-      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+      if (adds_green) {
+        AddGreenToPlanes(math, rows, values);
+        Interleave<kChannels, kSampleBytes>(values, words);
+      } else {
+        Interleave<kChannels, kSampleBytes>(rows, words);
+      }
+      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+      if constexpr (kUsual) {
+        store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+      } else {
+        store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+      }
     }
   }
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
@@ -242,19 +253,19 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
   status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
   if (status != Status::kOk) return status;
 
-  bool all_delta = true;
+  typename Store::Halves halves(warp, store, map.keeps_values(), scratch);
+  bool usual = halves.serves();
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) {
-    all_delta = all_delta && scratch->body.channel[c].layout == ChannelLayout::kDelta;
+    usual = usual && scratch->body.channel[c].layout == ChannelLayout::kDelta;
   }
-  return all_delta ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile,
-                                                                     store, check, scratch)
-                   : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
-                                                                      store, check, scratch);
+  return usual ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile, store,
+                                                                 &halves, check, scratch)
+               : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
+                                                                  store, &halves, check, scratch);
 }
 
-// The store policy of a tile: for an image that leaves whole and as stored, by the plan of its
-// sample, or by several.
+// The store policy of a tile: for an image that leaves whole and as stored, or by plans.
 template <uint32_t kChannels, uint32_t kSampleBytes>
 L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const DecodeSample& sample,
                                                        const ImageOutput& image,
@@ -263,101 +274,84 @@ L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const DecodeSample& sampl
   return {GlobalPointer(output.data), output.row_stride_bytes};
 }
 template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE PlanStore<kChannels, kSampleBytes> MakeStore(const DecodeSample& sample,
-                                                       const OutputPlan& plan,
-                                                       const TileRect& rect) {
-  return {plan, sample.path, sample.row_order, rect};
-}
-template <uint32_t kChannels, uint32_t kSampleBytes>
 L3_DEVICE PlansStore<kChannels, kSampleBytes> MakeStore(const DecodeSample&, const TilePlans& plans,
                                                         const TileRect& rect) {
   return {plans, rect};
 }
 
-template <class Lookup, uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodeTileAs(Warp& warp, const DecodeSample& sample, const Output& output,
-                              const TileRect& rect, const TilePayload& tile,
-                              RunningCheck<Warp>* check, [[maybe_unused]] const Lookup* lookup,
-                              uint8_t* memory) {
+// function(channels), by a type that has their number.
+template <class Function>
+L3_DEVICE auto WithChannels(uint32_t channels, const Function& function) {
+  switch (channels) {
+    case 1: return function(std::integral_constant<uint32_t, 1>());
+    case 2: return function(std::integral_constant<uint32_t, 2>());
+    case 3: return function(std::integral_constant<uint32_t, 3>());
+    default: return function(std::integral_constant<uint32_t, 4>());
+  }
+}
+
+template <uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodePlainTile(Warp& warp, const DecodeSample& sample, const Output& output,
+                                 const TileRect& rect, const TilePayload& tile,
+                                 RunningCheck<Warp>* check, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
-  const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
-  switch (tile.coding) {
-    case TileCoding::kConstant:
-      return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
-                                                             scratch);
-    case TileCoding::kStored:
-      return DecodeStoredTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
-                                                           check, scratch);
-    case TileCoding::kPacked:
-      return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
-                                                           tile, store, check, scratch);
-    case TileCoding::kRans:
-      // Without a model, or in kernels without tables: the payload had another coding when the
-      // batch was planned, and has changed.
-      if constexpr (!std::is_void_v<Lookup>) {
-        if (sample.rans == nullptr) return Status::kCorruptTile;
-        if (sample.info.used_bits <= 8) {
-          return DecodeRansTileWarp<kChannels, kSampleBytes, ByteSamples>(
-              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
-              reinterpret_cast<RansScratch<kChannels, 1>*>(memory));
-        }
-        if constexpr (kSampleBytes == 2) {
-          return DecodeRansTileWarp<kChannels, kSampleBytes, WordSamples>(
-              warp, sample.info, sample.map, rect, tile, *lookup, store, check,
-              reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
-        }
-      }
-      return Status::kCorruptTile;
-    case TileCoding::kMatch:
-      if constexpr (!std::is_void_v<Lookup>) {
-        if (sample.rans == nullptr || sample.rans->match_table_count == 0) {
-          return Status::kCorruptTile;
-        }
-        if (sample.info.used_bits <= 8) {
-          return DecodeMatchTileWarp<kChannels, kSampleBytes, 1>(
-              warp, sample.map, sample.colors, rect, tile, *lookup, store, check,
-              reinterpret_cast<RansScratch<kChannels, 1>*>(memory));
-        }
-        if constexpr (kSampleBytes == 2) {
-          return DecodeMatchTileWarp<kChannels, kSampleBytes, 2>(
-              warp, sample.map, sample.colors, rect, tile, *lookup, store, check,
-              reinterpret_cast<RansScratch<kChannels, 2>*>(memory));
-        }
-      }
-      return Status::kCorruptTile;
-  }
-  return Status::kUnsupportedFeature;
+  return WithChannels(sample.info.channels, [&](auto channels) {
+    constexpr uint32_t kChannels = decltype(channels)::value;
+    const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
+    switch (tile.coding) {
+      case TileCoding::kConstant:
+        return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                               scratch);
+      case TileCoding::kStored:
+        return DecodeStoredTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
+                                                             check, scratch);
+      case TileCoding::kPacked:
+        return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
+                                                             tile, store, check, scratch);
+      default: return Status::kCorruptTile;
+    }
+  });
 }
 
-template <class Lookup, uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodeTileOfDepth(Warp& warp, const DecodeSample& sample, const Output& output,
-                                   const TileRect& rect, const TilePayload& tile,
-                                   RunningCheck<Warp>* check, const Lookup* lookup,
-                                   uint8_t* memory) {
-  switch (sample.info.channels) {
-    case 1:
-      return DecodeTileAs<Lookup, 1, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                   memory);
-    case 2:
-      return DecodeTileAs<Lookup, 2, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                   memory);
-    case 3:
-      return DecodeTileAs<Lookup, 3, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                   memory);
-    default:
-      return DecodeTileAs<Lookup, 4, kSampleBytes>(warp, sample, output, rect, tile, check, lookup,
-                                                   memory);
+template <uint32_t kSampleBytes, class Warp, class Output>
+L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const Output& output,
+                                 const TileRect& rect, const TilePayload& tile,
+                                 RunningCheck<Warp>* check, const RansLookup& lookup,
+                                 uint8_t* memory) {
+  using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
+  if (sample.rans == nullptr) return Status::kCorruptTile;
+  if (tile.coding == TileCoding::kMatch) {
+    if (sample.rans->match_table_count == 0) return Status::kCorruptTile;
+    const auto store_run = [&](const MatchLane& lane, uint32_t steps) {
+      return WithChannels(sample.info.channels, [&](auto channels) {
+        constexpr uint32_t kChannels = decltype(channels)::value;
+        return lane.StoreRun<kChannels, kSampleBytes>(
+            steps, sample.map, MakeStore<kChannels, kSampleBytes>(sample, output, rect));
+      });
+    };
+    return DecodeMatchTileWarp(warp, sample.colors, rect, tile, lookup,
+                               PixelWords(sample.info.channels, kSampleBytes), store_run, check,
+                               memory);
   }
+  if (tile.coding != TileCoding::kRans) return Status::kCorruptTile;
+  return WithChannels(sample.info.channels, [&](auto channels) {
+    constexpr uint32_t kChannels = decltype(channels)::value;
+    const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
+    return DecodeRansTileWarp<kChannels, Samples>(
+        warp, sample.info, sample.map, rect, tile, lookup, store, check,
+        reinterpret_cast<RansScratch<kChannels, kSampleBytes>*>(memory));
+  });
 }
 
-// Decodes one tile, which is a rans tile only if Lookup is not void: they need more
-// registers, and the image's `lookup`. The Status is the same on every lane.
+// Decodes one tile of a kind, with the image's `lookup` if that is kRans. A tile of the other
+// kind was one of this when the batch was planned, and has changed: it is corrupt. The Status
+// is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
-// outside. `output` is the ImageOutput of an image that leaves whole and as stored, an
-// OutputPlan, or TilePlans. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
-template <class Lookup, class Warp, class Output>
+// outside. `output` is the ImageOutput of an image that leaves whole and as stored, or
+// TilePlans. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+template <TileKind kKind, uint32_t kSampleBytes, class Warp, class Output>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
-                                const TileTask& task, const Lookup* lookup, uint8_t* memory) {
+                                const TileTask& task, const RansLookup* lookup, uint8_t* memory) {
   const uint8_t* payload =
       GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
@@ -366,11 +360,12 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   Status status = ParseTilePayload(sample.info, payload, size, &tile);
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
-    status =
-        sample.info.sample_bytes() == 1
-            ? DecodeTileOfDepth<Lookup, 1>(warp, sample, output, rect, tile, &check, lookup, memory)
-            : DecodeTileOfDepth<Lookup, 2>(warp, sample, output, rect, tile, &check, lookup,
-                                           memory);
+    if constexpr (kKind == TileKind::kRans) {
+      status =
+          DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup, memory);
+    } else {
+      status = DecodePlainTile<kSampleBytes>(warp, sample, output, rect, tile, &check, memory);
+    }
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;

@@ -20,8 +20,10 @@
 #include <cstdint>
 
 #if defined(__CUDACC__)
-// All of a kernel is inlined: a call would move what it shares to memory.
+// What matters is inlined: a call would move what it shares to memory.
 #define L3_DEVICE __device__ __forceinline__
+// For what is rare: a kernel has it once, and calls it.
+#define L3_OUT_OF_LINE __device__ __noinline__
 // For loops that index arrays in registers.
 #define L3_UNROLL _Pragma("unroll")
 // For rare loops, to keep the code small.
@@ -30,6 +32,7 @@
 #define L3_UNROLL_TWICE _Pragma("unroll 2")
 #else
 #define L3_DEVICE inline
+#define L3_OUT_OF_LINE inline
 #define L3_UNROLL
 #define L3_NO_UNROLL
 #define L3_UNROLL_TWICE

@@ -8,12 +8,28 @@
 
 namespace l3 {
 
+// Where the rows of a packed tile go as normalized CHW float16, by one plan. Lanes load it 16 bytes
+// at a time.
+struct alignas(16) HalvesPlace {
+  float subtract[kMaxChannels], multiply[kMaxChannels];
+  // Of the lowest half in memory that is in the window, in the tile's first row; bytes to the next
+  // row, and from the first channel to others.
+  uint8_t* out;
+  int64_t y_stride_bytes;
+  int64_t channel_offset_bytes[kMaxChannels];
+  uint32_t begin;        // of those halves, among a row's in the order of memory
+  uint32_t count;        // of them
+  uint32_t top, height;  // the tile's first row, from the window's; the window's rows
+  uint32_t is_forwards;
+};
+
 // For packed tiles, constant and stored ones. What all lanes know of their tile is here, as
 // registers are dear.
 struct WarpScratch {
   PackedBody body;
   ValueRange range;
   WordTaps taps[kNumPredictors];
+  HalvesPlace halves;
   // A span of pixels at their largest, and the word to spare that stores ask for.
   alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
 };

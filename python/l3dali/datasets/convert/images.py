@@ -4,49 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from l3dali import codec
+from l3dali.console import reason_of
+from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
-from l3dali.datasets.liquid.groups import PALETTE, group_of, traits_of
-from l3dali.datasets.liquid.model import Images
-from l3dali.datasets.liquid.profile import FORMATS, JPEG, SOURCE
-from l3dali.images.headers import L3_SIGNATURE, ImageError, read_header
-from l3dali.images.reading import READ_SUFFIXES, read_picture, write_picture
+from l3dali.images.headers import ImageError, format_of, read_header
+from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
+from l3dali.images.writing import write_picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from l3dali.codec import Image
-    from l3dali.datasets.liquid.plan import Plan
+    from l3dali.datasets.convert.choosing import Chooser
 
 TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
 HEAD_BYTES = 16  # enough for `format_of`
 
-UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
-
 _COMPARED_SAMPLES = 2**20
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
-
-# By what a file begins with. The weak ones are so short that other data may begin so too.
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"\xff\xd8\xff", "jpeg"),
-    *((signature, "tiff") for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    (b"\0\0\0\x0cJXL \r\n\x87\n", "jpegxl"),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
-    (b"\xff\x4f\xff\x51", "jpeg2000"),
-)
-_WEAK_SIGNATURES = (
-    (b"BM", "bmp"),
-    *((b"P%d" % number, "netpbm") for number in range(1, 8)),
-    (b"\xff\x0a", "jpegxl"),
-)
 
 
 @dataclass(frozen=True)
@@ -55,24 +36,24 @@ class Options:
 
     Attributes:
         to: one of `TARGETS`.
-        mode: see `l3dali.encode`.
+        coding: see `l3dali.encode`.
         effort: see `l3dali.encode`.
         labels: images whose samples are numbers of classes: by ends of the names of files or
             fields, or by patterns (with `*`, `?` or `[`) of whole names, folders included.
         on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
-        plan: chooses the format of each image, in place of `mode`.
+        plan: chooses the format of each image, in place of `coding`.
     """
 
     to: str = "l3"
-    mode: codec.Mode = codec.DEFAULT_MODE
+    coding: codec.Coding = codec.DEFAULT_CODING
     effort: int = codec.DEFAULT_EFFORT
     labels: tuple[str, ...] = ()
     on_error: str = "keep"
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
-    plan: Plan | None = None
+    plan: Chooser | None = None
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
@@ -89,13 +70,13 @@ class Options:
     @property
     def base(self) -> str:
         """One text for all options but the plan."""
-        modes = [f"effort={self.effort}"] if self.to == "l3" else []
-        if self.plan is None and modes:
-            modes.insert(0, f"mode={self.mode}")
+        encoding = [f"effort={self.effort}"] if self.to == "l3" else []
+        if self.plan is None and encoding:
+            encoding.insert(0, f"coding={self.coding}")
         return " ".join(
             [
                 f"to={self.to}",
-                *modes,
+                *encoding,
                 f"labels={','.join(sorted(self.labels))}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
             ]
@@ -129,49 +110,32 @@ class Outcome:
     Attributes:
         format: of the source.
         source_bytes: its size.
+        choice: what it is stored as; `SOURCE`: it stays as it is.
         data: the result; None if there is none.
         raw_bytes: the size of the pixels.
         pixels_hash: of shape, type and samples.
         expanded: it held numbers of palette entries, and the result has their colours.
         failure: why there is no result.
-        stored_as: the format that was chosen; `SOURCE`: the image stays as it is.
-        group: that a plan has chosen by; "" without a plan, or with a header that is damaged.
-        area: likewise, width times height.
     """
 
     format: str
     source_bytes: int
+    choice: Choice
     data: bytes | None = None
     raw_bytes: int = 0
     pixels_hash: bytes = b""
     expanded: bool = False
     failure: str = ""
-    stored_as: str = ""
-    group: str = ""
-    area: int = 0
 
     @property
     def failed(self) -> bool:
         """Whether a result was wanted, and there is none."""
-        return self.data is None and self.stored_as != SOURCE
+        return self.data is None and self.choice.stored_as != SOURCE
 
     @property
     def suffix(self) -> str:
         """Of the result's name, without a dot."""
-        return _SUFFIXES.get(self.stored_as, "l3")
-
-
-def format_of(head: bytes) -> tuple[str, bool]:
-    """The format that the first `HEAD_BYTES` of a file show, or "", and whether surely so."""
-    if head.startswith(L3_SIGNATURE):
-        return "l3", True
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp", True
-    for signatures, sure in ((_SIGNATURES, True), (_WEAK_SIGNATURES, False)):
-        for signature, name in signatures:
-            if head.startswith(signature):
-                return name, sure
-    return "", False
+        return _SUFFIXES.get(self.choice.stored_as, "l3")
 
 
 def has_image_suffix(name: str, options: Options) -> bool:
@@ -206,74 +170,40 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
-def choose_format(blob: Blob, options: Options) -> str:
-    """The format to store an image in: a mode of the encoder, `png`, or what the plan says.
+def is_result_name(name: str, source: str) -> bool:
+    """Whether a result for the file `source` may have this name, under any options."""
+    return name == source or any(name == renamed(source, end) for end in ("l3", "png", "jpg"))
+
+
+class Choice(NamedTuple):
+    """What an image is to be stored as; under a plan, what that has gone by."""
+
+    stored_as: str = UNKNOWN
+    group: str = ""
+    area: int = 0
+
+
+def choose_format(blob: Blob, options: Options) -> Choice:
+    """What to store an image as: a coding of the encoder, `png`, or what the plan says.
 
     Raises:
         ImageError: the plan needs a header, and that is damaged.
     """
     if options.plan is None:
-        return options.mode if options.to == "l3" else options.to
-    group, area = _describe(blob, options)
-    chosen = options.plan.choose(blob.place, group, len(blob.data), area)
-    return _allowed(chosen, group, options)
-
-
-def choose_formats(
-    names: Sequence[str],
-    groups: Sequence[str],
-    sizes: Sequence[int],
-    areas: Sequence[int],
-    options: Options,
-) -> list[str]:
-    """What `choose_format` gives many images that are known by what it looks at.
-
-    Args:
-        names: their places.
-        groups: of `group_of`.
-        sizes: in bytes.
-        areas: width times height.
-        options: with a plan.
-    """
-    assert options.plan is not None
-    numbers = {group: number for number, group in enumerate(options.plan.groups)}
-    images = Images(
-        np.array([numbers.get(group, -1) for group in groups], np.intp),
-        np.array(sizes, np.float64),
-        np.array(areas, np.float64),
-        np.ones(len(names)),
-    )
-    chosen = options.plan.choose_all(names, images).tolist()
-    return [
-        _allowed(FORMATS[number], group, options)
-        for number, group in zip(chosen, groups, strict=True)
-    ]
-
-
-def _describe(blob: Blob, options: Options) -> tuple[str, int]:
-    """What a plan chooses by, besides name and size.
-
-    Raises:
-        ImageError: the header is damaged.
-    """
+        return Choice(options.coding if options.to == "l3" else options.to)
     header = read_header(blob.data)
-    group = group_of(blob.data, header, labels=options.is_labels(blob.name))
-    return group, header.width * header.height
-
-
-def _allowed(chosen: str, group: str, options: Options) -> str:
-    """Other decoders give the colours of a palette, not the numbers that label maps mean."""
-    if chosen == SOURCE and traits_of(group).is_labels and PALETTE in group:
-        return options.mode
-    return chosen
+    group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
+    area = header.width * header.height
+    (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
+    return Choice(chosen, group, area)
 
 
 def foresee_format(blob: Blob, options: Options) -> str | None:
     """As `choose_format`, but `UNKNOWN` for a damaged header, and None for what is no image."""
     try:
-        return choose_format(blob, options)
+        return choose_format(blob, options).stored_as
     except ImageError:
-        _, sure = format_of(blob.data[:HEAD_BYTES])
+        _, sure = format_of(blob.data)
         return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
 
 
@@ -282,43 +212,23 @@ def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | N
 
     Failures are in the outcome.
     """
-    found, sure = format_of(blob.data[:HEAD_BYTES])
-    should_be = has_image_suffix(blob.name, options)
-    if not may_be_image(blob.name, blob.data[:HEAD_BYTES], options):
+    if not may_be_image(blob.name, blob.data, options):
         return None
+    found, sure = format_of(blob.data)
     name = found or _suffix(blob.name)[1:].lower()
-    stored_as, group, area = "", "", 0
+    size = len(blob.data)
+    choice = Choice()
     try:
-        stored_as = choose_format(blob, options)
-        if options.plan is not None:
-            group, area = _describe(blob, options)
-        if stored_as == SOURCE:
-            return Outcome(name, len(blob.data), stored_as=SOURCE, group=group, area=area)
+        choice = choose_format(blob, options)
+        if choice.stored_as == SOURCE:
+            return Outcome(name, size, choice)
         convert = _to_png if options.to == "png" else _from_picture
-        data, pixels, expanded = convert(blob, stored_as, options, threads)
-    except (ValueError, MemoryError, OSError) as error:
-        if not (sure or should_be):
+        data, pixels, expanded = convert(blob, choice.stored_as, options, threads)
+    except Exception as error:  # Libraries raise anything on damaged data.
+        if not (sure or has_image_suffix(blob.name, options)):
             return None
-        reason = " ".join(str(error).split()) or type(error).__name__
-        return Outcome(
-            name,
-            len(blob.data),
-            failure=reason,
-            stored_as=stored_as or UNKNOWN,
-            group=group,
-            area=area,
-        )
-    return Outcome(
-        name,
-        len(blob.data),
-        data,
-        pixels.nbytes,
-        hash_pixels(pixels),
-        expanded,
-        stored_as=stored_as,
-        group=group,
-        area=area,
-    )
+        return Outcome(name, size, choice, failure=reason_of(error))
+    return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
 
 
 def hash_pixels(pixels: Image) -> bytes:
@@ -339,7 +249,7 @@ def _from_picture(
     encoded = encode_picture(
         picture,
         labels=labels,
-        mode=cast("codec.Mode", stored_as),
+        coding=cast("codec.Coding", stored_as),
         effort=options.effort,
         threads=threads,
     )
@@ -353,11 +263,7 @@ def _to_png(
 ) -> tuple[bytes, Image, bool]:
     data = blob.data
     info = codec.info(data)
-    if info.width * info.height > options.max_pixels:
-        raise ValueError(
-            f"{info.width} x {info.height} pixels are more than --max-pixels {options.max_pixels}"
-        )
-    pixels = codec.decode(data, threads=threads, max_pixels=None)
+    pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
     png = write_picture(decoded_picture(pixels, info), ".png")
     if options.verify:
         palette = info.palette is not None

@@ -6,8 +6,10 @@ import contextlib
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from l3dali.console import reason_of
 from l3dali.datasets.convert import parquet, tar, tfrecord
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -17,7 +19,7 @@ from l3dali.datasets.convert.images import (
     may_be_image,
     renamed,
 )
-from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
@@ -77,7 +79,13 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
     """
-    return list(convert_each(job, is_stopped))
+    rows: list[Row] = []
+    try:
+        rows.extend(convert_each(job, is_stopped))
+    except Exception as error:  # Nothing that a job raises ends the others.
+        told = {row.source for row in rows}
+        rows += [row for row in failed_rows(job, reason_of(error)) if row.source not in told]
+    return rows
 
 
 def convert_each(
@@ -120,14 +128,6 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
-def index_name(name: str) -> str:
-    """The name of the DALI index of a shard."""
-    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] + ".idx"
-    return name + ".idx"
-
-
 def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
     """The row of an earlier result, if the bytes of source and result are still those."""
     row = job.previous.get(file.name)
@@ -143,9 +143,12 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             return None
         if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
             return None
-        if row.options != job.options.identity and row.choices != _choices(job, file.name):
+        if (
+            row.options != job.options.identity
+            and row.choices != foresee(job, file.name).hexdigest()
+        ):
             return None
-    except (OSError, ValueError):
+    except Exception:  # Containers raise anything; who converts the file says it.
         return None
     return replace(
         row,
@@ -155,14 +158,19 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
     )
 
 
-def _choices(job: Job, name: str) -> str:
-    """A hash of the formats that the plan chooses for the images of a source, without decoding."""
+def foresee(job: Job, name: str) -> Choices:
+    """What the images of one of a job's files are to be stored as, without decoding them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
     choices = Choices()
     for blob in read_blobs(job, name):
         chosen = foresee_format(blob, job.options)
         if chosen is not None:
             choices.add(chosen)
-    return choices.hexdigest()
+    return choices
 
 
 def read_blobs(job: Job, name: str) -> Iterator[Blob]:
@@ -194,10 +202,10 @@ def read_blobs(job: Job, name: str) -> Iterator[Blob]:
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
     options = job.options
-    mode = options.mode if options.to == "l3" else options.to
+    coding = options.coding if options.to == "l3" else options.to
     if options.plan is not None:
-        mode = "plan"
-    row = Row(file.name, kind, FAILED, options.identity, mode)
+        coding = "plan"
+    row = Row(file.name, kind, FAILED, options.identity, coding)
     row.source_bytes, row.source_stamp = file.size, file.stamp
     return row
 
@@ -213,15 +221,13 @@ def _convert_shard(
     start = time.perf_counter()
     row = _new_row(job, file, job.kind)
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
-    try:
-        with contextlib.ExitStack() as stack:
-            opened = stack.enter_context(source.open(file.name))
+
+    def write(writer: HashedWriter) -> None:
+        with source.open(file.name) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
-            published = stack.enter_context(target.publish(file.name))
-            writer = HashedWriter(published, target.place(file.name))
             if job.kind == PARQUET:
-                seekable = stack.enter_context(_seekable(opened, reader, source))
-                index = parquet.write_entries(seekable, writer, pool)
+                with _seekable(opened, reader, source) as seekable:
+                    index = parquet.write_entries(seekable, writer, pool)
             else:
                 index = _STREAMED[job.kind](reader, writer, pool)
             _check_length(reader, file)
@@ -230,20 +236,41 @@ def _convert_shard(
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
-            _announce(row, file.name, writer, announce)
-        _stamp_result(row, target)
-    except Exception as error:  # Whatever it is, the other shards go on.
-        row.status, row.result, row.reason = FAILED, None, _reason(error)
+
+    _publish(row, target, file.name, announce, write)
+    if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
     return row
 
 
-def _announce(row: Row, name: str, writer: HashedWriter, announce: Callable[[Row], None]) -> None:
-    """Completes the row of a result that is written and about to appear."""
-    row.status, row.result = DONE, name
-    row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
-    announce(row)
+def _publish(
+    row: Row,
+    target: Folder,
+    name: str,
+    announce: Callable[[Row], None],
+    write: Callable[[HashedWriter], object],
+) -> None:
+    """Writes a row's result, which appears when `write` has written it.
+
+    Whatever fails is told in the row: the other results go on.
+    """
+    try:
+        with target.publish(name) as file:
+            writer = HashedWriter(file, target.place(name))
+            write(writer)
+            row.status, row.result = DONE, name
+            row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            announce(row)
+        result = target.stat(name)
+        row.result_stamp = result.stamp if result is not None else ""
+    except Exception as error:
+        _fail(row, error)
+
+
+def _fail(row: Row, error: Exception) -> None:
+    row.status, row.result = FAILED, None
+    row.reason = reason_of(error)
 
 
 @contextlib.contextmanager
@@ -274,28 +301,25 @@ def _write_index(target: Folder, name: str, text: str | None) -> str | None:
     return name
 
 
+def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:
+    """Copies a file whose `head` has been read."""
+    while head:
+        writer.write(head)
+        head = reader.read(CHUNK_BYTES)
+    _check_length(reader, file)
+    row.source_hash = reader.hexdigest()
+
+
 def _check_length(reader: HashedReader, file: Stored) -> None:
     if reader.bytes != file.size:
         raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
 
 
-def _stamp_result(row: Row, target: Folder) -> None:
-    assert row.result is not None
-    result = target.stat(row.result)
-    row.result_stamp = result.stamp if result is not None else ""
-
-
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
-    if row.mode == "plan":
+    if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {error.filename}"
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 # Single files.
@@ -335,7 +359,7 @@ def _convert_files(
             row.kind = "other"
         else:
             totals.add(loaded.blobs[0], outcome)
-            row.group, row.area = outcome.group, outcome.area
+            _, row.group, row.area = outcome.choice
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
             elif outcome.failed and job.options.on_error == "fail":
@@ -344,25 +368,13 @@ def _convert_files(
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:
-            _publish_file(row, target, name, data, announce)
+            _publish(row, target, name, announce, partial(HashedWriter.write, data=data))
+            if row.reason:
+                row.pixels_hash = ""
         row.seconds = time.perf_counter() - started
         del loaded, outcomes, outcome, data
         yield row
         started = time.perf_counter()
-
-
-def _publish_file(
-    row: Row, target: Folder, name: str, data: bytes, announce: Callable[[Row], None]
-) -> None:
-    try:
-        with target.publish(name) as file:
-            writer = HashedWriter(file, target.place(name))
-            writer.write(data)
-            _announce(row, name, writer, announce)
-        _stamp_result(row, target)
-    except Exception as error:
-        row.status, row.result, row.reason = FAILED, None, _reason(error)
-        row.pixels_hash = ""
 
 
 def _load_files(
@@ -381,15 +393,7 @@ def _load_files(
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
-                with target.publish(file.name) as published:
-                    writer = HashedWriter(published, target.place(file.name))
-                    while head:
-                        writer.write(head)
-                        head = reader.read(CHUNK_BYTES)
-                    _check_length(reader, file)
-                    row.source_hash = reader.hexdigest()
-                    _announce(row, file.name, writer, announce)
-            _stamp_result(row, target)
+                _publish(row, target, file.name, announce, partial(_copy, row, file, reader, head))
         except Exception as error:
-            row.status, row.result, row.reason = FAILED, None, _reason(error)
+            _fail(row, error)
         yield _Loaded(row)

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
+import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 
+from l3dali.datasets.convert import tar, tfrecord
+from l3dali.datasets.convert.images import is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
-from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder, leads_out
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from l3dali.datasets.convert.storage import Folder
 
@@ -35,7 +40,7 @@ class Row:
         kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
         options: the `identity` of the options.
-        mode: of the encoder, `png`, or `plan`.
+        coding: of the encoder, `png`, or `plan`.
         source_bytes: its size.
         source_stamp: its modification time or tag, as its folder has it.
         source_hash: SHA-256 of its bytes, in hexadecimal.
@@ -47,8 +52,8 @@ class Row:
         pixels_hash: of the pixels of the images that were converted, in order.
         stored: its images, by the format that they are stored in.
         choices: a hash of these formats, in order, if a plan has chosen them.
-        group: of a single image that a plan was asked about, what its header says of it
-            (`group_of` of Liquid). With size and name, another plan chooses by it.
+        group: of a single image that a plan was asked about, what its header says of it, in
+            the plan's words. With size and name, another plan chooses by it.
         area: its width times height.
         formats: sums over its images, by the format of the source.
         failures: images that could not be converted: where, and why.
@@ -60,7 +65,7 @@ class Row:
     kind: str
     status: str
     options: str
-    mode: str
+    coding: str
     source_bytes: int = 0
     source_stamp: str = ""
     source_hash: str = ""
@@ -89,29 +94,65 @@ class Row:
         return json.dumps(vars(self), default=vars, separators=(",", ":")) + "\n"
 
 
+# The types of a row's values; lists and dicts are judged one by one.
+_GROUPED = ("stored", "formats", "failures")
+_TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
+
+
 def row_of_json(line: str) -> Row | None:
-    """The row in a line; None if the line is not whole."""
+    """The row in a line; None if the line is not whole, or no row that `to_json` may have written.
+
+    Anybody may have edited it: its result and its index are among those that its source can have.
+    """
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["formats"] = {
             name: FormatTotals(**totals) for name, totals in fields["formats"].items()
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
-        return Row(**fields)
+        row = Row(**fields)
+        numbers = [*row.stored.values()]
+        numbers += [number for totals in row.formats.values() for number in vars(totals).values()]
+        texts = [text for pair in row.failures for text in pair]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    is_row = (
+        all(type(value) in _TYPES[name] for name, value in fields.items() if name not in _GROUPED)
+        and all(type(number) is int for number in numbers)
+        and all(type(text) is str for text in texts)
+        and row.status in (DONE, DROPPED, FAILED)
+        and not leads_out(row.source)
+        and (row.result is not None) == (row.status == DONE)
+        and (row.result is None or is_result_name(row.result, row.source))
+        and row.index in (None, index_name(row.source))
+    )
+    return row if is_row else None
+
+
+def index_name(name: str) -> str:
+    """The name of the DALI index of a shard."""
+    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + ".idx"
+    return name + ".idx"
 
 
 class Manifest:
     """The manifest of a folder of results; a context that keeps other runs away from it.
 
     One that is only read takes no lock, and nothing is written.
+
+    Attributes:
+        rows: by source.
+        existed: there was one before.
+        ignored: lines that are no rows of results in the folder.
     """
 
     def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
         self._read_only = read_only
         self.rows: dict[str, Row] = {}
         self.existed = False
+        self.ignored = 0
         self._folder = folder
         self._uploads = contextlib.ExitStack()
         self._file: BinaryIO | None = None
@@ -126,35 +167,47 @@ class Manifest:
             self._load()
             return self
         if isinstance(folder, LocalFolder):
-            folder.root.mkdir(parents=True, exist_ok=True)
-            lock = self._uploads.enter_context((folder.root / LOCK_NAME).open("ab"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._uploads.close()
-                raise UsageError(f"another l3 convert works on {folder.place()}") from None
-            folder.remove_temporaries()
+            self._uploads.callback(_remove_empty, _make_folders(folder.root))
         try:
+            if isinstance(folder, LocalFolder):
+                self._lock(folder)
+                folder.remove_temporaries()
             self._load()
         except BaseException:
             self._uploads.close()
             raise
         return self
 
+    def _lock(self, folder: LocalFolder) -> None:
+        path = folder.root / LOCK_NAME
+        while True:
+            lock = self._uploads.enter_context(folder.open_to_append(LOCK_NAME))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"another l3 convert works on {folder.place()}") from None
+            # A run that has ended takes its file away: a lock on that would keep nobody out.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):
+                    self._uploads.callback(folder.remove, LOCK_NAME)  # while it is still locked
+                    return
+
     def _load(self) -> None:
         folder = self._folder
-        lines = 0
+        lines: list[str] = []
+        is_elsewhere = functools.cache(folder.leads_out)
         if folder.stat(MANIFEST_NAME) is not None:
             self.existed = True
             with folder.open(MANIFEST_NAME) as file:
-                for line in file.read().decode(errors="replace").splitlines():
-                    lines += 1
-                    row = row_of_json(line)
-                    if row is not None:
-                        self.rows[row.source] = row
-        if (
-            lines != len(self.rows) and not self._read_only
-        ):  # A killed run ended within a line, or rows were superseded.
+                lines = file.read().decode(errors="replace").split("\n")
+            for line in filter(None, lines):
+                row = row_of_json(line)
+                if row is None or is_elsewhere(row.source.rpartition("/")[0]):
+                    self.ignored += 1
+                else:
+                    self.rows[row.source] = row
+        # A killed run ended within a line, rows were superseded, or the last line has no end.
+        if lines and (len(lines) - 1 != len(self.rows) or lines[-1]) and not self._read_only:
             self._publish()
 
     def __exit__(self, *error: object) -> None:
@@ -167,8 +220,6 @@ class Manifest:
             elif self._is_changed:
                 self._publish()
         finally:
-            if isinstance(self._folder, LocalFolder):
-                self._folder.remove(LOCK_NAME)
             self._uploads.close()
 
     def begin(self) -> None:
@@ -185,7 +236,7 @@ class Manifest:
         self.rows.update((row.source, row) for row in new)
         if isinstance(self._folder, LocalFolder):
             if self._file is None:
-                self._file = (self._folder.root / MANIFEST_NAME).open("ab")
+                self._file = self._folder.open_to_append(MANIFEST_NAME)
             self._file.write("".join(row.to_json() for row in new).encode())
             self._file.flush()
             return
@@ -240,3 +291,17 @@ class Manifest:
         self._uploaded = time.monotonic()
         self._upload_seconds = self._uploaded - start
         self._is_changed = False
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Makes a folder and those above it; returns those that were not there, the lowest first."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return new
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders that a refused run has made: those with nothing in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

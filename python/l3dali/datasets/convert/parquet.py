@@ -228,21 +228,38 @@ def _changed_values(
 ) -> tuple[Any, list[str]]:
     """The array of binary values and their names, as `change` wants them."""
     import pyarrow
+    from pyarrow import types
 
+    type = array.type
+    plain = array if _is_plain(type) else array.cast(pyarrow.large_binary())
     new = [
         change(name, value, row) if value.is_valid else None
-        for name, value, row in zip(names, array, rows, strict=True)
+        for name, value, row in zip(names, plain, rows, strict=True)
     ]
     if not any(new):
         return array, names
     values = [
-        value.as_py() if pair is None else pair[0] for value, pair in zip(array, new, strict=True)
+        value.as_py() if pair is None else pair[0] for value, pair in zip(plain, new, strict=True)
     ]
     new_names = [name if pair is None else pair[1] for name, pair in zip(names, new, strict=True)]
-    return pyarrow.array(values, array.type), new_names
+    if types.is_fixed_size_binary(type):
+        raise ParquetError(f"images in a column of {type}; cast it to binary")
+    changed = pyarrow.array(values, plain.type)
+    if types.is_dictionary(type):
+        changed = changed.dictionary_encode()
+    return changed.cast(type), new_names
 
 
 def _is_binary(type: Any) -> bool:
+    """Whether values are bytes, in any layout."""
+    from pyarrow import types
+
+    if types.is_dictionary(type):
+        type = type.value_type
+    return _is_plain(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type)
+
+
+def _is_plain(type: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_binary(type) or types.is_large_binary(type))

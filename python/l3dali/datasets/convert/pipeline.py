@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10 has two
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali.datasets.convert.images import Outcome, convert_image
@@ -53,22 +53,39 @@ class FormatTotals:
     raw_bytes: int = 0
     expanded: int = 0
 
+    def add(self, other: FormatTotals) -> None:
+        """Adds what others come to."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
+    """The sum over all formats."""
+    total = FormatTotals()
+    for one in several:
+        total.add(one)
+    return total
+
 
 class Choices:
-    """A hash of the formats that were chosen for images, in order."""
+    """The formats that were chosen for images.
+
+    Attributes:
+        counts: images by format.
+    """
 
     def __init__(self) -> None:
         self._hasher = new_hash()
-        self._is_empty = True
+        self.counts: Counter[str] = Counter()
 
     def add(self, stored_as: str) -> None:
         """Adds an image."""
-        self._is_empty = False
+        self.counts[stored_as] += 1
         self._hasher.update(f"{stored_as}\n".encode())
 
     def hexdigest(self) -> str:
-        """The hash so far; "" without images."""
-        return "" if self._is_empty else str(self._hasher.hexdigest())
+        """A hash of the formats, in order; "" without images."""
+        return str(self._hasher.hexdigest()) if self.counts else ""
 
 
 @dataclass
@@ -92,17 +109,15 @@ class Totals:
 
     def add(self, blob: Blob, outcome: Outcome) -> None:
         """Counts one image."""
-        self._choices.add(outcome.stored_as)
+        self._choices.add(outcome.choice.stored_as)
         if outcome.failed:
             self.failures.append((blob.place, outcome.failure))
             return
-        self.stored[outcome.stored_as] = self.stored.get(outcome.stored_as, 0) + 1
-        totals = self.formats.setdefault(outcome.format, FormatTotals())
-        totals.images += 1
-        totals.source_bytes += outcome.source_bytes
-        totals.result_bytes += len(blob.data if outcome.data is None else outcome.data)
-        totals.raw_bytes += outcome.raw_bytes
-        totals.expanded += outcome.expanded
+        self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
+        result_bytes = len(blob.data if outcome.data is None else outcome.data)
+        self.formats.setdefault(outcome.format, FormatTotals()).add(
+            FormatTotals(1, outcome.source_bytes, result_bytes, outcome.raw_bytes, outcome.expanded)
+        )
         self._pixels.update(outcome.pixels_hash)
 
     @property

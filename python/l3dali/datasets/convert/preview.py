@@ -1,19 +1,24 @@
-"""What a run would do, without writing anything."""
+"""What a run would do, and what is worth saying before it; writes nothing."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.datasets.convert.images import foresee_format
-from l3dali.datasets.convert.job import read_blobs
-from l3dali.datasets.convert.pipeline import Choices
+from l3dali.console import Failure, megabytes, reason_of
+from l3dali.datasets.convert.job import foresee, read_blobs
+from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
+from l3dali.errors import UsageError
+from l3dali.images.lossy import lossy_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from l3dali.datasets.convert.images import Blob
     from l3dali.datasets.convert.job import Job
+
+SAMPLED_IMAGES = 100  # that tell whether lossy sources would grow
 
 
 @dataclass
@@ -22,15 +27,15 @@ class Preview:
 
     Attributes:
         source_bytes: its size.
+        choices: what its images would be stored as.
         is_done: its result would stay as it is.
-        stored: its images by the format that they would be stored in.
         failure: why it cannot be read.
     """
 
     source_bytes: int
+    choices: Choices = field(default_factory=Choices)
     is_done: bool = False
-    stored: Counter[str] = field(default_factory=Counter)
-    failure: str = ""
+    failure: Failure | None = None
 
 
 def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Preview]:
@@ -43,19 +48,58 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
     for job in jobs:
         for file in job.files:
             found = Preview(file.size)
-            if file.name in foreseen:
-                found.stored[foreseen[file.name]] += 1
-                yield found
-                continue
-            choices = Choices()
             try:
-                for blob in read_blobs(job, file.name):
-                    chosen = foresee_format(blob, job.options)
-                    if chosen is not None:
-                        choices.add(chosen)
-                        found.stored[chosen] += 1
-            except (OSError, ValueError) as error:
-                found.failure = str(error)
-            row = job.previous.get(file.name)
-            found.is_done = row is not None and row.choices == choices.hexdigest()
+                if file.name in foreseen:
+                    found.choices.add(foreseen[file.name])
+                else:
+                    found.choices = foresee(job, file.name)
+                    row = job.previous.get(file.name)
+                    found.is_done = row is not None and row.choices == found.choices.hexdigest()
+            except UsageError:
+                raise
+            except Exception as error:  # Containers raise anything.
+                found.failure = Failure(file.name, reason_of(error))
             yield found
+
+
+def tell_growth(jobs: Sequence[Job], threads: int) -> str:
+    """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
+    names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs)]
+    lossy = [name for name in names if name is not None]
+    if 2 * len(lossy) <= len(names):
+        return ""
+    pool = ImagePool(replace(jobs[0].options, on_error="keep", verify=False), threads)
+    for _ in pool.convert(_first_images(jobs)):
+        pass
+    total = sum_totals(pool.totals.formats.values())
+    if total.result_bytes <= total.source_bytes:
+        return ""
+    factor = total.result_bytes / total.source_bytes
+    set_bytes = sum(job.bytes for job in jobs)
+    return (
+        f"the sources are {max(lossy, key=lossy.count)} files, which lose data to be small; kept "
+        f"without loss they grow. The first {total.images} images: from "
+        f"{megabytes(total.source_bytes)} to {megabytes(total.result_bytes)}, ratio {factor:.2f}; "
+        f"the whole set: from {megabytes(set_bytes)} to about "
+        f"{megabytes(round(set_bytes * factor))}. --grow converts them all the same"
+    )
+
+
+class _Entry(NamedTuple):
+    """An image alone."""
+
+    blobs: Sequence[Blob]
+
+
+def _first_images(jobs: Sequence[Job]) -> Iterator[_Entry]:
+    def readable() -> Iterator[_Entry]:
+        for job in jobs:
+            for file in job.files:
+                try:
+                    yield from (_Entry([blob]) for blob in read_blobs(job, file.name))
+                except UsageError:
+                    raise
+                except Exception:
+                    continue  # What is damaged is for the run to say.
+
+    return islice(readable(), SAMPLED_IMAGES)

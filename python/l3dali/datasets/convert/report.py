@@ -1,21 +1,21 @@
-"""What a run came to: sums, a table for the terminal, a page with bars."""
+"""What a run came to: sums over rows of the manifest, in words, as JSON and as a page."""
 
 from __future__ import annotations
 
 import html
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from l3dali import __version__
-from l3dali.console import megabytes, print_table, printable, ratio, speed
+from l3dali.console import Failure, megabytes, printable, ratio, speed
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.manifest import DONE, FAILED, Row
-from l3dali.datasets.convert.pipeline import FormatTotals
-from l3dali.datasets.liquid.profile import SOURCE
+from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import TextIO
 
+HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
 _LISTED_FAILURES = 1000  # on the page; the manifest has all of them
 
 
@@ -26,11 +26,10 @@ class Summary:
     Attributes:
         converted: rows of this run.
         kept: rows that were done before.
-        formats: sums over the images of all rows.
+        formats: sums over the images of all rows, by the format of the source.
         copied: files without images, or their bytes in shards' stead.
         stored: images by the format that they are stored in.
-        failures: images and files that failed: where, and why.
-        dropped: images that were left out.
+        failures: images and files that failed.
         seconds: of this run.
         raw_bytes: pixels of this run.
     """
@@ -39,18 +38,60 @@ class Summary:
     kept: int = 0
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     copied: int = 0
-    stored: dict[str, int] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    stored: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
     raw_bytes: int = 0
 
     @property
-    def all_formats(self) -> FormatTotals:
+    def total(self) -> FormatTotals:
         """The sum over all images."""
-        total = FormatTotals()
-        for one in self.formats.values():
-            _add(total, one)
-        return total
+        return sum_totals(self.formats.values())
+
+    def table(self) -> list[list[str]]:
+        """Cells below `HEADERS`: a row for each format of the sources, and their sum."""
+        named = sorted(self.formats.items())
+        if len(named) != 1:
+            named.append(("all", self.total))
+        return [
+            [
+                name,
+                str(one.images),
+                megabytes(one.raw_bytes),
+                megabytes(one.source_bytes),
+                megabytes(one.result_bytes),
+                ratio(one.result_bytes, one.source_bytes),
+            ]
+            for name, one in named
+        ]
+
+    def __str__(self) -> str:
+        """What was done, in one line."""
+        done = self.converted + self.kept
+        parts = [f"{done} shards and files done, {self.converted} of them in this run"]
+        if len(self.stored) > 1 or SOURCE in self.stored:
+            parts.append(f"images by format: {stored_text(self.stored)}")
+        if self.copied:
+            parts.append(f"{self.copied} copied as they are")
+        if self.raw_bytes:
+            pixels = speed(self.raw_bytes, self.seconds)
+            parts.append(f"{self.seconds:.1f} s, {pixels} MB of pixels a second")
+        return "; ".join(parts)
+
+    def fields(self) -> dict[str, Any]:
+        """What `--json-summary` has, in the words of the other commands."""
+        total = self.total
+        return {
+            "done": self.converted,
+            "kept": self.kept,
+            "images": total.images,
+            "raw_bytes": total.raw_bytes,
+            "read_bytes": total.source_bytes,
+            "written_bytes": total.result_bytes,
+            "seconds": round(self.seconds, 3),
+            "palettes_expanded": total.expanded,
+            "formats": {name: asdict(one) for name, one in sorted(self.formats.items())},
+        }
 
 
 def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summary:
@@ -58,78 +99,24 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
     summary = Summary(seconds=seconds)
     for rows, is_new in ((new, True), (kept, False)):
         for row in rows:
-            if row.status != FAILED:
-                if is_new:
-                    summary.converted += 1
-                    summary.raw_bytes += sum(one.raw_bytes for one in row.formats.values())
-                else:
-                    summary.kept += 1
-                summary.copied += row.status == DONE and row.kind == "other"
-                for name, count in row.stored.items():
-                    summary.stored[name] = summary.stored.get(name, 0) + count
-                for name, one in row.formats.items():
-                    _add(summary.formats.setdefault(name, FormatTotals()), one)
             if row.reason:
-                summary.failures.append((row.source, row.reason))
+                summary.failures.append(Failure(row.source, row.reason))
             else:
                 summary.failures += [
-                    (place if place == row.source else f"{row.source}: {place}", reason)
+                    Failure(place if place == row.source else f"{row.source}: {place}", reason)
                     for place, reason in row.failures
                 ]
+            if row.status == FAILED:
+                continue
+            summary.converted += is_new
+            summary.kept += not is_new
+            if is_new:
+                summary.raw_bytes += sum_totals(row.formats.values()).raw_bytes
+            summary.copied += row.status == DONE and row.kind == "other"
+            summary.stored.update(row.stored)
+            for name, one in row.formats.items():
+                summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary
-
-
-def _add(total: FormatTotals, one: FormatTotals) -> None:
-    total.images += one.images
-    total.source_bytes += one.source_bytes
-    total.result_bytes += one.result_bytes
-    total.raw_bytes += one.raw_bytes
-    total.expanded += one.expanded
-
-
-def print_summary(summary: Summary, file: TextIO) -> None:
-    """Prints a line for each format of images, and their sum."""
-    rows = [_cells(name, one) for name, one in sorted(summary.formats.items())]
-    if len(rows) != 1:
-        rows.append(_cells("all", summary.all_formats))
-    print_table(_HEADERS, *rows, file=file)
-    done = summary.converted + summary.kept
-    parts = [f"{done} shards and files done, {summary.converted} of them in this run"]
-    if len(summary.stored) > 1 or SOURCE in summary.stored:
-        parts.append(f"images by format: {stored_text(summary.stored)}")
-    if summary.copied:
-        parts.append(f"{summary.copied} copied as they are")
-    if summary.raw_bytes:
-        pixels = speed(summary.raw_bytes, summary.seconds)
-        parts.append(f"{summary.seconds:.1f} s, {pixels} MB of pixels a second")
-    print("; ".join(parts), file=file)
-
-
-def to_json(summary: Summary, links: int, code: int) -> dict[str, Any]:
-    """What `--json-summary` writes, in the words of the other commands.
-
-    Args:
-        summary: the sums.
-        links: links to folders, which were not followed.
-        code: the exit code.
-    """
-    total = summary.all_formats
-    return {
-        "version": __version__,
-        "exit_code": code,
-        "done": summary.converted,
-        "kept": summary.kept,
-        "failed": len(summary.failures),
-        "links_not_followed": links,
-        "images": total.images,
-        "raw_bytes": total.raw_bytes,
-        "read_bytes": total.source_bytes,
-        "written_bytes": total.result_bytes,
-        "seconds": round(summary.seconds, 3),
-        "palettes_expanded": total.expanded,
-        "formats": {name: asdict(one) for name, one in sorted(summary.formats.items())},
-        "failures": [{"path": place, "reason": reason} for place, reason in summary.failures],
-    }
 
 
 def stored_text(stored: Mapping[str, int]) -> str:
@@ -138,40 +125,23 @@ def stored_text(stored: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in ordered)
 
 
-_HEADERS = ("source", "images", "pixels", "before", "after", "before / after")
-
-
-def _cells(name: str, one: FormatTotals) -> list[str]:
-    return [
-        name,
-        str(one.images),
-        megabytes(one.raw_bytes),
-        megabytes(one.source_bytes),
-        megabytes(one.result_bytes),
-        ratio(one.source_bytes, one.result_bytes),
-    ]
-
-
 def make_page(summary: Summary, title: str, to: str) -> str:
-    """A page with the table, bars of the sizes, the speed and the failures."""
-    rows = [_cells(name, one) for name, one in sorted(summary.formats.items())]
-    rows.append(_cells("all", summary.all_formats))
-    head = "".join(f"<th>{html.escape(header)}</th>" for header in _HEADERS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-        for row in rows
-    )
+    """A page with bars of the sizes, the table, the speed and the failures."""
+
+    def row(cells: Iterable[str], tag: str = "td") -> str:
+        return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
+
+    title = html.escape(printable(title))
     failures = "".join(
-        f"<li>{html.escape(printable(place))}: {html.escape(printable(reason))}</li>\n"
-        for place, reason in summary.failures[:_LISTED_FAILURES]
+        f"<li>{html.escape(printable(f'{failure.path}: {failure.reason}'))}</li>\n"
+        for failure in summary.failures[:_LISTED_FAILURES]
     )
     more = len(summary.failures) - _LISTED_FAILURES
-    pixels = speed(summary.raw_bytes, summary.seconds)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>{html.escape(printable(title))}</title>
+<title>{title}</title>
 <style>
 body {{ font-family: sans-serif; margin: 2em; max-width: 60em; }}
 td, th {{ text-align: right; padding: 0.2em 0.8em; }}
@@ -179,14 +149,11 @@ td:first-child, th:first-child {{ text-align: left; }}
 </style>
 </head>
 <body>
-<h1>{html.escape(printable(title))}</h1>
-<p>{summary.converted} shards and files converted in this run, {summary.kept} before;
-{summary.copied} of all copied as they are; {len(summary.failures)} failures.
-This run took {summary.seconds:.1f} s: {pixels} MB of pixels a second.</p>
+<h1>{title}</h1>
+<p>{summary}; failures: {len(summary.failures)}</p>
 {_bars(summary.formats, to)}
 <table>
-<tr>{head}</tr>
-{body}</table>
+{row(HEADERS, "th")}{"".join(map(row, summary.table()))}</table>
 {f"<h2>Failures</h2><ul>{failures}</ul>" if failures else ""}
 {f"<p>and {more} more, in the manifest</p>" if more > 0 else ""}
 </body>
@@ -194,31 +161,26 @@ This run took {summary.seconds:.1f} s: {pixels} MB of pixels a second.</p>
 """
 
 
-_WIDTH, _BAR, _GAP, _LABELS = 640, 18, 14, 90
+_WIDTH, _BAR, _LINE, _LABELS = 640, 18, 24, 90
 
 
 def _bars(formats: Mapping[str, FormatTotals], to: str) -> str:
     """Bytes before and after, by format, as bars."""
-    if not formats:
-        return ""
-    largest = max(max(one.source_bytes, one.result_bytes) for one in formats.values())
+    bars = [
+        bar
+        for name, one in sorted(formats.items())
+        for bar in ((name, one.source_bytes, "#999"), (to.upper(), one.result_bytes, "#47a"))
+    ]
+    largest = max((size for _, size, _ in bars), default=0) or 1
     lines = []
-    y = 0
-    for name, one in sorted(formats.items()):
-        for label, size, color in (
-            (name, one.source_bytes, "#999"),
-            (to.upper(), one.result_bytes, "#47a"),
-        ):
-            width = max(1, round((_WIDTH - 2 * _LABELS) * size / max(1, largest)))
-            text = y + _BAR - 5
-            lines.append(
-                f'<text x="0" y="{text}">{html.escape(label)}</text>'
-                f'<rect x="{_LABELS}" y="{y}" width="{width}" height="{_BAR}" fill="{color}"/>'
-                f'<text x="{_LABELS + width + 6}" y="{text}">{megabytes(size)}</text>'
-            )
-            y += _BAR + 2
-        y += _GAP
+    for y, (label, size, color) in zip(range(0, _LINE * len(bars), _LINE), bars, strict=True):
+        width = max(1, round((_WIDTH - 2 * _LABELS) * size / largest))
+        lines.append(
+            f'<text x="0" y="{y + 13}">{html.escape(label)}</text>'
+            f'<rect x="{_LABELS}" y="{y}" width="{width}" height="{_BAR}" fill="{color}"/>'
+            f'<text x="{_LABELS + width + 6}" y="{y + 13}">{megabytes(size)}</text>\n'
+        )
     return (
-        f'<svg width="{_WIDTH}" height="{y}" font-size="13" role="img" '
-        f'aria-label="bytes before and after">\n' + "\n".join(lines) + "\n</svg>"
+        f'<svg width="{_WIDTH}" height="{_LINE * len(bars)}" font-size="13" role="img" '
+        f'aria-label="bytes before and after">\n{"".join(lines)}</svg>'
     )

@@ -65,11 +65,13 @@ class Listing:
         files: by name, in the order of names.
         failures: what could not be listed, and why.
         links: symbolic links to folders, which are not followed.
+        linked: where the symbolic links to files lead, which are followed.
     """
 
     files: dict[str, Stored] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     links: int = 0
+    linked: list[str] = field(default_factory=list)
 
 
 class Folder(Protocol):
@@ -92,6 +94,9 @@ class Folder(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a file, if there is one."""
+
+    def leads_out(self, name: str) -> bool:
+        """Whether a folder of this name below it is elsewhere, once links are followed."""
 
     def check_writable(self) -> None:
         """Tries whether files can be written, and leaves none.
@@ -123,6 +128,11 @@ def split_url(url: str) -> tuple[str, str]:
     return (folder or slash or "."), name
 
 
+def leads_out(name: str) -> bool:
+    """Whether a name is not that of a file below a folder."""
+    return not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
+
+
 def needs(package: str, what: str) -> UsageError:
     """The error of a package that is not installed."""
     return UsageError(f"{what} needs the package {package}: pip install 'l3dali[convert]'")
@@ -135,11 +145,9 @@ class LocalFolder:
         self.root = root
 
     def place(self, name: str = "") -> str:
-        """See `Folder`."""
         return str(self.root / name)
 
     def list_files(self) -> Listing:
-        """See `Folder`."""
         listing = Listing()
 
         def on_error(error: OSError) -> None:
@@ -162,26 +170,50 @@ class LocalFolder:
                     listing.failures.append((self.place(prefix + name), reason))
                 else:
                     listing.files[stored.name] = stored
+                    if (link := self.root / stored.name).is_symlink():
+                        listing.linked.append(os.path.realpath(link))
         return listing
 
     def stat(self, name: str) -> Stored | None:
-        """See `Folder`."""
         try:
             status = (self.root / name).stat()
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(status.st_mode):  # A pipe would never end.
-            raise OSError("not a file")
+            raise OSError(errno.EINVAL, "not a file", self.place(name))
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str) -> BinaryIO:
-        """See `Folder`."""
         return (self.root / name).open("rb")
+
+    def leads_out(self, name: str) -> bool:
+        folder = Path(os.path.realpath(self.root / name))
+        return not folder.is_relative_to(os.path.realpath(self.root))
+
+    def open_to_append(self, name: str) -> BinaryIO:
+        """Opens a file, new or not, to be written at its end.
+
+        Raises:
+            OSError: it is a link, or no regular file, as a pipe, which would hold us up.
+        """
+        path = self._changed(name)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.fdopen(os.open(path, flags, 0o666), "ab")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        return file
+
+    def _changed(self, name: str) -> Path:
+        """The path of a file that is to be written or removed: never one outside of the folder."""
+        path = self.root / name
+        if leads_out(name) or self.leads_out(name.rpartition("/")[0]):
+            raise OSError(errno.ELOOP, f"a link leads out of {self.root}", str(path))
+        return path
 
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[BinaryIO]:
-        """See `Folder`."""
-        path = self.root / name
+        path = self._changed(name)
         temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
         with naming(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,8 +231,7 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """See `Folder`."""
-        (self.root / name).unlink(missing_ok=True)
+        self._changed(name).unlink(missing_ok=True)
 
     def check_writable(self) -> None:
         """See `Folder`: of the folder itself, or of the nearest above it that exists."""
@@ -240,11 +271,9 @@ class RemoteFolder:
         self._url = url.rstrip("/")
 
     def place(self, name: str = "") -> str:
-        """See `Folder`."""
         return f"{self._url}/{name}" if name else self._url
 
     def list_files(self) -> Listing:
-        """See `Folder`."""
         self._fs.invalidate_cache()
         listing = Listing()
         with naming(self._url):
@@ -259,7 +288,6 @@ class RemoteFolder:
         return listing
 
     def stat(self, name: str) -> Stored | None:
-        """See `Folder`."""
         with naming(self.place(name)):
             try:
                 info = self._fs.info(self._path(name))
@@ -268,14 +296,12 @@ class RemoteFolder:
         return _stored(name, info) if info["type"] == "file" else None
 
     def open(self, name: str) -> BinaryIO:
-        """See `Folder`."""
         with naming(self.place(name)):
             file = self._fs.open(self._path(name), "rb", block_size=REMOTE_BLOCK_BYTES)
         return cast("BinaryIO", file)
 
     @contextlib.contextmanager
     def publish(self, name: str) -> Iterator[BinaryIO]:
-        """See `Folder`."""
         from fsspec.spec import AbstractBufferedFile
 
         folder = name.rpartition("/")[0]
@@ -307,8 +333,10 @@ class RemoteFolder:
                     self._fs.rm(temporary)
             raise
 
+    def leads_out(self, name: str) -> bool:
+        return False  # There are no links.
+
     def remove(self, name: str) -> None:
-        """See `Folder`."""
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
             self._fs.rm(self._path(name))
 

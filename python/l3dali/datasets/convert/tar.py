@@ -7,6 +7,7 @@ headers of its own (mode, owner and time are lost), and its reader drops them.
 from __future__ import annotations
 
 import copy
+import re
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _BLOCK = tarfile.BLOCKSIZE
 _SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _MAX_HEADER_BYTES = 2**24
+_MAX_PAX_KEYS = 1000  # of a header, and of all members together
+_PAX_RECORD = re.compile(rb"(\d+) [^=]+=")
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _HEADER_EXTENSIONS = b"xXLK"
 _GLOBAL_HEADER = b"g"
@@ -67,6 +70,7 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         TarError: it is truncated or damaged, or something follows its end.
     """
     file = _Recorder(source)
+    shared: dict[str, str] = {}
     try:
         tar = tarfile.TarFile(
             fileobj=file,  # type: ignore[arg-type]
@@ -75,7 +79,15 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         )
         while (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
-            yield _read_member(file, tar, info, options)
+            member = _read_member(file, tar, info, options)
+            # Members share the keys of all, which tarfile changes in place.
+            if not shared or _global_headers(member.header)[0]:
+                shared = dict(tar.pax_headers)
+                if len(shared) > _MAX_PAX_KEYS:
+                    raise TarError(f"more than {_MAX_PAX_KEYS} keys of all members")
+            member.global_pax = shared
+            yield member
+            del member
     except tarfile.TarError as error:
         raise TarError(f"not a whole tar file: {error}") from error
     except RecursionError:  # tarfile calls itself for each header that describes the next.
@@ -122,7 +134,7 @@ def _read_member(
             remaining -= len(chunk)
         rest.seek(0)
     padding = _read_whole(file, size - length, name)
-    return Member(info, header, data, rest, padding, dict(tar.pax_headers), blobs)
+    return Member(info, header, data, rest, padding, {}, blobs)
 
 
 def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
@@ -139,12 +151,19 @@ class _Recorder:
     def __init__(self, source: HashedReader) -> None:
         self._source = source
         self._record: list[bytes] = []
+        self._has_body = self._is_pax = False  # what was read last
 
     def read(self, size: int) -> bytes:
         if size > _MAX_HEADER_BYTES:
             raise TarError(f"a damaged tar file: a header of {size} bytes")
         data = self._source.read(size)
         self._record.append(data)
+        if self._is_pax:
+            _check_pax(data)
+        # A header of these kinds has its body behind it, and a body has another header.
+        kind = data[156:157]
+        self._has_body = not self._has_body and kind != b"" and kind in _HEADER_EXTENSIONS + b"g"
+        self._is_pax = self._has_body and kind in b"xXg"
         return data
 
     def read_data(self, size: int, head: bytes) -> bytes:
@@ -161,6 +180,22 @@ class _Recorder:
         data = b"".join(self._record)
         self._record.clear()
         return data
+
+
+def _check_pax(data: bytes) -> None:
+    """Refuses a pax header of more keys than tarfile should keep, or of records beyond its end."""
+    at = 0
+    for _ in range(_MAX_PAX_KEYS):
+        record = _PAX_RECORD.match(data, at)
+        if record is None:
+            return
+        if len(record[1]) > 9 or int(record[1]) > len(data) - at:
+            raise TarError("a damaged tar file: a pax record is longer than its header")
+        at += int(record[1])
+        if not int(record[1]):
+            return  # tarfile refuses it.
+    if _PAX_RECORD.match(data, at):
+        raise TarError(f"a pax header of more than {_MAX_PAX_KEYS} keys")
 
 
 def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:

@@ -10,8 +10,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, format_of, may_be_image
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image
 from l3dali.datasets.convert.storage import needs
+from l3dali.images.headers import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
 _HEADER = struct.Struct("<QI")  # length, its checksum
 _CRC = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+_MAX_IMAGES = 2**16  # of a record
 
 
 class TFRecordError(ValueError):
@@ -140,6 +142,8 @@ def _find_images(data: bytes, number: int, options: Options) -> Record:
     blobs: list[Blob] = []
     try:
         parts = _parse(data, 0, len(data), _EXAMPLE, "", number, options, blobs)
+    except TFRecordError:
+        raise
     except (IndexError, ValueError):  # not a message
         return Record(data, None, ())
     return Record(data, _Tree(b"", parts), blobs) if blobs else Record(data, None, ())
@@ -155,8 +159,40 @@ def _parse(
     options: Options,
     blobs: list[Blob],
 ) -> list[bytes | _Tree | int]:
-    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it."""
-    fields: list[tuple[int, int, int, int, int]] = []
+    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it.
+
+    Of other fields nothing is kept: a record may have millions.
+    """
+    kept_from = at
+    if _KEY in schema.values():  # It may come after what it names.
+        for tag, wire, _, value, stop in _fields(data, at, end):
+            if wire == _BYTES and schema.get(tag >> 3) == _KEY:
+                key = data[value:stop].decode(errors="backslashreplace")
+    parts: list[bytes | _Tree | int] = []
+    for tag, wire, start, value, stop in _fields(data, at, end):
+        inside = schema.get(tag >> 3) if wire == _BYTES else None
+        if inside is None or inside == _KEY:
+            continue
+        found: list[bytes | _Tree | int]
+        if isinstance(inside, str):
+            if not may_be_image(key, data[value : min(stop, value + HEAD_BYTES)], options):
+                continue
+            if len(blobs) == _MAX_IMAGES:
+                raise TFRecordError(f"record {number}: more than {_MAX_IMAGES} images")
+            found = [len(blobs)]
+            blobs.append(Blob(key, data[value:stop], f"record {number}, {key}"))
+        else:
+            before = len(blobs)
+            found = _parse(data, value, stop, inside, key, number, options, blobs)
+            if len(blobs) == before:
+                continue
+        parts += [data[kept_from:start], _Tree(_varint(tag), found)]
+        kept_from = stop
+    return [*parts, data[kept_from:end]]
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Tag, wire type, start, start of the value and end of each field in `data[at:end]`."""
     while at < end:
         start = at
         tag, at = _read_varint(data, at)
@@ -175,29 +211,7 @@ def _parse(
             raise ValueError("a group")
         if at > end:
             raise ValueError("a field beyond its message")
-        fields.append((tag, wire, start, value, at))
-        if wire == _BYTES and schema.get(tag >> 3) == _KEY:
-            key = data[value:at].decode(errors="backslashreplace")
-    parts: list[bytes | _Tree | int] = []
-    kept_from = fields[0][2] if fields else at
-    for tag, wire, start, value, stop in fields:
-        inside = schema.get(tag >> 3) if wire == _BYTES else None
-        if inside is None or inside == _KEY:
-            continue
-        found: list[bytes | _Tree | int]
-        if isinstance(inside, str):
-            if not may_be_image(key, data[value : min(stop, value + HEAD_BYTES)], options):
-                continue
-            found = [len(blobs)]
-            blobs.append(Blob(key, data[value:stop], f"record {number}, {key}"))
-        else:
-            before = len(blobs)
-            found = _parse(data, value, stop, inside, key, number, options, blobs)
-            if len(blobs) == before:
-                continue
-        parts += [data[kept_from:start], _Tree(_varint(tag), found)]
-        kept_from = stop
-    return [*parts, data[kept_from:end]]
+        yield tag, wire, start, value, at
 
 
 def _rebuilt(record: Record, outcomes: Sequence[Outcome | None]) -> bytes:

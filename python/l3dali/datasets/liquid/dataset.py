@@ -14,13 +14,14 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.images import HEAD_BYTES, format_of, has_image_suffix
+from l3dali.console import reason_of
+from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
-from l3dali.datasets.convert.plan import find_sources, kind_of
 from l3dali.datasets.convert.storage import is_remote, open_folder
+from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
-from l3dali.images.headers import ImageError, read_header
+from l3dali.images.headers import ImageError, format_of, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from l3dali.datasets.convert.images import Options
-    from l3dali.datasets.convert.plan import Sources
     from l3dali.datasets.convert.storage import Folder, Stored
+    from l3dali.datasets.convert.work import Sources
 
 _PEEKED_FILES = 2000
 _PEEKED_BYTES = 2**14
@@ -131,7 +132,7 @@ def open_dataset(
                 files.append((folder, file))
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
-    found.notes += [f"{place}: {reason}" for place, reason in sources.failures[:10]]
+    found.notes += [f"{each.path}: {each.reason}" for each in sources.failures[:10]]
     if empty:
         found.notes.append(f"empty files passed over: {empty}")
     if l3_files:
@@ -167,7 +168,7 @@ def _look_at_files(
             with folder.open(file.name) as opened:
                 head = opened.read(_PEEKED_BYTES)
         except OSError as error:
-            found.notes.append(f"{folder.place(file.name)}: {error.strerror or error}")
+            found.notes.append(reason_of(error))
             continue
         read = partial(_read_file, folder, file.name)
         labels = options.is_labels(file.name)
@@ -212,8 +213,8 @@ def _look_into_shards(
                 )
         except UsageError:
             raise
-        except (OSError, ValueError) as error:
-            found.notes.append(f"{file.name}: {error}")
+        except Exception as error:  # Containers raise anything.
+            found.notes.append(f"{file.name}: {reason_of(error)}")
         read_images += count
         read_bytes = held
     if not looked:
@@ -238,7 +239,7 @@ def _stratum(head: bytes, labels: bool) -> str:
     try:
         header = read_header(head)
     except ImageError:
-        return format_of(head[:HEAD_BYTES])[0]
+        return format_of(head)[0]
     return group_of(head, header, labels=labels)
 
 

@@ -68,7 +68,7 @@ class Libraries:
         import imagecodecs
 
         decode: Callable[[bytes], Any]
-        if stored_as in codec.MODES:
+        if stored_as in codec.CODINGS:
             decode = functools.partial(codec.decode, max_pixels=None)
         elif data.startswith(b"\x89PNG"):
             decode = imagecodecs.png_decode
@@ -137,7 +137,7 @@ def _dali_package() -> str:
 
 def _kind(stored_as: str, pixels: Image) -> tuple[str, int, str]:
     """What decides the operator and its arguments."""
-    if stored_as in codec.MODES:
+    if stored_as in codec.CODINGS:
         return "l3", 0, ""
     return "image", pixels.shape[2] if pixels.ndim == 3 else 1, pixels.dtype.name
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.liquid.groups import traits_of
-from l3dali.datasets.liquid.profile import SOURCE, Fits, Linear
+from l3dali.datasets.liquid.profile import Fits, Linear
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:

@@ -50,3 +50,8 @@ def traits_of(group: str) -> Traits:
     pixel_bytes = int(kind) if kind.isdecimal() and len(kind) < 10 else 0
     is_wide = pixel_bytes > 4
     return Traits(format, pixel_bytes // 2 if is_wide else pixel_bytes, is_wide, is_labels)
+
+
+def is_label_palette(group: str) -> bool:
+    """Whether its images are label maps whose samples are numbers of palette entries."""
+    return traits_of(group).is_labels and PALETTE in group

@@ -315,11 +315,11 @@ class _Meter:
         height, width, channels = (*pixels.shape, 1)[:3]
         files = {SOURCE: data}
         encode_seconds: dict[str, float] = {}
-        for mode in codec.MODES:
-            if mode in L3_FORMATS:
+        for coding in codec.CODINGS:
+            if coding in L3_FORMATS:
                 start = time.thread_time()
-                files[mode] = encode_picture(picture, labels=labels, mode=mode)
-                encode_seconds[mode] = time.thread_time() - start
+                files[coding] = encode_picture(picture, labels=labels, coding=coding)
+                encode_seconds[coding] = time.thread_time() - start
         is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
         if self._allow_lossy and is_colour and lossy_format(data) is None:
             start = time.thread_time()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +36,16 @@ from l3dali.datasets.liquid.profile import (
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
     from l3dali.datasets.liquid.profile import Host, Training
 
     Array = npt.NDArray[np.float64]
+    Amounts = dict[
+        str, Array
+    ]  # what each image (row) takes in each column, by the names of AMOUNTS
 
 # Resources that an epoch takes by the second.
 CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
@@ -77,8 +81,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Amounts:
-    """What each image (row) takes in each format and place (column); also what a unit is worth.
+class Prices:
+    """What a unit of each amount is worth, beside the others.
 
     Attributes:
         cpu_seconds: to read, decode and hand over.
@@ -90,19 +94,6 @@ class Amounts:
         encode_seconds: of CPU time, once.
     """
 
-    cpu_seconds: Any = 0.0
-    read_bytes: Any = 0.0
-    upload_bytes: Any = 0.0
-    gpu_seconds: Any = 0.0
-    stored_bytes: Any = 0.0
-    cached_bytes: Any = 0.0
-    encode_seconds: Any = 0.0
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What a unit of each of `Amounts` is worth, beside the others."""
-
     cpu_seconds: float = 0.0
     read_bytes: float = 0.0
     upload_bytes: float = 0.0
@@ -113,12 +104,14 @@ class Prices:
 
     def cost(self, amounts: Amounts) -> Array:
         """The price of each image in each column."""
-        total: Array = np.zeros_like(amounts.stored_bytes)
-        for each in fields(self):
-            price = getattr(self, each.name)
-            if price:
-                total += price * getattr(amounts, each.name)
+        total: Array = np.zeros_like(amounts["stored_bytes"])
+        for name, amount in amounts.items():
+            if price := getattr(self, name):
+                total += price * amount
         return total
+
+
+AMOUNTS = tuple(each.name for each in fields(Prices))
 
 
 @dataclass(frozen=True)
@@ -136,6 +129,16 @@ class Images:
     source_bytes: Array
     pixels: Array
     weights: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, float, float, float]]) -> Images:
+        """Those of these groups, bytes, pixels and weights."""
+        table = np.array(rows, np.float64).reshape(-1, 4).T
+        return cls(table[0].astype(np.intp), *table[1:])
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Images:
+        """Some of them."""
+        return Images(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,10 @@ class Costs:
     is_known: npt.NDArray[np.bool_]
     later: Amounts
     first: Amounts
+
+    def mean(self, amounts: Amounts, name: str, shares: Array) -> float:
+        """How much of an amount an image takes on average, with these shares of the columns."""
+        return float(self.weights @ (amounts[name] * shares).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -249,8 +256,7 @@ def make_costs(
     ]
     shape = len(images.weights), len(columns)
     is_known = np.zeros(shape, np.bool_)
-    later = Amounts(**{each.name: np.zeros(shape) for each in fields(Amounts)})
-    first = Amounts(**{each.name: np.zeros(shape) for each in fields(Amounts)})
+    later, first = ({name: np.zeros(shape) for name in AMOUNTS} for _ in range(2))
     for number, group in enumerate(groups):
         rows = np.flatnonzero(images.groups == number)
         size, pixels = images.source_bytes[rows], images.pixels[rows]
@@ -261,9 +267,9 @@ def make_costs(
             is_known[rows, column] = True
             one = _amounts(group, stored_as, place, size, pixels)
             new = _amounts(group, stored_as, MIXED, size, pixels) if place == CACHE else one
-            for each in fields(Amounts):
-                getattr(later, each.name)[rows, column] = getattr(one, each.name)
-                getattr(first, each.name)[rows, column] = getattr(new, each.name)
+            for name in AMOUNTS:
+                later[name][rows, column] = one[name]
+                first[name][rows, column] = new[name]
     total = float(images.weights.sum())
     return Costs(columns, images.weights / total, total, is_known, later, first)
 
@@ -296,15 +302,15 @@ def _amounts(group: Group, stored_as: str, place: str, source_bytes: Array, area
         return nothing if key is None else fits[key](size, area)
 
     encode = group.encode_seconds.get(stored_as)
-    return Amounts(
-        cpu_seconds=seconds(group.cpu_seconds),
-        read_bytes=nothing if place == CACHE else size,
-        upload_bytes={CPU: group.raw_bytes * area, MIXED: size, CACHE: nothing}[place],
-        gpu_seconds=nothing if place == CPU else seconds(group.gpu_seconds),
-        stored_bytes=size,
-        cached_bytes=size if place == CACHE else nothing,
-        encode_seconds=nothing if encode is None else encode(source_bytes, area),
-    )
+    return {
+        "cpu_seconds": seconds(group.cpu_seconds),
+        "read_bytes": nothing if place == CACHE else size,
+        "upload_bytes": {CPU: group.raw_bytes * area, MIXED: size, CACHE: nothing}[place],
+        "gpu_seconds": nothing if place == CPU else seconds(group.gpu_seconds),
+        "stored_bytes": size,
+        "cached_bytes": size if place == CACHE else nothing,
+        "encode_seconds": nothing if encode is None else encode(source_bytes, area),
+    }
 
 
 @dataclass(frozen=True)
@@ -361,10 +367,10 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
             for number, (stored_as, place) in enumerate(costs.columns)
             if place == CPU and (stored_as in L3_FORMATS) == are_l3
         ]
-        share = float(costs.weights @ shares[:, columns].sum(axis=1))
-        taken = float(
-            costs.weights @ (costs.later.cpu_seconds[:, columns] * shares[:, columns]).sum(axis=1)
-        )
+        mine = np.zeros_like(shares)
+        mine[:, columns] = shares[:, columns]
+        share = float(costs.weights @ mine.sum(axis=1))
+        taken = costs.mean(costs.later, "cpu_seconds", mine)
         if share > _CLOSE:
             parts.append((min(share, 1.0), taken / share))
     return turn_seconds(parts, limits.batch, limits.host.cores)
@@ -378,7 +384,7 @@ def _rate_rows(limits: Limits, costs: Costs, turns: float = 0.0) -> list[_Row]:
         capacity = getattr(host, name)
         if capacity is not None and not math.isinf(capacity):
             rows.append(_Row(name, amount, capacity))
-    if costs.later.gpu_seconds.any():
+    if costs.later["gpu_seconds"].any():
         rows.append(_Row(GPU, "gpu_seconds", 1.0))
         training = limits.training
         if training is not None and training.gpu_share < 1:
@@ -392,7 +398,7 @@ def _space_rows(limits: Limits, costs: Costs) -> list[_Row]:
     rows = []
     if limits.disk_space is not None:
         rows.append(_Row(SPACE, "stored_bytes", limits.disk_space / costs.images))
-    if limits.host.gpu_cache and costs.later.cached_bytes.any():
+    if limits.host.gpu_cache and costs.later["cached_bytes"].any():
         rows.append(_Row(GPU_CACHE, "cached_bytes", limits.host.gpu_cache / costs.images))
     return rows
 
@@ -459,22 +465,42 @@ def _solve_with_memory(costs: Costs, limits: Limits, allowed: npt.NDArray[np.boo
         return _solve(costs, limits, allowed, 1.0)
     # The more bytes a mix has, the fewer of its reads the page cache serves: the disk seems
     # slower. Where what a mix was found for and what it is agree is the best one.
-    low, high = (
-        0.0,
-        float(costs.weights @ np.where(allowed, costs.later.stored_bytes, 0).max(axis=1)),
-    )
+    high = float(costs.weights @ np.where(allowed, costs.later["stored_bytes"], 0).max(axis=1))
     best = _solve(costs, limits, allowed, _missed(limits, costs, high))
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        solution = _solve(costs, limits, allowed, _missed(limits, costs, middle))
-        stored = _total(costs.later.stored_bytes, costs, solution.shares)
-        if stored > middle:
-            low = middle  # its reads are served less than was thought
-        else:
-            high = middle
-            if solution.seconds <= best.seconds:
-                best = solution
+
+    def agrees(stored: float) -> bool:
+        nonlocal best
+        solution = _solve(costs, limits, allowed, _missed(limits, costs, stored))
+        if costs.mean(costs.later, "stored_bytes", solution.shares) > stored:
+            return False  # its reads are served less than was thought
+        if solution.seconds <= best.seconds:
+            best = solution
+        return True
+
+    least(0.0, high, _BISECTIONS, agrees)
     return best
+
+
+def least(low: float, high: float, rounds: int, suffices: Callable[[float], bool]) -> float:
+    """About the least number that suffices, if `high` does, found by halving so many times."""
+    for _ in range(rounds):
+        middle = (low + high) / 2
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def solve_with(
+    costs: Costs,
+    limits: Limits,
+    gives: Mapping[str, float],
+    formats: Collection[str] | None = None,
+) -> Solution:
+    """What the best mix would be if the host gave so much of some resources."""
+    changed: dict[str, Any] = dict(gives)
+    return solve(costs, replace(limits, host=replace(limits.host, **changed)), formats)
 
 
 def narrowed(costs: Costs, formats: Collection[str]) -> npt.NDArray[np.bool_]:
@@ -488,11 +514,6 @@ def narrowed(costs: Costs, formats: Collection[str]) -> npt.NDArray[np.bool_]:
 def _missed(limits: Limits, costs: Costs, stored: float) -> float:
     """The part of reads that the page cache does not serve, with so many bytes an image."""
     return 1 - hit_share(limits.memory / (stored * costs.images))
-
-
-def _total(amount: Array, costs: Costs, shares: Array) -> float:
-    """Of an image, on average."""
-    return float(costs.weights @ (amount * shares).sum(axis=1))
 
 
 def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed: float) -> Solution:
@@ -517,7 +538,7 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
         seconds, binding = max(floor, *used.values()), {}
     first = programme.seconds(shares, costs.first)
     if host.disk is not None:  # nothing is in memory yet
-        first[DISK] = _total(costs.first.read_bytes, costs, shares) / host.disk
+        first[DISK] = costs.mean(costs.first, "read_bytes", shares) / host.disk
     training = limits.training_rate
     least = 1 / training if training else 0.0
     return Solution(
@@ -531,81 +552,80 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
 
 
 class _Programme:
-    """One linear programme: variables are shares of images in columns, and the seconds."""
+    """One linear programme: variables are shares of images in columns, and the seconds.
+
+    An image counts as 1 on average, and times are in `unit`, what an image takes on average: what
+    the solver sees is near 1, as its tolerances expect.
+    """
 
     def __init__(
         self,
         costs: Costs,
         allowed: npt.NDArray[np.bool_],
-        rows: Sequence[_Row],
+        rates: Sequence[_Row],
         spaces: Sequence[_Row],
     ) -> None:
         self._costs = costs
         self._allowed = allowed
         self._images, self._columns = np.nonzero(allowed)
-        self._rows = rows
-        self._spaces = spaces
         self._count = len(costs.weights)
-        # An image counts as 1 on average, and times are in what an image takes on average: what
-        # the solver sees is near 1, as its tolerances expect.
         self._weights = costs.weights[self._images] * self._count
-        seconds = sum(self._coefficients(row, 1.0).sum() for row in rows)
+        seconds = sum(self._coefficients(row, 1.0).sum() for row in rates)
         self._unit = float(seconds) / len(self._images)
         if not self._unit > 0:
             raise UsageError("the profile says that decoding takes nothing: there is no limit")
+        self._rates = rates
+        self._rows = [*((row, self._unit) for row in rates), *((row, 1.0) for row in spaces)]
+        self._table = [
+            np.append(self._coefficients(row, unit), -1.0 if row in rates else 0.0)
+            for row, unit in self._rows
+        ]
+        self._bounds = [
+            -row.spent / unit * self._count if row in rates else float(self._count)
+            for row, unit in self._rows
+        ]
 
     def _coefficients(self, row: _Row, unit: float) -> Array:
-        amounts: Array = getattr(self._costs.later, row.amount)[self._images, self._columns]
+        amounts: Array = self._costs.later[row.amount][self._images, self._columns]
         return self._weights * amounts * row.factor / (row.capacity * unit)
 
     def fastest(self) -> tuple[Array, float, Prices, dict[str, float]]:
         """Shares, seconds an image, prices, and how much each row decides."""
-        table = np.stack(
-            [
-                *(np.append(self._coefficients(row, self._unit), -1.0) for row in self._rows),
-                *(np.append(self._coefficients(row, 1.0), 0.0) for row in self._spaces),
-            ]
-        )
-        bounds = [
-            *(-row.spent / self._unit * self._count for row in self._rows),
-            *(self._count for _ in self._spaces),
-        ]
-        objective = np.zeros(table.shape[1])
+        objective = np.zeros(len(self._images) + 1)
         objective[-1] = 1.0
-        found = self._run(objective, table, np.array(bounds, np.float64))
+        found, duals = self._run(objective, self._table, self._bounds)
         seconds = float(found.x[-1]) / self._count * self._unit
-        duals = np.maximum(-found.ineqlin.marginals, 0.0)
-        binding = {row.name: float(dual) for row, dual in zip(self._rows, duals, strict=False)}
-        return self._shares(found.x[:-1]), seconds, self._prices(duals), binding
+        binding = {row.name: float(dual) for row, dual in zip(self._rates, duals, strict=False)}
+        return self._shares(found.x[:-1]), seconds, self._prices(self._rows, duals), binding
 
     def cheapest(self, seconds: float) -> tuple[Array, Prices]:
         """Of the shares that take at most so long, those with least bytes, converting, decoding."""
-        rows = [*self._rows, *self._spaces]
-        units = [seconds] * len(self._rows) + [1.0] * len(self._spaces)
-        table = [self._coefficients(row, unit) for row, unit in zip(rows, units, strict=True)]
-        bounds = [
-            *(self._count * (1 + _CLOSE - row.spent / seconds) for row in self._rows),
-            *(self._count * (1 + _CLOSE) for _ in self._spaces),
-        ]
+        rows = list(self._rows)
+        limit = np.zeros(len(self._images) + 1)
+        limit[-1] = 1.0
+        table = [limit, *self._table]
+        bounds = [seconds / self._unit * self._count * (1 + _CLOSE), *self._bounds]
         prices = Prices()
         shares = np.zeros_like(self._costs.weights)
         for amount in ("stored_bytes", "encode_seconds", "cpu_seconds"):
-            mean = _mean(getattr(self._costs.later, amount)[self._images, self._columns])
+            mean = float(self._costs.later[amount][self._images, self._columns].mean())
             if not mean:
                 continue
             row = _Row(amount, amount, mean)
-            objective = self._coefficients(row, 1.0)
-            found = self._run(objective, np.stack(table), np.array(bounds, np.float64))
-            shares = self._shares(found.x)
-            duals = np.maximum(-found.ineqlin.marginals, 0.0)
-            prices = self._prices(duals, [*rows, row], [*units, 1.0], 1.0)
-            # What was saved stays saved.
-            rows, units = [*rows, row], [*units, 1.0]
+            objective = np.append(self._coefficients(row, 1.0), 0.0)
+            found, duals = self._run(objective, table, bounds)
+            shares = self._shares(found.x[:-1])
+            # What was saved stays saved. What is minimized is worth 1.
+            rows.append((row, 1.0))
             table.append(objective)
             bounds.append(float(found.fun) * (1 + _CLOSE))
+            prices = self._prices(rows, np.append(duals[1:], 1.0))
         return shares, prices
 
-    def _run(self, objective: Array, table: Array, bounds: Array) -> Any:
+    def _run(
+        self, objective: Array, table: Sequence[Array], bounds: Sequence[float]
+    ) -> tuple[Any, Array]:
+        """What the solver has found, and the dual value of each row."""
         try:
             from scipy.optimize import linprog
             from scipy.sparse import csr_matrix
@@ -618,8 +638,8 @@ class _Programme:
         )
         found = linprog(
             objective,
-            A_ub=csr_matrix(table),
-            b_ub=bounds,
+            A_ub=csr_matrix(np.stack(table)),
+            b_ub=np.array(bounds),
             A_eq=ones,
             b_eq=np.ones(self._count),
             method="highs",
@@ -628,10 +648,10 @@ class _Programme:
             raise UsageError(self._too_small())
         if found.status != 0:
             raise UsageError(f"the linear programme has no solution: {found.message}")
-        return found
+        return found, np.maximum(-found.ineqlin.marginals, 0.0)
 
     def _too_small(self) -> str:
-        stored = np.where(self._allowed, self._costs.later.stored_bytes, np.inf).min(axis=1)
+        stored = np.where(self._allowed, self._costs.later["stored_bytes"], np.inf).min(axis=1)
         least = float(self._costs.weights @ stored) * self._costs.images
         return f"the space on disk is too small: the smallest files take {least / 1e9:.3f} GB"
 
@@ -641,33 +661,18 @@ class _Programme:
         shares /= shares.sum(axis=1, keepdims=True)
         return shares
 
-    def _prices(
-        self,
-        duals: Array,
-        rows: Sequence[_Row] | None = None,
-        units: Sequence[float] | None = None,
-        objective: float = 0.0,
-    ) -> Prices:
-        """Of a unit of each amount. What is minimized is the last row, and its dual `objective`."""
-        rows = [*self._rows, *self._spaces] if rows is None else rows
-        if units is None:
-            units = [self._unit] * len(self._rows) + [1.0] * len(self._spaces)
-        duals = np.append(duals, objective) if objective else duals
-        prices: dict[str, float] = {}
-        for row, unit, dual in zip(rows, units, duals, strict=True):
+    def _prices(self, rows: Sequence[tuple[_Row, float]], duals: Array) -> Prices:
+        """Of a unit of each amount, from dual values of rows and the units that they are in."""
+        prices: dict[str, float] = defaultdict(float)
+        for (row, unit), dual in zip(rows, duals.tolist(), strict=True):
             if dual and row.capacity:
-                worth = float(dual) * row.factor / (row.capacity * unit)
-                prices[row.amount] = prices.get(row.amount, 0.0) + worth
+                prices[row.amount] += dual * row.factor / (row.capacity * unit)
         return Prices(**prices)
 
     def seconds(self, shares: Array, amounts: Amounts) -> dict[str, float]:
         """By resource, the seconds that an image takes of it."""
         return {
             row.name: row.spent
-            + row.factor * _total(getattr(amounts, row.amount), self._costs, shares) / row.capacity
-            for row in self._rows
+            + row.factor * self._costs.mean(amounts, row.amount, shares) / row.capacity
+            for row in self._rates
         }
-
-
-def _mean(values: Array) -> float:
-    return float(values.mean()) if values.size else 0.0

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from l3dali import __version__
+from l3dali.codec import DEFAULT_CODING
+from l3dali.datasets.convert.choosing import SOURCE
+from l3dali.datasets.liquid.groups import group_of, is_label_palette
 from l3dali.datasets.liquid.model import (
     CORES,
     DISK,
@@ -24,14 +28,15 @@ from l3dali.datasets.liquid.model import (
     Limits,
     Prices,
     Solution,
+    least,
     make_costs,
     narrowed,
     solve,
+    solve_with,
 )
 from l3dali.datasets.liquid.profile import (
     DEFAULT_BATCH,
     FORMATS,
-    SOURCE,
     Host,
     Linear,
     Training,
@@ -48,8 +53,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from l3dali.datasets.convert.choosing import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile, Sample
+    from l3dali.images.headers import Header
 
 FORMAT = "l3-plan"
 VERSION = 1
@@ -58,7 +65,8 @@ DEFAULT_MIN_GAIN = 0.03
 _TIE = 1e-5  # relative, between prices of formats that are worth the same
 _CHUNK = 2**16  # images that are chosen for at a time
 _CLOSE = 1e-6
-_MOST = 1e4  # times as much as a host has, that is thought of
+_MOST = 1e4  # times what the host has: more is not looked for
+_BISECTIONS = 12  # of that factor: to a quarter of a percent
 _STEPS = {CORES: 1.0, DISK: 100e6, NETWORK: 100e6, UPLOAD: 1e9}
 
 
@@ -179,44 +187,38 @@ class Plan:
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def choose(self, name: str, group: str, source_bytes: int, pixels: int) -> str:
-        """The format that an image is to be stored in: one of `FORMATS`.
+    def group_of(self, data: bytes, header: Header, *, labels: bool) -> str:
+        """As the function of this name."""
+        return group_of(data, header, labels=labels)
 
-        The same arguments give the same format on any machine. An image of a group that the
-        profile did not see stays as it is.
+    def choose(self, images: Sequence[Seen]) -> list[str]:
+        """The format that each image is to be stored in: one of `FORMATS`.
 
-        Args:
-            name: decides between formats that are worth the same.
-            group: what `group_of` says of it.
-            source_bytes: its size.
-            pixels: width times height.
+        The same image gets the same format on any machine. One of a group that the profile did not
+        see stays as it is.
         """
-        number = list(self.groups).index(group) if group in self.groups else -1
-        images = Images(
-            np.array([number]),
-            np.array([float(source_bytes)]),
-            np.array([float(pixels)]),
-            np.ones(1),
-        )
-        return FORMATS[self.choose_all([name], images)[0]]
+        numbers = {group: number for number, group in enumerate(self.groups)}
+        rows = [
+            (numbers.get(each.group, -1), each.source_bytes, each.pixels, 1.0) for each in images
+        ]
+        chosen = self.choose_all([image.name for image in images], Images.of(rows))
+        # Other decoders give the colours of a palette, not the numbers that label maps mean.
+        return [
+            DEFAULT_CODING
+            if number == FORMATS.index(SOURCE) and is_label_palette(image.group)
+            else FORMATS[number]
+            for number, image in zip(chosen.tolist(), images, strict=True)
+        ]
 
     def choose_all(self, names: Sequence[str], images: Images) -> npt.NDArray[np.intp]:
-        """The same for many images: numbers of `FORMATS`.
+        """The best format of each image by its costs alone: numbers of `FORMATS`.
 
         Args:
             names: of the images.
             images: `groups` are numbers of `Plan.groups`; -1 is one that is not known.
         """
         parts = [
-            self._choose_some(
-                names[start : start + _CHUNK],
-                Images(
-                    images.groups[start : start + _CHUNK],
-                    images.source_bytes[start : start + _CHUNK],
-                    images.pixels[start : start + _CHUNK],
-                    images.weights[start : start + _CHUNK],
-                ),
-            )
+            self._choose_some(names[start : start + _CHUNK], images[start : start + _CHUNK])
             for start in range(0, len(names), _CHUNK)
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)
@@ -345,13 +347,8 @@ def make_model(profile: Profile, formats: Collection[str], host: Host) -> Model:
     has_cache = bool(host.gpu_cache)
 
     def costs_of(samples: Sequence[Sample]) -> Costs:
-        images = Images(
-            np.array([numbers[sample.group] for sample in samples], np.intp),
-            np.array([sample.source_bytes for sample in samples], np.float64),
-            np.array([sample.pixels for sample in samples], np.float64),
-            np.array([sample.weight for sample in samples], np.float64),
-        )
-        return make_costs(list(groups.values()), images, formats, has_cache=has_cache)
+        rows = [(numbers[s.group], s.source_bytes, s.pixels, s.weight) for s in samples]
+        return make_costs(list(groups.values()), Images.of(rows), formats, has_cache=has_cache)
 
     usable = np.any(costs_of(profile.samples).is_known, axis=1)
     samples = [sample for sample, can in zip(profile.samples, usable.tolist(), strict=True) if can]
@@ -461,8 +458,6 @@ def find_plan(
     solution = found[mix]
     predicted = _predict(model, limits, mix, solution, best, found)
     used = [name for name in mix if predicted.format_shares().get(name, 0) > 0]
-    from l3dali import __version__
-
     return Plan(
         sources=profile.sources,
         fingerprint=profile.fingerprint,
@@ -503,16 +498,11 @@ def _fewest(
 
     def order(mix: tuple[str, ...]) -> tuple[float, ...]:
         solution = found[mix]
-        stored = _total(costs, costs.later.stored_bytes, solution)
+        stored = costs.mean(costs.later, "stored_bytes", solution.shares)
         first = stored if is_reached else solution.seconds
         return float(mix != (SOURCE,)), first, solution.seconds, stored
 
     return min((mix for mix in enough if len(mix) == count), key=order)
-
-
-def _total(costs: Costs, amount: Array, solution: Solution) -> float:
-    """Of the whole data set."""
-    return float(costs.weights @ (amount * solution.shares).sum(axis=1)) * costs.images
 
 
 def _predict(
@@ -529,7 +519,10 @@ def _predict(
         share = float(costs.weights @ column)
         if share > _CLOSE:
             shares[cost_key(stored_as, place)] = share
-    encode = _total(costs, costs.later.encode_seconds, solution)
+    stored, encode = (
+        costs.mean(costs.later, name, solution.shares) * costs.images
+        for name in ("stored_bytes", "encode_seconds")
+    )
     return Predicted(
         rate=solution.rate,
         first_rate=1 / solution.first_seconds,
@@ -538,7 +531,7 @@ def _predict(
         binding={name: dual for name, dual in solution.binding.items() if dual > 1e-3},
         more=gains_of_more(costs, limits, mix, solution),
         shares=shares,
-        stored_bytes=_total(costs, costs.later.stored_bytes, solution),
+        stored_bytes=stored,
         source_bytes=model.source_bytes,
         encode_seconds=encode if model.encode_known else None,
         turn_seconds=solution.turn_seconds,
@@ -568,6 +561,12 @@ def _find_ties(model: Model, solution: Solution, mix: Collection[str]) -> list[T
 # What more of something would do.
 
 
+def limiting(limits: Limits) -> dict[str, float]:
+    """What the host gives a second of each resource that more could be had of."""
+    had = {name: getattr(limits.host, name) for name in _STEPS}
+    return {name: each for name, each in had.items() if each is not None and math.isfinite(each)}
+
+
 def gains_of_more(
     costs: Costs, limits: Limits, formats: Collection[str], solution: Solution
 ) -> dict[str, float]:
@@ -576,56 +575,35 @@ def gains_of_more(
     A step is one core, 100 MB/s of disk or network, 1 GB/s of upload.
     """
     gains = {}
-    for name, step in _STEPS.items():
-        had = getattr(limits.host, name)
-        if had is not None and math.isfinite(had):
-            more = replace(limits, host=replace(limits.host, **{name: had + step}))
-            gains[name] = max(0.0, solve(costs, more, formats).rate - solution.rate)
+    for name, had in limiting(limits).items():
+        more = solve_with(costs, limits, {name: had + _STEPS[name]}, formats)
+        gains[name] = max(0.0, more.rate - solution.rate)
     return gains
 
 
-def needed(costs: Costs, limits: Limits, name: str) -> float | None:
-    """How much of one resource would reach the target; None if no amount of it alone does."""
-    assert limits.target is not None
-    had = getattr(limits.host, name)
-
-    def reaches(factor: float) -> bool:
-        more = replace(limits, host=replace(limits.host, **{name: had * factor}))
-        return solve(costs, more).seconds <= (1 + _CLOSE) / (limits.target or 1)
-
-    low, high = 0.0, math.log(_MOST)
-    if not reaches(_MOST):
-        return None
-    for _ in range(12):
-        middle = (low + high) / 2
-        if reaches(math.exp(middle)):
-            high = middle
-        else:
-            low = middle
-    return float(had * math.exp(high))
-
-
 def _unreachable(costs: Costs, limits: Limits, best: Solution) -> str:
+    """Says that the target cannot be reached, and how much of one resource, or of all, would do."""
     target = limits.target or 0.0
     text = f"no mix reaches {target:.0f} images/s; the best gives {best.rate:.0f}"
     training = limits.training_rate
     if training is not None and training < target:
         return f"{text}, and the training step takes no more than {training:.0f}"
     remedies = []
-    present = [
-        name
-        for name in _STEPS
-        if (had := getattr(limits.host, name)) is not None and math.isfinite(had)
-    ]
-    for name in present:
-        amount = needed(costs, limits, name)
-        if amount is not None:
-            remedies.append(amount_text(name, amount))
+    for name, had in limiting(limits).items():
+
+        def reaches(power: float, name: str = name, had: float = had) -> bool:
+            found = solve_with(costs, limits, {name: had * math.exp(power)})
+            return found.seconds <= (1 + _CLOSE) / target
+
+        if reaches(math.log(_MOST)):
+            factor = math.exp(least(0.0, math.log(_MOST), _BISECTIONS, reaches))
+            remedies.append(amount_text(name, had * factor))
     if remedies:
         return f"{text}. What would do: {', or '.join(remedies)}"
-    factor = target / best.rate
-    both = ", ".join(amount_text(name, getattr(limits.host, name) * factor) for name in present)
-    return f"{text}. More of one alone does not help; together this would do: {both}"
+    all_of_it = ", ".join(
+        amount_text(name, had * target / best.rate) for name, had in limiting(limits).items()
+    )
+    return f"{text}. More of one alone does not help; together this would do: {all_of_it}"
 
 
 def amount_text(name: str, amount: float) -> str:
@@ -690,7 +668,7 @@ def images_of_listing(
         groups[listed] = np.array([numbers[s.group] for s in samples], np.intp)[nearest]
         pixels[listed] = np.array([s.pixels for s in samples], np.float64)[nearest]
     chosen = np.array(sorted(row for listed in rows.values() for row in listed), np.intp)
-    images = Images(groups[chosen], sizes[chosen], pixels[chosen], np.ones(len(chosen)))
+    images = Images(groups, sizes, pixels, np.ones(len(names)))[chosen]
     return [names[row] for row in chosen], images
 
 

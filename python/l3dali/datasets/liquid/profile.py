@@ -10,6 +10,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
+from l3dali.datasets.convert.choosing import JPEG as JPEG
+from l3dali.datasets.convert.choosing import SOURCE as SOURCE
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,10 +27,9 @@ DEFAULT_SAMPLES = 200  # images that are measured
 DEFAULT_SECONDS = 100.0  # that this takes, about
 DEFAULT_BATCH = 32  # images that pipelines decode at a time
 
-# Formats that an image may be stored in. The source costs no conversion.
-SOURCE = "source"
+# Formats that an image may be stored in. The source costs no conversion; JPEG is lossy: for sources
+# that are not, and only where it is allowed.
 L3_FORMATS = ("rans", "packed", "stored")
-JPEG = "jpeg95"  # lossy: for sources that are not, and only where it is allowed
 FORMATS = (SOURCE, *L3_FORMATS, JPEG)
 
 # Places where an image may be decoded.

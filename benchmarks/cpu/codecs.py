@@ -1,0 +1,266 @@
+"""Codecs on sets of images: bytes, speed, efforts, and what match tiles do to decoding."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cpu.case import Result, in_turns
+from benchmarks.peers import CODECS, L3, L3_CODINGS, PNG, SETS, Codec, Image, encode_exactly, images
+from benchmarks.report import RESULTS, markdown_table, table
+from rich.progress import track
+
+import l3dali
+from l3dali.codec import DEFAULT_EFFORT
+
+PROGRAM = Path(__file__).parents[2] / "build" / "release" / "l3_codec_times"
+Totals = dict[str, dict[str, float]]
+
+
+def encode_all(path: Path, image: Image, codecs: Sequence[Codec]) -> dict[str, bytes]:
+    """What each codec makes of an image; those that cannot hold it exactly are left out."""
+    encoded = {c.name: data for c in codecs if (data := encode_exactly(c, image)) is not None}
+    for codec in codecs:
+        if codec in L3 and codec.name not in encoded:
+            raise SystemExit(f"{codec.name} is not lossless on {path}")
+    return encoded
+
+
+def size(
+    data: Path,
+    sets: Sequence[str] = SETS,
+    keep_peers: bool = False,
+    out: Path = RESULTS,
+) -> Result:
+    """Bytes of every codec on every set.
+
+    Every image is decoded and compared. A codec that cannot hold every image of a set exactly has a
+    dash there. With --keep-peers L3 alone is measured, and other codecs' bytes are those of --out.
+    """
+    codecs = L3 if keep_peers else CODECS
+    results: dict[str, Any] = {}
+    for name in sets:
+        total = {"raw": 0, "pixels": 0, "images": 0, **{codec.name: 0 for codec in codecs}}
+        for path, image in track(list(images(data, name)), name):
+            able = [codec for codec in codecs if codec.name in total]
+            encoded = encode_all(path, image, able)
+            numbers = {"raw": image.nbytes, "pixels": image.shape[0] * image.shape[1], "images": 1}
+            numbers |= {codec: len(content) for codec, content in encoded.items()}
+            total = {key: total[key] + number for key, number in numbers.items()}
+        if total["images"]:
+            results[name] = total
+    text = ""
+    found = dict(results)
+    if keep_peers:
+        before: dict[str, Any] = json.loads((out / "size.json").read_text())
+        made = results["peers_made"] = before.get("peers_made", before["made"])
+        for name, total in found.items():
+            if any(before[name][key] != total[key] for key in ("raw", "pixels", "images")):
+                raise SystemExit(f"{name} has other images than before: measure all codecs")
+            total |= {key: bytes_ for key, bytes_ in before[name].items() if key not in total}
+        text = f"Bytes of codecs other than L3 are of {made['date']}, code of {made['commit']}.\n"
+    head = ["set", "images", *[codec.name for codec in CODECS]]
+    for title, unit, scale, digits in (
+        ("Bits per pixel", "pixels", 8, 2),
+        ("Bytes as a fraction of PNG level 6", PNG.name, 1, 3),
+    ):
+        rows = []
+        for name, total in found.items():
+            have = (total.get(codec.name) for codec in CODECS)
+            cells = [f"{scale * b / total[unit]:.{digits}f}" if b else "-" for b in have]
+            rows.append([name, str(total["images"]), *cells])
+        text += f"\n## {title}\n\n{markdown_table(head, rows)}"
+    return Result(text, results)
+
+
+SPEED_SETS = ("photo/kodak", "photo/large", "gray16/landsat8", "rgb16", "mask")
+SLOW_S = 0.5  # a call that takes longer is not repeated
+
+
+def speed(data: Path, sets: Sequence[str] = SPEED_SETS, rounds: int = 5) -> Result:
+    """One core: speed of encoding and decoding, as a ratio to libpng's decode.
+
+    Codecs take turns; each one's best time on each image counts. MB are 10^6 bytes of pixels. At
+    the end, what a second core adds to decoding and encoding the largest image of photo/large.
+    """
+    results: dict[str, Any] = {}
+    text = ""
+    columns = {"ratio": "{ratio:.2f}"}
+    for what in ("encode", "decode"):
+        columns |= {f"{what} MB/s": f"{{{what}_speed:.0f}}"}
+        columns |= {f"{what}, x libpng decode": f"{{{what}_png:.2f}}"}
+    for name in sets:
+        totals = results[name] = speed_of_set(data, name, rounds)
+        rows = {
+            codec: {
+                "ratio": total["raw"] / total["bytes"],
+                **{f"{way}_speed": total["raw"] / total[way] / 1e6 for way in ("encode", "decode")},
+                **{f"{w}_png": totals[PNG.name]["decode"] / total[w] for w in ("encode", "decode")},
+            }
+            for codec, total in totals.items()
+        }
+        text += f"\n## {name}\n\n" + table("codec", rows, columns)
+    scaling = results["two cores"] = two_cores(data, 5 * rounds)
+    text += "\n## Two cores: speed over one core's\n\n"
+    text += table("mode", scaling, {way: f"{{{way}:.2f}}x" for way in ("decode", "encode")})
+    draw = functools.partial(draw_speed, results[sets[0]], sets[0])
+    return Result(text, results, draw)
+
+
+def speed_of_set(data: Path, name: str, rounds: int) -> Totals:
+    """Of each codec that holds all images: bytes, raw bytes, encode and decode seconds."""
+    totals = {c.name: dict.fromkeys(("bytes", "raw", "encode", "decode"), 0.0) for c in CODECS}
+    for path, image in track(list(images(data, name)), name):
+        able = [codec for codec in CODECS if codec.name in totals]
+        encoded = encode_all(path, image, able)
+        totals = {codec: totals[codec] for codec in encoded}
+        calls: dict[str, Callable[[], object]] = {}
+        for codec in able:
+            if codec.name in encoded:
+                calls[f"encode {codec.name}"] = functools.partial(codec.encode, image)
+                decode = functools.partial(codec.decode, encoded[codec.name])
+                calls[f"decode {codec.name}"] = decode
+        spent = in_turns(calls, rounds, time.perf_counter, SLOW_S)
+        for codec_name, total in totals.items():
+            total["bytes"] += len(encoded[codec_name])
+            total["raw"] += image.nbytes
+            for way in ("encode", "decode"):
+                total[way] += float(spent[f"{way} {codec_name}"].min())
+    return totals
+
+
+def two_cores(data: Path, rounds: int) -> Totals:
+    """By mode, the speed on two threads over that on one, best calls by the clock.
+
+    On a shared machine it takes a priority above other threads', as that of `chrt -f 10`: a
+    thread that waits for a core takes as long as the call.
+    """
+    image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
+    scaling: Totals = {}
+    for mode, codec in zip(L3_CODINGS, L3, strict=True):
+        encoded = codec.encode(image)
+        calls: dict[str, Callable[[], object]] = {}
+        for threads in (1, 2):
+            calls[f"decode {threads}"] = functools.partial(l3dali.decode, encoded, threads=threads)
+            encode = functools.partial(l3dali.encode, image, coding=mode, threads=threads)
+            calls[f"encode {threads}"] = encode
+        best = {k: v.min() for k, v in in_turns(calls, rounds, time.perf_counter).items()}
+        scaling[mode] = {way: best[f"{way} 1"] / best[f"{way} 2"] for way in ("decode", "encode")}
+    return scaling
+
+
+def draw_speed(totals: Totals, name: str, path: Path) -> None:
+    """Density against decoding speed, one point a codec."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="tight")
+    for codec, total in totals.items():
+        ours = codec.startswith("L3")
+        x, y = total["raw"] / total["bytes"], total["raw"] / total["decode"] / 1e6
+        axes.scatter(x, y, color="tab:green" if ours else "tab:gray", s=60 if ours else 30)
+        axes.annotate(codec, (x, y), textcoords="offset points", xytext=(6, 4))
+    axes.set(
+        yscale="log",
+        xlabel="compression ratio (raw / encoded)",
+        ylabel="decoding, MB/s of pixels on one core",
+        title=f"{name}: right is smaller, up is faster",
+    )
+    axes.grid(alpha=0.3, which="both")
+    axes.margins(0.12)
+    figure.savefig(path, dpi=120)
+
+
+EFFORT_SETS = ("photo/kodak", "photo/large", "photo/gb82", "gray16/landsat8", "rgb16", "screen")
+EFFORTS = (1, 3, 5, 6, 7, 8, 9)  # those between give the bytes of a neighbour
+MAX_SIDE_PX = 2048  # of larger images a piece is measured, so that a run ends
+
+
+def effort(data: Path, sets: Sequence[str] = EFFORT_SETS, rounds: int = 3) -> Result:
+    """Bytes and encoding time of each effort of the rans mode, as ratios to the default effort.
+
+    One thread, its CPU time; efforts take turns, and each one's least on each image counts.
+    """
+    results: dict[str, Totals] = {}
+    text = ""
+    encode = functools.partial(l3dali.encode, threads=1)
+    for name in sets:
+        totals = results[name] = {str(e): {"bytes": 0.0, "seconds": 0.0} for e in EFFORTS}
+        for path, whole in track(list(images(data, name)), name):
+            image = whole[:MAX_SIDE_PX, :MAX_SIDE_PX]
+            calls = {str(e): functools.partial(encode, image, effort=e) for e in EFFORTS}
+            for of_effort, seconds in in_turns(calls, rounds, time.thread_time).items():
+                encoded = calls[of_effort]()
+                if l3dali.decode(encoded).tobytes() != image.tobytes():
+                    raise SystemExit(f"effort {of_effort} is not lossless on {path}")
+                totals[of_effort]["bytes"] += len(encoded)
+                totals[of_effort]["seconds"] += float(seconds.min())
+        usual = totals[str(DEFAULT_EFFORT)]
+        rows = {
+            each: {**total, **{f"of_{key}": total[key] / usual[key] for key in total}}
+            for each, total in totals.items()
+        }
+        columns = {"bytes": "{bytes:.0f}", "/ the default's": "{of_bytes:.4f}"}
+        columns |= {"CPU time / the default's": "{of_seconds:.2f}"}
+        text += f"\n## {name}\n\n" + table("effort", rows, columns)
+    return Result(text, results)
+
+
+MATCH_SETS = ("screen", "rgba8/openclipart", "mask", "photo/kodak")
+
+
+def match(
+    data: Path, sets: Sequence[str] = MATCH_SETS, rounds: int = 5, program: Path = PROGRAM
+) -> Result:
+    """Decoding of screens, drawings and label maps with match tiles beside decoding without them.
+
+    The program l3_codec_times encodes each image both ways, with the same encoder, and decodes
+    both files in turn, on one thread, on each engine that the processor has; every pixel is
+    compared. The CPU time of the thread counts, the least of each file. The photographs are there
+    to see that nothing becomes slower: few of them have match tiles.
+    """
+    results = {name: match_of_set(data, name, program, rounds) for name in sets}
+    rows = {
+        f"{name}, {engine}": {
+            "bits_without": 8 * sums["bytes_without"] / sums["pixels"],
+            "bits": 8 * sums["bytes"] / sums["pixels"],
+            "ns_without": 1e9 * sums["seconds_without"] / sums["pixels"],
+            "ns": 1e9 * sums["seconds"] / sums["pixels"],
+            "speed": sums["seconds_without"] / sums["seconds"],
+        }
+        for name, totals in results.items()
+        for engine, sums in totals.items()
+    }
+    columns = {"bits/pixel without match tiles": "{bits_without:.3f}", "bits/pixel": "{bits:.3f}"}
+    columns |= {"ns/pixel without": "{ns_without:.2f}", "ns/pixel": "{ns:.2f}"}
+    columns["speed / that without"] = "{speed:.2f}"
+    return Result(table("set, engine", rows, columns), results)
+
+
+def match_of_set(data: Path, name: str, program: Path, rounds: int) -> Totals:
+    """By engine: pixels, and bytes and seconds without match tiles and with them, of a set."""
+    totals: Totals = {}
+    keys = ("bytes_without", "bytes", "seconds_without", "seconds", "pixels")
+    with tempfile.NamedTemporaryFile() as file:
+        for path, image in track(list(images(data, name)), name):
+            pixels = image.shape[0] * image.shape[1]
+            Path(file.name).write_bytes(image.tobytes())
+            shape = (*image.shape[1::-1], image.size // pixels, 8 * image.itemsize)
+            command = [str(program), "match", str(rounds), *map(str, shape), file.name]
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode != 0:
+                raise SystemExit(f"{path}: {program.name} returned {run.returncode}")
+            for line in run.stdout.splitlines():
+                engine, *numbers = line.split()
+                sums = totals.setdefault(engine, dict.fromkeys(keys, 0.0))
+                for key, number in zip(keys, [*map(float, numbers), pixels], strict=True):
+                    sums[key] += number
+    return totals

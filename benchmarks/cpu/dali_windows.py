@@ -1,0 +1,241 @@
+"""Windows of images through DALI's operators on the CPU.
+
+Pipelines that are compared take turns, a batch each, and their CPU times are summed. From a
+pipeline's time that of the same pipeline without the decoder is taken off. Files lie in the page
+cache.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali as dali
+from benchmarks.cpu.case import Result, in_turns
+from benchmarks.peers import CROP, HEIGHT, L3, L3_CODINGS, PNG, WIDTH, large_images
+from benchmarks.report import table
+from nvidia.dali import fn, types
+from rich.progress import track
+
+BATCH = 16
+WARM_UP = 2  # batches
+PEEK_BATCH = 256
+PEEKS = [
+    {"dtype": dtype, "image_type": kind}
+    for dtype in (types.INT32, types.UINT32, types.INT64, types.UINT64, types.FLOAT)
+    for kind in (types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA)
+]
+COUNT = 16  # windows of an image
+
+Graph = Callable[[Any], Any]  # from encoded files to outputs
+Part = tuple[str, dict[str, Any]]
+
+
+def write_files(data: Path | None, out: Path) -> dict[str, list[str]]:
+    """The images in every format; their paths by the format's name."""
+    files: dict[str, list[str]] = {codec.name: [] for codec in (*L3, PNG)}
+    for i, image in enumerate(track(large_images(data), "encode")):
+        for codec in (*L3, PNG):
+            path = out / f"{codec.name}-{i}".replace(" ", "_")
+            path.write_bytes(codec.encode(image))
+            files[codec.name].append(str(path))
+    return files
+
+
+def pipeline(files: list[str], graph: Graph, batch: int = BATCH, threads: int = 1) -> Any:
+    """What the graph makes of the encoded files."""
+    pipe = dali.Pipeline(batch, threads, None, prefetch_queue_depth=1, seed=1)
+    with pipe:
+        encoded, _ = fn.readers.file(files=files)
+        outputs = graph(encoded)
+        pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
+    for _ in range(WARM_UP):
+        pipe.run()
+    return pipe
+
+
+def cpu_seconds(
+    files: list[str],
+    graphs: Mapping[str, tuple[Graph, Graph]],
+    rounds: int,
+    what: str,
+    batch: int = BATCH,
+) -> dict[str, float]:
+    """CPU seconds a sample of each graph, less those of its second, which lacks the decoder."""
+    calls = {
+        name + " alone" * alone: pipeline(files, pair[alone], batch).run
+        for name, pair in graphs.items()
+        for alone in (False, True)
+    }
+    mean = {k: float(v.mean()) / batch for k, v in in_turns(calls, rounds, what=what).items()}
+    return {name: mean[name] - mean[f"{name} alone"] for name in graphs}
+
+
+def source(encoded: Any) -> Any:
+    """The files as they are."""
+    return encoded
+
+
+def roi(data: Path | None = None, rounds: int = 20, threads: int = 2) -> Result:
+    """Windows of images through DALI's operators on the CPU, beside whole images and beside PNG.
+
+    Images are RGB8 of 2048 x 1024 pixels: those of photo/large, cut and mirrored to that size;
+    without --data a noisy gradient. CPU time, in turns, of batches of 16 on one thread, less that
+    of the same pipelines without the decoder. --threads are those of the random crops (area 0.08 to
+    1.0), which are whole pipelines beside `fn.decoders.image_random_crop` on PNG, whose decoder
+    reads the whole image. Peeks at shapes: batches of 256, 25 operators in a pipeline.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_files(data, Path(folder))
+        parts = {
+            "crop": measure_crops(files, rounds),
+            "random_crop": measure_random_crops(files, rounds, threads),
+            "peek_us": measure_peeks(files, rounds),
+        }
+    text = "\n".join(text for text, _ in parts.values())
+    return Result(text, {name: found for name, (_, found) in parts.items()})
+
+
+def measure_crops(files: dict[str, list[str]], rounds: int) -> Part:
+    """Crops and whole images."""
+
+    def places() -> list[Any]:
+        return [fn.random.uniform(range=(0.0, 1.0)) for _ in range(2)]
+
+    def crop(encoded: Any) -> Any:
+        x, y = places()
+        return fn.l3.decode_crop(encoded, crop=(CROP, CROP), crop_pos_x=x, crop_pos_y=y)
+
+    graphs: dict[str, tuple[Graph, Graph]] = {
+        "whole": (fn.l3.decode, source),
+        "crop": (crop, lambda encoded: [encoded, *places()]),
+    }
+    results = {}
+    for codec in (codec.name for codec in L3):
+        spent = cpu_seconds(files[codec], graphs, rounds, f"crops, {codec}")
+        results[codec] = {f"{name}_ms": seconds * 1e3 for name, seconds in spent.items()}
+        results[codec]["ratio"] = spent["crop"] / spent["whole"]
+    share = CROP * CROP / (WIDTH * HEIGHT)
+    text = f"## A crop of {CROP} x {CROP} anywhere, {share:.1%} of the pixels\n\n"
+    columns = {"whole, CPU ms": "{whole_ms:.2f}", "crop, CPU ms": "{crop_ms:.3f}"}
+    return text + table("mode", results, {**columns, "crop / whole": "{ratio:.1%}"}), results
+
+
+def measure_random_crops(files: dict[str, list[str]], rounds: int, threads: int) -> Part:
+    """The operator of each format, with what else a pipeline takes."""
+    calls = {}
+    for codec, paths in files.items():
+        is_png = codec == PNG.name
+        graph = fn.decoders.image_random_crop if is_png else fn.l3.decode_random_crop
+        calls[codec] = pipeline(paths, graph, threads=threads).run
+    spent = {k: float(v.mean()) for k, v in in_turns(calls, rounds, what="random crops").items()}
+    results = {
+        codec: {"cpu_s_per_1000": seconds / BATCH * 1000, "speed": spent[PNG.name] / seconds}
+        for codec, seconds in spent.items()
+    }
+    text = "## Random crops\n\n"
+    columns = {"CPU s per 1,000 images": "{cpu_s_per_1000:.2f}", "x PNG": "{speed:.1f}"}
+    return text + table("files", results, columns), results
+
+
+def measure_peeks(files: dict[str, list[str]], rounds: int) -> Part:
+    """Many different peeks in a pipeline, less the pipeline without: one would drown in it."""
+
+    def peeks(operator: Any) -> Graph:
+        return lambda encoded: [operator(encoded, **kind) for kind in PEEKS]
+
+    operators = {
+        f"L3 {L3_CODINGS[-1]}": ("fn.l3.peek_shape", fn.l3.peek_shape),
+        PNG.name: ("fn.peek_image_shape", fn.peek_image_shape),
+    }
+    results = {}
+    for codec, (_, operator) in operators.items():
+        graphs = {"peeks": (peeks(operator), source)}
+        spent = cpu_seconds(files[codec], graphs, rounds, f"peeks, {codec}", PEEK_BATCH)
+        results[codec] = spent["peeks"] / len(PEEKS) * 1e6
+    text = "## Peeking at shapes\n\n"
+    rows = {name: {"us": results[codec]} for codec, (name, _) in operators.items()}
+    return text + table("operator", rows, {"CPU microseconds a sample": "{us:.2f}"}), results
+
+
+def windows(data: Path | None = None, rounds: int = 20) -> Result:
+    """Many windows of an image through DALI on the CPU, beside the whole image and single crops.
+
+    16 windows of 256 x 256 by `fn.l3.decode_windows`, beside the whole image and 16 times
+    `fn.l3.decode_crop` at one place. Images and CPU time are as in the case `roi`.
+    """
+    graphs: dict[str, tuple[Graph, Graph]] = {
+        "whole": (fn.l3.decode, source),
+        "crops": (crops, anchors_alone("same")),
+        "windows, one place": (windows_at("same"), anchors_alone("same")),
+        "windows, half over each other": (windows_at("half"), anchors_alone("half")),
+        "windows, anywhere": (windows_at("anywhere"), anchors_alone("anywhere")),
+    }
+    results: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_files(data, Path(folder))
+        for codec in (codec.name for codec in L3):
+            spent = cpu_seconds(files[codec], graphs, rounds, codec)
+            results[codec] = {
+                name: {
+                    "ms": seconds * 1e3,
+                    "of_whole": seconds / spent["whole"],
+                    "of_crops": seconds / spent["crops"],
+                }
+                for name, seconds in spent.items()
+            }
+            rows |= {f"{codec}: {name}": found for name, found in results[codec].items()}
+    columns = {"CPU ms an image": "{ms:.2f}", "/ whole": "{of_whole:.2f}"}
+    columns["/ crops"] = "{of_crops:.2f}"
+    return Result(table("what", rows, columns), results)
+
+
+def anchors_of(kind: str) -> Callable[[Any], Any]:
+    """Anchors for a sample: of windows at one place, or spread so that they overlap by half."""
+    rng = np.random.default_rng(1)
+
+    def draw(_: Any) -> Any:
+        top, left = rng.integers(0, (HEIGHT - CROP, WIDTH - CROP))
+        if kind == "same":
+            return np.full((COUNT, 2), (top, left), np.int32)
+        if kind == "anywhere":
+            return rng.integers(0, (HEIGHT - CROP, WIDTH - CROP), (COUNT, 2)).astype(np.int32)
+        steps = np.argwhere(np.ones((4, 4))) * (CROP // 2)
+        room = np.array((HEIGHT, WIDTH)) - CROP - 3 * (CROP // 2)
+        corner = np.array((top, left)) * room // (HEIGHT - CROP, WIDTH - CROP)
+        return (corner + steps).astype(np.int32, order="C")
+
+    return draw
+
+
+def anchors_alone(kind: str) -> Graph:
+    """What is taken off."""
+    return lambda encoded: [encoded, fn.external_source(anchors_of(kind), batch=False)]
+
+
+def windows_at(kind: str) -> Graph:
+    """Windows at anchors."""
+
+    def define(encoded: Any) -> Any:
+        anchors = fn.external_source(anchors_of(kind), batch=False)
+        return fn.l3.decode_windows(encoded, anchors, window=(CROP, CROP))
+
+    return define
+
+
+def crops(encoded: Any) -> Any:
+    """One place, as many times."""
+    anchors = fn.external_source(anchors_of("same"), batch=False)
+    where = {
+        "crop_pos_y": fn.cast(anchors[0, 0], dtype=types.FLOAT) / (HEIGHT - CROP),
+        "crop_pos_x": fn.cast(anchors[0, 1], dtype=types.FLOAT) / (WIDTH - CROP),
+    }
+    # Arguments differ, or DALI would run one operator for all.
+    return [
+        fn.l3.decode_crop(encoded, crop=(CROP, CROP), max_pixels=2**28 - i, **where)
+        for i in range(COUNT)
+    ]

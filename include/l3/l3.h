@@ -1,0 +1,267 @@
+// The L3 image format in C99 and C++: what a file holds, decoding, encoding.
+//
+//   l3_output output = {.struct_size = sizeof(output)};
+//   if (l3_decode_size(file, file_size, NULL, &output) == L3_OK) {
+//     void* pixels = malloc(output.bytes);
+//     l3_status status = l3_decode(file, file_size, NULL, pixels, output.bytes, NULL);
+//   }
+//
+// What holds for all functions:
+// * Memory is the caller's. Nothing is kept between calls, so any threads may call at once.
+// * A file may hold any bytes: damaged or hostile ones give a status, and no byte outside of the
+//   buffers is read or written. One that changes during a call gives a status or pixels. An image
+//   that changes while it is encoded may give a file that does not decode.
+// * A null pointer where none is allowed, an option out of range and a structure of unknown size
+//   give L3_INVALID_ARGUMENT. No C++ exception leaves the library.
+// * A structure that begins with struct_size may grow in later versions. Set struct_size to its
+//   sizeof, and what you do not use to 0, which is the default of each option. A program runs with
+//   newer libraries, and with older ones too if the options that these do not know are 0.
+// * Sizes are in bytes, lengths in pixels. Samples have the byte order of the machine.
+#ifndef L3_L3_H_
+#define L3_L3_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define L3_API __attribute__((visibility("default")))
+#else
+#define L3_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define L3_VERSION_MAJOR 1
+#define L3_VERSION_MINOR 0
+#define L3_VERSION_PATCH 0
+
+// What became of a call. The numbers up to 999 are those of docs/format.md, those from 1000 on are
+// of this interface alone.
+typedef uint32_t l3_status;
+enum {
+  L3_OK = 0,
+  L3_TRUNCATED = 1,            // the file ends too early
+  L3_BAD_MAGIC = 2,            // no L3 file
+  L3_UNSUPPORTED_VERSION = 3,  // of a later version of the format
+  L3_UNSUPPORTED_FEATURE = 4,
+  L3_CORRUPT_HEADER = 5,  // header, chunks or index break a rule, or bytes follow the file
+  L3_CORRUPT_TILE = 6,
+  L3_CHECKSUM_MISMATCH = 7,
+  L3_OUTPUT_TOO_SMALL = 8,  // the buffer is too small, or max_pixels is
+  L3_INVALID_ARGUMENT = 9,
+  L3_OUT_OF_MEMORY = 1000  // memory, or another resource of the machine
+};
+
+// The type of a sample.
+enum {
+  L3_AS_STORED = 0,
+  L3_UINT8 = 1,  // files have one of the first four
+  L3_UINT16 = 2,
+  L3_INT8 = 3,
+  L3_INT16 = 4,
+  L3_UINT32 = 5,  // these only come out of l3_decode()
+  L3_INT32 = 6,
+  L3_FLOAT16 = 7,
+  L3_FLOAT32 = 8
+};
+
+// Which channels come out of l3_decode(). All but the first read channels 0 to 2 of an image with
+// three or four as red, green and blue, and channel 0 of one with fewer as gray. Alpha is the last
+// of two or four channels, and opaque where the file has none.
+enum {
+  L3_COLORS_AS_STORED = 0,
+  L3_COLORS_RGB = 1,
+  L3_COLORS_BGR = 2,
+  L3_COLORS_GRAY = 3,
+  L3_COLORS_RGB_ALPHA = 4,
+  L3_COLORS_GRAY_ALPHA = 5
+};
+
+// The order of samples in memory, the slowest axis first: height, width, channel.
+enum { L3_HWC = 0, L3_CHW = 1 };
+
+// One for each processor.
+#define L3_ALL_THREADS 0xFFFFFFFFu
+
+// How tiles are coded.
+enum {
+  L3_CODING_RANS = 0,    // small
+  L3_CODING_PACKED = 1,  // fast to decode
+  L3_CODING_STORED = 2   // samples as they are, in files as large as the pixels
+};
+
+typedef struct l3_bytes {
+  const void* data;
+  size_t size;  // 0: none
+} l3_bytes;
+
+// The version of the library, as "1.0.0". The header's is L3_VERSION_MAJOR and so on.
+L3_API const char* l3_version(void);
+
+// The name that docs/format.md gives a status, as "kTruncated", and a sentence for people. Never
+// null: a number that is no status is "unknown status".
+L3_API const char* l3_status_name(l3_status status);
+L3_API const char* l3_status_message(l3_status status);
+
+// ---- What a file holds ----
+
+typedef struct l3_info {
+  size_t struct_size;
+  uint32_t height, width;
+  uint32_t channels;     // 1 to 4096
+  uint32_t type;         // of the samples: L3_UINT8 to L3_INT16
+  uint32_t used_bits;    // of the values that are coded
+  uint32_t shift;        // low bits that are 0 in every sample
+  uint32_t value_count;  // of the value table; 0 without one
+  uint32_t group_count;  // groups of channels that decode alone; 1 for up to four channels
+  uint32_t labels;       // 1: samples are numbers of classes, not to be blended; else 0
+  uint32_t tile_height, tile_width;
+  uint32_t tile_count;
+  uint64_t image_bytes;  // decoded as stored, rows packed
+  uint64_t head_bytes;   // of the file: header, chunks and index, what l3_read_head() reads
+  uint64_t file_bytes;   // of the whole file
+  // Within the file that was read.
+  l3_bytes icc, exif, xmp;
+  l3_bytes palette;     // red, green, blue, alpha of each label
+  l3_bytes key_values;  // a JSON object in UTF-8; not judged
+} l3_info;
+
+// Judges header, chunks and index of a whole file, and its size; no payload is read. Takes little
+// time and no memory that grows with the image.
+//
+// file, file_size: the file; null if file_size is 0.
+// info: set, apart from struct_size. After an error it is all 0, but after L3_TRUNCATED head_bytes
+//   and file_bytes are what is known of them: head_bytes is then the least that a call needs to
+//   find out more, file_bytes may be 0.
+// Returns L3_OK, L3_TRUNCATED to L3_CORRUPT_HEADER, L3_CHECKSUM_MISMATCH, L3_INVALID_ARGUMENT,
+//   L3_OUT_OF_MEMORY.
+L3_API l3_status l3_read_info(const void* file, size_t file_size, l3_info* info);
+
+// The same of the beginning of a file: payloads may be missing. For files that are read in parts,
+// begin with some KiB, and read head_bytes where they were too few.
+L3_API l3_status l3_read_head(const void* file, size_t file_size, l3_info* info);
+
+// ---- Decoding ----
+
+// A part of an image, inside it. Only tiles that it touches are read.
+typedef struct l3_window {
+  uint32_t top, left;
+  uint32_t height, width;  // both 0, and top and left too: the whole image
+} l3_window;
+
+typedef struct l3_decode_options {
+  size_t struct_size;
+  // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The
+  // samples do not depend on it.
+  uint32_t threads;
+  // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
+  // if samples are signed; integers are rounded to the nearest.
+  uint32_t type;
+  uint32_t colors;  // L3_COLORS_...; with channels, or more than four of them, as stored only
+  uint32_t layout;  // L3_HWC or L3_CHW
+  l3_window window;
+  // The numbers of the channels to decode, each at most once, in the order in which they come out.
+  // Null, with channel_count 0: all. Of more than four only their groups are read.
+  const uint32_t* channels;
+  size_t channel_count;
+  // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed. In
+  // L3_CHW a plane has as many rows as the window, so planes are height * row_stride apart.
+  size_t row_stride;
+  // An output of more pixels gives L3_OUTPUT_TOO_SMALL before memory is taken for it: 20 bytes of a
+  // file can claim 65,536 pixels. Pixels of more than four channels count once more for each four.
+  // 0: 2^28. The format's own limit is 2^31.
+  uint64_t max_pixels;
+} l3_decode_options;
+
+typedef struct l3_output {
+  size_t struct_size;
+  uint32_t height, width, channels;  // of the output
+  uint32_t type;                     // L3_UINT8 to L3_FLOAT32
+  uint64_t bytes;                    // what l3_decode() needs, gaps between rows included
+  uint64_t row_stride;               // bytes from a row to the next
+  uint64_t plane_stride;             // L3_CHW: bytes from a channel to the next; else 0
+  // The first damaged tile of those that were decoded, counted row by row from 0. Without one, and
+  // where a file is refused as a whole, L3_NO_TILE.
+  uint32_t bad_tile;
+} l3_output;
+#define L3_NO_TILE 0xFFFFFFFFu
+
+// Says what l3_decode() makes of a file with these options.
+//
+// options: null for the defaults.
+// output: set, apart from struct_size; all 0 but bad_tile after an error.
+// Returns what l3_read_info() does; L3_INVALID_ARGUMENT also for a window that is not inside the
+//   image, a channel that it does not have and colors that it cannot have; L3_OUTPUT_TOO_SMALL for
+//   more than max_pixels.
+L3_API l3_status l3_decode_size(const void* file, size_t file_size,
+                                const l3_decode_options* options, l3_output* output);
+
+// Decodes a file, or what options say of it.
+//
+// pixels: gets output.bytes of l3_decode_size(), at an address that is a multiple of the size of a
+//   sample. Bytes between rows stay as they are. After an error the pixels are undefined.
+// pixels_size: how many bytes there are.
+// output: null, or set as by l3_decode_size(); a damaged tile sets bad_tile beside.
+// Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL also if pixels_size is less than needed;
+//   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
+//   L3_CHECKSUM_MISMATCH.
+// Takes up to 1 MiB a thread, and 8 MiB with more than four channels.
+L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
+                           void* pixels, size_t pixels_size, l3_output* output);
+
+// ---- Encoding ----
+
+// Pixels in the order L3_HWC. Rows lie row_stride bytes apart, 0: packed. No alignment is needed.
+// At most 2^31 pixels and 2^35 bytes of samples.
+typedef struct l3_image {
+  const void* pixels;
+  uint32_t height, width;  // at least 1
+  uint32_t channels;  // 1 to 4096
+  uint32_t type;  // L3_UINT8 to L3_INT16
+  size_t row_stride;
+} l3_image;
+
+typedef struct l3_encode_options {
+  size_t struct_size;
+  uint32_t coding;  // L3_CODING_...
+  // 1 (fast) to 9 (small); 0: 5. L3_CODING_RANS alone heeds it. 7 to 9 take five to ten times as
+  // long as 5, for 1 to 2 % fewer bytes. Files decode equally fast.
+  uint32_t effort;
+  uint32_t threads;  // as in l3_decode_options; the bytes do not depend on it
+  // Powers of two, 8 to 256 and 32 to 256. 0: the encoder chooses.
+  uint32_t tile_height, tile_width;
+  uint32_t labels;  // 1: samples are numbers of classes; else 0
+  // Kept in the file as they are; together at most 2^28 - 2^18 bytes.
+  l3_bytes icc;
+  l3_bytes exif;  // from its TIFF header on
+  l3_bytes xmp;  // UTF-8
+  l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
+  l3_bytes key_values;  // a JSON object in UTF-8
+} l3_encode_options;
+
+// Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles
+// that is at most 1 % above the samples, 512 bytes, 40 for each four channels, and what options
+// keep. Takes no time: image->pixels is not read and may be null.
+//
+// options: null for the defaults.
+// Returns L3_OK, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY if a size_t is too small for it.
+L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options* options,
+                                 size_t* bound);
+
+// Encodes an image without loss. The same pixels and options give the same bytes on every machine.
+//
+// file: gets the file; null only if capacity is 0.
+// capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
+// file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
+// Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
+// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples.
+L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
+                           size_t capacity, size_t* file_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // L3_L3_H_

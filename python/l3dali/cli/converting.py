@@ -1,0 +1,213 @@
+"""The command `l3 convert`: what it refuses, what it does, what it says."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.cli.arguments import local_cores
+from l3dali.cli.batch import STDOUT, interrupt_once
+from l3dali.cli.report import EXIT_FAILED, write_summary
+from l3dali.cli.work import check_summary
+from l3dali.console import complain, megabytes, print_table, progress, tell_failures
+from l3dali.datasets.convert import engine as local
+from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.manifest import Manifest
+from l3dali.datasets.convert.preview import preview, tell_growth
+from l3dali.datasets.convert.report import HEADERS, make_page, stored_text, summarize
+from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME, open_folder
+from l3dali.datasets.convert.work import find_sources, find_work
+from l3dali.datasets.liquid.dataset import fingerprint
+from l3dali.datasets.liquid.plan import read_plan
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+    from l3dali.datasets.convert.report import Summary
+    from l3dali.datasets.convert.work import Sources, Work
+    from l3dali.datasets.liquid.plan import Plan
+
+    Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+
+_SHOWN_GONE = 10
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Converts, prints a summary and writes the report; gives the exit code."""
+    if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
+        raise UsageError("--plan chooses the formats; --coding and --to png do not go with it")
+    if arguments.allow_changes and arguments.plan is None:
+        raise UsageError("--allow-changes is for --plan")
+    if arguments.address is not None and arguments.engine != "ray":
+        raise UsageError("--address is for --engine ray")
+    plan = None if arguments.plan is None else read_plan(arguments.plan)
+    options = Options(
+        to=arguments.to,
+        coding=arguments.coding or codec.DEFAULT_CODING,
+        effort=arguments.effort,
+        labels=tuple(arguments.labels or (plan.labels if plan is not None else ())),
+        on_error=arguments.on_error,
+        max_pixels=arguments.max_pixels,
+        verify=arguments.verify,
+        plan=plan,
+    )
+    if arguments.json_summary is not None:
+        check_summary(arguments.json_summary)
+    sources = find_sources(arguments.sources)
+    _refuse_sources(sources, plan, arguments)
+    target = open_folder(arguments.dest)
+    if arguments.dry_run:
+        try:
+            target.check_writable()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
+        with Manifest(target, read_only=True) as manifest:
+            _tell_of_ignored(manifest)
+            work = find_work(sources, arguments.dest, options, manifest, 1)
+            _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
+            return _preview(work)
+    with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
+        interrupt_once()  # after Ray, which sets handlers of its own
+        _tell_of_ignored(manifest)
+        work = find_work(sources, arguments.dest, options, manifest, workers)
+        if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
+            growth = tell_growth(work.jobs, arguments.jobs or local_cores())
+            if growth:
+                raise UsageError(growth)
+        manifest.begin()
+        manifest.add(work.renewed)
+        gone = work.gone
+        if arguments.remove_gone and gone:
+            gone = manifest.remove(gone)
+            complain(f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed")
+        _tell_of_gone(gone)
+        start = time.perf_counter()
+        new = _convert(work.jobs, engine, workers, manifest, quiet=arguments.quiet)
+        summary = summarize(new, work.kept, time.perf_counter() - start)
+        summary.failures = work.failures + summary.failures
+        if work.jobs:
+            page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
+            with suppress(OSError), target.publish(REPORT_NAME) as file:
+                file.write(page.encode("utf-8", "backslashreplace"))
+        return _tell(summary, work, arguments)
+
+
+def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Namespace) -> None:
+    checked = None if arguments.allow_changes else plan
+    if checked is not None and fingerprint(sources) != checked.fingerprint:
+        raise UsageError(
+            f"{arguments.plan} is the plan of another data set, or files have come, gone or "
+            "changed since it was profiled: profile and plan again, or --allow-changes follows "
+            "it all the same"
+        )
+    if arguments.remove_gone:  # What is not named would seem to be gone.
+        if not sources.are_whole:
+            raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")
+        for failure in sources.failures[:1]:
+            reason = f"{failure.path}: {failure.reason}"
+            raise UsageError(f"{reason}; --remove-gone needs to know all sources")
+
+
+@contextmanager
+def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
+    """The engine, and how many jobs it has room for at a time."""
+    jobs = arguments.jobs or local_cores()
+    if arguments.engine == "local":
+        yield local.run_local, jobs
+        return
+    from l3dali.datasets.convert import ray_engine  # needs Ray
+
+    cores = ray_engine.connect(arguments.address, jobs)
+    try:
+        yield ray_engine.run_on_ray, arguments.jobs or max(1, cores)
+    finally:
+        ray_engine.disconnect()
+
+
+def _tell_of_ignored(manifest: Manifest) -> None:
+    if manifest.ignored:
+        complain(
+            f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
+            f"{manifest.ignored}"
+        )
+
+
+def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
+    """Says which results have no source among those named."""
+    if not gone:
+        return
+    what = "would be removed" if would_remove else "--remove-gone removes those not changed since"
+    complain(f"l3: results whose sources are gone: {len(gone)}; {what}")
+    for row in gone[:_SHOWN_GONE]:
+        complain(f"{row.result} (of {row.source})")
+    if len(gone) > _SHOWN_GONE:
+        complain(f"... and {len(gone) - _SHOWN_GONE} more")
+
+
+def _preview(work: Work) -> int:
+    """Says what would be done; gives the exit code."""
+    count = sum(len(job.files) for job in work.jobs)
+    found = list(progress(preview(work.jobs, work.foreseen), count))
+    new = [each for each in found if not each.is_done and not each.failure]
+    done = sum(each.is_done and not each.failure for each in found)
+    size = sum(each.source_bytes for each in new)
+    print(
+        f"would convert {len(new)} shards and files of {megabytes(size)}; "
+        f"{len(work.kept) + done} are done"
+    )
+    stored = sum((each.choices.counts for each in new), Counter[str]())
+    if stored:
+        print(f"their images by format: {stored_text(stored)}")
+    failures = [each.failure for each in found if each.failure is not None] + work.failures
+    tell_failures(failures)
+    return EXIT_FAILED if failures else 0
+
+
+def _convert(
+    jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
+) -> list[Row]:
+    new: list[Row] = []
+    with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
+        files = sum(len(job.files) for job in jobs)
+        for rows in progress(results, files, quiet=quiet, files_of=len):
+            manifest.add(rows)
+            new += rows
+            if local.is_disk_full(rows):
+                complain("l3: no space left; run again to go on")
+                break
+    return new
+
+
+def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
+    """Says what was done; gives the exit code."""
+    code = EXIT_FAILED if summary.failures else 0
+    if not arguments.quiet:
+        file = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
+        if work.jobs:
+            print_table(HEADERS, *summary.table(), file=file)
+            print(summary, file=file)
+        else:
+            print(f"nothing to do: all {summary.kept} shards and files are done", file=file)
+        expanded = summary.total.expanded
+        if expanded:
+            complain(
+                f"l3: palette images that became colours: {expanded}; "
+                "--labels NAMES keeps the numbers of their entries"
+            )
+        if work.links:
+            complain(f"l3: links to folders not followed: {work.links}")
+        if work.linked:
+            complain(f"l3: links to files followed: {work.linked}")
+    tell_failures(summary.failures)
+    fields = summary.fields() | {"links_not_followed": work.links}
+    write_summary(arguments.json_summary, code, summary.failures, fields)
+    return code

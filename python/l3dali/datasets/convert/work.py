@@ -1,0 +1,400 @@
+"""Which files there are, which of them are done, and the jobs for the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali.console import Failure
+from l3dali.datasets.convert import parquet, tar, tfrecord
+from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
+from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
+from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row, index_name
+from l3dali.datasets.convert.pipeline import Choices
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    REPORT_NAME,
+    Stored,
+    is_remote,
+    leads_out,
+    needs,
+    open_folder,
+    split_url,
+)
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from l3dali.datasets.convert.storage import Folder
+
+_OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
+_SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
+_RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
+_BATCH_FILES = 256
+_BATCH_BYTES = 2**24
+_BATCHES_A_WORKER = 4
+_LOOKUPS = 32  # at a time, of files in buckets
+_MOST_NAMES = 10**6  # that braces may stand for
+
+
+@dataclass
+class Sources:
+    """What the arguments of a command name.
+
+    Attributes:
+        folders: by the folder's path or URL, the files below it by name.
+        failures: what cannot be listed, or not be converted.
+        links: links to folders, which are not followed.
+        linked: where links to files lead, which are followed.
+        whole: the folders that were named themselves.
+    """
+
+    folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    links: int = 0
+    linked: list[str] = field(default_factory=list)
+    whole: set[str] = field(default_factory=set)
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether folders were named, and no files one by one."""
+        return self.whole >= self.folders.keys()
+
+
+@dataclass
+class Work:
+    """The work of a run.
+
+    Attributes:
+        jobs: what is to be done.
+        kept: rows of results that are done already.
+        failures: sources that no job can be made for.
+        links: links to folders, which are not followed.
+        linked: how many links to files are followed.
+        names: all sources.
+        renewed: rows of results that are done and stay under another plan than they were made by:
+            part of `kept`, to be written anew.
+        foreseen: by source, the format that a plan chooses for a file of a job, where an earlier
+            row says what it chooses by.
+        gone: rows of results that are there, whose sources are not in the folders named; none
+            where files were named one by one.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    kept: list[Row] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    links: int = 0
+    linked: int = 0
+    names: set[str] = field(default_factory=set)
+    renewed: list[Row] = field(default_factory=list)
+    foreseen: dict[str, str] = field(default_factory=dict)
+    gone: list[Row] = field(default_factory=list)
+
+
+def find_sources(arguments: Iterable[str]) -> Sources:
+    """Finds the files of folders, and files named one by one or by braces (`a-{000..146}.tar`).
+
+    Raises:
+        UsageError: an argument names nothing.
+    """
+    sources = Sources()
+    for argument in arguments:
+        names = _expanded(argument)
+        with ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1) as pool:
+            found = list(pool.map(_find_file, names))
+        for name, file in zip(names, found, strict=True):
+            if file is not None:
+                folder = _spelled(sources, split_url(name)[0])
+                sources.folders.setdefault(folder, {})[file.name] = file
+                if (link := Path(name.removeprefix("file://"))).is_symlink():
+                    sources.linked.append(os.path.realpath(link))
+                continue
+            listing = open_folder(name).list_files()
+            if not listing.files and not listing.failures and not _is_folder(name):
+                if len(names) == 1:
+                    raise UsageError(f"{name}: no such file or folder")
+                sources.failures.append(Failure(name, "no such file"))
+            name = _spelled(sources, name)
+            sources.folders.setdefault(name, {}).update(listing.files)
+            if name in sources.whole:
+                continue  # named twice: told of once
+            sources.whole.add(name)
+            sources.failures += [Failure(*each) for each in listing.failures]
+            sources.links += listing.links
+            sources.linked += listing.linked
+    return sources
+
+
+def _spelled(sources: Sources, url: str) -> str:
+    """The name under which the sources have this folder already, or `url`."""
+    place = _place(url)
+    return next((known for known in sources.folders if _place(known) == place), url)
+
+
+def _expanded(argument: str) -> list[str]:
+    if "{" not in argument or (not is_remote(argument) and Path(argument).exists()):
+        return [argument]
+    try:
+        from braceexpand import braceexpand
+    except ImportError:
+        raise needs("braceexpand", argument) from None
+    try:
+        _check_ranges(argument)
+        names = list(islice(braceexpand(argument), _MOST_NAMES + 1))
+    except ValueError as error:
+        raise UsageError(f"{argument}: {error}") from None
+    if len(names) > _MOST_NAMES:
+        raise _too_many(argument)
+    return names
+
+
+def _check_ranges(argument: str) -> None:
+    """Refuses ranges that braceexpand would write out in memory."""
+    for first, last, step in _RANGE.findall(argument):
+        if abs(int(last) - int(first)) // max(1, abs(int(step or 1))) >= _MOST_NAMES:
+            raise _too_many(argument)
+
+
+def _too_many(argument: str) -> UsageError:
+    return UsageError(f"{argument}: more than {_MOST_NAMES} names; name the folder instead")
+
+
+def _find_file(url: str) -> Stored | None:
+    folder, name = split_url(url)
+    if not name or folder.endswith(":/") or _is_folder(url):
+        return None
+    return open_folder(folder).stat(name)
+
+
+def _is_folder(url: str) -> bool:
+    return not is_remote(url) and Path(url.removeprefix("file://")).is_dir()
+
+
+def find_work(
+    sources: Sources, target_url: str, options: Options, manifest: Manifest, workers: int
+) -> Work:
+    """Jobs for the sources that the manifest does not show to be done.
+
+    Args:
+        sources: what to convert.
+        target_url: the folder for the results.
+        options: what to make of images.
+        manifest: of the results.
+        workers: how many jobs there will be at a time.
+
+    Raises:
+        UsageError: there are no files, two sources have one result, a result would be a source, or
+            a file is in the way that no earlier run has made.
+    """
+    work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
+    _refuse_overlap(sources, target_url)
+    target = open_folder(target_url)
+    existing = target.list_files().files
+    results: dict[str, str] = {}
+    for source_url, files in sources.folders.items():
+        folder = open_folder(source_url)
+        kinds = {name: kind_of(folder, file) for name, file in files.items()}
+        indexes = {
+            index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
+        }
+        loose: list[tuple[Stored, Row | None]] = []
+        planned: list[tuple[Stored, Row]] = []
+        for name, file in files.items():
+            reason = _refusal(name)
+            if name in _OWN_NAMES or name in indexes:
+                continue
+            if reason:
+                work.failures.append(Failure(folder.place(name), reason))
+                continue
+            kind = kinds[name]
+            work.names.add(name)
+            for result in _results(name, kind, options):
+                if result in results:
+                    other = results[result]
+                    raise UsageError(f"{other} and {folder.place(name)} would both make {result}")
+                results[result] = folder.place(name)
+            row = manifest.rows.get(name)
+            if row is not None and _is_done(row, file, existing, options):
+                work.kept.append(row)
+                continue
+            if row is not None and _is_done_but_for_plan(row, file, existing, options):
+                planned.append((file, row))
+                continue
+            if row is not None and not (
+                _may_be_done(row, options) or options.differs_in_plan(row.options)
+            ):
+                row = None
+            if kind == FILES:
+                loose.append((file, row))
+            else:
+                previous = {} if row is None else {name: row}
+                work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
+        loose += _plan_anew(planned, options, work)
+        work.jobs += _batches(loose, source_url, target_url, options, workers)
+    if not manifest.existed:
+        in_the_way = next((result for result in results if result in existing), None)
+        if in_the_way is not None:
+            place = target.place(in_the_way)
+            raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
+    if sources.are_whole:
+        work.gone = [
+            replace(row, index=None if row.index in results else row.index)
+            for row in manifest.rows.values()
+            if row.source not in work.names
+            and row.result in existing
+            and row.result not in results  # maybe of a source that is there
+        ]
+    # Large ones first, so that no core is left with one at the end.
+    work.jobs.sort(key=lambda job: -job.bytes)
+    if not work.names and not work.failures:
+        raise UsageError("no files in the folders named")
+    return work
+
+
+def _refuse_overlap(sources: Sources, target_url: str) -> None:
+    target = _place(target_url)
+    for source_url in sources.folders:
+        place = _place(source_url)
+        is_below = source_url in sources.whole and target.startswith(place + "/")
+        if target == place or is_below:
+            raise UsageError(f"{target_url} is in {source_url}; name a folder outside of it")
+    for place in [*map(_place, sources.folders), *sources.linked]:
+        if place.startswith(target + "/"):  # Some result might take the place of a source.
+            raise UsageError(f"{place}, to be read, is in {target_url}; name another folder")
+
+
+def _place(url: str) -> str:
+    if is_remote(url):
+        return url.rstrip("/")
+    return str(Path(url.removeprefix("file://")).resolve())
+
+
+def kind_of(folder: Folder, file: Stored) -> str:
+    """The kind of a job for the file."""
+    name = file.name.lower()
+    for kind, module in ((WEBDATASET, tar), (TFRECORD, tfrecord), (PARQUET, parquet)):
+        if name.endswith(module.SUFFIXES):
+            return kind
+    if _SHARD_OF_MANY.search(name):
+        with suppress(OSError), folder.open(file.name) as opened:  # The job will say it.
+            if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
+                return TFRECORD
+    return FILES
+
+
+def _refusal(name: str) -> str:
+    """Why a source of this name is not converted; "" if it is."""
+    if name.lower().endswith(tar.COMPRESSED_SUFFIXES):
+        return "a compressed tar file, which readers cannot index; decompress it first"
+    if leads_out(name):
+        return "a name that leads out of the folder"
+    return ""
+
+
+def _results(name: str, kind: str, options: Options) -> Sequence[str]:
+    if kind in (WEBDATASET, TFRECORD):
+        return name, index_name(name)
+    return result_names(name, options) if kind == FILES else (name,)
+
+
+def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:
+    return _may_be_done(row, options) and _is_unchanged(row, file, existing)
+
+
+def _is_done_but_for_plan(
+    row: Row, file: Stored, existing: Mapping[str, Stored], options: Options
+) -> bool:
+    """Whether a single image is done by another plan, and the row says what plans choose by."""
+    return (
+        bool(row.group)
+        and row.status != FAILED
+        and options.differs_in_plan(row.options)
+        and _is_unchanged(row, file, existing)
+    )
+
+
+def _plan_anew(
+    planned: Sequence[tuple[Stored, Row]], options: Options, work: Work
+) -> list[tuple[Stored, None]]:
+    """Files for which the plan chooses another format than their results have; others are kept.
+
+    Nothing is read: rows have what is chosen by.
+    """
+    if options.plan is None:
+        return []
+    chosen = options.plan.choose(
+        [Seen(file.name, row.group, file.size, row.area) for file, row in planned]
+    )
+    digests: dict[str, str] = {}
+    for name in set(chosen):
+        choices = Choices()
+        choices.add(name)
+        digests[name] = choices.hexdigest()
+    again: list[tuple[Stored, None]] = []
+    for (file, row), stored_as in zip(planned, chosen, strict=True):
+        if row.choices == digests[stored_as]:
+            renewed = replace(row, options=options.identity)
+            work.kept.append(renewed)
+            work.renewed.append(renewed)
+        else:
+            work.foreseen[file.name] = stored_as
+            again.append((file, None))
+    return again
+
+
+def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored]) -> bool:
+    """Whether source and result are those of the row."""
+    if (row.source_bytes, row.source_stamp) != (file.size, file.stamp):
+        return False
+    if row.result is None:  # dropped
+        return True
+    result = existing.get(row.result)
+    has_index = row.index is None or row.index in existing
+    return result is not None and has_index and _same(row, result)
+
+
+def _same(row: Row, result: Stored) -> bool:
+    return (row.result_bytes, row.result_stamp) == (result.size, result.stamp)
+
+
+def _may_be_done(row: Row, options: Options) -> bool:
+    return row.status != FAILED and row.options == options.identity
+
+
+def _batches(
+    files: list[tuple[Stored, Row | None]],
+    source_url: str,
+    target_url: str,
+    options: Options,
+    workers: int,
+) -> list[Job]:
+    """Jobs of files that are each converted alone: several a job, since a job has its price."""
+    most = min(_BATCH_FILES, max(1, len(files) // (_BATCHES_A_WORKER * workers)))
+    jobs: list[Job] = []
+    batch: list[tuple[Stored, Row | None]] = []
+    size = 0
+
+    def finish() -> None:
+        nonlocal size
+        if batch:
+            previous = {file.name: row for file, row in batch if row is not None}
+            chosen = tuple(file for file, _ in batch)
+            jobs.append(Job(FILES, source_url, target_url, chosen, options, previous))
+        batch.clear()
+        size = 0
+
+    for file, row in files:
+        if batch and (len(batch) >= most or size + file.size > _BATCH_BYTES):
+            finish()
+        batch.append((file, row))
+        size += file.size
+    finish()
+    return jobs

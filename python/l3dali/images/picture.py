@@ -1,0 +1,55 @@
+"""A picture between formats: pixels, and what goes with them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from l3dali.metadata import TiffTag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from l3dali.codec import Image
+
+Palette = Literal["rgb", "index"]
+
+PNG_XMP = b"XML:com.adobe.xmp\0"  # the keyword of the iTXt chunk that holds it
+TIFF_XMP = 700
+# Resolution that says nothing: one pixel in a unit without a name.
+NO_RESOLUTION = {
+    282: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
+    283: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
+    296: TiffTag("SHORT", struct.pack("<H", 1)),
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels as stored, and what goes with them.
+
+    Attributes:
+        pixels: uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C).
+        icc: an ICC profile.
+        exif: an EXIF block, from its TIFF header on.
+        palette: R, G, B, A of each entry; then the pixels are entry numbers.
+        expanded: the file holds numbers of palette entries; the pixels are their colours.
+        xmp: an XMP packet.
+        metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
+        is_damaged: there are key-value pairs that could not be read, and are left out.
+        has_alpha: the last of two or four channels is alpha.
+        remarks: what the library has said of the file, which it has read all the same.
+    """
+
+    pixels: Image
+    icc: bytes | None = None
+    exif: bytes | None = None
+    palette: bytes | None = None
+    expanded: bool = False
+    xmp: bytes | None = None
+    metadata: Mapping[str, Any] | None = None
+    is_damaged: bool = False
+    has_alpha: bool = True
+    remarks: tuple[str, ...] = ()

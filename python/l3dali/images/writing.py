@@ -1,0 +1,224 @@
+"""Pictures to other image formats, without loss.
+
+The libraries are imported where they are used, so that `import l3dali` needs none of them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali.codec import MAX_CHANNELS
+from l3dali.images.headers import PNG_SIGNATURE, ImageError, open_tiff
+from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
+from l3dali.metadata import (
+    TIFF_TYPES,
+    TiffTag,
+    png_of_metadata,
+    tiff_item_bytes,
+    tiff_of_metadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
+
+    from l3dali.codec import Image
+    from l3dali.images.picture import Picture
+
+__all__ = ["WRITERS", "write_picture"]
+
+_PNG_LEVEL = 6
+_PNG_HEADER_END = len(PNG_SIGNATURE) + 25
+
+
+def write_picture(picture: Picture, suffix: str) -> bytes:
+    """The bytes of a lossless image file of the format that `suffix` (".png") names.
+
+    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
+    keeps palettes and the PNG chunks of `metadata`. Only TIFF holds signed samples.
+
+    Raises:
+        ImageError: the format cannot hold the picture, or its metadata is damaged.
+    """
+    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    bits = 8 * picture.pixels.dtype.itemsize
+    writer = WRITERS[suffix]
+    if picture.pixels.dtype.kind == "i" and not writer.signed:
+        raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
+    if channels not in writer.channels or bits not in writer.bits:
+        many = f"{channels} channel" if channels == 1 else f"{channels} channels"
+        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
+        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
+    return writer.write(picture)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A lossless format: what it holds and the function that writes it."""
+
+    channels: Collection[int]
+    bits: tuple[int, ...]
+    write: Callable[[Picture], bytes]
+    signed: bool = False
+
+
+def _write_png(picture: Picture) -> bytes:
+    import imagecodecs
+    from PIL import Image
+
+    if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
+        png = bytes(imagecodecs.png_encode(picture.pixels, level=_PNG_LEVEL))
+    else:
+        entries = _entries(picture)
+        image = Image.fromarray(picture.pixels)
+        image.putpalette(entries[:, :3].tobytes())
+        alpha = entries[:, 3].tobytes()
+        file = io.BytesIO()
+        options = {} if set(alpha) == {255} else {"transparency": alpha}
+        image.save(file, "PNG", compress_level=_PNG_LEVEL, **options)
+        png = file.getvalue()
+    extra = b""
+    if picture.icc is not None:
+        extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
+    if picture.exif is not None:
+        extra += _png_chunk(b"eXIf", picture.exif)
+    if picture.xmp is not None:
+        extra += _png_chunk(b"iTXt", PNG_XMP + bytes(4) + picture.xmp)
+    try:
+        for kind, body in png_of_metadata(picture.metadata):
+            extra += _png_chunk(kind, body)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
+    return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
+
+
+def _png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+_OPAQUE_BLACK = np.array([0, 0, 0, 255], np.uint8)
+
+
+def _entries(picture: Picture) -> Image:
+    """The palette, with black entries added for numbers past its end."""
+    entries = np.frombuffer(picture.palette or b"", np.uint8).reshape(-1, 4)
+    missing = max(0, int(picture.pixels.max()) + 1 - len(entries))
+    return np.concatenate([entries, np.tile(_OPAQUE_BLACK, (missing, 1))])
+
+
+def _write_tiff(picture: Picture) -> bytes:
+    import tifffile
+
+    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    try:
+        tags = tiff_of_metadata(picture.metadata)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
+    if picture.xmp:
+        tags[TIFF_XMP] = TiffTag("BYTE", picture.xmp)
+    is_color = channels == 3 or (channels == 4 and picture.has_alpha)
+    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
+    if channels in (2, 4) and picture.has_alpha:
+        extra_samples = ["unassalpha"]
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file,
+        picture.pixels,
+        photometric="rgb" if is_color else "minisblack",
+        planarconfig=None if channels == 1 else "contig",
+        extrasamples=extra_samples or None,
+        compression="zlib",
+        predictor=True,
+        iccprofile=picture.icc,
+        metadata=None,
+        byteorder="<",
+        extratags=[
+            (code, *_extratag(tag), True) for code, tag in tags.items() if code not in NO_RESOLUTION
+        ],
+    )
+    return _with_resolution(file.getvalue(), tags)
+
+
+def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
+    """Type, count and values as tifffile takes them."""
+    number, letter = TIFF_TYPES[tag.type]
+    count = len(tag.data) // tiff_item_bytes(tag.type)
+    if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
+        return number, count, tag.data
+    return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
+
+
+def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
+    """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
+    if not tags.keys() & NO_RESOLUTION.keys():
+        return tiff
+    out = bytearray(tiff)
+    with open_tiff(tiff) as page:
+        for code, usual in NO_RESOLUTION.items():
+            tag = tags.get(code)
+            if tag is not None and (tag.type, len(tag.data)) == (usual.type, len(usual.data)):
+                at = page.tags[code].valueoffset
+                out[at : at + len(tag.data)] = tag.data
+    return bytes(out)
+
+
+def _write_webp(picture: Picture) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    metadata = {"icc_profile": picture.icc, "exif": picture.exif, "xmp": picture.xmp}
+    options = {name: value for name, value in metadata.items() if value is not None}
+    Image.fromarray(picture.pixels).save(file, "WEBP", lossless=True, exact=True, **options)
+    return file.getvalue()
+
+
+def _write_bmp(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.bmp_encode(picture.pixels))
+
+
+def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
+    import netpbmfile
+
+    pixels = picture.pixels
+    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
+    file = io.BytesIO()
+    netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
+    return file.getvalue()
+
+
+def _write_jpegxl(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.jpegxl_encode(picture.pixels, lossless=True))
+
+
+def _write_jpeg2000(picture: Picture) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True))
+
+
+_ALL_CHANNELS = (1, 2, 3, 4)
+_TIFF_CHANNELS = range(1, MAX_CHANNELS + 1)
+
+WRITERS = {
+    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
+    ".tif": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
+    ".tiff": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
+    ".webp": Writer((3, 4), (8,), _write_webp),
+    ".bmp": Writer((1, 3), (8,), _write_bmp),
+    ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),
+    ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
+    ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
+    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
+    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
+}

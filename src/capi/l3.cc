@@ -1,0 +1,392 @@
+// The C interface of include/l3/l3.h. Layer: adapter; holds no codec arithmetic.
+#include "l3/l3.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/parallel.h"
+#include "core/output.h"
+#include "cpu/cpu_batch.h"
+#include "encoder/encoder.h"
+#include "format/image_view.h"
+#include "format/partial_file.h"
+#include "format/status.h"
+#include "plan/group_plan.h"
+#include "plan/pixels.h"
+#include "plan/region.h"
+#include "plan/tensor_plan.h"
+
+namespace l3 {
+namespace {
+
+static_assert(L3_TRUNCATED == static_cast<l3_status>(Status::kTruncated) &&
+              L3_INVALID_ARGUMENT == static_cast<l3_status>(Status::kInvalidArgument));
+static_assert(L3_UINT16 - L3_UINT8 == static_cast<int>(SampleType::kUint16) &&
+              L3_INT16 - L3_UINT8 == static_cast<int>(SampleType::kInt16));
+
+constexpr uint32_t kMaxThreads = 1024;
+constexpr uint64_t kDefaultMaxPixels = uint64_t{1} << 28;
+constexpr uint32_t kDefaultEffort = 5;
+constexpr size_t kMaxStructBytes = 4096;
+
+// The types of l3.h from L3_UINT8 on.
+constexpr OutputType kTypes[] = {OutputType::kU8,  OutputType::kU16, OutputType::kI8,
+                                 OutputType::kI16, OutputType::kU32, OutputType::kI32,
+                                 OutputType::kF16, OutputType::kF32};
+constexpr Colors kColors[] = {Colors::kStored, Colors::kRgb,      Colors::kBgr,
+                              Colors::kGray,   Colors::kRgbAlpha, Colors::kGrayAlpha};
+constexpr EncodeMode kCodings[] = {EncodeMode::kRans, EncodeMode::kPacked, EncodeMode::kStored};
+
+// Of options, as engines and encoder take them. False if nobody may ask for so many.
+bool ReadThreads(uint32_t threads, unsigned* count) {
+  *count = threads == 0 ? 1 : threads == L3_ALL_THREADS ? 0 : threads;
+  return *count <= kMaxThreads;
+}
+
+uint32_t NumberOf(OutputType type) {
+  return L3_UINT8 + static_cast<uint32_t>(std::find(kTypes, std::end(kTypes), type) - kTypes);
+}
+
+// Calls what returns a Status. All that the layers below throw says that a resource ran out.
+template <typename Call>
+l3_status StatusOf(const Call& call) noexcept {
+  try {
+    return static_cast<l3_status>(call());
+  } catch (...) {
+    return L3_OUT_OF_MEMORY;
+  }
+}
+
+// Copies a structure of the caller, whose version may be another; null has the defaults. False if
+// it is no version of Struct, or has options that this library does not know. A Struct that grows
+// keeps the size of version 1.0.0 as the least.
+template <typename Struct>
+bool ReadStruct(const Struct* from, Struct* to) {
+  *to = Struct{};
+  if (from == nullptr) return true;
+  const size_t size = from->struct_size;
+  if (size < sizeof(Struct) || size > kMaxStructBytes) return false;
+  std::memcpy(to, from, sizeof(Struct));
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(from);
+  return std::all_of(bytes + sizeof(Struct), bytes + size, [](uint8_t byte) { return byte == 0; });
+}
+
+// Zeroes a structure of the caller but for its size. False if it is none.
+template <typename Struct>
+bool ClearStruct(Struct* to) {
+  if (to == nullptr) return false;
+  const size_t size = to->struct_size;
+  if (size < sizeof(Struct) || size > kMaxStructBytes) return false;
+  std::memset(static_cast<void*>(to), 0, size);
+  to->struct_size = size;
+  return true;
+}
+
+// A file's bytes, never null.
+const uint8_t* BytesOf(const void* file) {
+  static constexpr uint8_t kNone = 0;
+  return file == nullptr ? &kNone : static_cast<const uint8_t*>(file);
+}
+
+l3_bytes ChunkBytes(const ImageView& view, uint32_t type) {
+  const ChunkView chunk = FindChunk(view, type);
+  return {chunk.data, chunk.size};
+}
+
+void SetInfo(const ImageView& view, l3_info* to) {
+  const ImageInfo& info = view.info;
+  to->height = info.height_px;
+  to->width = info.width_px;
+  to->channels = info.channels;
+  to->type = NumberOf(StoredType(info));
+  to->used_bits = info.used_bits;
+  to->shift = info.shift;
+  to->value_count = view.value_count;
+  to->group_count = view.group_count;
+  to->labels = info.meaning == Meaning::kLabels ? 1 : 0;
+  to->tile_height = 1u << info.tile_height_log2;
+  to->tile_width = 1u << info.tile_width_log2;
+  to->tile_count = info.tile_count();
+  to->image_bytes = info.image_bytes();
+  to->head_bytes = CheckedBytes(view);
+  to->file_bytes = FileBytes(view);
+  to->icc = ChunkBytes(view, kChunkIcc);
+  to->exif = ChunkBytes(view, kChunkExif);
+  to->xmp = ChunkBytes(view, kChunkXmp);
+  to->palette = ChunkBytes(view, kChunkPalette);
+  to->key_values = ChunkBytes(view, kChunkKeyValues);
+}
+
+// Of ParseHead() or ParseImage().
+using Parse = Status(const uint8_t* data, size_t size, ImageView* view);
+
+Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info) {
+  if (!ClearStruct(info) || (file == nullptr && file_size != 0)) return Status::kInvalidArgument;
+  ImageView view = {};
+  const Status status = parse(BytesOf(file), file_size, &view);
+  if (status == Status::kOk) SetInfo(view, info);
+  if (status == Status::kTruncated) {
+    info->head_bytes = view.group_count != 0 ? CheckedBytes(view) : kHeaderBytes;
+    if (view.payloads_bytes != 0) info->file_bytes = FileBytes(view);
+  }
+  return status;
+}
+
+// What becomes of a file: judged, and planned as the options say.
+struct DecodePlan {
+  unsigned threads;
+  ImageView view;
+  TensorPlan tensor;
+  uint32_t height_px, width_px;
+  uint64_t row_stride_bytes, plane_stride_bytes;  // a stride of planes, or 0
+  uint64_t bytes;
+};
+
+// Which channels, and of which type.
+Status PlanChannels(const l3_decode_options& options, const ImageInfo& info, TensorPlan* plan) {
+  ChosenChannels chosen;
+  const std::vector<int64_t> numbers(options.channels, options.channels + options.channel_count);
+  if (!ParseChannels(numbers, &chosen).empty() || FindMissing(info, chosen) >= 0) {
+    return Status::kInvalidArgument;
+  }
+  const OutputType type =
+      options.type == L3_AS_STORED ? StoredType(info) : kTypes[options.type - L3_UINT8];
+  if (!IsWide(info, chosen)) {
+    PlanPixels(info, kColors[options.colors], type, &plan->output);
+  } else if (options.colors != L3_COLORS_AS_STORED) {
+    return Status::kInvalidArgument;
+  } else {
+    PlanWidePixels(info, chosen, type, plan);
+  }
+  return Status::kOk;
+}
+
+// Where they go: strides, and the size of all.
+Status PlanMemory(const l3_decode_options& options, const Region& region, DecodePlan* plan) {
+  const bool planes = options.layout == L3_CHW;
+  const uint64_t width = plan->width_px;
+  const uint64_t height = plan->height_px;
+  const uint64_t channels = plan->tensor.channels();
+  const uint64_t item = OutputBytes(plan->tensor.output.type);
+  const uint64_t pixel = planes ? item : channels * item;
+  const uint64_t row_bytes = width * pixel;
+  const uint64_t row = options.row_stride == 0 ? row_bytes : options.row_stride;
+  const uint64_t rows = height * (planes ? channels : 1);
+  constexpr uint64_t kMost = INT64_MAX;
+  if (row < row_bytes || row % item != 0 || row > kMost / rows) return Status::kInvalidArgument;
+  plan->row_stride_bytes = row;
+  plan->plane_stride_bytes = planes ? row * height : 0;
+  plan->bytes = row * (rows - 1) + row_bytes;
+  const uint64_t channel = planes ? row * height : item;
+  const Strides strides = {static_cast<int64_t>(row), static_cast<int64_t>(pixel),
+                           static_cast<int64_t>(channel)};
+  plan->tensor.channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
+  plan->tensor.origin_bytes =
+      PlacePixels(plan->view.info, kAsStored, region, false, strides, &plan->tensor.output);
+  return Status::kOk;
+}
+
+Status PlanDecode(const void* file, size_t file_size, const l3_decode_options& options,
+                  DecodePlan* plan) {
+  if ((file == nullptr && file_size != 0) || !ReadThreads(options.threads, &plan->threads) ||
+      options.type > L3_FLOAT32 || options.colors > L3_COLORS_GRAY_ALPHA ||
+      options.layout > L3_CHW || options.channel_count > kMaxImageChannels ||
+      (options.channels == nullptr) != (options.channel_count == 0)) {
+    return Status::kInvalidArgument;
+  }
+  Status status = ParseImage(BytesOf(file), file_size, &plan->view);
+  if (status != Status::kOk) return status;
+  const Size image = ShownSize(plan->view.info, kAsStored);
+  const l3_window& window = options.window;
+  Region region = {{window.left, window.width}, {window.top, window.height}};
+  if ((window.left | window.top | window.width | window.height) == 0) region = WholeImage(image);
+  if (region.x.size_px == 0 || region.y.size_px == 0 || !IsInside(region, image)) {
+    return Status::kInvalidArgument;
+  }
+  plan->width_px = static_cast<uint32_t>(region.x.size_px);
+  plan->height_px = static_cast<uint32_t>(region.y.size_px);
+  status = PlanChannels(options, plan->view.info, &plan->tensor);
+  if (status != Status::kOk) return status;
+  // More than four channels count as so many images of four.
+  const uint64_t most = options.max_pixels == 0 ? kDefaultMaxPixels : options.max_pixels;
+  const uint64_t fours = CeilDiv(plan->tensor.channels(), kMaxChannels);
+  if (uint64_t{plan->width_px} * plan->height_px > most / fours) return Status::kOutputTooSmall;
+  return PlanMemory(options, region, plan);
+}
+
+void SetOutput(const DecodePlan& plan, l3_output* output) {
+  output->height = plan.height_px;
+  output->width = plan.width_px;
+  output->channels = plan.tensor.channels();
+  output->type = NumberOf(plan.tensor.output.type);
+  output->bytes = plan.bytes;
+  output->row_stride = plan.row_stride_bytes;
+  output->plane_stride = plan.plane_stride_bytes;
+}
+
+DecodeResult Decode(const DecodePlan& plan, void* pixels) {
+  constexpr uint64_t kTaskPixels = 1 << 16;
+  const std::vector<GroupShare> shares = ShareOutput(plan.view, plan.tensor);
+  // The file has changed since it was judged.
+  if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
+  std::vector<OutputPlan> outputs;
+  for (const GroupShare& share : shares) outputs.push_back(PlanOfShare(share, plan.tensor, pixels));
+  CpuJob job = {{}, 1};
+  for (size_t i = 0; i < shares.size(); ++i) job.groups.push_back({&shares[i].view, &outputs[i]});
+  CpuBatch work({job}, kTaskPixels);
+  ParallelFor(work.task_count(), plan.threads, [&work](uint64_t task) { work.Run(task); });
+  return work.Results()[0];
+}
+
+Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& options,
+                  void* pixels, size_t pixels_size, l3_output* output) {
+  DecodePlan plan = {};
+  const Status status = PlanDecode(file, file_size, options, &plan);
+  if (status != Status::kOk) return status;
+  if (output != nullptr) SetOutput(plan, output);
+  if (plan.bytes > pixels_size) return Status::kOutputTooSmall;
+  const size_t item = OutputBytes(plan.tensor.output.type);
+  if (reinterpret_cast<uintptr_t>(pixels) % item != 0) return Status::kInvalidArgument;
+  const DecodeResult result = Decode(plan, pixels);
+  if (result.status != Status::kOk && output != nullptr) output->bad_tile = result.tile;
+  return result.status;
+}
+
+// Log2 of a side of tiles. False if it has none; 0 stays 0.
+bool ReadSide(uint32_t side, uint32_t* log2) {
+  *log2 = side == 0 ? 0 : BitLength(side) - 1;
+  return side == 0 || (side > 1 && side == 1u << *log2);
+}
+
+bool ReadBytes(const l3_bytes& from, Bytes* to) {
+  *to = {static_cast<const uint8_t*>(from.data), from.size};
+  return from.size <= kMaxMetadataBytes && (from.data != nullptr || from.size == 0);
+}
+
+// What an encoder is asked for. EncodeImage() and BoundFile() judge what this does not.
+struct EncodeJob {
+  PixelView pixels;
+  EncodeOptions options;
+};
+
+Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, EncodeJob* job) {
+  l3_encode_options options;
+  if (image == nullptr || !ReadStruct(from, &options) || image->type < L3_UINT8 ||
+      image->type > L3_INT16 || image->height == 0 || image->channels > kMaxImageChannels ||
+      options.coding > L3_CODING_STORED || options.labels > 1 ||
+      (options.palette.size != 0 && options.labels == 0)) {
+    return Status::kInvalidArgument;
+  }
+  EncodeOptions& to = job->options;
+  to.mode = kCodings[options.coding];
+  to.effort = options.effort == 0 ? kDefaultEffort : options.effort;
+  to.meaning = options.labels == 1 ? Meaning::kLabels : Meaning::kColor;
+  if (!ReadThreads(options.threads, &to.threads) ||
+      !ReadSide(options.tile_width, &to.tile_width_log2) ||
+      !ReadSide(options.tile_height, &to.tile_height_log2) || !ReadBytes(options.icc, &to.icc) ||
+      !ReadBytes(options.exif, &to.exif) || !ReadBytes(options.xmp, &to.xmp) ||
+      !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.key_values, &to.key_values)) {
+    return Status::kInvalidArgument;
+  }
+  const SampleType type = static_cast<SampleType>(image->type - L3_UINT8);
+  const uint64_t row_bytes = uint64_t{image->width} * image->channels * (SampleBits(type) / 8);
+  const uint64_t row = image->row_stride == 0 ? row_bytes : image->row_stride;
+  if (row < row_bytes || row > uint64_t{PTRDIFF_MAX} / image->height)
+    return Status::kInvalidArgument;
+  job->pixels = {static_cast<const uint8_t*>(image->pixels),
+                 image->width,
+                 image->height,
+                 image->channels,
+                 type,
+                 row};
+  return Status::kOk;
+}
+
+}  // namespace
+}  // namespace l3
+
+#define L3_STRING(number) #number
+#define L3_DOTTED(major, minor, patch) L3_STRING(major) "." L3_STRING(minor) "." L3_STRING(patch)
+
+const char* l3_version(void) {
+  return L3_DOTTED(L3_VERSION_MAJOR, L3_VERSION_MINOR, L3_VERSION_PATCH);
+}
+
+const char* l3_status_name(l3_status status) {
+  if (status == L3_OUT_OF_MEMORY) return "kOutOfMemory";
+  return l3::StatusName(static_cast<l3::Status>(status));
+}
+
+const char* l3_status_message(l3_status status) {
+  if (status == L3_OUT_OF_MEMORY) return "memory, or another resource of the machine, ran out";
+  return l3::StatusMessage(static_cast<l3::Status>(status));
+}
+
+l3_status l3_read_info(const void* file, size_t file_size, l3_info* info) {
+  return l3::StatusOf([&] { return l3::ReadInfo(l3::ParseImage, file, file_size, info); });
+}
+
+l3_status l3_read_head(const void* file, size_t file_size, l3_info* info) {
+  return l3::StatusOf([&] { return l3::ReadInfo(l3::ParseHead, file, file_size, info); });
+}
+
+l3_status l3_decode_size(const void* file, size_t file_size, const l3_decode_options* options,
+                         l3_output* output) {
+  return l3::StatusOf([&] {
+    l3_decode_options read;
+    if (!l3::ClearStruct(output)) return l3::Status::kInvalidArgument;
+    output->bad_tile = L3_NO_TILE;
+    if (!l3::ReadStruct(options, &read)) return l3::Status::kInvalidArgument;
+    l3::DecodePlan plan = {};
+    const l3::Status status = l3::PlanDecode(file, file_size, read, &plan);
+    if (status == l3::Status::kOk) l3::SetOutput(plan, output);
+    return status;
+  });
+}
+
+l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
+                    void* pixels, size_t pixels_size, l3_output* output) {
+  return l3::StatusOf([&] {
+    l3_decode_options read;
+    if (output != nullptr && !l3::ClearStruct(output)) return l3::Status::kInvalidArgument;
+    if (output != nullptr) output->bad_tile = L3_NO_TILE;
+    if (!l3::ReadStruct(options, &read) || pixels == nullptr) return l3::Status::kInvalidArgument;
+    return l3::DecodeFile(file, file_size, read, pixels, pixels_size, output);
+  });
+}
+
+l3_status l3_encode_bound(const l3_image* image, const l3_encode_options* options, size_t* bound) {
+  if (bound == nullptr) return L3_INVALID_ARGUMENT;
+  *bound = 0;
+  uint64_t bytes = 0;
+  const l3_status status = l3::StatusOf([&] {
+    l3::EncodeJob job = {};
+    const l3::Status read = l3::ReadEncodeJob(image, options, &job);
+    if (read != l3::Status::kOk) return read;
+    return l3::BoundFile(job.pixels, job.options, &bytes);
+  });
+  if (status != L3_OK) return status;
+  if (bytes > PTRDIFF_MAX) return L3_OUT_OF_MEMORY;
+  *bound = static_cast<size_t>(bytes);
+  return L3_OK;
+}
+
+l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
+                    size_t capacity, size_t* file_size) {
+  if (file_size == nullptr) return L3_INVALID_ARGUMENT;
+  *file_size = 0;
+  if (file == nullptr && capacity != 0) return L3_INVALID_ARGUMENT;
+  const l3_status status = l3::StatusOf([&] {
+    l3::EncodeJob job = {};
+    const l3::Status read = l3::ReadEncodeJob(image, options, &job);
+    if (read != l3::Status::kOk) return read;
+    return l3::EncodeImage(job.pixels, job.options, [&](uint64_t bytes) -> uint8_t* {
+      *file_size = static_cast<size_t>(std::min<uint64_t>(bytes, SIZE_MAX));
+      return bytes <= capacity ? static_cast<uint8_t*>(file) : nullptr;
+    });
+  });
+  if (status != L3_OK && status != L3_OUTPUT_TOO_SMALL) *file_size = 0;
+  return status;
+}

@@ -1,0 +1,79 @@
+// The launches of a batch: one for each kind of tiles and size of samples in it. Layer: cuda,
+// engine.
+#include "cuda/engine/launch.h"
+
+#include <algorithm>
+#include <climits>
+#include <stdexcept>
+
+#include "cuda/engine/resources.h"
+#include "cuda/kernels/decode_tiles.h"
+#include "cuda/kernels/warp.h"
+
+namespace l3 {
+namespace {
+
+const void* FindKernel(TileKind kind, uint32_t sample_bytes, StoreKind store) {
+  if (kind == TileKind::kRans) {
+    return sample_bytes == 1 ? DecodeTilesOf<TileKind::kRans, 1>(store)
+                             : DecodeTilesOf<TileKind::kRans, 2>(store);
+  }
+  return sample_bytes == 1 ? DecodeTilesOf<TileKind::kPacked, 1>(store)
+                           : DecodeTilesOf<TileKind::kPacked, 2>(store);
+}
+
+int DeviceAttribute(cudaDeviceAttr attribute) {
+  int value = 0;
+  L3_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, GetCudaDevice()));
+  return value;
+}
+
+WarpLimits GetWarpLimits(const void* kernel) {
+  constexpr int kWarps = 4;  // registers are handed out to as many warps at a time
+  int blocks = 0;
+  L3_CUDA_CHECK(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * kWarpLanes, 0));
+  cudaFuncAttributes attributes;
+  L3_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int warps = blocks * kWarps;
+  const int warps_per_block = std::min(warps, attributes.maxThreadsPerBlock / int{kWarpLanes});
+  return {static_cast<uint32_t>(warps), static_cast<uint32_t>(warps_per_block)};
+}
+
+}  // namespace
+
+GpuLimits GetGpuLimits() {
+  const auto number = [](cudaDeviceAttr attribute) {
+    return static_cast<uint32_t>(DeviceAttribute(attribute));
+  };
+  GpuLimits limits = {number(cudaDevAttrMultiProcessorCount),
+                      number(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+                      number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+                      number(cudaDevAttrReservedSharedMemoryPerBlock),
+                      {}};
+  for (uint32_t bytes : {1, 2}) {
+    for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
+      limits.RansWarps(bytes, store) = GetWarpLimits(FindKernel(TileKind::kRans, bytes, store));
+    }
+  }
+  return limits;
+}
+
+void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
+  if (batch.task_count == 0) return;
+  if (batch.task_count > INT_MAX) {
+    throw std::runtime_error("A batch has more than 2^31 - 1 tiles. Use smaller batches.");
+  }
+  TileBatch argument = batch;
+  void* arguments[] = {&argument};
+  const void* kernel = FindKernel(batch.kind, batch.sample_bytes, batch.store());
+  if (batch.kind == TileKind::kRans) {
+    L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
+  }
+  L3_CUDA_CHECK(cudaLaunchKernel(
+      kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
+      dim3(kWarpLanes, batch.warps_per_block), arguments, batch.shared_bytes, stream));
+}
+
+}  // namespace l3

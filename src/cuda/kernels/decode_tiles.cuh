@@ -1,0 +1,104 @@
+// The kernel, for the units that compile it: packed_8.cu and others. Layer: cuda.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/border_fill.cuh"
+#include "cuda/kernels/decode_tiles.h"
+#include "cuda/kernels/tile_kernels.cuh"
+
+namespace l3 {
+
+// Warps that an SM shall hold at once: as many as need no register spilled,
+// or as many blocks as it takes. A build that compares bounds names its own.
+#ifdef L3_WARPS_PER_SM
+constexpr int kWarpsPerSm = L3_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870
+constexpr int kWarpsPerSm = 16;
+#elif __CUDA_ARCH__ < 900
+constexpr int kWarpsPerSm = 20;
+#else
+constexpr int kWarpsPerSm = 22;
+#endif
+#ifdef L3_RANS_WARPS_PER_SM
+constexpr int kRansWarpsPerSm = L3_RANS_WARPS_PER_SM;
+#elif __CUDA_ARCH__ == 900
+constexpr int kRansWarpsPerSm = 20;
+#elif __CUDA_ARCH__ >= 1200
+constexpr int kRansWarpsPerSm = 12;
+#else
+constexpr int kRansWarpsPerSm = 16;
+#endif
+// Plans take registers too.
+#if __CUDA_ARCH__ >= 1200
+constexpr int kPlanWarpsPerSm = 12;
+#else
+constexpr int kPlanWarpsPerSm = 16;
+#endif
+// With 16, rans tiles of two-byte samples spilled 152 bytes on sm_90 (ptxas of CUDA 13.0).
+constexpr int kRans16PlanWarpsPerSm = 12;
+template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
+constexpr int kWarpsAtOnce =
+    kStore == StoreKind::kPlans
+        ? (kKind == TileKind::kRans && kSampleBytes == 2 ? kRans16PlanWarpsPerSm : kPlanWarpsPerSm)
+        : (kKind == TileKind::kRans ? kRansWarpsPerSm : kWarpsPerSm);
+
+// Block -> tile: a block is one warp, so that the compiler knows the task to be
+// the same on all lanes, and a finished warp makes room at once. With rans tiles,
+// block -> some tiles of an image, a row of threads -> tile; the shared memory has
+// the image's tables, then each warp's scratch. Where there are plans, some tasks of
+// packed tiles fill borders.
+template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
+__global__ void __launch_bounds__(
+    kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore, kSampleBytes> : 1),
+    kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore, kSampleBytes>)
+    DecodeTiles(TileBatch batch) {
+  extern __shared__ uint4 shared[];
+  uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
+  RansLookup* lookup = nullptr;
+  uint32_t task_number = blockIdx.x;
+  DeviceWarp warp;
+  if constexpr (kKind == TileKind::kRans) {
+    using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
+    lookup = reinterpret_cast<RansLookup*>(scratch);
+    const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
+    scratch += sizeof(RansLookup) + warp_index * batch.scratch_bytes;
+    task_number = blockIdx.x * batch.warps_per_block + warp_index;
+    const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
+    if (sample.rans != nullptr) {
+      BuildRansLookup<Samples>(warp, warp_index, batch.warps_per_block, *sample.rans, lookup);
+    }
+    __syncthreads();
+  }
+  const TileTask task = batch.tasks[task_number];
+  if constexpr (kKind == TileKind::kPacked && kStore == StoreKind::kPlans) {
+    if (task.payload_units == 0 && task.tile != 0) {
+      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+    }
+  }
+  if (task.payload_units == 0) return;
+  const DecodeSample sample = batch.samples[task.sample];
+  const Status status = DecodeTileWarp<kKind, kSampleBytes>(
+      warp, sample, OutputOfTask<kStore>(batch, sample, task_number), task, lookup, scratch);
+  if (status == Status::kOk) return;
+  const auto note = [&](uint32_t number) {
+    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[number]),
+              BadTile(task.tile, status));
+  };
+  if constexpr (kStore == StoreKind::kPlans) {
+    const TilePlans plans = PlansOfTask(batch, task_number);
+    for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) note(plans.takers[i]);
+  } else if (warp.lane() == 0) {
+    note(task.sample);
+  }
+}
+
+template <TileKind kKind, uint32_t kSampleBytes>
+const void* DecodeTilesOf(StoreKind store) {
+  return store == StoreKind::kPlans
+             ? reinterpret_cast<const void*>(&DecodeTiles<kKind, StoreKind::kPlans, kSampleBytes>)
+             : reinterpret_cast<const void*>(&DecodeTiles<kKind, StoreKind::kStored, kSampleBytes>);
+}
+
+}  // namespace l3

@@ -1,0 +1,34 @@
+"""`l3 convert` whose workers do two shards, and wait with all others until the run is to end.
+
+So what a test does to it comes amid the run, whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from l3dali.cli import main
+from l3dali.datasets.convert import engine
+
+if TYPE_CHECKING:
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+
+DONE = ("00.tar", "01.tar")
+_work = engine._work
+
+
+def work(job: Job) -> list[Row]:
+    assert engine._stop is not None
+    while job.files[0].name not in DONE and not engine._stop.is_set():
+        time.sleep(0.01)
+    return _work(job)
+
+
+def run() -> int:
+    engine._work = work
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests may ignore it.
+    return main(["convert", *sys.argv[1:]])

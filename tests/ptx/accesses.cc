@@ -1,0 +1,313 @@
+// Loads, stores and atomic operations: where they go, whether they may, and what orders them.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "ptx/lanes.h"
+#include "ptx/warp.h"
+
+namespace l3::ptx {
+namespace {
+
+std::string Hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace
+
+// Memory of one access of one lane.
+class Machine::Access {
+ public:
+  Access(Machine* machine, Warp* warp, const Instruction& in, uint32_t lane, uint32_t bytes) {
+    uint64_t address = static_cast<uint64_t>(in.offset);
+    if (in.address != kNoSlot) {
+      address += warp->Value(in.address, in.wide_address, lane);
+      if (warp->IsDirty(in.address, lane)) {
+        machine->Report(in, "an address that depends on what nobody has written",
+                        machine->Who(*warp, lane));
+        warp->dirty[in.address] &= ~(1u << lane);
+      }
+    }
+    space = in.space;
+    if (space == Space::kGeneric) {
+      space = (address & kSharedWindow) != 0  ? Space::kShared
+              : (address & kLocalWindow) != 0 ? Space::kLocal
+                                              : Space::kGlobal;
+      address &= ~(kSharedWindow | kLocalWindow);
+    }
+    if (space == Space::kShared) address = static_cast<uint32_t>(address);
+    if (address % bytes != 0) {
+      machine->Stop(in, "an address that is no multiple of " + std::to_string(bytes) + ", " +
+                            Hex(address) + ", " + machine->Who(*warp, lane));
+    }
+    if (space == Space::kShared) {
+      BlockState& block = *machine->block_;
+      const uint64_t offset = address - kSharedBase;
+      CheckBounds(machine, *warp, in, lane, "shared", offset, bytes, block.shared.size());
+      data = &block.shared[offset];
+      undefined = &block.shared_undefined[offset];
+      if (machine->options_.checks_order) {
+        stamps = {&block.shared_written[offset], &block.shared_read[offset]};
+      }
+    } else if (space == Space::kLocal) {
+      const uint32_t size = machine->code_->frame_bytes;
+      CheckBounds(machine, *warp, in, lane, "local", address, bytes, size);
+      data = &warp->frame[size_t{lane} * size + address];
+      undefined = &warp->frame_undefined[size_t{lane} * size + address];
+    } else {
+      const auto number = static_cast<size_t>(&in - machine->code_->code.data());
+      Block*& block = machine->last_blocks_[number];
+      if (block == nullptr || !block->Holds(address, bytes)) {
+        block = machine->memory_->Find(address);
+      }
+      if (block == nullptr || !block->Holds(address, bytes)) {
+        machine->Stop(in, "global memory out of bounds, " + std::to_string(bytes) + " bytes " +
+                              machine->memory_->Describe(address) + ", " +
+                              machine->Who(*warp, lane));
+      }
+      block->NoteUse(machine->launch_.operation);
+      const uint64_t offset = address - block->base();
+      data = block->data(offset);
+      undefined = block->undefined(offset);
+      is_constant = block->is_constant();
+      if (machine->options_.checks_order && !is_constant) stamps = block->stamps(offset);
+    }
+  }
+
+  Space space = Space::kGlobal;
+  uint8_t* data = nullptr;
+  uint8_t* undefined = nullptr;
+  ByteStamps stamps;
+  bool is_constant = false;
+
+ private:
+  static void CheckBounds(const Machine* machine, const Warp& warp, const Instruction& in,
+                          uint32_t lane, const char* name, uint64_t offset, uint32_t bytes,
+                          uint64_t size) {
+    if (offset < size && size - offset >= bytes) return;
+    machine->Stop(in, std::string(name) + " memory out of bounds, " + std::to_string(bytes) +
+                          " bytes at " + std::to_string(static_cast<int64_t>(offset)) + " of " +
+                          std::to_string(size) + ", " + machine->Who(warp, lane));
+  }
+};
+
+void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
+  const uint32_t element = in.operation->bytes, bytes = element * in.vector;
+  const bool is_store = in.kind == Kind::kStore;
+  ForLanes(mask, [&](uint32_t lane) {
+    uint8_t buffer[16], unknown[16] = {};
+    if (in.space == Space::kEntryParam) {
+      uint64_t offset = static_cast<uint64_t>(in.offset);
+      if (in.address != kNoSlot) offset += warp->Value(in.address, in.wide_address, lane);
+      if (offset >= code_->entry_bytes || code_->entry_bytes - offset < bytes) {
+        Stop(in, "parameters out of bounds");
+      }
+      std::memcpy(buffer, launch_.parameters + offset, bytes);
+    } else if (!is_store) {
+      const Access access(this, warp, in, lane, bytes);
+      if (access.stamps.written != nullptr) {
+        Touch(warp, in, lane, access.stamps, bytes, false, false, access.space == Space::kShared);
+      }
+      std::memcpy(buffer, access.data, bytes);
+      if (options_.checks_undefined) std::memcpy(unknown, access.undefined, bytes);
+    }
+    if (!is_store) {
+      for (uint32_t i = 0; i < in.vector; ++i) {
+        uint64_t value = 0, open = 0;
+        std::memcpy(&value, buffer + i * element, element);
+        std::memcpy(&open, unknown + i * element, element);
+        if (in.operation->is_signed) {
+          const uint32_t up = 64 - 8 * element;
+          value = static_cast<uint64_t>(static_cast<int64_t>(value << up) >> up);
+          open = static_cast<uint64_t>(static_cast<int64_t>(open << up) >> up);
+        }
+        const bool wide = (in.wide >> i & 1) != 0;
+        warp->SetValue(in.d[i], wide, lane, value);
+        warp->SetUnknown(in.d[i], wide, lane, wide ? open : static_cast<uint32_t>(open));
+      }
+      return;
+    }
+    bool is_open = false;
+    for (uint32_t i = 0; i < in.vector; ++i) {
+      const bool wide = (in.wide >> i & 1) != 0;
+      const uint64_t value = warp->Value(in.d[i], wide, lane);
+      const uint64_t open = warp->Unknown(in.d[i], wide, lane);
+      std::memcpy(buffer + i * element, &value, element);
+      std::memcpy(unknown + i * element, &open, element);
+      is_open = is_open || open != 0;
+    }
+    const Access access(this, warp, in, lane, bytes);
+    if (access.is_constant) Stop(in, "a write to constant memory, " + Who(*warp, lane));
+    if (is_open && access.space == Space::kGlobal &&
+        std::any_of(unknown, unknown + bytes, [](uint8_t byte) { return byte != 0; })) {
+      Report(in, "a store of what nobody has written", Who(*warp, lane));
+      std::memset(unknown, 0, sizeof unknown);  // said once
+    }
+    if (access.stamps.written != nullptr) {
+      // The same value from several lanes at once is one value.
+      const bool is_same = std::memcmp(access.data, buffer, bytes) == 0;
+      Touch(warp, in, lane, access.stamps, bytes, true, is_same, access.space == Space::kShared);
+    }
+    std::memcpy(access.data, buffer, bytes);
+    std::memcpy(access.undefined, unknown, bytes);
+  });
+}
+
+void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
+  const Operation& operation = *in.operation;
+  const uint32_t bytes = operation.bytes;
+  const bool wide = bytes == 8;
+  ForLanes(mask, [&](uint32_t lane) {
+    const Access access(this, warp, in, lane, bytes);
+    if (access.is_constant) Stop(in, "a write to constant memory, " + Who(*warp, lane));
+    if (access.stamps.written != nullptr) {
+      Touch(warp, in, lane, access.stamps, bytes, true, false, access.space == Space::kShared);
+    }
+    uint64_t old = 0;
+    std::memcpy(&old, access.data, bytes);
+    uint64_t open = warp->Unknown(in.s[0], wide, lane) | warp->Unknown(in.s[1], wide, lane);
+    for (uint32_t i = 0; i < bytes; ++i) open |= access.undefined[i];
+    if (open != 0 && options_.checks_undefined) {
+      Report(in, "an atomic operation on what nobody has written", Who(*warp, lane));
+    }
+    const uint64_t a = warp->Value(in.s[0], wide, lane);
+    const auto less = [&](uint64_t x, uint64_t y) {
+      if (!operation.is_signed) return x < y;
+      return wide ? static_cast<int64_t>(x) < static_cast<int64_t>(y)
+                  : static_cast<int32_t>(x) < static_cast<int32_t>(y);
+    };
+    uint64_t value = a;
+    switch (operation.choice) {
+      case Choice::kAdd: value = old + a; break;
+      case Choice::kMin: value = less(a, old) ? a : old; break;
+      case Choice::kMax: value = less(old, a) ? a : old; break;
+      case Choice::kAnd: value = old & a; break;
+      case Choice::kOr: value = old | a; break;
+      case Choice::kXor: value = old ^ a; break;
+      case Choice::kIncrement: value = old >= a ? 0 : old + 1; break;
+      case Choice::kDecrement: value = old == 0 || old > a ? a : old - 1; break;
+      case Choice::kCompareSwap: value = old == a ? warp->Value(in.s[1], wide, lane) : old; break;
+      default: break;
+    }
+    std::memcpy(access.data, &value, bytes);
+    std::memset(access.undefined, 0, bytes);
+    if (operation.d_bits == 0) return;
+    warp->SetValue(in.d[0], wide, lane, old);
+    warp->SetUnknown(in.d[0], wide, lane, 0);
+  });
+}
+
+// Whether what somebody did is done and seen when this lane goes on.
+bool Machine::IsOrdered(const Warp& warp, uint32_t lane, Stamp before) {
+  if (before.is_nobody()) return true;
+  if (before.operation() != launch_.operation) {
+    if (before.operation() == ordered_operation_) return true;
+    if (order_ == nullptr || !order_->IsBefore(before.operation(), launch_.operation)) return false;
+    ordered_operation_ = before.operation();
+    return true;
+  }
+  const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
+  const uint32_t thread = before.thread() - block_->first_thread;
+  if (thread >= per_block || before.reach() == Stamp::kGrid) return false;
+  if (before.reach() == Stamp::kBlock) return before.epoch() < block_->barriers;
+  const Warp& other = *warps_[thread / kLanes];
+  if (other.index != warp.index) return before.epoch() < other.barrier_epoch;
+  if (before.epoch() < warp.all_seen) return true;
+  if (before.reach() == Stamp::kThread) {
+    return thread % kLanes == lane || before.epoch() < warp.seen[lane][thread % kLanes];
+  }
+  return before.epoch() < *std::min_element(warp.seen[lane].begin(), warp.seen[lane].end());
+}
+
+// Who has read a byte, after one more has.
+Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
+  const bool mark = before.mark() || mine.mark();
+  const auto stamp = [&](Stamp::Reach reach, uint32_t epoch) {
+    return Stamp(mine.operation(), mark, reach, mine.thread(), epoch);
+  };
+  const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
+  const uint32_t thread = before.thread() - block_->first_thread;
+  if (thread >= per_block || before.reach() == Stamp::kGrid) return stamp(Stamp::kGrid, 0);
+  if (before.reach() == Stamp::kBlock) return stamp(Stamp::kBlock, block_->barriers);
+  if (thread / kLanes != warp.index) {
+    const bool is_done = before.epoch() < warps_[thread / kLanes]->barrier_epoch;
+    return is_done ? stamp(Stamp::kThread, mine.epoch()) : stamp(Stamp::kBlock, block_->barriers);
+  }
+  if (before.epoch() < warp.all_seen ||
+      (before.reach() == Stamp::kThread && before.thread() == mine.thread())) {
+    return stamp(Stamp::kThread, mine.epoch());
+  }
+  return stamp(Stamp::kWarp, std::max(before.epoch(), mine.epoch()));
+}
+
+void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps stamps,
+                    uint32_t bytes, bool writes, bool is_same, bool is_shared) {
+  const uint32_t thread = block_->first_thread + warp->index * kLanes + lane;
+  const bool is_atomic = in.kind == Kind::kAtomic, is_nc = in.space == Space::kGlobalNc;
+  const uint32_t operation = launch_.operation;
+  const Stamp mine(operation, writes ? is_atomic : is_nc, Stamp::kThread, thread,
+                   warp->epochs[lane]);
+  const auto race = [&](Stamp other, const char* what) {
+    std::string who = Who(*warp, lane);
+    if (other.operation() != operation) {
+      who += ", and " + (order_ != nullptr ? order_->Name(other.operation()) : "");
+      Report(in, std::string(what) + " by work of a stream that nothing orders before this", who);
+      return;
+    }
+    const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
+    who += ", and block " + std::to_string(other.thread() / per_block) + " warp " +
+           std::to_string(other.thread() % per_block / kLanes) + " lane " +
+           std::to_string(other.thread() % kLanes);
+    Report(in,
+           std::string(what) + (is_shared ? " in shared memory" : " in global memory") +
+               " by a lane that nothing orders before this",
+           who);
+  };
+  // Neighbours mostly have the same stamps: what was found of one holds for the next.
+  Stamp known, read_before = mine, read_after = mine;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    Stamp& written = stamps.written[i];
+    Stamp& read = stamps.read[i];
+    if (!(written == known) && !(is_atomic && written.mark() && written.operation() == operation)) {
+      const bool is_one = writes && is_same && written.operation() == operation &&
+                          written.epoch() == mine.epoch() &&
+                          written.thread() / kLanes == thread / kLanes;
+      if (is_one || IsOrdered(*warp, lane, written)) {
+        known = written;
+      } else {
+        race(written, writes ? "a write of bytes written" : "a read of bytes written");
+      }
+    }
+    if (is_nc && written.operation() == operation) {
+      Report(in, "ld.global.nc of what the launch writes", Who(*warp, lane));
+    }
+    if (!writes) {
+      if (read == read_before) {
+        read = read_after;
+        continue;
+      }
+      read_before = read;
+      if (read.operation() != operation) {
+        read = mine;
+      } else if (!(read == mine) && (read.reach() != Stamp::kGrid || read.mark() != is_nc)) {
+        read = Merged(*warp, read, mine);
+      }
+      read_after = read;
+      continue;
+    }
+    if (!read.is_nobody()) {
+      if (read.operation() == operation && read.mark()) {
+        Report(in, "a write of what the launch reads by ld.global.nc", Who(*warp, lane));
+      }
+      if (!(read == known) && !is_same && !IsOrdered(*warp, lane, read)) {
+        race(read, "a write of bytes read");
+      }
+      read = Stamp();
+    }
+    written = mine;
+  }
+}
+
+}  // namespace l3::ptx

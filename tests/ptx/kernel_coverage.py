@@ -1,0 +1,68 @@
+"""Which instructions of each kernel `make simulate` executed, by source line.
+
+    python tests/ptx/kernel_coverage.py [COUNTS...] --out build/simulate/coverage.md
+
+Several files of counts add up, if they are of the same PTX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from ptx_text import Executed, read_counts, short_name
+from simulate import BUILD
+
+
+def add_up(files: list[Path]) -> dict[str, list[Executed]]:
+    """Instructions of each kernel, with the warps of all files."""
+    first, *others = (read_counts(file) for file in files)
+    for other in others:
+        for kernel, instructions in first.items():
+            if [one.line for one in instructions] != [one.line for one in other[kernel]]:
+                raise SystemExit(f"{kernel}: counts of different PTX")
+            first[kernel] = [
+                Executed(a.line, a.opcode, a.warps + b.warps, a.source)
+                for a, b in zip(instructions, other[kernel], strict=True)
+            ]
+    return first
+
+
+def report(kernels: dict[str, list[Executed]]) -> list[str]:
+    """A table of kernels, and one of source lines that some kernel never ran."""
+    rows = ["| kernel | instructions | executed | share |", "|---|---|---|---|"]
+    missed: dict[str, dict[str, int]] = defaultdict(dict)
+    reached: set[str] = set()
+    for kernel, instructions in kernels.items():
+        name = short_name(kernel)
+        executed = sum(one.warps != 0 for one in instructions)
+        share = executed / len(instructions)
+        rows.append(f"| {name} | {len(instructions)} | {executed} | {share:.1%} |")
+        for one in instructions:
+            if one.warps:
+                reached.add(one.source)
+            else:
+                missed[one.source][name] = missed[one.source].get(name, 0) + 1
+    rows += ["", "| source line | never executed, instructions by kernel | elsewhere |"]
+    rows.append("|---|---|---|")
+    for source in sorted(missed):
+        counts = ", ".join(f"{name} {count}" for name, count in missed[source].items())
+        rows.append(f"| {source} | {counts} | {'executed' if source in reached else 'never'} |")
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("counts", nargs="*", type=Path, default=[BUILD / "counts.txt"])
+    parser.add_argument("--out", type=Path, default=BUILD / "coverage.md")
+    arguments = parser.parse_args()
+    rows = report(add_up(arguments.counts))
+    arguments.out.write_text("\n".join(rows) + "\n")
+    print("\n".join(rows[: rows.index("")]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+#include "ptx/machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "ptx/warp.h"
+
+namespace l3::ptx {
+namespace {
+
+const char* Environment(const char* name, const char* usual) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : usual;
+}
+
+uint64_t EnvironmentNumber(const char* name, uint64_t usual) {
+  const std::string text = Environment(name, "");
+  if (text.empty()) return usual;
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(text.c_str(), &end, 10);
+  if (*end != '\0') throw Fault(std::string(name) + "=" + text + " is no number");
+  return value;
+}
+
+template <class Body>
+void ForEach(uint32_t mask, Body body) {
+  for (; mask != 0; mask &= mask - 1) body(static_cast<uint32_t>(__builtin_ctz(mask)));
+}
+
+}  // namespace
+
+Options OptionsOfEnvironment() {
+  Options options;
+  const std::string policy = Environment("L3_PTX_POLICY", "in_order");
+  if (policy != "in_order" && policy != "random") {
+    throw Fault("L3_PTX_POLICY=" + policy + ": there are in_order and random");
+  }
+  options.is_random = policy == "random";
+  options.seed = static_cast<uint32_t>(EnvironmentNumber("L3_PTX_SEED", options.seed));
+  const std::string checks = Environment("L3_PTX_CHECKS", "all");
+  if (checks != "all" && checks != "none" && checks != "order" && checks != "undefined") {
+    throw Fault("L3_PTX_CHECKS=" + checks + ": there are all, order, undefined and none");
+  }
+  options.checks_order = checks == "all" || checks == "order";
+  options.checks_undefined = checks == "all" || checks == "undefined";
+  options.max_instructions = EnvironmentNumber("L3_PTX_MAX_INSTRUCTIONS", options.max_instructions);
+  return options;
+}
+
+// Lanes that run on together.
+struct Machine::Group {
+  uint32_t at = 0, mask = 0;
+  uint64_t instructions = ~uint64_t{0};  // at most
+  bool is_all = false;                   // there are no others to meet
+};
+
+Machine::Machine(const Options& options, Memory* memory, Findings* findings,
+                 const OperationOrder* order)
+    : options_(options),
+      memory_(memory),
+      findings_(findings),
+      order_(order),
+      random_(options.seed),
+      block_(std::make_unique<BlockState>()) {}
+
+Machine::~Machine() = default;
+
+std::string Machine::Where(const Instruction& in) const {
+  std::string where = launch_.kernel->file + ":" + std::to_string(in.line) + ": " +
+                      (in.operation != nullptr ? in.operation->name : "") + ": " + code_->name;
+  if (in.source_line != 0) where += " (source line " + std::to_string(in.source_line) + ")";
+  return where;
+}
+
+void Machine::Stop(const Instruction& in, const std::string& what) const {
+  throw Fault(Where(in) + ": " + what);
+}
+
+void Machine::Report(const Instruction& in, const std::string& what, const std::string& example) {
+  findings_->Add(Where(in), what, example);
+}
+
+std::string Machine::Who(const Warp& warp, uint32_t lane) const {
+  return "block " + std::to_string(block_->number) + " warp " + std::to_string(warp.index) +
+         " lane " + std::to_string(lane);
+}
+
+void Machine::Run(const Launch& launch, std::vector<Count>* counts) {
+  launch_ = launch;
+  code_ = &launch.kernel->body;
+  counts_ = counts;
+  counts_->resize(code_->code.size());
+  last_blocks_.assign(code_->code.size(), nullptr);
+  left_ = options_.max_instructions;
+  ordered_operation_ = 0;
+  const auto warps = static_cast<uint32_t>((launch.block.count() + kLanes - 1) / kLanes);
+  if (launch.grid.count() * warps * kLanes > Stamp::kMaxThread) {
+    Stop(code_->code[0], "a launch of more threads than the machine counts");
+  }
+  if (warps_kernel_ != launch.kernel) warps_.clear();
+  warps_kernel_ = launch.kernel;
+  while (warps_.size() < warps) warps_.push_back(std::make_unique<Warp>());
+  warps_.resize(warps);
+
+  std::vector<uint32_t> order(launch.grid.count());
+  std::iota(order.begin(), order.end(), 0);
+  if (options_.is_random) std::shuffle(order.begin(), order.end(), random_);
+  for (uint32_t number : order) RunBlock(number);
+}
+
+void Machine::RunBlock(uint32_t number) {
+  BlockState& block = *block_;
+  block.number = number;
+  block.index = {number % launch_.grid.x, number / launch_.grid.x % launch_.grid.y,
+                 number / launch_.grid.x / launch_.grid.y};
+  const auto warps = static_cast<uint32_t>(warps_.size());
+  block.first_thread = number * warps * kLanes;
+  block.barriers = 1;
+  const uint32_t static_bytes = (code_->shared_bytes + 15) / 16 * 16;
+  const size_t shared_bytes = size_t{static_bytes} + launch_.dynamic_shared_bytes;
+  block.shared.assign(shared_bytes, 0xCD);
+  block.shared_undefined.assign(shared_bytes, 0xFF);
+  if (options_.checks_order) {
+    block.shared_written.assign(shared_bytes, Stamp());
+    block.shared_read.assign(shared_bytes, Stamp());
+  }
+  for (uint32_t i = 0; i < warps; ++i) BeginWarp(warps_[i].get(), i);
+  while (true) {
+    const uint32_t first = options_.is_random ? static_cast<uint32_t>(random_() % warps) : 0;
+    bool is_live = false, at_barrier = true;
+    for (uint32_t i = 0; i < warps; ++i) {
+      Warp* warp = warps_[(first + i) % warps].get();
+      RunWarp(warp, options_.is_random ? 1 + random_() % 500 : ~uint64_t{0});
+      is_live = is_live || warp->live != 0;
+      at_barrier = at_barrier && (warp->live & ~warp->at_barrier) == 0;
+    }
+    if (!is_live) return;
+    if (at_barrier) EndBlockBarrier();
+  }
+}
+
+void Machine::BeginWarp(Warp* warp, uint32_t index) {
+  const size_t values = size_t{code_->slots} * kLanes;
+  if (warp->values.size() != values) {
+    warp->values.assign(values, 0xCDCDCDCD);
+    warp->unknown.assign(values, 0);
+    std::fill_n(warp->values.begin(), 2 * kLanes, 0);
+  }
+  warp->dirty.assign(code_->slots, options_.checks_undefined ? kAllLanes : 0);
+  warp->partly.assign(code_->slots, 0);
+  warp->dirty[0] = warp->dirty[1] = 0;
+  for (const auto& [slot, value] : code_->constants) {
+    std::fill_n(warp->Narrow(slot), kLanes, static_cast<uint32_t>(value));
+    warp->dirty[slot] = 0;
+  }
+  for (const auto& [slot, value] : code_->wide_constants) {
+    std::fill_n(warp->WideOf(slot), kLanes, value);
+    warp->dirty[slot] = 0;
+  }
+  for (const auto& [slot, value] : code_->predicate_constants) {
+    *warp->Narrow(slot) = value;
+    warp->dirty[slot] = 0;
+  }
+  warp->frame.assign(size_t{code_->frame_bytes} * kLanes, 0xCD);
+  warp->frame_undefined.assign(size_t{code_->frame_bytes} * kLanes, 0xFF);
+  warp->at.fill(0);
+  warp->depth.fill(0);
+  const uint64_t threads = launch_.block.count() - uint64_t{index} * kLanes;
+  warp->live = threads >= kLanes ? kAllLanes : (1u << threads) - 1;
+  warp->waiting = warp->at_barrier = 0;
+  warp->index = index;
+  warp->epoch = 1;
+  warp->all_seen = warp->barrier_epoch = 0;
+  warp->epochs.fill(1);
+  for (auto& row : warp->seen) row.fill(0);
+}
+
+bool Machine::RunWarp(Warp* warp, uint64_t limit) {
+  while (limit != 0) {
+    const uint32_t on = warp->live & ~warp->at_barrier;
+    if (on == 0) return true;
+    if ((on & ~warp->waiting) == 0) {
+      std::string lines;
+      ForEach(on, [&](uint32_t lane) {
+        const std::string line = " " + std::to_string(code_->code[warp->at[lane]].line);
+        if (lines.find(line) == std::string::npos) lines += line;
+      });
+      const auto lane = static_cast<uint32_t>(__builtin_ctz(on));
+      Stop(code_->code[warp->at[lane]], "lanes wait for each other for ever, " + Who(*warp, lane) +
+                                            " and others at lines" + lines);
+    }
+    RunGroup(warp, ChooseLanes(*warp), &limit);
+  }
+  return true;
+}
+
+// Of where they are in the kernel, then in what it calls. One that is about to call is before one
+// that is within.
+bool Machine::IsEarlier(const Warp& warp, uint32_t lane, uint32_t other) const {
+  for (uint32_t level = 0;; ++level) {
+    const bool ends = level == warp.depth[lane], other_ends = level == warp.depth[other];
+    const uint32_t a = ends ? warp.at[lane] : warp.calls[lane][level];
+    const uint32_t b = other_ends ? warp.at[other] : warp.calls[other][level];
+    if (a != b) {
+      const uint32_t rank = code_->code[a].rank, other_rank = code_->code[b].rank;
+      return rank != other_rank ? rank < other_rank : a < b;
+    }
+    if (ends || other_ends) return ends && !other_ends;
+  }
+}
+
+Machine::Group Machine::ChooseLanes(const Warp& warp) {
+  const uint32_t on = warp.live & ~warp.at_barrier, ready = on & ~warp.waiting;
+  uint32_t chosen = static_cast<uint32_t>(__builtin_ctz(ready));
+  if (options_.is_random) {
+    uint32_t left = ready;
+    for (uint32_t skip = random_() % static_cast<uint32_t>(__builtin_popcount(ready)); skip > 0;
+         --skip) {
+      left &= left - 1;
+    }
+    chosen = static_cast<uint32_t>(__builtin_ctz(left));
+  } else {
+    ForEach(ready & (ready - 1), [&](uint32_t lane) {
+      if (warp.at[lane] == warp.at[chosen] && warp.depth[lane] == 0) return;
+      if (IsEarlier(warp, lane, chosen)) chosen = lane;
+    });
+  }
+  Group group;
+  group.at = warp.at[chosen];
+  ForEach(ready, [&](uint32_t lane) {
+    if (warp.at[lane] == group.at) group.mask |= 1u << lane;
+  });
+  if (options_.is_random) {
+    const uint32_t some = group.mask & static_cast<uint32_t>(random_());
+    if (random_() % 2 == 0 && some != 0) group.mask = some;
+    group.instructions = 1 + random_() % 60;
+  }
+  group.is_all = group.mask == on;
+  return group;
+}
+
+void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
+  const Instruction* code = code_->code.data();
+  uint32_t at = group.at, mask = group.mask;
+  bool is_first = true;
+  while (mask != 0) {
+    const Instruction& in = code[at];
+    if (!is_first && ((!group.is_all && in.begins_block) || group.instructions == 0)) break;
+    is_first = false;
+    if (group.instructions != ~uint64_t{0}) --group.instructions;
+    if (*limit != ~uint64_t{0} && *limit != 0) --*limit;
+    if (left_-- == 0) Stop(in, "the launch does not end within L3_PTX_MAX_INSTRUCTIONS");
+
+    uint32_t active = mask;
+    if (in.guard != kNoSlot) {
+      if ((warp->dirty[in.guard] & mask) != 0) {
+        const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(warp->dirty[in.guard] & mask));
+        Report(in, "a branch that depends on what nobody has written", Who(*warp, lane));
+        warp->dirty[in.guard] &= ~mask;
+      }
+      const uint32_t guard = warp->Predicate(in.guard);
+      active &= in.guard_negated ? ~guard : guard;
+    }
+    if (!IsCollective(in.kind)) {
+      Count& count = (*counts_)[at];
+      ++count.warps;
+      count.lanes += static_cast<uint32_t>(__builtin_popcount(active));
+    }
+    if (active == 0) {
+      ++at;
+      continue;
+    }
+    if (in.kind == Kind::kBranch || in.kind == Kind::kCall) {
+      const auto target = in.kind == Kind::kBranch ? static_cast<uint32_t>(in.offset)
+                                                   : launch_.kernel->entry_of[in.call];
+      if (in.kind == Kind::kCall) RunCall(warp, in, at, active);
+      if (active == mask) {
+        at = target;
+        continue;
+      }
+      ForEach(active, [&](uint32_t lane) { warp->at[lane] = target; });
+      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      return;
+    }
+    if (in.kind == Kind::kReturn) {
+      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      ForEach(active, [&](uint32_t lane) {
+        if (warp->depth[lane] == 0 || in.operation->name == "exit") {
+          warp->live &= ~(1u << lane);
+          return;
+        }
+        const uint32_t call = warp->calls[lane][--warp->depth[lane]];
+        MoveFrames(warp, code_->calls[code[call].call].results, 1u << lane);
+        warp->at[lane] = call + 1;
+      });
+      return;
+    }
+    if (IsCollective(in.kind)) {
+      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      ForEach(active, [&](uint32_t lane) { warp->at[lane] = at; });
+      const bool was_all = group.is_all && active == mask;
+      RunCollective(warp, in, active);
+      const bool all_on =
+          was_all && (active & (warp->waiting | warp->at_barrier)) == 0 && !options_.is_random;
+      if (!all_on) return;
+      ++at;
+      continue;
+    }
+    RunLanes(warp, at, active);
+    ++at;
+  }
+  ForEach(mask, [&](uint32_t lane) { warp->at[lane] = at; });
+}
+
+void Machine::RunLanes(Warp* warp, uint32_t at, uint32_t mask) {
+  const Instruction& in = code_->code[at];
+  switch (in.kind) {
+    case Kind::kPlain: return RunPlain(warp, in, mask);
+    case Kind::kPredicate: return RunPredicate(warp, in, mask);
+    case Kind::kCompare: return RunCompare(warp, in, mask);
+    case Kind::kSelect: return RunSelect(warp, in, mask);
+    case Kind::kSpecial: return RunSpecial(warp, in, mask);
+    case Kind::kPack: return RunPack(warp, in, mask);
+    case Kind::kUnpack: return RunUnpack(warp, in, mask);
+    case Kind::kAddress: return RunAddress(warp, in, mask);
+    case Kind::kLoad:
+    case Kind::kStore: return RunMemory(warp, in, mask);
+    case Kind::kAtomic: return RunAtomic(warp, in, mask);
+    case Kind::kFence: return;
+    case Kind::kActiveMask:
+      ForEach(mask, [&](uint32_t lane) { warp->Narrow(in.d[0])[lane] = mask; });
+      warp->dirty[in.d[0]] &= ~mask;
+      return;
+    default: Stop(in, "trap");
+  }
+}
+
+void Machine::RunCall(Warp* warp, const Instruction& in, uint32_t at, uint32_t mask) {
+  MoveFrames(warp, code_->calls[in.call].arguments, mask);
+  ForEach(mask, [&](uint32_t lane) {
+    if (warp->depth[lane] == kMaxCallDepth) Stop(in, "calls within calls, too deep");
+    warp->calls[lane][warp->depth[lane]++] = at;
+  });
+}
+
+void Machine::MoveFrames(Warp* warp, const std::vector<FrameCopy>& copies, uint32_t mask) {
+  ForEach(mask, [&](uint32_t lane) {
+    const size_t base = size_t{lane} * code_->frame_bytes;
+    for (const FrameCopy& copy : copies) {
+      std::memcpy(&warp->frame[base + copy.to], &warp->frame[base + copy.from], copy.bytes);
+      std::memcpy(&warp->frame_undefined[base + copy.to], &warp->frame_undefined[base + copy.from],
+                  copy.bytes);
+    }
+  });
+}
+
+}  // namespace l3::ptx

@@ -1,0 +1,121 @@
+#include "ptx/ptx_run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ptx/machine.h"
+
+namespace l3::ptx {
+namespace {
+
+constexpr size_t kGuardBytes = 4096;
+constexpr uint64_t kMaxShared = 227 * 1024;  // of the largest GPU
+
+struct Free {
+  void operator()(uint8_t* memory) const { std::free(memory); }
+};
+using Storage = std::unique_ptr<uint8_t, Free>;
+
+Storage MakeStorage(size_t bytes) {
+  const size_t room = (bytes + 2 * kGuardBytes + 255) / 256 * 256;
+  Storage storage(static_cast<uint8_t*>(std::aligned_alloc(256, room)));
+  if (storage == nullptr) throw Fault("the host has no memory for the buffers");
+  std::memset(storage.get(), 0xCD, room);
+  return storage;
+}
+
+void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
+         uint32_t shared_bytes, void* const* buffers, const size_t* sizes, const int* undefined,
+         int buffer_count) {
+  const auto module = ParseModule("<ptx>", ptx);
+  const auto kernel = LinkKernel(*module, entry);
+  if (kernel == nullptr) throw Fault(std::string("<ptx>: .entry: there is no kernel ") + entry);
+  const size_t count = static_cast<size_t>(std::max(buffer_count, 0));
+  if (kernel->body.entry_bytes != 8 * count) {
+    throw Fault("<ptx>:" + std::to_string(kernel->body.line) + ": .entry: the kernel has " +
+                std::to_string(kernel->body.entry_bytes) + " bytes of parameters, and there are " +
+                std::to_string(count) + " buffers");
+  }
+  if (blocks == 0 || threads == 0 || threads > kernel->body.max_threads ||
+      uint64_t{shared_bytes} + kernel->body.shared_bytes > kMaxShared) {
+    throw Fault("<ptx>:" + std::to_string(kernel->body.line) +
+                ": .entry: a launch beyond the kernel's limits");
+  }
+  Memory memory;
+  Findings findings;
+  std::vector<Storage> storages;
+  std::vector<uint64_t> parameters;
+  for (size_t i = 0; i < count; ++i) {
+    storages.push_back(MakeStorage(sizes[i]));
+    uint8_t* data = storages.back().get() + kGuardBytes;
+    if (sizes[i] != 0) std::memcpy(data, buffers[i], sizes[i]);
+    const bool is_defined = undefined == nullptr || undefined[i] == 0;
+    memory.Add(data, sizes[i], false, is_defined);
+    parameters.push_back(reinterpret_cast<uint64_t>(data));
+  }
+  for (const Variable& variable : module->variables) {
+    memory.Add(variable.storage.get(), variable.bytes, variable.is_constant, true);
+  }
+  const auto copy_back = [&] {
+    for (size_t i = 0; i < count; ++i) {
+      if (sizes[i] != 0) std::memcpy(buffers[i], storages[i].get() + kGuardBytes, sizes[i]);
+    }
+  };
+  Machine machine(OptionsOfEnvironment(), &memory, &findings, nullptr);
+  Launch launch;
+  launch.kernel = kernel.get();
+  launch.grid.x = blocks;
+  launch.block.x = threads;
+  launch.dynamic_shared_bytes = shared_bytes;
+  launch.parameters = reinterpret_cast<const uint8_t*>(parameters.data());
+  std::vector<Count> counts;
+  try {
+    machine.Run(launch, &counts);
+  } catch (const Fault&) {
+    copy_back();
+    throw;
+  }
+  copy_back();
+  if (!findings.empty()) throw Fault(findings.Lines().front());
+}
+
+}  // namespace
+}  // namespace l3::ptx
+
+int l3_ptx_run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
+               uint32_t shared_bytes, void* const* buffers, const size_t* sizes, int buffer_count,
+               char* error, size_t error_size) {
+  return l3_ptx_run_undefined(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, nullptr,
+                              buffer_count, error, error_size);
+}
+
+int l3_ptx_run_undefined(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
+                         uint32_t shared_bytes, void* const* buffers, const size_t* sizes,
+                         const int* undefined, int buffer_count, char* error, size_t error_size) {
+  try {
+    l3::ptx::Run(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, undefined,
+                 buffer_count);
+    if (error != nullptr && error_size != 0) error[0] = '\0';
+    return 0;
+  } catch (const std::exception& fault) {
+    if (error != nullptr && error_size != 0) {
+      std::snprintf(error, error_size, "%s", fault.what());
+    }
+    return 1;
+  }
+}
+
+const char* l3_ptx_operations(void) {
+  static const std::string names = [] {
+    std::string all;
+    for (const std::string& name : l3::ptx::OperationNames()) all += name + "\n";
+    return all;
+  }();
+  return names.c_str();
+}

@@ -1,0 +1,64 @@
+"""PTX as text: kernels of a module, changes of lines, counts that the machine wrote."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ENTRY = re.compile(r"^(?:\.visible )?(?:\.weak )?\.entry (\w+)")
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An instruction of a kernel, and how often warps ran it."""
+
+    line: int  # of the PTX, from 1
+    opcode: str
+    warps: int
+    source: str  # file:line
+
+
+def program_ptx(program: Path) -> list[str]:
+    """The PTX of each unit that a program holds as text."""
+    content = program.read_bytes()
+    begins = [match.start() + 1 for match in re.finditer(rb"\n\.version \d+\.\d+\n", content)]
+    return [content[begin : content.index(b"\0", begin)].decode() for begin in begins]
+
+
+def short_name(kernel: str) -> str:
+    """packed 8, plans: as the GPU test prints it."""
+    number = re.search(r"TileKindE(\d)E.*StoreKindE(\d)ELj(\d)E", kernel)
+    if number is None:
+        return kernel
+    kind, store, sample_bytes = map(int, number.groups())
+    return f"{('rans', 'packed')[kind]} {8 * sample_bytes}{', plans' if store else ''}"
+
+
+def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
+    """By kernel: lines from its { to its }, counted from 0."""
+    lines = text.split("\n")
+    found: dict[str, tuple[int, int]] = {}
+    name, begin = "", 0
+    for number, line in enumerate(lines):
+        if entry := _ENTRY.match(line):
+            name, begin = entry[1], 0
+        elif line == "{" and name and not begin:
+            begin = number
+        elif line == "}" and name:
+            found[name] = (begin, number)
+            name = ""
+    return found
+
+
+def read_counts(path: Path) -> dict[str, list[Executed]]:
+    """By kernel."""
+    kernels: dict[str, list[Executed]] = {}
+    for row in path.read_text().splitlines():
+        if row.startswith("kernel "):
+            instructions = kernels.setdefault(row.split()[1], [])
+            continue
+        line, opcode, warps, _, source_line, *file = row.split(" ", 5)
+        source = f"{Path(file[0]).name if file else ''}:{source_line}"
+        instructions.append(Executed(int(line), opcode, int(warps), source))
+    return kernels

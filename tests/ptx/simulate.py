@@ -1,0 +1,217 @@
+"""`make simulate`: the project's GPU test on a machine without a GPU.
+
+nvcc compiles the kernels to PTX of one architecture; the PTX machine runs it under the real host
+code, over a stand-in for libcudart. `--all` is `make simulate-all`: every architecture, other
+orders of lanes and streams, failures of every call, coverage, mutants and removals.
+Ends with 1 if a run finds anything. Where there is no nvcc nothing runs, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.append("build_backend")
+
+from l3_build_backend import _cuda_wheel_root, _has_usable_nvcc
+
+BUILD = Path("build/simulate")
+DIGESTS = BUILD / "digests.txt"
+ARCH = "80"
+# With 90 and the newest: what the wheels have kernels for, and where PTX differs most.
+OTHER_ARCHS = ("75", "90")
+COMPARE = BUILD / "l3_simulated_compare_on_gpu"
+STREAMS = BUILD / "l3_simulated_streams_test"
+# Small files, of packed and rans tiles, for runs of which there are many.
+STREAM_FILES = 4
+_TARGETS = ("l3_simulated_compare_on_gpu", "l3_simulated_streams_test")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command that must end well, under these variables."""
+
+    name: str
+    command: Sequence[str | Path]
+    environment: dict[str, str] = field(default_factory=dict)
+    shows: bool = False
+
+
+def find_nvcc() -> Path | None:
+    """The nvcc that the build takes: on PATH or in CUDACXX, or of the wheels."""
+    if _has_usable_nvcc():
+        return Path(os.environ.get("CUDACXX") or str(shutil.which("nvcc")))
+    root = _cuda_wheel_root("bin/nvcc")
+    return root / "bin/nvcc" if root else None
+
+
+def build(nvcc: Path, lines: bool) -> None:
+    """Builds the programs, with PTX of one architecture in them; with its source lines or not."""
+    options = ["-DL3_CUDA=ON", f"-DL3_CUDA_ARCHS={ARCH}-virtual"]
+    options.append(f"-DL3_SIMULATE={'LINES' if lines else 'ON'}")
+    options += ["-DL3_DALI=OFF", "-DL3_NVIMGCODEC=OFF", "-DL3_BUILD_PYTHON=OFF"]
+    options += ["-DL3_BUILD_TESTS=ON"]
+    if not _has_usable_nvcc():
+        options.append(f"-DL3_CUDA_ROOT={nvcc.parent.parent}")
+    subprocess.run(["cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", *options], check=True)
+    # The kernels take longest: first, so that the rest is done meanwhile.
+    subprocess.run(["cmake", "--build", BUILD, "--parallel", "--target", *_TARGETS], check=True)
+
+
+def test_files() -> list[Path]:
+    """What `make gpu` compares, in its order."""
+    return sorted(Path("tests").glob("*/**/*.l3"))
+
+
+def stream_files() -> list[Path]:
+    """Small sound files without groups of channels, of several codings."""
+    golden = [path for path in Path("tests/golden").glob("*/*.l3") if "group" not in path.name]
+    rans = sorted((p for p in golden if "rans" in p.name), key=lambda p: p.stat().st_size)
+    packed = sorted((p for p in golden if "packed" in p.name), key=lambda p: p.stat().st_size)
+    return [*packed[-2:], *rans[: STREAM_FILES - 2]]
+
+
+def execute(run: Run) -> str:
+    """Runs it. Returns what is wrong, empty if nothing is."""
+    environment = os.environ | run.environment
+    if run.shows:
+        print(f"== {run.name}", flush=True)
+        result = subprocess.run(run.command, env=environment, check=False)
+        output = ""
+    else:
+        captured = subprocess.run(
+            run.command, env=environment, check=False, capture_output=True, text=True
+        )
+        result, output = captured, (captured.stdout + captured.stderr)[-3000:]  # type: ignore[assignment]
+    if result.returncode == 0:
+        return ""
+    return f"{run.name}: ended with {result.returncode}\n{output}"
+
+
+def execute_all(runs: Sequence[Run], jobs: int) -> list[str]:
+    """Runs them side by side, with progress."""
+    wrong = []
+    start = time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool:
+        for number, (run, what) in enumerate(zip(runs, pool.map(execute, runs), strict=True), 1):
+            seconds = time.monotonic() - start
+            print(f"[{number}/{len(runs)}, {seconds:.0f} s] {run.name}", flush=True)
+            if what:
+                print(what, flush=True)
+                wrong.append(what)
+    return wrong
+
+
+def usual_runs() -> list[Run]:
+    streams: list[str | Path] = [STREAMS, *stream_files()]
+    orders = {"at_once": "1", "late": "1"} | {f"early {i}": "1" for i in range(8)}
+    named = [(f"streams {pace}", pace, seed) for pace, seed in orders.items()]
+    named += [(f"streams by chance {seed}", "random", seed) for seed in "12345"]
+    return [
+        Run(name, streams, {"L3_CUDART_STREAMS": pace, "L3_PTX_SEED": seed})
+        for name, pace, seed in named
+    ]
+
+
+def calls_of(run: Run) -> Iterator[tuple[str, int]]:
+    """How many calls of each kind a program makes that could fail."""
+    environment = os.environ | run.environment | {"L3_CUDART_CALLS": "1"}
+    result = subprocess.run(
+        run.command, env=environment, check=True, capture_output=True, text=True
+    )
+    for name, count in re.findall(r"l3_cudart: (\w+) calls: (\d+)", result.stderr):
+        yield name, int(count)
+
+
+def failure_runs() -> list[Run]:
+    """Each call of CUDA fails in turn: what goes on must be right, and nothing may leak."""
+    late = {"L3_CUDART_STREAMS": "late"}
+    streams = Run("streams", [STREAMS, *stream_files()], late)
+    failures = [(name, i) for name, count in calls_of(streams) for i in range(1, count + 1)]
+    return [
+        Run(f"{name} {i} fails", streams.command, late | {"L3_CUDART_FAIL": f"{name} {i}"})
+        for name, i in failures
+    ]
+
+
+def compile_ptx(nvcc: Path, arch: str) -> str:
+    """PTX of another architecture, for the same programs. Returns the files, for L3_PTX."""
+    sources = sorted(Path("src/cuda/kernels").glob("*.cu"))
+    newest = max(p.stat().st_mtime for p in Path("src").rglob("*") if p.is_file())
+    paths = []
+    for source in sources:
+        path = BUILD / f"{source.stem}_{arch}.ptx"
+        paths.append(str(path))
+        if path.exists() and path.stat().st_mtime > newest:
+            continue
+        print(f"== {source.stem}, PTX of sm_{arch}", flush=True)
+        options = ["--ptx", "-std=c++17", "-O3", f"-arch=compute_{arch}", "-Isrc"]
+        part = path.with_suffix(".part")
+        subprocess.run([nvcc, *options, source, "-o", part], check=True)
+        part.replace(path)
+    return ":".join(paths)
+
+
+def newest_arch(nvcc: Path) -> str:
+    listed = subprocess.run(
+        [nvcc, "--list-gpu-arch"], check=True, capture_output=True, text=True
+    ).stdout
+    return str(max(int(arch) for arch in re.findall(r"compute_(\d+)\s", listed)))
+
+
+def all_runs(nvcc: Path) -> list[Run]:
+    compare: list[str | Path] = [COMPARE, *test_files()]
+    runs = []
+    for arch in (*OTHER_ARCHS, newest_arch(nvcc)):
+        ptx = {"L3_PTX": compile_ptx(nvcc, arch)}
+        runs.append(Run(f"sm_{arch}", compare, ptx))
+    for seed in "123":
+        random = {"L3_PTX_POLICY": "random", "L3_PTX_SEED": seed, "L3_CUDART_STREAMS": "random"}
+        runs.append(Run(f"lanes and streams by chance {seed}", compare, random))
+    runs.append(Run("late streams", compare, {"L3_CUDART_STREAMS": "late"}))
+    return runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="all that takes up to an hour")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    nvcc = find_nvcc()
+    if nvcc is None:
+        print(
+            "SKIPPED: make simulate, which needs nvcc: there is none on PATH, in CUDACXX or in "
+            "the wheels of .venv. No kernel was run."
+        )
+        return 0
+    start = time.monotonic()
+    build(nvcc, arguments.all)
+    print(f"built after {time.monotonic() - start:.0f} s", flush=True)
+    compare = Run(
+        "compare",
+        [COMPARE, *test_files()],
+        {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(BUILD / "counts.txt")},
+        shows=True,
+    )
+    wrong = [what] if (what := execute(compare)) else []
+    wrong += execute_all(usual_runs(), arguments.jobs)
+    if arguments.all:
+        wrong += execute_all([*all_runs(nvcc), *failure_runs()], arguments.jobs)
+        for tool in ("kernel_coverage", "mutants", "removals"):
+            run = Run(tool, [sys.executable, f"tests/ptx/{tool}.py"], shows=True)
+            wrong += [what] if (what := execute(run)) else []
+    print(f"{len(wrong)} runs failed, after {time.monotonic() - start:.0f} s")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

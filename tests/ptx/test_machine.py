@@ -1,0 +1,450 @@
+"""The PTX machine: PTX that it must not run, and each check noticed by a kernel made for it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from machine import HEAD, environment, kernel, operations, run
+
+WORDS = np.arange(32, dtype=np.uint32)
+NOTHING = np.zeros(32, np.uint32)
+COPY = "ld.global.u32 %r1, [%in];\n st.global.u32 [%out], %r1;"
+SHARED = ".extern .shared .align 16 .b8 shared[];\n"
+# The address of a thread's word in shared memory: %r10; of its neighbour's: %r11.
+PLACES = """
+    mov.u32 %r9, shared;
+    shl.b32 %r10, %t, 2;
+    add.u32 %r10, %r9, %r10;
+    xor.b32 %r11, %r10, 4;
+"""
+
+
+def error_of(
+    body: str, *, before: str = "", blocks: int = 1, threads: int = 32, shared_bytes: int = 0
+) -> str:
+    ptx = kernel(body, before=before)
+    outcome = run(ptx, [WORDS, NOTHING], blocks=blocks, threads=threads, shared_bytes=shared_bytes)
+    return outcome.error
+
+
+def test_copies() -> None:
+    outcome = run(kernel(COPY), [WORDS, NOTHING])
+    assert outcome.error == ""
+    np.testing.assert_array_equal(outcome.buffers[1], WORDS)
+
+
+# PTX that is not run.
+
+BAD_PTX = {
+    "": "<ptx>:1: .version: the file ends here, cut short",
+    ".version 9.9\n.target sm_80\n": "version 9.9 is newer than 9.0",
+    ".version 10.0\n.target sm_80\n": "version 10.0 is newer",
+    ".version x\n.target sm_80\n": "<ptx>:1: .version: x is no version",
+    ".version 8.0\n.target sm_999\n": "<ptx>:2: .target: target sm_999 is not known",
+    ".version 8.0\n.target sm_90a\n": "target sm_90a is not known",
+    ".version 8.0\n.target sm_80, debug\n.address_size 64\n": "options of a target are not known",
+    ".version 8.0\n.target sm_80\n.address_size 32\n": ".address_size: only 64 is known",
+    HEAD + ".tex .u64 t;\n": "<ptx>:4: .tex: this directive is not known",
+    HEAD + ".extern .func f;\n": "this directive is not known",
+    HEAD + ".visible .entry K()\n{\n}\n": "<ptx>:6: .entry K: it has no instructions",
+    HEAD + ".visible .entry K()\n{\n.reg .b128 %x;\nret;\n}\n": "type .b128 is not known",
+    HEAD + ".visible .entry K() .maxclusterrank 4\n{\nret;\n}\n": "directive is not known",
+    HEAD + ".visible .entry K()\n{\nret;\n}\n.visible .entry K()\n{\nret;\n}\n": "declared twice",
+}
+
+
+@pytest.mark.parametrize("text", BAD_PTX)
+def test_bad_module(text: str) -> None:
+    error = run(text, []).error
+    assert BAD_PTX[text] in error
+    assert re.match(r"<ptx>:\d+: ", error)
+
+
+BAD_BODIES = {
+    "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [t, {%f1, %f2}];": "tex.2d.v4.f32.f32: this operation",
+    "add.u8 %h1, %h2, %h3;": "add.u8: this operation is not known",
+    "add.cc.u32 %r1, %r2, %r3;": "add.cc.u32: this operation is not known",
+    "ld.weird.u32 %r1, [%in];": "ld.weird.u32: this operation is not known",
+    "ld.global.v3.u32 {%r1, %r2, %r3}, [%in];": "ld.global.v3.u32: this operation is not known",
+    "ld.global.v2.u32 %r1, [%in];": "ld.global.v2.u32: the vector has another length",
+    "add.u32 %r1, %r2, %d1;": "add.u32: %d1 has 64 bits",
+    "add.u32 %r1, %r2, %h1;": "add.u32: %h1 has 16 bits",
+    "add.u32 %r1, %r2;": "add.u32: expected ,, found ;",
+    "add.u32 %r1, %r2, %r99;": "add.u32: there is no register %r99",
+    "add.u32 %r1, %r2, %r3 %r4;": "add.u32: expected ;, found %r4",
+    "ld.global.u64 %r1, [%in];": "ld.global.u64: %r1 has 32 bits",
+    "@%r1 bra there;": "there is no predicate %r1",
+    "bra nowhere;": "bra: there is no label nowhere",
+    "call.uni nobody, (in);": "call",
+    "bar.sync 1;": "bar.sync: barriers but 0 are not known",
+    "bar.sync 0, 64;": "bar.sync: barriers of some threads are not known",
+    "mov.u32 %r1, %clock;": "mov.u32: there is no register %clock",
+    "ld.shared.u32 %r1, [in];": "in lies in another space",
+    "st.param.u32 [in], %r1;": "a kernel's parameters cannot be written",
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES)
+def test_bad_instruction(body: str) -> None:
+    error = error_of("\n" + body)
+    assert BAD_BODIES[body] in error
+    line = kernel("\n" + body).splitlines().index(body) + 1
+    assert re.match(rf"<ptx>:({line}|{line + 2}): ", error)
+
+
+def test_files_cut_short() -> None:
+    """Wherever a file ends it is not run, but where only space is missing."""
+    whole = kernel(COPY)
+    for end in range(len(whole.rstrip())):
+        assert run(whole[:end], [WORDS, NOTHING]).error.startswith("<ptx>:")
+
+
+def test_bad_launches() -> None:
+    too_many = "a launch beyond the kernel's limits"
+    assert too_many in error_of(COPY, threads=0)
+    assert too_many in error_of(COPY, threads=1025)
+    assert too_many in error_of(COPY, blocks=0)
+    assert too_many in error_of(COPY, shared_bytes=300_000)
+    assert "there is no kernel M" in run(kernel(COPY), [WORDS, NOTHING], entry="M").error
+    assert "16 bytes of parameters, and there are 1 buffers" in run(kernel(COPY), [WORDS]).error
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90", "sm_120", "sm_121"])
+def test_targets(target: str) -> None:
+    text = kernel(COPY).replace("sm_80", target)
+    assert run(text, [WORDS, NOTHING]).error == ""
+
+
+def test_operations_are_many() -> None:
+    assert {"add.s32", "ld.global.nc.v4.u32", "shfl.sync.idx.b32"} <= set(operations())
+
+
+# Memory.
+
+
+def test_bounds() -> None:
+    text = kernel(COPY)
+    error = run(text, [WORDS[:31], NOTHING]).error
+    assert "ld.global.u32" in error
+    assert "4 bytes at byte 124 of the 124 of an allocation, block 0 warp 0 lane 31" in error
+    assert "st.global.u32" in run(text, [WORDS, NOTHING[:31]]).error
+    before = "ld.global.u32 %r1, [%in + -4];\n st.global.u32 [%out], %r1;"
+    assert "out of bounds" in error_of(before)
+    assert "out of bounds" in error_of(COPY.replace("[%in]", "[0]"))
+
+
+def test_bounds_of_shared_memory() -> None:
+    body = PLACES + "st.shared.u32 [%r10], %t;"
+    assert error_of(body, before=SHARED, shared_bytes=128) == ""
+    error = error_of(body, before=SHARED, shared_bytes=124)
+    assert "shared memory out of bounds, 4 bytes at 124 of 124" in error
+    assert "out of bounds" in error_of("st.shared.u32 [0], %t;", shared_bytes=128)
+
+
+def test_alignment() -> None:
+    error = error_of(COPY.replace("[%in]", "[%in+2]"))
+    assert "an address that is no multiple of 4" in error
+    vector = "ld.global.v2.u32 {%r1, %r2}, [%in+4];\n st.global.u32 [%out], %r1;"
+    assert "no multiple of 8" in error_of(vector)
+
+
+# What nobody has written.
+
+
+def of_unwritten(body: str) -> str:
+    """What is found where the first buffer is unwritten; a word of it is in %r1."""
+    ptx = kernel("ld.global.u32 %r1, [%in];\n" + body)
+    return run(ptx, [WORDS, NOTHING], undefined=[True, False]).error
+
+
+def test_unwritten_values_are_followed() -> None:
+    store = "\n st.global.u32 [%out], %r2;"
+    assert of_unwritten("") == ""
+    assert "a store of what nobody has written" in of_unwritten("mov.u32 %r2, %r1;" + store)
+    discards = [
+        "and.b32 %r2, %r1, 0;",
+        "xor.b32 %r2, %r1, %r1;",
+        "sub.u32 %r2, %r1, %r1;",
+        "mul.lo.u32 %r2, %r1, 0;",
+        "or.b32 %r2, %r1, -1;",
+        "prmt.b32 %r2, %r1, 7, 0x7654;",
+        "shf.r.clamp.b32 %r2, %r1, 5, 32;",
+        "dp4a.u32.u32 %r2, %r1, 0, 3;",
+        "bfi.b32 %r2, 9, %r1, 0, 32;",
+        "lop3.b32 %r2, %r1, 3, 5, 0xCC;",
+        "shl.b32 %r2, %r1, 32;",
+        "setp.ne.u32 %p1, %t, %t;\n selp.b32 %r2, %r1, 4, %p1;",
+        "cvt.u64.u32 %d1, %r1;\n shr.u64 %d1, %d1, 32;\n cvt.u32.u64 %r2, %d1;",
+        "mov.b32 {%h1, %h2}, %r1;\n mov.b32 %r2, {7, 9};",
+    ]
+    for body in discards:
+        assert of_unwritten(body + store) == "", body
+    keeps = [
+        "and.b32 %r2, %r1, 1;",
+        "add.u32 %r2, %r1, 1;",
+        "shr.u32 %r2, %r1, 31;",
+        "prmt.b32 %r2, %r1, 7, 0x7650;",
+        "shf.r.clamp.b32 %r2, %r1, 5, 31;",
+        "dp4a.u32.u32 %r2, %r1, 256, 3;",
+        "popc.b32 %r2, %r1;",
+        "min.u32 %r2, %r1, 1;",
+        "shfl.sync.idx.b32 %r2, %r1, 3, 31, -1;",
+        "setp.ne.u32 %p1, %r1, 7;\n selp.b32 %r2, 3, 4, %p1;",
+        "mov.b32 %f1, %r1;\n mul.rn.f32 %f1, %f1, 0f00000000;\n mov.b32 %r2, %f1;",
+    ]
+    for body in keeps:
+        assert "a store of what nobody has written" in of_unwritten(body + store), body
+
+
+def test_unwritten_values_decide_nothing() -> None:
+    branch = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra there;\nthere:"
+    assert "a branch that depends on what nobody has written" in of_unwritten(branch)
+    # Bits that are known decide, whatever the others are.
+    known = "or.b32 %r1, %r1, 8;\n setp.eq.u32 %p1, %r1, 5;\n @%p1 bra there;\nthere:"
+    assert of_unwritten(known) == ""
+    known = "and.b32 %r1, %r1, 7;\n setp.lt.u32 %p1, %r1, 8;\n @%p1 bra there;\nthere:"
+    assert of_unwritten(known) == ""
+    either = "setp.eq.u32 %p1, %r1, 5;\n setp.eq.u32 %p2, %t, 99;\n and.pred %p3, %p1, %p2;\n"
+    assert of_unwritten(either + "@%p3 bra there;\nthere:") == ""
+    address = "and.b32 %r1, %r1, 4;\n cvt.u64.u32 %d1, %r1;\n add.u64 %d1, %d1, %out;\n"
+    with_carry = address.replace("4;", "0;")
+    store = "st.global.u32 [%d1], 7;"
+    assert of_unwritten(with_carry + store) == ""
+    ptx = kernel("ld.global.u32 %r1, [%in];\n" + address + store)
+    error = run(ptx, [WORDS, np.zeros(64, np.uint32)], undefined=[True, False]).error
+    assert "an address that depends on what nobody has written" in error
+
+
+def test_unwritten_registers_and_shared_memory() -> None:
+    assert "a store of what nobody" in error_of("st.global.u32 [%out], %r5;")
+    shared = PLACES + "ld.shared.u32 %r1, [%r10];\n st.global.u32 [%out], %r1;"
+    assert "a store of what nobody" in error_of(shared, before=SHARED, shared_bytes=128)
+    # Half of a word.
+    half = PLACES + "st.shared.u16 [%r10], 5;\n ld.shared.u32 %r1, [%r10];\n"
+    low = half + "and.b32 %r1, %r1, 0xFFFF;\n st.global.u32 [%out], %r1;"
+    high = half + "shr.u32 %r1, %r1, 16;\n st.global.u32 [%out], %r1;"
+    assert error_of(low, before=SHARED, shared_bytes=128) == ""
+    assert "a store of what nobody" in error_of(high, before=SHARED, shared_bytes=128)
+
+
+def test_values_of_lanes_that_take_no_part() -> None:
+    body = """
+    setp.lt.u32 %p1, %t, 16;
+    @!%p1 bra there;
+    shfl.sync.bfly.b32 %r1, %t, {lane}, 31, 0xFFFF;
+    st.global.u32 [%out], %r1;
+there:"""
+    assert error_of(body.replace("{lane}", "8")) == ""
+    assert "a store of what nobody" in error_of(body.replace("{lane}", "16"))
+
+
+# Order.
+
+
+def exchange(between: str, threads: int = 32) -> str:
+    body = PLACES + f"st.shared.u32 [%r10], %t;\n {between}\n ld.shared.u32 %r1, [%r11];"
+    return error_of(body, before=SHARED, shared_bytes=4 * threads, threads=threads)
+
+
+def test_races_in_shared_memory() -> None:
+    race = "a read of bytes written in shared memory by a lane that nothing orders before this"
+    assert race in exchange("")
+    assert exchange("bar.warp.sync -1;") == ""
+    assert exchange("bar.sync 0;") == ""
+    # Shuffles and votes wait, and order no memory.
+    assert race in exchange("shfl.sync.idx.b32 %r2, %t, 0, 31, -1;")
+    assert race in exchange("vote.sync.ballot.b32 %r2, 1, -1;")
+    assert race in exchange("membar.cta;")
+
+
+def test_races_between_warps() -> None:
+    body = (
+        PLACES
+        + "xor.b32 %r11, %r10, 128;\n st.shared.u32 [%r10], %t;\n"
+        + "{}\n ld.shared.u32 %r1, [%r11];"
+    )
+
+    def error(between: str) -> str:
+        ptx = kernel(body.replace("{}", between), before=SHARED)
+        buffers = [np.zeros(64, np.uint32)] * 2
+        return run(ptx, buffers, shared_bytes=256, threads=64).error
+
+    assert "in shared memory by a lane that nothing orders" in error("")
+    assert "in shared memory by a lane that nothing orders" in error("bar.warp.sync -1;")
+    assert error("bar.sync 0;") == ""
+
+
+def test_barriers_of_some_lanes_order_those() -> None:
+    """Pairs meet: a lane may read its neighbour's word, and not the next pair's."""
+    pair = """
+    and.b32 %r1, %t, 30;
+    mov.u32 %r2, 3;
+    shl.b32 %r2, %r2, %r1;
+    bar.warp.sync %r2;
+"""
+    assert exchange(pair) == ""
+    body = PLACES + f"xor.b32 %r11, %r10, 8;\n st.shared.u32 [%r10], %t;\n {pair}"
+    body += "\n ld.shared.u32 %r3, [%r11];"
+    assert "nothing orders" in error_of(body, before=SHARED, shared_bytes=128)
+
+
+def test_writes_after_reads() -> None:
+    body = (
+        PLACES
+        + """
+    st.shared.u32 [%r10], %t;
+    bar.warp.sync -1;
+    ld.shared.u32 %r1, [%r11];
+    {}
+    st.shared.u32 [%r10], 5;"""
+    )
+    error = error_of(body.replace("{}", ""), before=SHARED, shared_bytes=128)
+    assert "a write of bytes read in shared memory" in error
+    fixed = body.replace("{}", "bar.warp.sync -1;")
+    assert error_of(fixed, before=SHARED, shared_bytes=128) == ""
+
+
+def test_writes_of_several_lanes() -> None:
+    body = PLACES + "st.shared.u32 [%r9], {};"
+    assert "a write of bytes written" in error_of(
+        body.replace("{}", "%t"), before=SHARED, shared_bytes=128
+    )
+    # Lanes that write one value at once write one value.
+    assert error_of(body.replace("{}", "7"), before=SHARED, shared_bytes=128) == ""
+
+
+def test_races_in_global_memory() -> None:
+    word = "sub.s64 %d1, %out, %o;\n"
+    error = error_of(word + "st.global.u32 [%d1], %t;")
+    assert "a write of bytes written in global memory" in error
+    assert error_of(word + "red.global.add.u32 [%d1], %t;") == ""
+    blocks = run(kernel(word + "st.global.u32 [%d1], 7;"), [WORDS, NOTHING], blocks=2).error
+    assert "in global memory by a lane that nothing orders" in blocks
+    atomic = run(kernel(word + "red.global.add.u32 [%d1], 1;"), [WORDS, NOTHING], blocks=2)
+    assert (atomic.error, atomic.buffers[1][0]) == ("", 64)
+    mixed = word + "red.global.add.u32 [%d1], 1;\n ld.global.u32 %r1, [%d1];"
+    assert "a read of bytes written in global memory" in error_of(mixed)
+
+
+def test_nc_of_what_the_launch_writes() -> None:
+    body = "ld.global.nc.u32 %r1, [%out];\n st.global.u32 [%out], %r1;"
+    assert "a write of what the launch reads by ld.global.nc" in error_of(body)
+    body = "st.global.u32 [%out], 1;\n ld.global.nc.u32 %r1, [%out];"
+    assert "ld.global.nc of what the launch writes" in error_of(body)
+
+
+# Lanes that wait.
+
+PART = """
+    setp.lt.u32 %p1, %t, 7;
+    @%p1 bra there;
+    {}
+there:"""
+
+
+def test_lanes_that_wait_for_ever() -> None:
+    for waits in (
+        "bar.warp.sync -1;",
+        "shfl.sync.idx.b32 %r1, %t, 0, 31, -1;",
+        "vote.sync.ballot.b32 %r1, 1, -1;",
+        "redux.sync.add.u32 %r1, %t, -1;",
+        "bar.sync 0;",
+    ):
+        body = PART.replace("{}", waits) + "\n bar.warp.sync -1;"
+        error = error_of(body)
+        assert "lanes wait for each other for ever" in error, waits
+    # Those that have ended are not waited for.
+    assert error_of("setp.lt.u32 %p1, %t, 7;\n @%p1 ret;\n bar.warp.sync -1;\n bar.sync 0;") == ""
+    assert error_of(PART.replace("{}", "bar.warp.sync 0xFFFFFF80;")) == ""
+
+
+def test_lanes_that_are_no_members() -> None:
+    assert "a lane that is not in its own mask" in error_of("bar.warp.sync 0x7FFFFFFF;")
+
+
+def test_launches_that_do_not_end() -> None:
+    with environment(L3_PTX_MAX_INSTRUCTIONS="1000"):
+        assert "does not end within" in error_of("again: bra again;")
+
+
+def test_trap() -> None:
+    assert "trap" in error_of("trap;")
+
+
+# How it runs.
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_order_changes_nothing(seed: int) -> None:
+    body = """
+    mov.u32 %r1, %t;
+    mov.u32 %r2, 0;
+again:
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra done;
+    add.u32 %r2, %r2, %r1;
+    sub.u32 %r1, %r1, 1;
+    bra again;
+done:
+    shfl.sync.idx.b32 %r3, %r2, 31, 31, -1;
+    add.u32 %r2, %r2, %r3;
+    st.global.u32 [%out], %r2;"""
+    sums = WORDS * (WORDS + 1) // 2
+    with environment(L3_PTX_POLICY="random", L3_PTX_SEED=str(seed)):
+        outcome = run(kernel(body), [WORDS, NOTHING])
+    assert outcome.error == ""
+    np.testing.assert_array_equal(outcome.buffers[1], sums + sums[31])
+
+
+def test_functions_local_and_constant_memory() -> None:
+    before = """
+.const .align 4 .b8 table[16] = {1, 0, 0, 0, 10, 0, 0, 0, 100, 0, 0, 0, 232, 3, 0, 0};
+.func (.param .b32 result) Pick(.param .b32 number, .param .align 4 .b8 both[8])
+{
+    .local .align 8 .b8 depot[16];
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<5>;
+    mov.u64 %rd1, depot;
+    cvta.local.u64 %rd1, %rd1;
+    ld.param.u32 %r1, [both];
+    ld.param.u32 %r2, [both+4];
+    st.u32 [%rd1], %r1;
+    st.u32 [%rd1+4], %r2;
+    ld.param.u32 %r3, [number];
+    mul.wide.u32 %rd2, %r3, 4;
+    add.s64 %rd2, %rd1, %rd2;
+    ld.u32 %r4, [%rd2];
+    st.param.b32 [result], %r4;
+    ret;
+}
+"""
+    body = """
+    and.b32 %r1, %t, 3;
+    mul.wide.u32 %d1, %r1, 4;
+    mov.u64 %d2, table;
+    add.s64 %d2, %d2, %d1;
+    ld.const.u32 %r2, [%d2];
+    setp.gt.u32 %p1, %t, 20;
+    @%p1 bra there;
+    and.b32 %r3, %t, 1;
+    { .param .b32 param0; .param .align 4 .b8 param1[8]; .param .b32 retval0;
+    st.param.b32 [param0], %r3;
+    st.param.b32 [param1], %r2;
+    st.param.b32 [param1+4], %t;
+    call.uni (retval0), Pick, (param0, param1);
+    ld.param.b32 %r2, [retval0];
+    }
+there:
+    st.global.u32 [%out], %r2;"""
+    outcome = run(kernel(body, before=before), [WORDS, NOTHING])
+    assert outcome.error == ""
+    table = np.array([1, 10, 100, 1000], np.uint32)[WORDS & 3]
+    picked = np.where(WORDS & 1, WORDS, table)
+    np.testing.assert_array_equal(outcome.buffers[1], np.where(WORDS > 20, table, picked))
+    assert "constant memory" in error_of(
+        "mov.u64 %d1, table;\n st.global.u32 [%d1], 1;", before=before
+    )
+    recursive = before.replace("    ret;\n", "    call.uni Pick, ();\n    ret;\n", 1)
+    assert "call" in error_of(body, before=recursive)

@@ -1,0 +1,94 @@
+// The state of a warp and of a block while they run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ptx/machine.h"
+
+namespace l3::ptx {
+
+constexpr uint32_t kMaxCallDepth = 16;
+
+struct Warp {
+  // 32 values of 4 bytes a slot; 64-bit registers have two slots, predicates a bit a lane in the
+  // first value.
+  std::vector<uint32_t> values;
+  // Lanes of a slot with bits that nobody has written; `partly` of them where `unknown` says which.
+  std::vector<uint32_t> dirty, partly, unknown;
+  std::vector<uint8_t> frame, frame_undefined;  // lane by lane
+  std::array<uint32_t, kLanes> at = {};         // instruction
+  std::array<uint32_t, kLanes> depth = {};
+  std::array<std::array<uint32_t, kMaxCallDepth>, kLanes> calls = {};  // instruction of the call
+  uint32_t live = 0;
+  uint32_t waiting = 0;  // in a collective, for others
+  uint32_t at_barrier = 0;
+  uint32_t index = 0;
+
+  // Happens-before: a lane's accesses up to `seen[lane][other]` of another are done for it.
+  uint32_t epoch = 1;      // the newest of the warp
+  uint32_t all_seen = 0;   // by all lanes of all lanes
+  uint32_t barrier_epoch = 0;  // at the block's last barrier
+  std::array<uint32_t, kLanes> epochs = {};
+  std::array<std::array<uint32_t, kLanes>, kLanes> seen = {};
+
+  uint32_t* Narrow(uint32_t slot) { return &values[size_t{slot} * kLanes]; }
+  const uint32_t* Narrow(uint32_t slot) const { return &values[size_t{slot} * kLanes]; }
+  uint64_t* WideOf(uint32_t slot) {
+    return reinterpret_cast<uint64_t*>(&values[size_t{slot} * kLanes]);
+  }
+  const uint64_t* WideOf(uint32_t slot) const {
+    return reinterpret_cast<const uint64_t*>(&values[size_t{slot} * kLanes]);
+  }
+  uint32_t Predicate(uint32_t slot) const { return *Narrow(slot); }
+  void SetPredicate(uint32_t slot, uint32_t bits, uint32_t mask) {
+    uint32_t* value = Narrow(slot);
+    *value = (*value & ~mask) | (bits & mask);
+  }
+  uint64_t Value(uint32_t slot, bool wide, uint32_t lane) const {
+    return wide ? WideOf(slot)[lane] : Narrow(slot)[lane];
+  }
+  void SetValue(uint32_t slot, bool wide, uint32_t lane, uint64_t value) {
+    if (wide) {
+      WideOf(slot)[lane] = value;
+    } else {
+      Narrow(slot)[lane] = static_cast<uint32_t>(value);
+    }
+  }
+  bool IsDirty(uint32_t slot, uint32_t lane) const { return (dirty[slot] >> lane & 1) != 0; }
+  // Bits that nobody has written.
+  uint64_t Unknown(uint32_t slot, bool wide, uint32_t lane) const {
+    if (!IsDirty(slot, lane)) return 0;
+    const uint64_t all = wide ? ~uint64_t{0} : 0xFFFFFFFF;
+    if ((partly[slot] >> lane & 1) == 0) return all;
+    const uint32_t* place = &unknown[size_t{slot} * kLanes];
+    return wide ? reinterpret_cast<const uint64_t*>(place)[lane] : place[lane];
+  }
+  void SetUnknown(uint32_t slot, bool wide, uint32_t lane, uint64_t bits) {
+    const uint32_t bit = 1u << lane;
+    if (bits == 0) {
+      dirty[slot] &= ~bit;
+      return;
+    }
+    dirty[slot] |= bit;
+    partly[slot] |= bit;
+    uint32_t* place = &unknown[size_t{slot} * kLanes];
+    if (wide) {
+      reinterpret_cast<uint64_t*>(place)[lane] = bits;
+    } else {
+      place[lane] = static_cast<uint32_t>(bits);
+    }
+  }
+};
+
+struct BlockState {
+  uint32_t number = 0;
+  Dim index;
+  uint32_t first_thread = 0;  // of the launch
+  uint32_t barriers = 1;
+  std::vector<uint8_t> shared, shared_undefined;
+  std::vector<Stamp> shared_written, shared_read;
+};
+
+}  // namespace l3::ptx
