@@ -94,6 +94,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
 	$(SANITIZE)/l3_replay --change 60 tests/golden
 	$(SANITIZE)/l3_replay --encode 100
+	$(SANITIZE)/l3_replay --encode-change 100
 	$(SANITIZE)/l3_replay --build 100
 	$(SANITIZE)/l3_replay --corpus tests/fuzz/corpus
 	$(if $(filter OFF,$(L3_DALI)),,$(SANITIZE)/l3_nvimgcodec_test --mutants 20000 tests/golden tests/invalid tests/fuzz/found)

@@ -8,25 +8,28 @@
 #include <numeric>
 #include <utility>
 
+#include "encoder/fixed_log.h"
+
 namespace l3 {
 namespace {
 
-// Pixels of the sample: blocks of a row, spread over the image.
+// The sample of pixels: up to kMaxBlocks blocks of kBlockPixels in a row, spread over the image.
 constexpr uint32_t kBlockPixels = 16;
 constexpr uint32_t kMaxBlocks = 128;
-// Products of all channels' samples that are added up, at most: some 0.1 s.
+// The most products of samples that are added up for all channels: about 0.1 s.
 constexpr uint64_t kMaxProducts = uint64_t{1} << 27;
-// Channels that each one is tried with.
+// How many other channels each channel is tried with.
 constexpr uint32_t kPartners = 8;
-// Groups are made where the determinant of the correlations of three channels is less: where they
-// say little of one another, each is decoded alone. Few pixels look alike by chance.
+// Three channels are a group if the determinant of their correlations is below this. 1 means that
+// no channel predicts another; then each is decoded alone. Small samples correlate by chance, so
+// the threshold is lower by kChance / sqrt(pixels of the sample).
 constexpr double kMaxDeterminant = 0.8;
-constexpr double kChance = 4;  // over the root of their number
-// Channels that follow one another are often read together: they stay together where that costs at
-// most so many bits a sample, about half a percent.
-constexpr double kNearlyEqualBits = 0.04;
+constexpr double kChance = 4;
+// Consecutive channels are often read together. They stay together if that costs at most this much
+// a sample: 0.04 bits, about half a percent. In 1 / 2^kCostBits bit.
+constexpr int64_t kNearlyEqualCost = 164;
 
-// What neighbours do not predict of a sample of the pixels, of each channel.
+// Residuals of a sample of the pixels, by channel: twice a pixel less its west and north ones.
 class Residuals {
  public:
   explicit Residuals(const PixelView& pixels) : channels_(pixels.channels) {
@@ -37,7 +40,7 @@ class Residuals {
     const uint64_t spots = uint64_t{rows} * ((columns + width - 1) / width);
     const uint64_t blocks = std::min<uint64_t>(spots, kMaxBlocks);
     for (uint64_t i = 0; i < blocks; ++i) {
-      // From the middle of a share of the rows, columns by the golden ratio.
+      // Rows are evenly spaced. Columns follow the golden ratio, so that they spread evenly too.
       const uint32_t y = static_cast<uint32_t>((2 * i + 1) * rows / (2 * blocks)) + 1;
       const uint64_t spread = (i * 0x9E3779B1u) & 0xFFFFFFFF;
       const uint32_t x = static_cast<uint32_t>(spread * (columns - width + 1) >> 32) + 1;
@@ -90,7 +93,7 @@ class Residuals {
     }
   }
 
-  // A few edges would decide all else.
+  // Without limits, a few strong edges would decide the correlations.
   void Limit(uint32_t channel) {
     int32_t* values = values_.data() + channel * count_;
     int64_t sum = 0;
@@ -145,7 +148,7 @@ class Correlations {
 };
 
 struct Triple {
-  double determinant;  // of the correlations: what is left of the bits, in a way
+  double determinant;  // of the correlations; a pixel saves -log2(determinant) / 2 bits, about
   std::array<uint32_t, 3> channel;
 
   bool operator<(const Triple& other) const {
@@ -190,37 +193,24 @@ std::vector<Triple> FindTriples(const Correlations& correlation, double max_dete
   return triples;
 }
 
-}  // namespace
-
-std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
-  std::vector<ChannelGroup> groups;
-  for (uint32_t first = 0; first < channels; first += kMaxChannels) {
-    ChannelGroup group = {std::min(kMaxChannels, channels - first), {}};
-    for (uint32_t i = 0; i < group.channels; ++i) {
-      group.channel[i] = static_cast<uint16_t>(first + i);
-    }
-    groups.push_back(group);
-  }
-  return groups;
-}
-
-namespace {
-
 struct Grouping {
   std::vector<ChannelGroup> groups;
-  double saved_bits = 0;  // of a pixel, roughly
+  int64_t saved_cost = 0;  // of a pixel, about, in 1 / 2^kCostBits bit
 
   void Add(const Triple& triple) {
     const auto [a, b, c] = triple.channel;
     groups.push_back(
         {3, {static_cast<uint16_t>(a), static_cast<uint16_t>(b), static_cast<uint16_t>(c)}});
-    constexpr double kLeast = 1e-6;  // of channels that are the same
-    saved_bits -= std::log2(std::max(triple.determinant, kLeast)) / 2;
+    constexpr double kLeast = 1e-6;  // of equal channels, whose determinant is 0
+    // In units of 2^-32, so that the logarithm is one of integers.
+    const double scaled = std::max(triple.determinant, kLeast) * 0x1p32;
+    const int64_t log = FixedLog2Of64(static_cast<uint64_t>(scaled));
+    saved_cost += ((int64_t{32} << kCostBits) - log) / 2;
   }
   void Add(uint32_t channel) { groups.push_back({1, {static_cast<uint16_t>(channel)}}); }
 };
 
-// The triples that save most go first. What is left finds partners anew.
+// Takes the triples that save most first, then searches again among the channels that are left.
 Grouping GroupBest(const Correlations& correlation, double max_determinant, uint32_t channels) {
   Grouping grouping;
   std::vector<uint32_t> free(channels);
@@ -259,28 +249,40 @@ Grouping GroupNeighbors(const Correlations& correlation, double max_determinant,
   return grouping;
 }
 
-// Puts the channel second, as green is, from which the others differ least: packed tiles have the
-// differences, or the others, whichever is less.
+// Puts second, as green is, the channel from which the other two differ least. Packed tiles hold
+// the other two as they are or as differences from the second, whichever is smaller.
 void ChooseGreen(const Correlations& correlation, ChannelGroup* group) {
-  const auto bits = [&](uint32_t green) {
-    double sum = 0;
+  const auto cost = [&](uint32_t green) {
+    uint32_t sum = 0;
     for (uint32_t i = 0; i < group->channels; ++i) {
       const uint32_t channel = group->channel[i];
       const double power = correlation.Power(channel);
       const bool is_green = channel == green;
       const double difference = is_green ? power : correlation.PowerOfDifference(channel, green);
-      sum += std::log2(std::max(std::min(power, difference), 1.0));
+      sum += FixedLog2Of64(static_cast<uint64_t>(std::max(std::min(power, difference), 1.0)));
     }
     return sum;
   };
   uint32_t best = 1;
   for (const uint32_t i : {0u, 2u}) {
-    if (bits(group->channel[i]) < bits(group->channel[best])) best = i;
+    if (cost(group->channel[i]) < cost(group->channel[best])) best = i;
   }
   std::swap(group->channel[1], group->channel[best]);
 }
 
 }  // namespace
+
+std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
+  std::vector<ChannelGroup> groups;
+  for (uint32_t first = 0; first < channels; first += kMaxChannels) {
+    ChannelGroup group = {std::min(kMaxChannels, channels - first), {}};
+    for (uint32_t i = 0; i < group.channels; ++i) {
+      group.channel[i] = static_cast<uint16_t>(first + i);
+    }
+    groups.push_back(group);
+  }
+  return groups;
+}
 
 std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode mode) {
   const uint32_t channels = pixels.channels;
@@ -291,7 +293,7 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode 
   Grouping best = GroupBest(correlation, max_determinant, channels);
   Grouping neighbors = GroupNeighbors(correlation, max_determinant, channels);
   const bool takes_neighbors =
-      neighbors.saved_bits >= best.saved_bits - kNearlyEqualBits * channels;
+      neighbors.saved_cost >= best.saved_cost - kNearlyEqualCost * int64_t{channels};
   std::vector<ChannelGroup> groups = std::move(takes_neighbors ? neighbors : best).groups;
   std::sort(groups.begin(), groups.end(), [](const ChannelGroup& a, const ChannelGroup& b) {
     return a.channel[0] < b.channel[0];

@@ -98,7 +98,7 @@ Status WriteFile(EncodedFile file, unsigned threads, const AllocateFile& allocat
     begins.push_back(begin);
     begin += run.size();
   }
-  // A thread pays from some MiB on: what it saves is half of the copying and the page faults.
+  // Threads pay off from 1 MiB on: they share the copying and the page faults.
   constexpr uint64_t kMinThreadBytes = 1 << 20;
   if (file.bytes < kMinThreadBytes) threads = 1;
   ParallelFor(begins.size(), threads, [&](uint64_t i) {

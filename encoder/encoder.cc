@@ -22,25 +22,26 @@ namespace {
 
 constexpr uint32_t kPackedTileWidthLog2 = 8;
 constexpr uint32_t kPackedTileHeightLog2 = 6;
-// Sides of rans tiles: so many samples pay for a tile's states and coefficients.
+// Sides of rans tiles. A tile needs this many samples to pay for its states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels, or groups of them
-// From which effort on the width of rans tiles is chosen by image, and by which.
+// From this effort on, the width of rans tiles is chosen by image; the widths are compared at
+// kJudgingEffort.
 constexpr uint32_t kTileSearchEffort = 7;
 constexpr uint32_t kJudgingEffort = 3;
-// Images of fewer columns, or rows. From here on longer tiles have the 4096 pixels for which
-// several sets of coefficients are fitted: up to a third slower, for 1.5 % at most, and noise
-// grows.
+// Images with fewer columns or rows get tiles that are longer the other way. From 16 on, such tiles
+// would have the 4096 pixels for which several sets of coefficients are fitted: that is up to a
+// third slower, saves 1.5 % at most, and makes noise larger.
 constexpr uint32_t kNarrowPixels = 16;
-// What a value table of several channel groups has to save: one part of so many.
+// With several channel groups, a value table is kept only if it saves 1 / 100 of the file.
 constexpr uint64_t kTableShare = 100;
-// Tiles of up to so many pixels may be smaller as packed, which has no states.
+// Tiles of up to this many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
-// Of images whose tiles are all stored: big enough that tile headers cost less than 0.1 %.
+// Stored tiles have at least this many bytes, so that their headers cost less than 0.1 %.
 constexpr uint64_t kMinStoredTileBytes = 32768;
-// The index counts 2^36 bytes of payloads; nothing makes samples twice as long.
+// The index addresses 2^36 bytes of payloads. No coding takes twice the bytes of the samples.
 constexpr uint64_t kMaxRawBytes = uint64_t{1} << 35;
-// Columns of such tiles where somebody asked for them: windows read whole tiles.
+// Columns of tiles in the mode kStored. No more, since a window reads whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 
 const uint8_t* RowOf(const PixelView& pixels, uint32_t y) {
@@ -54,6 +55,19 @@ uint32_t SampleAt(const uint8_t* row, uint64_t i) {
   return sample;
 }
 
+// Values of `count` samples.
+template <typename Sample, typename Value>
+void MapSamples(const ValueCoding& coding, const Sample* samples, uint32_t count, Value* values) {
+  if (coding.table.empty()) {
+    for (uint32_t x = 0; x < count; ++x) {
+      values[x] = static_cast<Value>(coding.ShiftedValue(samples[x]));
+    }
+  } else {
+    const uint16_t* rank = coding.rank.data();
+    for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(rank[samples[x]]);
+  }
+}
+
 template <typename Sample>
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
               TilePlanes* planes) {
@@ -62,18 +76,21 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   planes->channels = pixels.channels;
   planes->used_bits = coding.used_bits;
   const auto split_pixels = GetPackedKernels<Sample>().split_pixels;
+  const bool as_is = coding.keeps_samples();
+  // Samples that changed since they were scanned may have more bits.
+  const Sample mask = static_cast<Sample>(as_is ? coding.mask() : ~0u);
   Sample samples[kMaxChannels][kMaxPackedTileSide];
   Sample* const rows[kMaxChannels] = {samples[0], samples[1], samples[2], samples[3]};
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* row =
         RowOf(pixels, rect.y_px + y) + uint64_t{rect.x_px} * pixels.channels * sizeof(Sample);
-    split_pixels(row, pixels.channels, rect.width_px, rows);
+    split_pixels(row, pixels.channels, rect.width_px, mask, rows);
     for (uint32_t c = 0; c < pixels.channels; ++c) {
       uint16_t* values = planes->plane[c] + y * kMaxPackedTileSide;
-      if (coding.keeps_samples()) {
+      if (as_is) {
         std::copy(rows[c], rows[c] + rect.width_px, values);
       } else {
-        for (uint32_t x = 0; x < rect.width_px; ++x) values[x] = coding.Value(rows[c][x]);
+        MapSamples(coding, rows[c], rect.width_px, values);
       }
     }
   }
@@ -132,19 +149,6 @@ PixelView TileOfGroup(const PixelView& pixels, const ChannelGroup& group, const 
   return tile;
 }
 
-// Values of `count` samples.
-template <typename Sample, typename Value>
-void MapSamples(const ValueCoding& coding, const Sample* samples, uint32_t count, Value* values) {
-  if (coding.table.empty()) {
-    for (uint32_t x = 0; x < count; ++x) {
-      values[x] = static_cast<Value>(coding.ShiftedValue(samples[x]));
-    }
-  } else {
-    const uint16_t* rank = coding.rank.data();
-    for (uint32_t x = 0; x < count; ++x) values[x] = static_cast<Value>(rank[samples[x]]);
-  }
-}
-
 // Loads a tile for the packed encoder, rows padded. Values have no more bits than Value.
 template <typename Sample, typename Value>
 void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
@@ -155,6 +159,8 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
   planes->used_bits = coding.used_bits;
   const auto split_pixels = GetPackedKernels<Sample>().split_pixels;
   const bool as_is = coding.keeps_samples();
+  // Needs no mask: the packed encoder works modulo 2^used_bits, and takes no value as an index.
+  constexpr Sample kAllBits = static_cast<Sample>(~0u);
   Sample samples[kMaxChannels][kMaxPackedTileSide];
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* row =
@@ -162,11 +168,11 @@ void LoadTile(const PixelView& pixels, const ValueCoding& coding, const TileRect
     Value* rows[kMaxChannels];
     for (uint32_t c = 0; c < kMaxChannels; ++c) rows[c] = planes->Row(c, static_cast<int32_t>(y));
     if constexpr (std::is_same_v<Sample, Value>) {
-      if (as_is) split_pixels(row, pixels.channels, rect.width_px, rows);
+      if (as_is) split_pixels(row, pixels.channels, rect.width_px, kAllBits, rows);
     }
     if (!as_is || !std::is_same_v<Sample, Value>) {
       Sample* const sample_rows[kMaxChannels] = {samples[0], samples[1], samples[2], samples[3]};
-      split_pixels(row, pixels.channels, rect.width_px, sample_rows);
+      split_pixels(row, pixels.channels, rect.width_px, kAllBits, sample_rows);
       for (uint32_t c = 0; c < pixels.channels; ++c) {
         MapSamples(coding, samples[c], rect.width_px, rows[c]);
       }
@@ -323,17 +329,17 @@ void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding
 constexpr uint32_t kFewRansTables = 16;
 // Images of more pixels are coded without match tiles, which would take too much memory.
 constexpr uint64_t kMaxMatchPixels = 1u << 26;
-// Which effort judges what tiles would take without match tiles, but for high efforts.
+// Below kTileSearchEffort, tiles without matches are encoded at this effort to compare sizes.
 constexpr uint32_t kMatchJudgingEffort = 2;
-// Match tiles must save one byte in so many.
+// Match tiles are kept only if they save 1 / 256 of the bytes.
 constexpr uint64_t kMinSavedShare = 256;
-// Where they save so many bytes, more than their model takes, and one in so many, the image is not
-// tried without them.
+// The image is not encoded a second time, without match tiles, if they save more than 1 KiB (which
+// pays for their model) plus 1 / 8 of the file.
 constexpr uint64_t kFarSmallerBytes = 1024;
 constexpr uint64_t kFarSmallerShare = 8;
 
-// A task is a run of payloads, so that threads share work finely and their
-// buffers stay few.
+// A task is a run of payloads: small enough to share among threads, long enough that there are few
+// buffers.
 constexpr uint32_t kPayloadsPerTask = 4;
 
 // The payloads of an image: those of tile after tile, in each group after group.
@@ -451,8 +457,8 @@ EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
   return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
 }
 
-// Twice as wide as usual, where that takes fewer bytes: states and coefficients cost half as much,
-// and fit less closely. Judged by a low effort.
+// Returns the usual width, or twice that if the file is smaller by it. Wider tiles halve the cost
+// of states and coefficients, but the coefficients fit less closely. A low effort judges both.
 uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info,
                         const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
                         EncodeOptions options) {
@@ -520,8 +526,8 @@ struct MatchedFile {
   uint64_t saved_bytes = 0;  // by match tiles, about
 };
 
-// The image, of one group, with match tiles, in tiles of their usual size. What their tiles would
-// take otherwise is judged by a low effort.
+// The image, of one group, with match tiles, in tiles of their usual size. A low effort judges what
+// a tile would take as another coding.
 MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
                           const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
                           const std::optional<ValueCoding>& ranked, const EncodeOptions& options) {
@@ -570,7 +576,8 @@ uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32
 // Channels that most payloads have.
 uint32_t PayloadChannels(const std::vector<ChannelGroup>& groups) { return groups[0].channels; }
 
-// Those that were asked for, or chosen for prediction, or just so.
+// The groups that the options name. Without any: those that predict best if the mode predicts, else
+// channels in their order.
 std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOptions& options,
                                      bool predicts) {
   if (!options.groups.empty()) {

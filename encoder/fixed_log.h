@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/portable.h"
+#include "encoder/exact_floats.h"
 
 namespace l3 {
 
@@ -47,6 +48,12 @@ inline uint32_t FixedLog2(uint32_t v) {
   const uint32_t low = fixed_log_internal::kFractions[index];
   const uint32_t high = fixed_log_internal::kFractions[index + 1];
   return (exponent << kCostBits) + low + ((high - low) * part >> 8);
+}
+
+// The same of larger numbers.
+inline uint32_t FixedLog2Of64(uint64_t v) {
+  const uint32_t drop = BitLength(static_cast<uint32_t>(v >> 32));
+  return FixedLog2(static_cast<uint32_t>(v >> drop)) + (drop << kCostBits);
 }
 
 // Cost of coding counts[i] symbols of each kind i by their own statistics.

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "encoder/exact_floats.h"
+
 namespace l3 {
 
 enum class KernelTarget : uint32_t { kBaseline, kAvx2, kAvx512 };

@@ -15,16 +15,17 @@
 namespace l3 {
 namespace {
 
-// Tables of match tiles. Rans tiles leave them as many.
+// Match tiles have up to this many tables, and rans tiles of the same image as many (kFewRansTables
+// of encoder.cc): a file has 32.
 constexpr uint32_t kMaxMatchTables = 16;
-// Tiles where more pixels are like no neighbour are out of the question: one in so many. At effort
-// 1 it is more, for photographs to be told sooner.
+// A tile is rejected if over 1 / 2 of its pixels match no neighbour; at effort 1, if over 1 / 4 do,
+// so that photographs are rejected sooner.
 constexpr uint32_t kFewMatches = 2;
 constexpr uint32_t kFewMatchesQuickly = 4;
-// Those of more colours, too: each of them costs bytes.
+// A tile of more colours is rejected too: each colour costs bytes.
 constexpr uint32_t kMaxTileColors = 4096;
-constexpr uint32_t kChoices = 3;  // rounds in which tiles are chosen by the numbers of the last
-// What a colour takes in the chunk, about.
+constexpr uint32_t kChoices = 3;  // rounds of choosing tiles by the statistics of those chosen last
+// About what a colour takes in the chunk.
 constexpr uint64_t kColorCost = uint64_t{16} << kCostBits;
 
 uint64_t KeyMask(uint32_t used_bits) { return (uint64_t{1} << used_bits) - 1; }
@@ -134,8 +135,8 @@ void CompareRow(const TilePlanes& planes, uint32_t y, RowDifferences* differ) {
   }
 }
 
-// Whether more than `most` pixels are surely like no neighbour. Compares samples, so that
-// photographs cost little; pixels at the edges count as alike.
+// Whether more than `most` pixels certainly match no neighbour. Compares samples, so that
+// photographs cost little; pixels at the edges count as matches.
 bool HasFewMatches(const TilePlanes& planes, uint32_t most) {
   uint32_t others = 0;
   RowDifferences differ;
@@ -232,7 +233,7 @@ void CountTokens(const RansTokens& tokens, size_t begin, size_t end, uint32_t* c
   }
 }
 
-// Leaves a tile without tokens that is out of the question. Constant tiles are, too.
+// A rejected tile is left without tokens. Constant tiles are rejected.
 MatchTile MakeTile(uint32_t effort, Workspace* work) {
   const TilePlanes& planes = work->planes;
   const uint32_t most =
@@ -293,7 +294,7 @@ struct MatchImage::Numbers {
   static constexpr uint32_t kNone = ~0u;
   std::vector<uint32_t> of_id;
   std::vector<uint32_t> tiles_of_id;  // chosen ones that have the colour
-  std::vector<uint8_t> chunk;         // the count and the gaps
+  std::vector<uint8_t> chunk;  // the count and the gaps
 };
 
 bool MatchImage::IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,

@@ -29,13 +29,13 @@ class MatchImage {
  public:
   using LoadTile = RansImage::LoadTile;
 
-  // Whether some tile of a few looks as if it were smaller. `info` has the image's used bits.
+  // Whether any of a few probed tiles is not rejected. `info` has the image's used bits.
   static bool IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
                        const LoadTile& load);
 
   MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load);
 
-  // Which tiles are out of the question.
+  // Which tiles were rejected.
   std::vector<bool> Unlikely() const;
 
   // Chooses the tiles that take fewer bytes than `other_bytes`, what each takes otherwise, and
@@ -59,7 +59,7 @@ class MatchImage {
   void DropColors();
 
   ImageInfo info_;
-  std::vector<MatchTile> tiles_;  // without tokens where a tile is out of the question
+  std::vector<MatchTile> tiles_;  // without tokens where a tile was rejected
   std::vector<std::vector<uint32_t>> ids_;  // of each tile's colours in the image
   std::vector<uint64_t> keys_;              // of the colours of the image
   std::vector<bool> chosen_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 
 namespace l3 {
@@ -63,8 +64,9 @@ struct WidthSums {
 
 template <typename Value>
 struct PackedKernels {
-  // Spreads `count` pixels, which need not be aligned, to a row of each channel.
-  void (*split_pixels)(const uint8_t* pixels, uint32_t channels, uint32_t count,
+  // Spreads `count` pixels, which need not be aligned, to a row of each channel, and drops the bits
+  // that are not in `mask`. Rows have room for whole blocks of kPackedPadding.
+  void (*split_pixels)(const uint8_t* pixels, uint32_t channels, uint32_t count, Value mask,
                        Value* const rows[kMaxChannels]);
   bool (*is_constant)(const PackedPlanes<Value>& planes, uint32_t c);
   // Whether red and blue are cheaper as differences from green, judged by how much they change from

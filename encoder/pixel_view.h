@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 #include "format/image_view.h"
 

@@ -10,7 +10,7 @@
 namespace l3 {
 namespace {
 
-// A kernel takes as long for a lane as for all of them.
+// Up to this many lanes are coded one by one: a kernel takes as long for one lane as for all 32.
 constexpr uint32_t kMaxFewLanes = 4;
 
 // About what a channel costs with tables of its own.
@@ -163,8 +163,7 @@ uint8_t* EncodeFewLanes(const uint32_t* entry, const uint16_t* folded, const uin
   }
   for (uint32_t lane = lanes; lane-- > 0;) {
     if (!long_raw) push_raw(lane);
-    // Not 0, unless somebody has changed the pixels since they were counted.
-    const uint32_t frequency = std::max(symbol[lane] & 0xFFFF, 1u);
+    const uint32_t frequency = symbol[lane] & 0xFFFF;
     state[lane] = (state[lane] / frequency << kRansScaleBits) + state[lane] % frequency +
                   (symbol[lane] >> 16);
   }

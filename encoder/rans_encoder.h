@@ -49,8 +49,8 @@ struct RansTile : RansTokens {
 void AppendRansTokens(const RansTokens& tokens, const RansSymbols& symbols, bool long_raw,
                       std::vector<uint8_t>* out);
 
-// Appends a payload to `out`, but for its check and its alignment. The model has
-// a frequency for each of the tile's tokens.
+// Appends a payload to `out`, but for its check and its alignment. It decodes if the model has a
+// frequency for each of the tile's tokens.
 void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols, std::vector<uint8_t>* out);
 
 }  // namespace l3

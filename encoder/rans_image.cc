@@ -212,7 +212,10 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uin
 
 void RansImage::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
                               std::vector<uint8_t>* out) const {
-  if (!tiles_.empty()) return AppendRansPayload(*tiles_[payload], *symbols_, out);
+  // A tile that was constant when the plans were made is not kept, but may have changed since.
+  if (!tiles_.empty() && tiles_[payload]) {
+    return AppendRansPayload(*tiles_[payload], *symbols_, out);
+  }
   work->Load(planes);
   const RansPlan plan =
       plans_.empty() ? PickRansPlan(starts_[planes.channels - 1], *work) : plans_[payload];

@@ -1,5 +1,7 @@
 #include "encoder/rans_kernels.h"
 
+#include <algorithm>
+
 #include "encoder/kernel_targets.h"
 
 #if defined(__x86_64__)
@@ -202,7 +204,9 @@ RansSymbols::RansSymbols(const RansModel& model) : channel{} {
       const uint16_t* frequency = model.frequency[model.table_of_level[p][level]];
       uint32_t start = 0;
       for (uint32_t token = 0; token < kRansTokens; ++token) {
-        channel[p].entry[level * kRansTokens + token] = frequency[token] | start << 16;
+        // 1 in place of 0: pixels that change may ask for a token that was never counted.
+        channel[p].entry[level * kRansTokens + token] =
+            std::max<uint32_t>(frequency[token], 1) | start << 16;
         start += frequency[token];
       }
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/rans_model.h"
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 
 namespace l3 {
@@ -57,7 +58,7 @@ constexpr int32_t kMaxRansWeight = 128;
 // sample: its token 0 leaves states alone.
 constexpr uint32_t kIdleLevel = kRansLevels;
 struct RansChannelSymbols {
-  // The frequency, and from bit 16 on the start.
+  // The frequency, never 0, and from bit 16 on the start.
   uint32_t entry[(kIdleLevel + 1) * kRansTokens];
 };
 struct RansSymbols {

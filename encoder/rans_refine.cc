@@ -9,7 +9,8 @@
 namespace l3 {
 namespace {
 
-// Of a token that the model lacks: as much as the least frequent, and what a table pays for it.
+// A token that the model lacks costs the bits of the rarest token plus two, which a table pays to
+// have it.
 constexpr uint32_t kMissingTokenBits = kRansScaleBits + 2;
 
 // Moves the coefficient of an unknown, and its reference's the other way. False if one of them

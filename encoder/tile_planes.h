@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "encoder/exact_floats.h"
 #include "format/constants.h"
 
 namespace l3 {

@@ -168,12 +168,14 @@ std::optional<ValueCoding> FindRankedValues(const PixelView& pixels, const Value
   ValueCoding coding;
   coding.rank.resize(used.size());
   const uint32_t top_bit = pixels.is_signed() ? 1u << (pixels.sample_bits() - 1) : 0;
+  const size_t last_rank = CountUsed(used) - 1;
   for (uint32_t number = 0; number < used.size(); ++number) {
     const uint32_t sample = number ^ top_bit;
-    coding.rank[sample] = static_cast<uint16_t>(coding.table.size());
+    // Samples that did not occur have a rank too: they may come to occur.
+    coding.rank[sample] = static_cast<uint16_t>(std::min(coding.table.size(), last_rank));
     if (used[sample] != 0) coding.table.push_back(static_cast<uint16_t>(number));
   }
-  coding.used_bits = std::max(1u, BitLength(static_cast<uint32_t>(coding.table.size()) - 1));
+  coding.used_bits = std::max(1u, BitLength(static_cast<uint32_t>(last_rank)));
   return coding;
 }
 

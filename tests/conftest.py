@@ -20,7 +20,7 @@ settings.load_profile("l3")
 # the GPU engine does not need. The package that it needs is DALI.
 FINE_ON_A_GPU_HOST = re.compile(
     r"could not import '(?!nvidia)"
-    r"|(PyTorch|nvdisasm|ptxas|the package tfrecord) is not installed"
+    r"|(PyTorch|clang\+\+|nvdisasm|ptxas|the package tfrecord) is not installed"
     r"|l3_bench_nvcomp is not built"
     r"|this machine or build has no engine (avx|neon)"
     r"|shared/data"

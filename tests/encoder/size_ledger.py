@@ -65,6 +65,13 @@ def _made_images() -> Iterator[tuple[str, Image, bool]]:
     yield "made: constant", np.full((300, 400, 3), 77, np.uint8), False
     yield "made: one pixel", np.full((1, 1, 3), 200, np.uint8), False
     yield "made: 31 x 17", rgb[:17, :31].astype(np.uint8), False
+    grounds = (hills, (x * x // 3 + y * 40) % 50000, (y * y // 2 + x * 90) % 50000)
+    bands = [
+        grounds[c % 3] // (1 + c // 3) + _bits(10 + c, (300, 400), 4 + c % 3) for c in range(8)
+    ]
+    cube = np.stack(bands, axis=2)[:150, :200]
+    yield "made: 8 bands", cube.astype(np.uint16), False
+    yield "made: 5 bands in a row", (cube[..., [0, 3, 6, 1, 4]] // 256).astype(np.uint8), False
 
 
 def images() -> Iterator[tuple[str, Image, bool]]:

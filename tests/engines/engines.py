@@ -185,10 +185,13 @@ def encode(
     exif: bytes = b"",
     palette: bytes = b"",
     kernels: str = "fastest",
+    changed: Samples | None = None,
+    seed: int = 0,
 ) -> bytes:
     """Encodes (height, width, channels); rows may lie apart. Raises FormatError.
 
-    Of the KERNELS that the machine has, none above `kernels` are used.
+    Of the KERNELS that the machine has, none above `kernels` are used. With `changed` rows become
+    its rows during the call: tests/native/changing_pixels.h says when.
     """
     height, width, channels = samples.shape
     item = samples.itemsize
@@ -199,14 +202,15 @@ def encode(
     pixels_bytes = stride * (height - 1) + row_bytes if samples.size else 0
     pixels = ctypes.string_at(samples.ctypes.data, pixels_bytes)
     tile = [1 << log2 if log2 else 0 for log2 in reversed(tile_log2)]
-    answer = _call(
-        _Call.ENCODE,
-        [
-            *(height, width, channels, C_TYPES.index(samples.dtype.name), stride),
-            *(C_CODINGS.index(coding), effort, threads, *tile, meaning, KERNELS.index(kernels)),
-        ],
-        [pixels, icc, exif, palette],
-    )
+    numbers = [
+        *(height, width, channels, C_TYPES.index(samples.dtype.name), stride),
+        *(C_CODINGS.index(coding), effort, threads, *tile, meaning, KERNELS.index(kernels)),
+    ]
+    blobs = [pixels, icc, exif, palette]
+    if changed is None:
+        answer = _call(_Call.ENCODE, numbers, blobs)
+    else:
+        answer = _call(_Call.ENCODE_CHANGING, [*numbers, seed], [*blobs, changed.tobytes()])
     status = _status(answer.result)
     if status != "kOk":
         raise FormatError(status, "encode")
@@ -318,6 +322,7 @@ class _Call(enum.IntEnum):
     READ_ORIENTATION = 8
     MAKE_FILE = 9
     MUTATE_FILE = 10
+    ENCODE_CHANGING = 11
 
 
 class _Answer(NamedTuple):

@@ -32,6 +32,7 @@ CXX_TARGETS = (
     "fuzz_change",
     "fuzz_decode",
     "fuzz_encode",
+    "fuzz_encode_change",
     "fuzz_parse",
     "fuzz_plan",
 )
@@ -40,7 +41,7 @@ READERS = "fuzz_readers"
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 OF_CHOICES = ("fuzz_build", "fuzz_plan")
-DECODING = ("fuzz_build", "fuzz_change", "fuzz_decode", "fuzz_encode", "fuzz_plan")
+DECODING = tuple(target for target in CXX_TARGETS if target != "fuzz_parse")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 

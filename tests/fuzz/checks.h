@@ -152,6 +152,7 @@ inline Check FindCheck(const std::string& target) {
   if (target == "fuzz_change") return CheckChanging;
   if (target == "fuzz_decode") return CheckBytes;
   if (target == "fuzz_encode") return CheckEncode;
+  if (target == "fuzz_encode_change") return CheckEncodeChanging;
   if (target == "fuzz_parse") return CheckParse;
   if (target == "fuzz_plan") return CheckBuiltPlan;
   return nullptr;

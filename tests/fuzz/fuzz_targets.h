@@ -17,6 +17,7 @@
 #include "format/constants.h"
 #include "format/crc32c.h"
 #include "format/image_view.h"
+#include "native/changing_pixels.h"
 #include "native/exact_bytes.h"
 #include "native/testing.h"
 
@@ -375,60 +376,134 @@ class Choices {
   size_t size_;
 };
 
+// Fills pixels, of which some bits of each sample are kept, and some samples: few values, flat
+// areas.
+class PixelFiller {
+ public:
+  explicit PixelFiller(Choices* choices)
+      : choices_(choices),
+        mask_{choices->NextByte(), choices->NextByte()},
+        repeats_(1 + choices->Below(40)) {}
+
+  std::vector<uint8_t> Fill(uint64_t bytes) const {
+    std::vector<uint8_t> pixels(bytes);
+    choices_->Fill(&pixels);
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = i % repeats_ == 0 ? pixels[i] & mask_[i % 2] : pixels[i - 1];
+    }
+    return pixels;
+  }
+
+ private:
+  const Choices* choices_;
+  uint8_t mask_[2];
+  uint32_t repeats_;
+};
+
+// What to encode, but for the pixels.
+struct EncodeInput {
+  explicit EncodeInput(Choices* choices) {
+    const bool is_large = choices->Below(8) == 7;
+    image.width = 1 + choices->Below(is_large ? 600 : 100);
+    image.height = 1 + choices->Below(is_large ? 300 : 24);
+    image.channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
+    image.type = L3_UINT8 + choices->Below(kSampleTypes);
+    constexpr uint32_t kCodings[] = {L3_CODING_PACKED, L3_CODING_RANS, L3_CODING_STORED};
+    options.struct_size = sizeof(options);
+    options.coding = kCodings[choices->Below(3)];
+    options.effort = 1 + choices->Below(9);
+    options.threads = choices->Below(16) == 15 ? 2 : 1;
+    if (choices->Below(2) == 1) {
+      options.tile_width = 32u << choices->Below(4);
+      options.tile_height = 8u << choices->Below(6);
+    }
+  }
+
+  uint32_t sample_bytes() const {
+    return SampleBits(static_cast<SampleType>(image.type - L3_UINT8)) / 8;
+  }
+  uint64_t row_bytes() const { return uint64_t{image.width} * image.channels * sample_bytes(); }
+  uint64_t bytes() const { return row_bytes() * image.height; }
+
+  // Encodes to a buffer of the size that l3_encode_bound() promises. Returns what went wrong, or
+  // "".
+  std::string Encode(std::vector<uint8_t>* file) const {
+    size_t bound = 0;
+    if (l3_encode_bound(&image, &options, &bound) != L3_OK) return "no bound";
+    file->resize(bound);
+    size_t file_size = 0;
+    const l3_status status = l3_encode(&image, &options, file->data(), bound, &file_size);
+    file->resize(file_size);
+    return status == L3_OK ? "" : std::string("encode says ") + l3_status_name(status);
+  }
+
+  l3_image image = {};
+  l3_encode_options options = {};
+};
+
 // Makes an image out of `data`, encodes it and decodes it with every engine.
 inline std::string CheckEncode(const uint8_t* data, size_t size) {
   Choices choices(data, size);
-  const bool is_large = choices.Below(8) == 7;
-  l3_image image = {};
-  image.width = 1 + choices.Below(is_large ? 600 : 100);
-  image.height = 1 + choices.Below(is_large ? 300 : 24);
-  image.channels = 1 + choices.Below(choices.Below(6) == 5 ? 13 : 4);
-  image.type = L3_UINT8 + choices.Below(kSampleTypes);
-  constexpr uint32_t kCodings[] = {L3_CODING_PACKED, L3_CODING_RANS, L3_CODING_STORED};
-  l3_encode_options options = {};
-  options.struct_size = sizeof(options);
-  options.coding = kCodings[choices.Below(3)];
-  options.effort = 1 + choices.Below(9);
-  options.threads = choices.Below(16) == 15 ? 2 : 1;
-  if (choices.Below(2) == 1) {
-    options.tile_width = 32u << choices.Below(4);
-    options.tile_height = 8u << choices.Below(6);
-  }
-  // Keeps some bits of each sample, and some samples: few values, flat areas.
-  const uint8_t mask[2] = {choices.NextByte(), choices.NextByte()};
-  const uint32_t repeats = 1 + choices.Below(40);
-
-  const uint32_t sample_bits = SampleBits(static_cast<SampleType>(image.type - L3_UINT8));
-  const uint64_t row_bytes = uint64_t{image.width} * image.channels * sample_bits / 8;
-  if (row_bytes * image.height > limits.image_bytes) return "";
-  std::vector<uint8_t> pixels(row_bytes * image.height);
-  choices.Fill(&pixels);
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    pixels[i] = i % repeats == 0 ? pixels[i] & mask[i % 2] : pixels[i - 1];
-  }
+  EncodeInput input(&choices);
+  const PixelFiller filler(&choices);
+  if (input.bytes() > limits.image_bytes) return "";
+  const std::vector<uint8_t> pixels = filler.Fill(input.bytes());
   ExactBytes exact_pixels(pixels.data(), pixels.size());
-  image.pixels = exact_pixels.data();
+  input.image.pixels = exact_pixels.data();
 
-  size_t bound = 0;
-  if (l3_encode_bound(&image, &options, &bound) != L3_OK) return "no bound";
-  std::vector<uint8_t> file(bound);
-  size_t file_size = 0;
+  std::vector<uint8_t> file;
   l3_test_limit_kernels(0);
-  const l3_status status = l3_encode(&image, &options, file.data(), bound, &file_size);
-  if (status != L3_OK) return std::string("encode says ") + l3_status_name(status);
-  file.resize(file_size);
-  ExactBytes again(file_size);
+  std::string error = input.Encode(&file);
+  if (!error.empty()) return error;
+  size_t file_size = 0;
+  ExactBytes again(file.size());
   l3_test_limit_kernels(1 + static_cast<uint32_t>(size % 3));
-  const l3_status status_again =
-      l3_encode(&image, &options, again.data(), again.size(), &file_size);
-  if (status_again != L3_OK || !std::equal(file.begin(), file.end(), again.data())) {
+  const l3_status status =
+      l3_encode(&input.image, &input.options, again.data(), again.size(), &file_size);
+  if (status != L3_OK || !std::equal(file.begin(), file.end(), again.data())) {
     return "other kernels of the encoder give other bytes";
   }
   Decoded decoded;
-  const std::string error = CheckDecode(file.data(), file.size(), &decoded);
+  error = CheckDecode(file.data(), file.size(), &decoded);
   if (!error.empty()) return error;
   if (decoded.status != L3_OK) return "an encoded image decodes to " + Describe(decoded);
   return decoded.pixels == pixels ? "" : "an encoded image decodes to other pixels";
+}
+
+// Makes two images out of `data`, and encodes the one while its rows become those of the other. The
+// file may not decode; the engines must agree on it.
+inline std::string CheckEncodeChanging(const uint8_t* data, size_t size) {
+  Choices choices(data, size);
+  EncodeInput input(&choices);
+  input.options.threads = 1;
+  l3_test_limit_kernels(choices.Below(4));
+  // Rans takes most passes.
+  if (choices.Below(2) == 0) input.options.coding = L3_CODING_RANS;
+  const uint64_t first_seed = 4 * uint64_t{choices.Below(1 << 16)};
+  if (input.bytes() > limits.image_bytes) return "";
+  // Half of the images are constant or have few bits, so that the other has more than a pass found.
+  const auto fill = [&] {
+    const uint32_t kind = choices.Below(4);
+    const uint32_t mask = (1u << (kind == 0 ? 0 : kind == 1 ? choices.Below(12) : 16)) - 1;
+    std::vector<uint8_t> pixels = PixelFiller(&choices).Fill(input.bytes());
+    for (size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] &= mask >> (8 * (i % input.sample_bytes()));
+    return pixels;
+  };
+  const std::vector<uint8_t> before = fill();
+  const std::vector<uint8_t> after = fill();
+  for (uint64_t seed = first_seed; seed < first_seed + 4; ++seed) {
+    const ChangingPixels pixels(before.data(), after.data(), input.row_bytes(), input.image.height,
+                                seed);
+    input.image.pixels = pixels.data();
+    input.image.row_stride = pixels.row_stride_bytes();
+    std::vector<uint8_t> file;
+    std::string error = input.Encode(&file);
+    Decoded decoded;
+    if (error.empty()) error = CheckDecode(file.data(), file.size(), &decoded);
+    if (!error.empty()) return error;
+  }
+  return "";
 }
 
 // Payloads of a file with this header: where it has groups of channels, as many as their list says.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fuzz/mutator.h"
+#include "native/changing_pixels.h"
 #include "native/exact_bytes.h"
 #include "native/testing.h"
 
@@ -78,11 +79,8 @@ struct Answer {
   Bytes blob;
 };
 
-// Of buffers that end where they must, the file's too.
-Answer Encode(const Question& question) {
-  l3::ExactBytes pixels(question.blob(0).data(), question.blob(0).size());
-  const l3_image image = {pixels.data(),      question.number(0), question.number(1),
-                          question.number(2), question.number(3), size_t{question.wide(4)}};
+// To a buffer that ends where it must.
+Answer EncodeImage(const Question& question, const l3_image& image) {
   l3_encode_options options = {};
   options.struct_size = sizeof(options);
   options.coding = question.number(5);
@@ -104,6 +102,25 @@ Answer Encode(const Question& question) {
   answer.result = l3_encode(&image, &options, file.data(), bound, &size);
   if (answer.result == L3_OK) answer.blob.assign(file.data(), file.data() + size);
   return answer;
+}
+
+Answer Encode(const Question& question) {
+  l3::ExactBytes pixels(question.blob(0).data(), question.blob(0).size());
+  return EncodeImage(question, {pixels.data(), question.number(0), question.number(1),
+                                question.number(2), question.number(3), size_t{question.wide(4)}});
+}
+
+Answer EncodeChanging(const Question& question) {
+  const Bytes& before = question.blob(0);
+  const Bytes& after = question.blob(4);
+  const uint32_t rows = question.number(0);
+  if (rows == 0 || before.empty() || before.size() % rows != 0 || after.size() != before.size()) {
+    throw std::out_of_range("pixels");
+  }
+  const l3::ChangingPixels pixels(before.data(), after.data(), before.size() / rows, rows,
+                                  question.wide(12));
+  return EncodeImage(question, {pixels.data(), rows, question.number(1), question.number(2),
+                                question.number(3), pixels.row_stride_bytes()});
 }
 
 Answer Decode(const Question& question) {
@@ -198,6 +215,7 @@ Answer Reply(const Question& question) {
     case kL3TestEncode: return Encode(question);
     case kL3TestMakeFile: return MakeFile(question);
     case kL3TestMutateFile: return MutateFile(question);
+    case kL3TestEncodeChanging: return EncodeChanging(question);
     default: throw std::out_of_range("call");
   }
 }

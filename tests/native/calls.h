@@ -37,6 +37,9 @@ enum L3TestCall {
   // number
   kL3TestMakeFile = 9,
   kL3TestMutateFile = 10,  // seed; choices, file -> 0, another file
+  // Of changing_pixels.h: what kL3TestEncode has, and a seed; after the palette, what the pixels
+  // become. Rows have no bytes between them; one thread -> status, file
+  kL3TestEncodeChanging = 11,
 };
 
 // Answers a question. The caller frees `*answer` with l3_test_free. Returns 0 if the question is

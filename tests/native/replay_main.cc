@@ -6,6 +6,7 @@
 //   l3_replay --mutate N [--seed S] PATH...  decode N mutants of the files
 //   l3_replay --change N [--seed S] PATH...  decode files while they change, N times
 //   l3_replay --encode N [--seed S]          encode and decode N random images
+//   l3_replay --encode-change N [--seed S]   encode N random images while they change
 //   l3_replay --build N [--seed S]           build N files by the letter of the format, decode them
 //   l3_replay --corpus PATH                  run PATH/<fuzz target>/* as that target would
 //
@@ -36,6 +37,7 @@ using l3::fuzz::CheckBuilt;
 using l3::fuzz::CheckChange;
 using l3::fuzz::CheckDecode;
 using l3::fuzz::CheckEncode;
+using l3::fuzz::CheckEncodeChanging;
 using l3::fuzz::CheckPlan;
 using l3::fuzz::Damage;
 using l3::fuzz::Decoded;
@@ -195,6 +197,7 @@ int Run(const std::vector<std::string>& args) {
   uint64_t mutants = 0;
   uint64_t changes = 0;
   uint64_t images = 0;
+  uint64_t changing_images = 0;
   uint64_t built = 0;
   uint64_t seed = 0;
   std::string corpora;
@@ -207,6 +210,8 @@ int Run(const std::vector<std::string>& args) {
       changes = number();
     } else if (args[i] == "--encode") {
       images = number();
+    } else if (args[i] == "--encode-change") {
+      changing_images = number();
     } else if (args[i] == "--build") {
       built = number();
     } else if (args[i] == "--corpus") {
@@ -221,6 +226,9 @@ int Run(const std::vector<std::string>& args) {
   }
   if (!corpora.empty()) return RunCorpora(corpora);
   if (images != 0) return RunRandom("--encode", CheckEncode, images, seed);
+  if (changing_images != 0) {
+    return RunRandom("--encode-change", CheckEncodeChanging, changing_images, seed);
+  }
   if (built != 0) return RunRandom("--build", CheckBuilt, built, seed);
   if (changes != 0) return Change(paths, changes, seed);
   return mutants != 0 ? Mutate(paths, mutants, seed) : Replay(paths);

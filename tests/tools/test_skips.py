@@ -14,6 +14,7 @@ REASONS = {
     "l3_bench_kernels is not built": "failed",
     "l3_bench_nvcomp is not built": "skipped",
     "PyTorch is not installed": "skipped",
+    "clang++ is not installed: nothing says": "skipped",
     "nvdisasm is not installed": "skipped",
     "this machine or build has no engine avx512": "skipped",
     "this machine or build has no engine neon": "skipped",
