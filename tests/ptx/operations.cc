@@ -544,7 +544,8 @@ void Builder::AddControl() {
 }
 
 const Table& Operations() {
-  static const Table table = [] {
+  // Never destroyed: counts are written when the process ends.
+  static const Table& table = *new Table([] {
     Builder builder;
     builder.AddIntegers();
     builder.AddBits();
@@ -557,7 +558,7 @@ const Table& Operations() {
     builder.AddAtomics();
     builder.AddControl();
     return builder.Take();
-  }();
+  }());
   return table;
 }
 

@@ -91,7 +91,7 @@ def failing_run(program: Path) -> str:
         if execute(run):
             return run.name
     # Waits for what goes on where a call has failed.
-    for name, count in calls_of(streams):
+    for name, count in sorted(calls_of(streams), key=lambda call: call[1]):
         for i in range(1, count + 1):
             failure = {"L3_CUDART_FAIL": f"{name} {i}"}
             if execute(Run("", streams.command, streams.environment | failure)):

@@ -162,8 +162,6 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
     for (size_t launch = before.launch_end; launch < part.launch_end; ++launch) {
       device_->Launch(layout_.Batch(slot.device.data(), launch), stream);
     }
-    // Even if a later part fails, nobody reuses memory that this one needs.
-    slot.done->Record(stream);
     before = part;
   }
 }
@@ -188,6 +186,7 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   } catch (...) {
     // What was queued reads and writes the caller's memory.
     slot.uploaded->Record(upload_stream_.get());
+    slot.done->Record(stream);
     slot.uploaded->Synchronize();
     slot.done->Synchronize();
     throw;
