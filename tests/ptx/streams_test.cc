@@ -5,6 +5,7 @@
 //   l3_simulated_streams FILE.l3...   sound files, small ones first
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -149,14 +150,29 @@ class Test {
 
   size_t failures() const { return failures_; }
 
+  // What fails may fail; what does not must be right.
+  template <class Body>
+  bool Try(Body body) {
+    try {
+      body();
+      return true;
+    } catch (const std::exception& error) {
+      std::printf("failed: %s\n", error.what());
+      return false;
+    }
+  }
+
   // Batches of growing and shrinking sizes, two in flight, on two streams in turn.
   void TwoInFlight(Batch::From from) {
+    std::unique_ptr<Batch> before;  // outlives the decoder, which waits for it
     BatchDecoder decoder(MakeDevice(), nullptr, kSmallParts);
-    std::unique_ptr<Batch> before;
     const size_t sizes[] = {1, 2, files_.size(), 1, files_.size(), 2, files_.size()};
     for (size_t i = 0; i < std::size(sizes); ++i) {
-      auto batch = MakeBatch(i, sizes[i]);
-      const bool is_launched = Try([&] { batch->Launch(&decoder, nullptr, from); });
+      std::unique_ptr<Batch> batch;
+      const bool is_launched = Try([&] {
+        batch = MakeBatch(i, sizes[i]);
+        batch->Launch(&decoder, nullptr, from);
+      });
       if (before != nullptr) Check("two in flight", &decoder, before.get());
       before = is_launched ? std::move(batch) : nullptr;
     }
@@ -165,13 +181,11 @@ class Test {
 
   // Results of the first are lost to the third; its work is not.
   void NobodyWaits() {
-    BatchDecoder decoder(MakeDevice(), nullptr, kSmallParts);
     std::vector<std::unique_ptr<Batch>> batches;
+    BatchDecoder decoder(MakeDevice(), nullptr, kSmallParts);
     for (size_t i = 0; i < 5; ++i) {
-      auto batch = MakeBatch(i, 1 + i % 3);
-      if (Try([&] { batch->Launch(&decoder, nullptr, Batch::From::kHost); })) {
-        batches.push_back(std::move(batch));
-      }
+      batches.push_back(MakeBatch(i, 1 + i % 3));
+      batches.back()->Launch(&decoder, nullptr, Batch::From::kHost);
     }
     for (size_t i = batches.size() > 2 ? batches.size() - 2 : 0; i < batches.size(); ++i) {
       Check("nobody waits", &decoder, batches[i].get());
@@ -182,8 +196,8 @@ class Test {
   void Cached() {
     const auto cache = std::make_shared<EncodedCache>(
         CacheOptions{1 << 20, CachePolicy::kThreshold, 0}, MakeDevice());
-    BatchDecoder first(MakeDevice(), cache, kSmallParts), second(MakeDevice(), cache, kSmallParts);
     auto filling = MakeBatch(0, files_.size()), using_it = MakeBatch(1, files_.size());
+    BatchDecoder first(MakeDevice(), cache, kSmallParts), second(MakeDevice(), cache, kSmallParts);
     const bool is_filled = Try([&] { filling->Launch(&first, cache.get(), Batch::From::kHost); });
     const bool is_used = Try([&] { using_it->Launch(&second, cache.get(), Batch::From::kHost); });
     if (is_used) Check("cached", &second, using_it.get());
@@ -200,8 +214,8 @@ class Test {
   }
 
   void Reserves() {
-    BatchDecoder decoder(MakeDevice(), nullptr, kSmallParts);
     auto batch = MakeBatch(0, 2);
+    BatchDecoder decoder(MakeDevice(), nullptr, kSmallParts);
     const bool is_launched = Try([&] { batch->Launch(&decoder, nullptr, Batch::From::kHost); });
     Try([&] { decoder.Reserve(1 << 20, 1 << 20); });
     if (is_launched) Check("reserves", &decoder, batch.get());
@@ -215,17 +229,6 @@ class Test {
     std::vector<const File*> chosen;
     for (size_t i = 0; i < size; ++i) chosen.push_back(&files_[(number + i) % files_.size()]);
     return std::make_unique<Batch>(device_.get(), streams_[number % 2], chosen);
-  }
-  // What fails may fail; what does not must be right.
-  template <class Body>
-  bool Try(Body body) {
-    try {
-      body();
-      return true;
-    } catch (const std::exception& error) {
-      std::printf("failed: %s\n", error.what());
-      return false;
-    }
   }
   void Check(const char* name, BatchDecoder* decoder, Batch* batch) {
     Try([&] {
@@ -245,12 +248,12 @@ class Test {
 int Run(int argc, char** argv) {
   const std::vector<File> files = ReadFiles(argc - 1, argv + 1);
   Test test(files);
-  test.TwoInFlight(Batch::From::kHost);
-  test.TwoInFlight(Batch::From::kPinned);
-  test.NobodyWaits();
-  test.Cached();
-  test.EndsInFlight();
-  test.Reserves();
+  test.Try([&] { test.TwoInFlight(Batch::From::kHost); });
+  test.Try([&] { test.TwoInFlight(Batch::From::kPinned); });
+  test.Try([&] { test.NobodyWaits(); });
+  test.Try([&] { test.Cached(); });
+  test.Try([&] { test.EndsInFlight(); });
+  test.Try([&] { test.Reserves(); });
   std::printf("streams: %zu failures\n", test.failures());
   return test.failures() == 0 ? 0 : 1;
 }
@@ -264,6 +267,6 @@ int main(int argc, char** argv) {
     return l3::Run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 2;
+    return std::getenv("L3_CUDART_FAIL") != nullptr ? 0 : 2;  // it was made to fail
   }
 }
