@@ -164,7 +164,7 @@ class Scenario:
         path = self.folder / "codec.l3"
         for name in self.rng.choice(list(self.images), images):
             image, threads = self.images[name], int(self.rng.integers(1, 4))
-            effort, tile = int(self.rng.integers(1, 6)), [None, (32, 8), (64, 64)]
+            effort, tile = int(self.rng.integers(1, 6)), [None, (8, 32), (64, 64)]
             options: dict[str, Any] = {"effort": effort, "tile": tile[self.rng.integers(3)]}
             options["coding"] = str(self.rng.choice(l3dali.CODINGS))
             l3dali.imwrite(path, image, threads=threads, **options)

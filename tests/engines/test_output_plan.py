@@ -172,7 +172,7 @@ def wide_corpus() -> list[tuple[bytes, Samples]]:
                 size = int(rng.integers(1, 5))
                 groups.append(order[:size])
                 order = order[size:]
-            data = l3dali.encode(image, coding=coding, tile=(32, 64), groups=groups)
+            data = l3dali.encode(image, coding=coding, tile=(64, 32), groups=groups, layout="HWC")
             streams.append((data, image))
     return streams
 

@@ -779,7 +779,7 @@ void StreamsOfOneBatch() {
   for (size_t streams = 1; streams <= 3; ++streams) {
     const uint64_t before = g_gpu->launches();
     CHECK(DecodeOnGpu(framework, decoder, items, streams) == want);
-    CHECK(g_gpu->launches() == before + streams);
+    CHECK(g_gpu->launches() >= before + streams);
   }
 }
 
