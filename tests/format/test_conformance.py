@@ -17,7 +17,7 @@ from l3dali.cli.check_decoder import Found
 from l3dali.errors import UsageError
 
 TESTS = Path(__file__).parents[1]
-REFERENCE = f"{sys.executable} {TESTS / 'reference_decoder.py'} {{input}} {{output}}"
+REFERENCE = f"{sys.executable} {TESTS / 'format/reference_decoder.py'} {{input}} {{output}}"
 FEW = [
     "golden/v1/stored.l3",
     "golden/v1/bits_12_of_16_delta.l3",
