@@ -129,7 +129,8 @@ def calls_of(run: Run) -> Iterator[tuple[str, int]]:
         run.command, env=environment, check=True, capture_output=True, text=True
     )
     for name, count in re.findall(r"l3_cudart: (\w+) calls: (\d+)", result.stderr):
-        yield name, int(count)
+        if name != "other":  # where waiting itself fails nobody can know when work ends
+            yield name, int(count)
 
 
 def failure_runs() -> list[Run]:

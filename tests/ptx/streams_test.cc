@@ -114,15 +114,23 @@ class Batch {
     for (const DecodeResult& result : results) differences += result.status == Status::kOk ? 0 : 1;
     const std::shared_ptr<void> pixels = device_->AllocatePinned(bytes_);
     const auto copied = device_->MakeEvent();
+    const auto wait = [&] {
+      copied->Record(stream_.get());
+      copied->Synchronize();
+    };
     size_t offset = 0;
     for (const File* file : files_) {  // what lies between nobody has written
-      device_->Copy(static_cast<uint8_t*>(pixels.get()) + offset,
-                    static_cast<uint8_t*>(outputs_.get()) + offset, file->pixels.size(),
-                    stream_.get());
+      try {
+        device_->Copy(static_cast<uint8_t*>(pixels.get()) + offset,
+                      static_cast<uint8_t*>(outputs_.get()) + offset, file->pixels.size(),
+                      stream_.get());
+      } catch (...) {
+        wait();  // for those before
+        throw;
+      }
       offset += Aligned(file->pixels.size());
     }
-    copied->Record(stream_.get());
-    copied->Synchronize();
+    wait();
     const uint8_t* got = static_cast<const uint8_t*>(pixels.get());
     for (const File* file : files_) {
       if (std::memcmp(got, file->pixels.data(), file->pixels.size()) != 0) ++differences;
