@@ -297,16 +297,6 @@ bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile) {
          HasModel(payloads[begin + 4]);
 }
 
-bool HasRansTile(const ImageView& view, const TileSpan& span) {
-  for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
-    for (uint32_t column = span.column_begin; column < span.column_end; ++column) {
-      const uint32_t tile = row * view.info.tile_columns() + column;
-      if (IsRansTile(view, view.payloads, tile)) return true;
-    }
-  }
-  return false;
-}
-
 ChunkView FindChunk(const ImageView& view, uint32_t type) {
   return FindChunk(view.chunks, view.info.chunks_bytes, type);
 }

@@ -165,8 +165,6 @@ bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors);
 // Whether a tile is one to decode by a model: its payload's header names rans or match, and the
 // image has no large tiles. `payloads` are those of the view, wherever they lie.
 bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile);
-// Whether `span` has such a tile. No other payload is read.
-bool HasRansTile(const ImageView& view, const TileSpan& span);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
 ChunkView FindChunk(const ImageView& view, uint32_t type);

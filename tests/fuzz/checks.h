@@ -134,7 +134,10 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
       if (of_level >= model.table_count) return "a level without a table";
     }
   }
-  HasRansTile(ViewOfGroup(view, groups[0], 0), AllTiles(view.info));
+  const ImageView group = ViewOfGroup(view, groups[0], 0);
+  for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
+    IsRansTile(group, group.payloads, tile);
+  }
   uint64_t others = 0;
   for (uint64_t pos = 0; NextOtherChunk(view.chunks, view.info.chunks_bytes, &pos, &other);) {
     others += other.size;

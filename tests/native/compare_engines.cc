@@ -243,7 +243,9 @@ std::vector<File> ReadFiles(const std::vector<std::string>& names) {
     if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) continue;
     file.view = LastGroup(file.view);
     const ImageInfo& info = file.view.info;
-    file.has_rans = HasRansTile(file.view, AllTiles(info));
+    for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
+      file.has_rans |= IsRansTile(file.view, file.view.payloads, tile);
+    }
     std::vector<uint16_t> samples(CeilDiv(info.image_bytes(), 2));
     const auto plan = WholeImagePlan(info, reinterpret_cast<uint8_t*>(samples.data()));
     file.is_sound = DecodeOnCpu(file.view, plan).status == Status::kOk;
