@@ -58,7 +58,7 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
   -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
-  $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel lint \
   sanitize clean

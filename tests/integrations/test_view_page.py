@@ -95,7 +95,8 @@ def _open(page: Page, url: str, number: int) -> None:
 def _color(page: Page, x: int, y: int) -> list[int]:
     """The colour on the canvas of a pixel of the image."""
     script = """([x, y]) => { drawNow(); return [...canvas.getContext("2d").getImageData(
-      (x + 0.5 - view.x) * view.scale, (y + 0.5 - view.y) * view.scale, 1, 1).data].slice(0, 3); }"""
+      (x + 0.5 - view.x) * view.scale, (y + 0.5 - view.y) * view.scale, 1, 1).data].slice(0, 3);
+    }"""
     found: list[int] = page.evaluate(script, [x, y])
     return found
 
