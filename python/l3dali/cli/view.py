@@ -105,6 +105,7 @@ def _view(options: argparse.Namespace) -> int:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((_LOOPBACK, options.port or 0))
+        listener.listen()  # Who has the address may come.
         url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}/{token}/"
         config = uvicorn.Config(
             make_app(viewer, token, workers),

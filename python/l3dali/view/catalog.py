@@ -152,7 +152,7 @@ def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     )
     while (member := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
-        tar.pax_headers.clear()
+        tar.pax_headers = {}
         is_plain = member.isreg() and not member.issparse()
         if is_plain and member.name.lower().endswith(L3_SUFFIX):
             yield member
