@@ -98,11 +98,11 @@ def test_desktop_files_agree() -> None:
     assert section["Exec"] == "l3 thumbnail --size %s %i %o"
 
 
-@pytest.mark.skipif(shutil.which("file") is None, reason="the program file(1) is not here")
+@pytest.mark.skipif(shutil.which("file") is None, reason="file is not installed")
 def test_file_knows_golden_files(tmp_path: Path) -> None:
     file = tmp_path / "x"
     l3dali.imwrite(file, np.zeros((5, 7, 2), np.int16))
-    command = ["file", "-b", "-m", SHARE / "l3dali/magic"]
+    command = ["file", "-b", "-m", str(SHARE / "l3dali/magic")]
     told = subprocess.run([*command, file], capture_output=True, text=True, check=True).stdout
     assert told == "L3 image data, version 1, 7 x 5, channels: 2, 16 bits signed\n"
     told = subprocess.run(
@@ -112,7 +112,7 @@ def test_file_knows_golden_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    shutil.which("update-mime-database") is None, reason="update-mime-database is not here"
+    shutil.which("update-mime-database") is None, reason="update-mime-database is not installed"
 )
 def test_mime_database_takes_the_type(tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()

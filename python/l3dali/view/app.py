@@ -243,7 +243,7 @@ def _judged(answer: Callable[[Request], Response], request: Request) -> Response
         response = answer(request)
     except _NotFoundError:
         return _json({"error": "nothing here"}, 404)
-    except (OSError, ValueError, MemoryError, codec.L3Error) as error:
+    except (OSError, ValueError, MemoryError) as error:
         return _json({"error": printable(reason_of(error))}, 422)
     response.headers.update(_HEADERS)
     return response
