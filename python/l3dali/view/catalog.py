@@ -95,10 +95,8 @@ class Catalog:
             return self._entries[start : start + count], len(self._entries), self._is_done
 
     def __getitem__(self, number: int) -> Entry:
-        """An image by its number; IndexError if none has it."""
-        if number < 0:
-            raise IndexError(number)
-        return self._entries[number]
+        """An image by its number, from 0; IndexError if none has it, as far as is known."""
+        return self.page(number, 1)[0][0]
 
     def _search(self, paths: Sequence[Path]) -> None:
         for path in paths:

@@ -36,7 +36,11 @@ async function show() {
   $("sheet").hidden = kind === "image";
   $("image").hidden = kind !== "image";
   $("name").textContent = $("problem").textContent = "";
-  await (kind === "image" ? showImage(number, mine) : showSheet(number, mine));
+  try {
+    await (kind === "image" ? showImage(number, mine) : showSheet(number, mine));
+  } catch (error) {
+    $("problem").textContent = error.message;
+  }
 }
 
 // ---- The sheet ----
