@@ -1,32 +1,23 @@
-"""The page of `l3 view` in a real browser: Chromium without a screen, driven by Playwright.
-
-`L3_SCREENSHOTS=folder` keeps pictures of what it shows.
-"""
+"""The page of `l3 view` in a real browser."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from browser_tools import keep_screenshot, open_page, wait_for
 
 import l3dali
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Page
 
-WAIT_SECONDS = 120  # on a machine that is busy
 SETTLED = "(drawNow(), asked === 0)"  # all tiles that are seen are there
 STEPS = np.add.outer(np.arange(400), np.arange(600))
 PHOTO = np.stack([STEPS % 256, STEPS // 2 % 256, 255 - STEPS % 256], 2).astype(np.uint8)
@@ -56,40 +47,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page(url: str) -> Iterator[Page]:
-    """The page, once its thumbnails are there."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium here (apt-get install chromium): the page of l3 view is not tried")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 800})
-        page.set_default_timeout(1000 * WAIT_SECONDS)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
+    """The page of the viewer."""
+    with open_page() as page:
         page.goto(url)
         yield page
-        browser.close()
-        assert errors == []
-
-
-def _keep(page: Page, name: str) -> None:
-    if folder := os.environ.get("L3_SCREENSHOTS"):
-        page.screenshot(path=str(Path(folder, f"{name}.png")))
-
-
-def _wait(page: Page, condition: str) -> None:
-    """Waits for what JavaScript says; the page's policy forbids Playwright's own way."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not page.evaluate(f"() => Boolean({condition})"):
-        assert time.monotonic() < end, condition
-        page.wait_for_timeout(20)
 
 
 def _open(page: Page, url: str, number: int) -> None:
     """Shows an image and waits for its first tile."""
     page.goto(f"{url}#image/{number}")
-    _wait(page, f"image?.number === {number} && [...tiles.values()].some(t => t.samples)")
-    _wait(page, SETTLED)
+    wait_for(page, f"image?.number === {number} && [...tiles.values()].some(t => t.samples)")
+    wait_for(page, SETTLED)
 
 
 def _color(page: Page, x: int, y: int) -> list[int]:
@@ -103,9 +71,9 @@ def _color(page: Page, x: int, y: int) -> list[int]:
 
 def test_sheet(page: Page, url: str) -> None:
     page.goto(f"{url}#sheet/0")
-    _wait(page, "document.querySelectorAll('figure img').length === 3")
-    _wait(page, "document.querySelectorAll('figure.bad').length === 2")
-    _keep(page, "sheet")
+    wait_for(page, "document.querySelectorAll('figure img').length === 3")
+    wait_for(page, "document.querySelectorAll('figure.bad').length === 2")
+    keep_screenshot(page, "sheet")
     assert page.locator("#place").inner_text() == "1 to 6 of 6"
     captions = page.locator("figcaption").all_inner_texts()
     assert captions[0] == HOSTILE
@@ -116,8 +84,8 @@ def test_sheet(page: Page, url: str) -> None:
 def test_photo(page: Page, url: str) -> None:
     _open(page, url, 1)
     page.click("#one")
-    _wait(page, f"{SETTLED} && tiles.has('0/0/1')")
-    _keep(page, "photo")
+    wait_for(page, f"{SETTLED} && tiles.has('0/0/1')")
+    keep_screenshot(page, "photo")
     for y, x in ((200, 300), (150, 280)):
         assert _color(page, x, y) == PHOTO[y, x].tolist()
     assert "<b>bold</b>" in page.locator("#facts").inner_text()
@@ -130,27 +98,27 @@ def test_values_under_the_cursor(page: Page, url: str) -> None:
     assert box is not None
     x, y = page.evaluate("[(100.5 - view.x) * view.scale, (50.5 - view.y) * view.scale]")
     page.mouse.move(box["x"] + x, box["y"] + y)
-    _wait(page, "document.getElementById('cursor').textContent.startsWith('x 100, y 50')")
+    wait_for(page, "document.getElementById('cursor').textContent.startsWith('x 100, y 50')")
     assert page.locator("#cursor").inner_text().split()[-1] == str(SCAN[50, 100])
 
 
 def test_levels_of_signed_samples(page: Page, url: str) -> None:
     _open(page, url, 2)
     page.click("#one")
-    _wait(page, SETTLED)
+    wait_for(page, SETTLED)
     page.evaluate("setLevels(-2000, 6000)")
-    _keep(page, "scan")
+    keep_screenshot(page, "scan")
     y, x = 200, 300
     expected = 255 * (int(SCAN[y, x]) + 2000) / 8000
     assert _color(page, x, y) == [round(expected)] * 3
     page.select_option("#map", "heat")
     assert len(set(_color(page, x, y))) > 1
-    _keep(page, "heat")
+    keep_screenshot(page, "heat")
 
 
 def test_masks_have_colors(page: Page, url: str) -> None:
     _open(page, url, 3)
-    _keep(page, "mask")
+    keep_screenshot(page, "mask")
     colors = {tuple(_color(page, x, 20)) for x in (30, 130, 230, 330)}
     assert len(colors) == 4
     assert (0, 0, 0) in colors
@@ -161,7 +129,7 @@ def test_bands_are_chosen(page: Page, url: str) -> None:
     page.fill("#bands", "2,1,0")
     page.press("#bands", "Enter")
     page.click("#one")
-    _wait(page, f"{SETTLED} && [...tiles.values()].some(t => t.samples)")
+    wait_for(page, f"{SETTLED} && [...tiles.values()].some(t => t.samples)")
     assert _color(page, 300, 200) == PHOTO[200, 300, ::-1].tolist()
     page.fill("#bands", "7")
     page.press("#bands", "Enter")
@@ -170,16 +138,16 @@ def test_bands_are_chosen(page: Page, url: str) -> None:
 
 def test_large_images_get_overviews(page: Page, url: str) -> None:
     page.goto(f"{url}#image/4")
-    _wait(page, "image?.number === 4 && overviewReady")
-    _wait(page, f"{SETTLED} && [...tiles.values()].some(t => t.samples)")
-    _keep(page, "large")
+    wait_for(page, "image?.number === 4 && overviewReady")
+    wait_for(page, f"{SETTLED} && [...tiles.values()].some(t => t.samples)")
+    keep_screenshot(page, "large")
     page.evaluate("zoom(0.4, 300, 300)")
     overview = "[...tiles].some(([key, tile]) => key[0] >= '3' && tile.samples)"
-    _wait(page, f"{SETTLED} && {overview}")
-    _keep(page, "large_zoomed_out")
+    wait_for(page, f"{SETTLED} && {overview}")
+    keep_screenshot(page, "large_zoomed_out")
     page.click("#one")
-    _wait(page, f"{SETTLED} && [...tiles.keys()].some(key => key[0] === '0')")
-    _keep(page, "large_1_to_1")
+    wait_for(page, f"{SETTLED} && [...tiles.keys()].some(key => key[0] === '0')")
+    keep_screenshot(page, "large_1_to_1")
     assert page.evaluate("tiles.size") < 60
     y, x = 2200, 3300
     assert _color(page, x, y) == PHOTO[y % 400, x % 600].tolist()
@@ -187,11 +155,11 @@ def test_large_images_get_overviews(page: Page, url: str) -> None:
 
 def test_damaged_tiles_are_marked(page: Page, url: str) -> None:
     page.goto(f"{url}#image/5")
-    _wait(page, "image?.number === 5 && [...tiles.values()].some(t => t.error)")
-    _wait(page, SETTLED)
+    wait_for(page, "image?.number === 5 && [...tiles.values()].some(t => t.error)")
+    wait_for(page, SETTLED)
     page.click("#one")
-    _wait(page, SETTLED)
-    _keep(page, "damaged")
+    wait_for(page, SETTLED)
+    keep_screenshot(page, "damaged")
     assert "tile" in page.locator("#problem").inner_text()
     assert page.evaluate("[...tiles.values()].some(tile => tile.samples)")
 
@@ -199,6 +167,6 @@ def test_damaged_tiles_are_marked(page: Page, url: str) -> None:
 def test_keys(page: Page, url: str) -> None:
     _open(page, url, 1)
     page.keyboard.press("ArrowRight")
-    _wait(page, "image?.number === 2")
+    wait_for(page, "image?.number === 2")
     page.keyboard.press("Escape")
-    _wait(page, "!document.getElementById('sheet').hidden")
+    wait_for(page, "!document.getElementById('sheet').hidden")

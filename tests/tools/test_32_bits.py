@@ -40,7 +40,7 @@ def test_webassembly_conforms() -> None:
     if not _can_compile("clang++", "--target=wasm32-wasi", "-fno-exceptions"):
         pytest.skip("clang++ is not installed with lld and the C++ library of wasm32-wasi")
     if shutil.which("node") is None:
-        pytest.skip("clang++ is not installed with Node, which runs WebAssembly")
+        pytest.skip("Node is not installed: nothing runs the WebAssembly decoder")
     wasm = _make("build/wasm/l3.wasm")
     command = ["node", "tests/tools/wasm_conformance.mjs", wasm, "tests"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
