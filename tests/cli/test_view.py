@@ -414,6 +414,11 @@ def test_command_names_what_is_missing(
     assert "pip install 'l3dali[view]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [["--memory", "10"], ["no/such/file"]], ids=str)
+def test_command_refuses(folder: Path, arguments: list[str]) -> None:
+    assert main(["view", str(folder), *arguments]) == 2
+
+
 def test_page_has_no_code_of_others(client: Client) -> None:
     for name in ("", "page.js", "page.css"):
         status, body = client.ask(name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.cli.arguments import (
     local_cores,
+    natural_number,
     new_command,
     path_argument,
     positive_number,
@@ -49,7 +50,7 @@ def add_command(commands: Commands) -> None:
         help="L3 file, tar shard, or folder of these; nothing else is readable from the page",
     )
     command.add_argument(
-        "--port", type=positive_number, help="of 127.0.0.1; default: any that is free"
+        "--port", type=natural_number, default=0, help="of 127.0.0.1; default: any that is free"
     )
     command.add_argument("--open", action="store_true", help="open the page in a browser")
     command.add_argument(
@@ -81,6 +82,11 @@ def _cache_folder() -> Path:
 
 
 def _view(options: argparse.Namespace) -> int:
+    if options.memory < _LEAST_MEGABYTES:
+        raise UsageError(f"--memory {options.memory}: {_LEAST_MEGABYTES} is the least")
+    for path in options.paths:
+        if not path.exists():
+            raise UsageError(f"{path}: there is no such file or folder")
     try:
         import uvicorn
 
@@ -91,31 +97,23 @@ def _view(options: argparse.Namespace) -> int:
     from l3dali.view.overviews import Overviews
     from l3dali.view.pixels import CALL_BYTES
 
-    if options.memory < _LEAST_MEGABYTES:
-        raise UsageError(f"--memory {options.memory}: {_LEAST_MEGABYTES} is the least")
-    for path in options.paths:
-        if not path.exists():
-            raise UsageError(f"{path}: there is no such file or folder")
     memory = options.memory * _MEGABYTE
     overviews = Overviews(options.cache, int(options.cache_size), memory)
     viewer = Viewer(Catalog(options.paths), overviews)
     # Half is for overviews in the making, and for answers that wait to be sent.
     workers = max(1, min(local_cores(), memory // 2 // CALL_BYTES))
     token = secrets.token_urlsafe(16)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_LOOPBACK, options.port or 0))
-        listener.listen()  # Who has the address may come.
+    config = uvicorn.Config(
+        make_app(viewer, token, workers),
+        access_log=False,
+        limit_concurrency=_MAX_REQUESTS,
+        lifespan="off",
+        log_level="warning",
+        server_header=False,
+        ws="none",
+    )
+    with _listener(options.port) as listener:
         url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}/{token}/"
-        config = uvicorn.Config(
-            make_app(viewer, token, workers),
-            access_log=False,
-            limit_concurrency=_MAX_REQUESTS,
-            lifespan="off",
-            log_level="warning",
-            server_header=False,
-            ws="none",
-        )
         complain(f"l3: {url}  (Ctrl-C ends it)")
         if options.open:
             import webbrowser
@@ -123,3 +121,11 @@ def _view(options: argparse.Namespace) -> int:
             webbrowser.open(url)
         uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def _listener(port: int) -> socket.socket:
+    """A socket of this machine alone that listens already: who has the address may come."""
+    try:
+        return socket.create_server((_LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--port {port}: {error}") from None
