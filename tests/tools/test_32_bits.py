@@ -42,7 +42,7 @@ def test_webassembly_conforms() -> None:
     if shutil.which("node") is None:
         pytest.skip("Node is not installed: nothing runs the WebAssembly decoder")
     wasm = _make("build/wasm/l3.wasm")
-    command = ["node", "tests/tools/wasm_conformance.mjs", wasm, "tests"]
+    command = ["node", "tests/tools/wasm_conformance.mjs", str(wasm), "tests"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     right, _, files, _ = told.split()[-4:]
     assert right == files, told
