@@ -145,6 +145,7 @@ def test_large_images_get_overviews(page: Page, url: str) -> None:
     overview = "[...tiles].some(([key, tile]) => key[0] >= '3' && tile.samples)"
     wait_for(page, f"{SETTLED} && {overview}")
     keep_screenshot(page, "large_zoomed_out")
+    page.click("#fit")
     page.click("#one")
     wait_for(page, f"{SETTLED} && [...tiles.keys()].some(key => key[0] === '0')")
     keep_screenshot(page, "large_1_to_1")
