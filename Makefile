@@ -60,7 +60,7 @@ CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type 
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations test-i686 simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm \
+.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm \
   wheel lint sanitize clean
 
 help:
@@ -158,19 +158,6 @@ $(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
 	mkdir -p $(@D)
 	$(CXX) $(I686_FLAGS) -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -pthread \
 	  $< $(COMPILE_DECODER) -o $@
-
-REPLAY_I686 := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(I686)/l3_replay --emulated-share 100
-
-test-i686: build  ## encoder and engines where sizes have 32 bits, on x86 under sanitizers
-	cmake -S . -B $(I686) -DCMAKE_TOOLCHAIN_FILE=cmake/i686-linux-gnu.cmake -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DL3_SANITIZE=address,undefined -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON
-	cmake --build $(I686) --parallel --target l3_replay
-	$(REPLAY_I686) tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_I686) --mutate 300 tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_I686) --change 20 tests/golden
-	$(REPLAY_I686) --encode 50
-	$(REPLAY_I686) --build 50
-	$(PY) -m pytest tests/tools/test_32_bits.py
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
