@@ -152,7 +152,7 @@ build/wasm/l3.wasm: $(SOURCES) $(wildcard examples/wasm/*)
 
 # Sizes have 32 bits. Needs g++ -m32 with its libraries, as Debian's g++-12-multilib.
 I686 := build/i686
-I686_FLAGS := -m32 -msse2 -mfpmath=sse -isystem /usr/include/$(shell $(CXX) -dumpmachine)
+I686_FLAGS = -m32 -msse2 -mfpmath=sse -isystem /usr/include/$(shell $(CXX) -dumpmachine)
 
 $(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
 	mkdir -p $(@D)

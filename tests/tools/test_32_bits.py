@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -61,6 +62,7 @@ def test_32_bits_conform(tmp_path: Path) -> None:
     command += ["--decoder", f"{decoder} {{input}} {{output}}", "--timeout", "600"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    _check_mutants(decoder, tmp_path)
     # Of 2^31 pixels sizes of outputs do not fit, and the last pixel is far away.
     file = tmp_path / "large.l3"
     file.write_bytes(_largest_image())
@@ -69,6 +71,28 @@ def test_32_bits_conform(tmp_path: Path) -> None:
         [decoder, file, tmp_path / "x"], capture_output=True, text=True, check=False
     )
     assert result.returncode == OUTPUT_TOO_SMALL, result.stderr
+
+
+def _check_mutants(decoder: Path, folder: Path) -> None:
+    """Golden files with a byte changed or cut short are treated as this process treats them."""
+    file, output = folder / "mutant.l3", folder / "mutant"
+    golden = sorted((ROOT / "tests/golden/v1").glob("*.l3"))
+    numbers = random.Random(5)
+    for _ in range(150):
+        data = bytearray(numbers.choice(golden).read_bytes())
+        at = numbers.randrange(len(data))
+        if numbers.random() < 0.8:
+            data[at] ^= 1 << numbers.randrange(8)
+        else:
+            del data[at:]
+        file.write_bytes(data)
+        done = subprocess.run([decoder, file, output], capture_output=True, text=True, check=False)
+        found = done.returncode, b"" if done.returncode else output.read_bytes()
+        try:
+            expected = 0, l3dali.decode(data).tobytes()
+        except l3dali.L3Error as error:
+            expected = int(error.status), b""
+        assert found == expected, done.stderr
 
 
 def _largest_image() -> bytes:
