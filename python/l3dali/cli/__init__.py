@@ -14,7 +14,19 @@ import warnings
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.cli import bench, conformance, convert, decode, encode, info, plan, profile, verify
+from l3dali.cli import (
+    bench,
+    conformance,
+    convert,
+    decode,
+    encode,
+    info,
+    plan,
+    profile,
+    thumbnail,
+    verify,
+    view,
+)
 from l3dali.cli.arguments import Parser, new_command
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
@@ -31,6 +43,8 @@ _COMMANDS = (
     decode,
     info,
     verify,
+    view,
+    thumbnail,
     bench,
     convert,
     profile,
