@@ -90,6 +90,11 @@ class _Entry(NamedTuple):
 
     blobs: Sequence[Blob]
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return len(self.blobs[0].data)
+
 
 def _first_images(jobs: Sequence[Job]) -> Iterator[_Entry]:
     def readable() -> Iterator[_Entry]:
