@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.datasets.convert import untrusted
+from l3dali.datasets.convert import engine, untrusted
 from l3dali.images import reading
 
 if TYPE_CHECKING:
     from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
     from l3dali.images.picture import Palette, Picture
 
 KINDS = ("sound", "allocates", "spins", "crashes", "exits", "raises")
 _read = reading._read_with_pillow
-_convert = untrusted._convert
+_convert, _work = untrusted._convert, engine._work
+
+
+def work(job: Job) -> list[Row]:
+    untrusted._convert = convert
+    return _work(job)
+
+
+def work_in_little(job: Job) -> list[Row]:
+    untrusted.WORKER_BYTES = 2**28
+    return _work(job)
 
 
 def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:

@@ -20,7 +20,7 @@ from children import child_environment
 from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
 
 from l3dali import codec
-from l3dali.datasets.convert import untrusted
+from l3dali.datasets.convert import engine, untrusted
 from l3dali.datasets.convert.images import Blob, Options
 
 REASONS = {
@@ -40,7 +40,7 @@ def bmp(kind: str, seed: int) -> bytes:
 
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "_convert", hostile_readers.convert)
+    monkeypatch.setattr(engine, "_work", hostile_readers.work)
 
 
 MEMBERS = [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from l3dali.datasets.convert.children import Child, ChildDiedError, is_abandoned
 from l3dali.datasets.convert.job import Job, convert_job, failed_rows
 from l3dali.datasets.convert.pipeline import Stopped
+from l3dali.datasets.convert.untrusted import limit_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +46,8 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
     in_process = any(job.source.startswith(_IN_PROCESS) for job in jobs)
-    if min(workers, len(jobs)) == 1 or in_process or jobs[0].target.startswith(_IN_PROCESS):
+    is_alone = min(workers, len(jobs)) == 1 and not jobs[0].options.untrusted
+    if is_alone or in_process or jobs[0].target.startswith(_IN_PROCESS):
         for job in jobs:
             yield convert_job(job)
         return
@@ -93,6 +95,8 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 def _work(job: Job) -> list[Row]:
     """In a child."""
+    if job.options.untrusted:
+        limit_worker(job.threads)
     return convert_job(job, is_abandoned)
 
 

@@ -1,13 +1,15 @@
-"""Images that nobody vouches for: each is converted in a child, where reading it has limits.
+"""Data that nobody vouches for: an image is converted in a child, where reading it has limits.
 
-A file that takes more, or that crashes a library, costs itself: its child is replaced. This is no
-sandbox. A library that runs a stranger's code may do whatever the user may.
+Containers are read in workers, which have a limit of memory. What takes more, or crashes a library,
+costs itself: its process is replaced. This is no sandbox. A library that runs a stranger's code may
+do whatever the user may.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 BASE_BYTES = 2**28  # for any image, beside what it takes by its header
 BASE_SECONDS = 10
 BYTES_A_SECOND = 2**20  # of samples
+WORKER_BYTES = 2**32
+_STACK_BYTES = 2**24  # of a thread, with room
 _TIMES_ESTIMATE = 2  # of what reading takes at its peak
 _TIMES_FILE = 4
 
@@ -47,6 +51,12 @@ def convert_untrusted(
         raise
     _idle.append(child)
     return outcome
+
+
+def limit_worker(threads: int) -> None:
+    """Bounds the memory of this process beside what it has, to read containers on `threads`."""
+    size = WORKER_BYTES + threads * _STACK_BYTES
+    _set_soft(resource.RLIMIT_DATA, _pages_taken()[5] * resource.getpagesize() + size)
 
 
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
@@ -75,11 +85,14 @@ def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Pictur
 
 def _limit(size: int, seconds: int) -> None:
     """Lets this process take so much more than it has taken up to now."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a file of each image
-        taken = int(file.read().split()[0]) * resource.getpagesize()
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _set_soft(resource.RLIMIT_AS, taken + size)
+    _set_soft(resource.RLIMIT_AS, _pages_taken()[0] * resource.getpagesize() + size)
     _set_soft(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
+
+
+def _pages_taken() -> list[int]:
+    """All pages first; those that may be written, stacks too, sixth."""
+    return [int(field) for field in Path("/proc/self/statm").read_text(encoding="ascii").split()]
 
 
 def _set_soft(kind: int, limit: int) -> None:
