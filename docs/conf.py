@@ -100,7 +100,7 @@ CHANGELOG
 """
 
 
-class Commands(SphinxDirective):
+class Commands(SphinxDirective):  # type: ignore[misc]
     """A section for each command of `l3`, with its help."""
 
     def run(self) -> list[nodes.Node]:
