@@ -27,6 +27,7 @@ TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test
 LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
+DOCS := .venv-docs
 RELEASE := build/release
 SANITIZE := build/sanitize
 AARCH64 := build/aarch64
@@ -60,8 +61,8 @@ CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type 
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm \
-  wheel lint sanitize clean
+.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm wheel docs \
+  gallery docs-links lint sanitize clean
 
 help:
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 18
@@ -208,8 +209,22 @@ lint: $(VENV)/installed  ## ruff, mypy, clang-format
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 
+SPHINX = $(DOCS)/bin/python -m sphinx -q -W --keep-going -c docs -d build/doctrees
+
+docs: $(DOCS)/installed  ## build the documentation site, build/site/index.html
+	$(SPHINX) . build/site
+	cp build/site/README.html build/site/index.html
+
+# Examples run where the packages are that they use.
+gallery: $(INTEGRATIONS)/installed $(DOCS)/installed  ## the same with the pictures of the gallery, which runs its examples
+	RUN_GALLERY=1 PYTHONPATH="$$($(call SITE_OF,$(INTEGRATIONS)/bin/python))" $(SPHINX) -E . build/site
+	cp build/site/README.html build/site/index.html
+
+docs-links: $(DOCS)/installed  ## look whether links that leave the site lead somewhere; needs a network
+	$(SPHINX) -b linkcheck . build/links
+
 clean:  ## remove everything that make wrote
-	rm -rf $(VENV) $(INTEGRATIONS) $(STREAMING) build dist demo
+	rm -rf $(VENV) $(INTEGRATIONS) $(STREAMING) $(DOCS) build dist demo docs/gallery
 
 $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
@@ -246,6 +261,13 @@ $(STREAMING)/installed: $(INTEGRATIONS)/installed
 	$(PYTHON) -m venv $(STREAMING)
 	$(call SITE_OF,$(INTEGRATIONS)/bin/python) > $$($(call SITE_OF,$(STREAMING)/bin/python))/integrations.pth
 	$(STREAMING)/bin/python -m pip install -q 'l3dali[streaming]'
+	@touch $@
+
+# On top of the package, whose reference it has.
+$(DOCS)/installed: $(VENV)/package
+	$(PYTHON) -m venv $(DOCS)
+	$(call SITE_OF,$(PY)) > $$($(call SITE_OF,$(DOCS)/bin/python))/package.pth
+	$(DOCS)/bin/python -m pip install -q 'l3dali[docs]'
 	@touch $@
 
 $(SANITIZE)/installed: $(VENV)/installed
