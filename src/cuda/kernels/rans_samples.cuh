@@ -107,10 +107,13 @@ struct ByteSamples {
     return sum;
   }
 
-  static L3_DEVICE uint32_t N(const Around& around) { return ByteAt(around.near, 1); }
-  static L3_DEVICE uint32_t NW(const Around& around) { return ByteAt(around.near, 2); }
-  static L3_DEVICE uint32_t W(const Around& around) { return ByteAt(around.near, 3); }
-  static L3_DEVICE uint32_t Value(uint32_t value) { return ByteAt(value, 0); }
+  // The products of four coefficients and NE, N, NW, W on top of `sum`; and 64 times a value.
+  static L3_DEVICE int32_t AddNear(const Around& around, uint32_t taps, int32_t sum) {
+    return SignedDot(around.near, taps, sum);
+  }
+  static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
+    return SignedDot(value, 64, sum);
+  }
 
   static L3_DEVICE uint32_t LimitMagnitude(uint32_t magnitude) { return magnitude; }
 
@@ -162,10 +165,10 @@ struct WordSamples {
 
   static L3_DEVICE uint32_t Gradient(const Around& around) {
     const auto distance = [](uint32_t a, uint32_t b) { return a < b ? b - a : a - b; };
-    const uint32_t n = N(around);
-    const uint32_t nw = NW(around);
+    const uint32_t n = around.near[0] >> 16;
+    const uint32_t nw = around.near[1] & 0xFFFF;
     return LimitMagnitude(distance(around.near[0] & 0xFFFF, n) + distance(n, nw) +
-                          distance(nw, W(around)));
+                          distance(nw, around.near[1] >> 16));
   }
 
   static L3_DEVICE int32_t Predict(RansRole role, const Around* around, uint32_t p,
@@ -183,10 +186,12 @@ struct WordSamples {
     return sum;
   }
 
-  static L3_DEVICE uint32_t N(const Around& around) { return around.near[0] >> 16; }
-  static L3_DEVICE uint32_t NW(const Around& around) { return around.near[1] & 0xFFFF; }
-  static L3_DEVICE uint32_t W(const Around& around) { return around.near[1] >> 16; }
-  static L3_DEVICE uint32_t Value(uint32_t value) { return value; }
+  static L3_DEVICE int32_t AddNear(const Around& around, uint32_t taps, int32_t sum) {
+    return AddProducts(around.near, taps, sum);
+  }
+  static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
+    return sum + static_cast<int32_t>(value << 6);
+  }
 
   static L3_DEVICE uint32_t LimitMagnitude(uint32_t magnitude) {
     return magnitude < kMaxRansMagnitude ? magnitude : kMaxRansMagnitude;
