@@ -123,7 +123,7 @@ class HwcStore {
     L3_UNROLL
     for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 16 * kWarpLanes) {
       const uint32_t at = i + 16 * warp.lane();
-      if (at < bytes) CopyChunk(row + at, out + at);
+      if (at < bytes) StoreChunk(out + at, *reinterpret_cast<const Chunk*>(row + at));
     }
   }
 

@@ -389,8 +389,9 @@ class RansLane {
                                       const uint32_t* value) const {
     // 64 times a neighbour, less that of the first channel. `bit` is where its coefficient is.
     const auto neighbor = [&](uint32_t bit) {
-      const int32_t own = Samples::AddNear(around[p], 64u << bit, 0);
-      return role == RansRole::kFirst ? own : Samples::AddNear(around[0], 192u << bit, own);
+      const int32_t own = Samples::AddProducts(around[p].near, 64u << bit, 0);
+      return role == RansRole::kFirst ? own
+                                      : Samples::AddProducts(around[0].near, 192u << bit, own);
     };
     const int32_t gradient = PredictGradient(neighbor(24), neighbor(8), neighbor(16));
     if (role == RansRole::kFirst) return gradient;

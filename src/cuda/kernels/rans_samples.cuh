@@ -41,7 +41,7 @@ constexpr uint32_t kMixedStart = 8 - 5 * kEnergyStart;
 struct ByteSamples {
   static constexpr uint32_t kBytes = 1;
   static constexpr uint32_t kTokens = kRansShortTokens;
-  static constexpr uint32_t kTokenUnit = 8;  // for CompactRansLookup
+  static constexpr uint32_t kTokenUnit = 8;  // of RansLookup::token_of_slot
   static constexpr uint32_t kBaseBit = 8;
   static constexpr bool kLongRaw = false;  // whether states are refilled before raw bits
   // Activities and what adds up to them are multiplied by this.
@@ -107,9 +107,9 @@ struct ByteSamples {
     return sum;
   }
 
-  // The products of four coefficients and NE, N, NW, W on top of `sum`; and 64 times a value.
-  static L3_DEVICE int32_t AddNear(const Around& around, uint32_t taps, int32_t sum) {
-    return SignedDot(around.near, taps, sum);
+  // On top of `sum`: the products of four coefficients and four neighbours; 64 times a value.
+  static L3_DEVICE int32_t AddProducts(uint32_t neighbors, uint32_t taps, int32_t sum) {
+    return SignedDot(neighbors, taps, sum);
   }
   static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
     return SignedDot(value, 64, sum);
@@ -186,8 +186,8 @@ struct WordSamples {
     return sum;
   }
 
-  static L3_DEVICE int32_t AddNear(const Around& around, uint32_t taps, int32_t sum) {
-    return AddProducts(around.near, taps, sum);
+  static L3_DEVICE int32_t AddProducts(const uint32_t (&pairs)[2], uint32_t taps, int32_t sum) {
+    return SignedDotHigh(pairs[1], taps, SignedDotLow(pairs[0], taps, sum));
   }
   static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
     return sum + static_cast<int32_t>(value << 6);
@@ -202,11 +202,6 @@ struct WordSamples {
   }
   static L3_DEVICE Passed Pass(uint32_t value, const Around& around, uint32_t energy) {
     return {{PermuteBytes(around.near[0], value, 0x5432), energy}};
-  }
-
- private:
-  static L3_DEVICE int32_t AddProducts(const uint32_t (&pairs)[2], uint32_t taps, int32_t sum) {
-    return SignedDotHigh(pairs[1], taps, SignedDotLow(pairs[0], taps, sum));
   }
 };
 
