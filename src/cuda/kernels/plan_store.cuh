@@ -149,16 +149,6 @@ L3_DEVICE void StoreRow(const OutputGroup<kBytes>& values, RowOrder order, uint8
     group = values.Reversed();
     out -= (kGroupSize - 1) * kBytes;
   }
-  if constexpr (OutputGroup<kBytes>::kWords > 2) {
-    if (reinterpret_cast<uintptr_t>(out) % 16 == 0) {
-      L3_UNROLL
-      for (uint32_t k = 0; k < OutputGroup<kBytes>::kWords; k += 4) {
-        const uint32_t* word = &group.word[k];
-        StoreChunk(out + 4 * k, {{word[0], word[1], word[2], word[3]}});
-      }
-      return;
-    }
-  }
   HwcStore<kBytes>(out, 0).StorePixels(group.word, 0, 0);
 }
 
