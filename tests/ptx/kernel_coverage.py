@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from ptx_text import Executed, read_counts, short_name
-from simulate import BUILD
+from simulate import BUILD, COMPARE_COUNTS, COUNTS
 
 
 def add_up(files: list[Path]) -> dict[str, list[Executed]]:
@@ -24,7 +24,7 @@ def add_up(files: list[Path]) -> dict[str, list[Executed]]:
             if [one.line for one in instructions] != [one.line for one in other[kernel]]:
                 raise SystemExit(f"{kernel}: counts of different PTX")
             first[kernel] = [
-                Executed(a.line, a.opcode, a.warps + b.warps, a.source)
+                Executed(a.line, a.opcode, a.lanes + b.lanes, a.skipped + b.skipped, a.source)
                 for a, b in zip(instructions, other[kernel], strict=True)
             ]
     return first
@@ -37,11 +37,11 @@ def report(kernels: dict[str, list[Executed]]) -> list[str]:
     reached: set[str] = set()
     for kernel, instructions in kernels.items():
         name = short_name(kernel)
-        executed = sum(one.warps != 0 for one in instructions)
+        executed = sum(one.lanes != 0 for one in instructions)
         share = executed / len(instructions)
         rows.append(f"| {name} | {len(instructions)} | {executed} | {share:.1%} |")
         for one in instructions:
-            if one.warps:
+            if one.lanes:
                 reached.add(one.source)
             else:
                 missed[one.source][name] = missed[one.source].get(name, 0) + 1
@@ -55,7 +55,7 @@ def report(kernels: dict[str, list[Executed]]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("counts", nargs="*", type=Path, default=[BUILD / "counts.txt"])
+    parser.add_argument("counts", nargs="*", type=Path, default=[COMPARE_COUNTS, COUNTS])
     parser.add_argument("--out", type=Path, default=BUILD / "coverage.md")
     arguments = parser.parse_args()
     rows = report(add_up(arguments.counts))

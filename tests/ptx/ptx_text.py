@@ -11,11 +11,12 @@ _ENTRY = re.compile(r"^(?:\.visible )?(?:\.weak )?\.entry (\w+)")
 
 @dataclass(frozen=True)
 class Executed:
-    """An instruction of a kernel, and how often warps ran it."""
+    """An instruction of a kernel, and how many lanes ran it."""
 
     line: int  # of the PTX, from 1
     opcode: str
-    warps: int
+    lanes: int
+    skipped: int  # lanes for which its guard was false
     source: str  # file:line
 
 
@@ -36,15 +37,13 @@ def short_name(kernel: str) -> str:
 
 
 def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
-    """By kernel: lines from its { to its }, counted from 0."""
+    """By kernel: lines from its name to its }, counted from 0."""
     lines = text.split("\n")
     found: dict[str, tuple[int, int]] = {}
     name, begin = "", 0
     for number, line in enumerate(lines):
         if entry := _ENTRY.match(line):
-            name, begin = entry[1], 0
-        elif line == "{" and name and not begin:
-            begin = number
+            name, begin = entry[1], number
         elif line == "}" and name:
             found[name] = (begin, number)
             name = ""
@@ -58,7 +57,7 @@ def read_counts(path: Path) -> dict[str, list[Executed]]:
         if row.startswith("kernel "):
             instructions = kernels.setdefault(row.split()[1], [])
             continue
-        line, opcode, warps, _, source_line, *file = row.split(" ", 5)
+        line, opcode, _, lanes, skipped, source_line, *file = row.split(" ", 6)
         source = f"{Path(file[0]).name if file else ''}:{source_line}"
-        instructions.append(Executed(int(line), opcode, int(warps), source))
+        instructions.append(Executed(int(line), opcode, int(lanes), int(skipped), source))
     return kernels
