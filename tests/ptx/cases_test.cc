@@ -195,52 +195,97 @@ struct Run {
   std::vector<bool> reached;  // each instruction of each kernel
 };
 
-// Runs all batches with the kernels as they are. `counts` gets how many reached each instruction.
-// Says which do not end well, and throws if there are any.
-std::vector<Run> RunAll(uint32_t count, const std::vector<Bytes>& existing,
-                        std::vector<ptx::Count>* counts) {
-  for (auto& [name, loaded] : Runtime::Get().LoadKernels()) {
-    loaded.counts.resize(loaded.kernel->body.code.size());
-    counts->resize(counts->size() + loaded.counts.size());
+// A share of what there is.
+struct Shard {
+  uint32_t first = 0, step = 0;
+
+  explicit Shard(const std::string& text) {
+    char slash = 0;
+    if (!(std::istringstream(text) >> first >> slash >> step) || step == 0) {
+      throw std::runtime_error("SHARD is as 0/2");
+    }
   }
-  const Shared<uint8_t> seen(counts->size());
+};
+
+void Write(std::ostream* out, const Run& run) {
+  Bytes bits(CeilDiv(run.reached.size(), 8));
+  for (size_t i = 0; i < run.reached.size(); ++i) {
+    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (run.reached[i] ? 1 : 0) << i % 8);
+  }
+  const uint64_t head[] = {run.number, run.instructions};
+  out->write(reinterpret_cast<const char*>(head), sizeof head);
+  out->write(reinterpret_cast<const char*>(bits.data()), static_cast<std::streamsize>(bits.size()));
+}
+
+// Those of some files, the shortest first.
+std::vector<Run> ReadRuns(const std::string& names) {
+  size_t instructions = 0;  // of all kernels
+  for (const auto& [name, loaded] : Runtime::Get().LoadKernels()) {
+    instructions += loaded.kernel->body.code.size();
+  }
   std::vector<Run> runs;
-  uint32_t failures = 0;
-  for (uint32_t number = 0; number < count; ++number) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ':');) {
+    std::ifstream in(name, std::ios::binary);
+    if (!in) throw std::runtime_error("cannot read " + name);
+    uint64_t head[2];
+    Bytes bits(CeilDiv(instructions, 8));
+    while (
+        in.read(reinterpret_cast<char*>(head), sizeof head) &&
+        in.read(reinterpret_cast<char*>(bits.data()), static_cast<std::streamsize>(bits.size()))) {
+      Run run = {static_cast<uint32_t>(head[0]), head[1], std::vector<bool>(instructions)};
+      for (size_t i = 0; i < instructions; ++i) run.reached[i] = (bits[i / 8] >> i % 8 & 1) != 0;
+      runs.push_back(std::move(run));
+    }
+  }
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const Run& a, const Run& b) { return a.instructions < b.instructions; });
+  return runs;
+}
+
+// Runs a share of the batches with the kernels as they are, and writes what they executed. Says
+// which do not end well, and throws if there are any.
+void Cover(const std::string& name, const Shard& shard, uint32_t count,
+           const std::vector<Bytes>& existing) {
+  std::vector<ptx::Count> counts;
+  for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
+    loaded.counts.resize(loaded.kernel->body.code.size());
+    counts.resize(counts.size() + loaded.counts.size());
+  }
+  const Shared<uint8_t> seen(counts.size());
+  std::ofstream out(name + ".runs", std::ios::binary);
+  uint32_t failures = 0, batches = 0;
+  uint64_t instructions = 0;
+  for (uint32_t number = shard.first; number < count; number += shard.step) {
     const BatchCase batch = MakeCase(number, existing);
     if (batch.files.empty()) continue;
-    std::fill_n(seen.get(), counts->size(), uint8_t{0});
+    std::fill_n(seen.get(), counts.size(), uint8_t{0});
     const Outcome outcome = RunCase(batch, seen.get());
     if (outcome.what[0] != '\0') {
       std::printf("batch %u: %s\n", number, outcome.what);
       ++failures;
     }
     if (outcome.instructions == 0) continue;
-    Run run = {number, outcome.instructions, std::vector<bool>(counts->size())};
-    for (size_t i = 0; i < counts->size(); ++i) {
+    ++batches;
+    instructions += outcome.instructions;
+    Run run = {number, outcome.instructions, std::vector<bool>(counts.size())};
+    for (size_t i = 0; i < counts.size(); ++i) {
       const uint8_t one = seen.get()[i];
       run.reached[i] = one != 0;
-      (*counts)[i].warps += one != 0 ? 1 : 0;
-      (*counts)[i].lanes += (one & kRan) != 0 ? 1 : 0;
-      (*counts)[i].skipped += (one & kSkipped) != 0 ? 1 : 0;
+      counts[i].warps += one != 0 ? 1 : 0;
+      counts[i].lanes += (one & kRan) != 0 ? 1 : 0;
+      counts[i].skipped += (one & kSkipped) != 0 ? 1 : 0;
     }
-    runs.push_back(std::move(run));
+    Write(&out, run);
   }
-  if (failures != 0) throw std::runtime_error(std::to_string(failures) + " batches ended badly");
-  return runs;
-}
-
-void Cover(const std::string& out, uint32_t count, const std::vector<Bytes>& existing) {
-  std::vector<ptx::Count> counts;
-  const std::vector<Run> runs = RunAll(count, existing, &counts);
   auto next = counts.begin();
-  for (auto& [name, loaded] : Runtime::Get().LoadKernels()) {
+  for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
     for (ptx::Count& one : loaded.counts) one = *next++;
   }
-  Runtime::Get().WriteCounts(out.c_str());
-  uint64_t instructions = 0;
-  for (const Run& run : runs) instructions += run.instructions;
-  std::printf("%zu batches, %llu million instructions of warps\n", runs.size(),
+  Runtime::Get().WriteCounts(name.c_str());
+  if (!out.flush()) throw std::runtime_error("cannot write " + name);
+  if (failures != 0) throw std::runtime_error(std::to_string(failures) + " batches ended badly");
+  std::printf("%u batches, %llu million instructions of warps\n", batches,
               static_cast<unsigned long long>(instructions / 1000000));
 }
 
@@ -330,42 +375,33 @@ Trial TryChange(const Change& change, const std::vector<std::vector<std::string>
   return *trial.get();
 }
 
-void Try(const std::string& list, const std::string& shard, uint32_t count,
+void Try(const std::string& list, const Shard& shard, const std::string& names,
          const std::vector<Bytes>& existing) {
   const std::vector<Change> changes = ReadList(list);
-  size_t first = 0, step = 0;
-  char slash = 0;
-  if (!(std::istringstream(shard) >> first >> slash >> step) || step == 0) {
-    throw std::runtime_error("SHARD is as 0/2");
-  }
   const auto files = ReadPtx();
-  std::vector<ptx::Count> counts;
-  std::vector<Run> runs = RunAll(count, existing, &counts);
-  std::stable_sort(runs.begin(), runs.end(),
-                   [](const Run& a, const Run& b) { return a.instructions < b.instructions; });
-  for (size_t i = first; i < changes.size(); i += step) {
+  const std::vector<Run> runs = ReadRuns(names);
+  for (size_t i = shard.first; i < changes.size(); i += shard.step) {
     const Trial trial = TryChange(changes[i], files, runs, existing);
     std::printf("%zu\t%d\t%s\n", i, trial.batch, trial.outcome.what);
     std::fflush(stdout);
   }
 }
 
-int RunProgram(int argc, char** argv) {
-  const std::string what = argc > 3 ? argv[1] : "";
-  const int names = what == "cover" ? 4 : 5;
-  if ((what != "cover" && what != "try") || argc < names) {
-    throw std::runtime_error("cover OUT NUMBER FILE.l3... or try LIST SHARD NUMBER FILE.l3...");
+int RunProgram(const std::vector<std::string>& arguments) {
+  const std::string what = arguments.size() > 4 ? arguments[0] : "";
+  if (what != "cover" && what != "try") {
+    throw std::runtime_error("cover OUT SHARD NUMBER FILE.l3... or try LIST SHARD RUNS FILE.l3...");
   }
   std::vector<Bytes> existing;
-  for (int i = names; i < argc; ++i) {
-    Bytes file = ReadFile(argv[i]);
+  for (size_t i = 4; i < arguments.size(); ++i) {
+    Bytes file = ReadFile(arguments[i]);
     if (file.size() <= kMaxFileBytes) existing.push_back(std::move(file));
   }
-  const uint32_t count = static_cast<uint32_t>(std::stoul(argv[names - 1]));
-  if (what == "cover") {
-    Cover(argv[2], count, existing);
+  const Shard shard(arguments[2]);
+  if (what == "try") {
+    Try(arguments[1], shard, arguments[3], existing);
   } else {
-    Try(argv[2], argv[3], count, existing);
+    Cover(arguments[1], shard, static_cast<uint32_t>(std::stoul(arguments[3])), existing);
   }
   return 0;
 }
@@ -375,7 +411,7 @@ int RunProgram(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return l3::RunProgram(argc, argv);
+    return l3::RunProgram({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
     return 1;

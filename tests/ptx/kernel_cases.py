@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptx_text import kernel_lines, program_ptx, short_name
-from simulate import ALL_CASES, CASES, case_runs, test_files
+from simulate import CASE_LIMITS, CASES, case_counts, test_files
 
 SURVIVES, NO_PTX = -1, -2
 
@@ -65,19 +65,19 @@ def kernel_files() -> Iterator[dict[str, Path]]:
         yield paths
 
 
-def try_changes(changes: Sequence[Change], jobs: int, count: int = ALL_CASES) -> list[Outcome]:
+def try_changes(changes: Sequence[Change], jobs: int) -> list[Outcome]:
     """Runs batches with each changed kernel, until one ends badly."""
     outcomes: dict[int, Outcome] = {}
     start = time.monotonic()
+    environment = os.environ | CASE_LIMITS
+    runs = ":".join(f"{counts}.runs" for counts in case_counts())
     with kernel_files() as paths, tempfile.NamedTemporaryFile("w") as listed:
         listed.writelines(f"{one.kernel}\t{one.line}\t{one.text.strip()}\n" for one in changes)
         listed.flush()
-
-        environment = os.environ | case_runs(count).environment
         environment["L3_PTX"] = ":".join(map(str, paths.values()))
 
         def run_shard(shard: int) -> None:
-            options = ["try", listed.name, f"{shard}/{jobs}", str(count)]
+            options = ["try", listed.name, f"{shard}/{jobs}", runs]
             command: list[str | Path] = [CASES, *options, *test_files()]
             with subprocess.Popen(
                 command, env=environment, stdout=subprocess.PIPE, text=True

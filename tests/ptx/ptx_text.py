@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _ENTRY = re.compile(r"^(?:\.visible )?(?:\.weak )?\.entry (\w+)")
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(NamedTuple):
     """An instruction of a kernel, and how many lanes ran it."""
 
     line: int  # of the PTX, from 1
@@ -48,6 +48,29 @@ def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
             found[name] = (begin, number)
             name = ""
     return found
+
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+) "(.*)"')
+_LOC = re.compile(r"^\s*\.loc\s+(\d+ \d+ \d+)(?:.*inlined_at (\d+ \d+ \d+))?")
+_OWN = re.compile(r"/src/(?!base/)")
+
+
+def own_place(lines: Sequence[str], number: int) -> str:
+    """Where a line of PTX comes from: file:line of the kernels, out of what they call."""
+    named = (_FILE.match(line) for line in lines if ".file" in line[:8])
+    files = {match[1]: match[2] for match in named if match}
+    wanted: str | None = None
+    for line in reversed(lines[:number]):
+        location = _LOC.match(line)
+        if location is None or wanted not in (None, location[1]):
+            continue
+        file, row, _ = location[1].split()
+        if _OWN.search(files.get(file, "")) and not files[file].endswith("/warp.h"):
+            return f"{Path(files[file]).name}:{row}"
+        if location[2] is None:
+            break
+        wanted = location[2]
+    return "?"
 
 
 def read_counts(path: Path) -> dict[str, list[Executed]]:

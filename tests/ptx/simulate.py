@@ -32,9 +32,12 @@ OTHER_ARCHS = ("75", "90")
 COMPARE = BUILD / "l3_simulated_compare"
 STREAMS = BUILD / "l3_simulated_streams"
 CASES = BUILD / "l3_simulated_cases"
-COUNTS, COMPARE_COUNTS = BUILD / "cases.txt", BUILD / "counts.txt"
+COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
-CASES_EACH_TIME, ALL_CASES, CASES_BY_CHANCE = 300, 2500, 500
+FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 5000, 500
+SHARES = 8
+# Of the warps of a launch: no batch comes near, and a kernel that never ends does.
+CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "10000000"}
 _TARGETS = ("l3_simulated_compare", "l3_simulated_streams", "l3_simulated_cases")
 
 
@@ -185,12 +188,22 @@ def all_runs(nvcc: Path) -> list[Run]:
     return runs
 
 
-def case_runs(count: int, **environment: str) -> Run:
-    """Generated and small files, in many small batches. Writes what they executed."""
-    name = f"{count} small batches {' '.join(environment.values())}".strip()
-    out = COUNTS if not environment else os.devnull
-    command = [CASES, "cover", out, str(count), *test_files()]
-    return Run(name, command, {"L3_PTX_MAX_INSTRUCTIONS": "10000000"} | environment)
+def case_counts() -> list[Path]:
+    """What the shares of small batches executed."""
+    return [BUILD / f"cases_{shard}.txt" for shard in range(SHARES)]
+
+
+def case_runs(count: int, **environment: str) -> list[Run]:
+    """Generated and small files, in many small batches."""
+    files = test_files()
+    name = " ".join([f"{count} small batches", *environment.values()])
+    runs = []
+    for shard, counts in enumerate(case_counts()):
+        out = counts.with_suffix(".by_chance") if environment else counts
+        share = f"{shard}/{SHARES}"
+        command: list[str | Path] = [CASES, "cover", out, share, str(count), *files]
+        runs.append(Run(f"{name}, share {shard}", command, CASE_LIMITS | environment))
+    return runs
 
 
 def main() -> int:
@@ -212,12 +225,13 @@ def main() -> int:
     compare = Run("compare", [COMPARE, *test_files()], written, shows=True)
     wrong = [what] if (what := execute(compare)) else []
     wrong += execute_all(
-        [case_runs(ALL_CASES if arguments.all else CASES_EACH_TIME), *usual_runs()], arguments.jobs
+        [*case_runs(ALL_CASES if arguments.all else FEW_CASES), *usual_runs()], arguments.jobs
     )
     if arguments.all:
         by_chance = [
-            case_runs(CASES_BY_CHANCE, L3_PTX_POLICY="random", L3_PTX_SEED=seed)
-            for seed in ("1", "2", "3")
+            run
+            for seed in "123"
+            for run in case_runs(CASES_BY_CHANCE, L3_PTX_POLICY="random", L3_PTX_SEED=seed)
         ]
         runs = [*all_runs(nvcc), *by_chance, *failure_runs()]
         wrong += execute_all(runs, arguments.jobs)
