@@ -132,7 +132,7 @@ test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engin
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
-  && cmake --build $(1) --parallel
+  && cmake --build $(1) --parallel $(shell nproc)
 
 # The decoder behind include/l3/l3.h in one command, for machines that CMake does not know here.
 DECODER := src/capi/l3.cc src/cpu/cpu_batch.cc src/cpu/cpu_decoder.cc $(wildcard src/format/*.cc src/plan/*.cc)
