@@ -10,7 +10,7 @@ from l3dali.files import imread, imwrite, info
 from l3dali.images.headers import ImageError
 from l3dali.images.transcoding import transcode
 
-__version__ = _build_info.VERSION
+__version__ = _build_info.VERSION  #: As "1.0.0".
 
 __all__ = [
     "CODINGS",

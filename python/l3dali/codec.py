@@ -43,8 +43,9 @@ __all__ = [
     "verify",
 ]
 
+#: How tiles are coded: `encode` says what each is for.
 Coding = Literal["packed", "rans", "stored"]
-CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")
+CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
@@ -52,7 +53,7 @@ SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
 MAX_PIXELS = 2**31
 MAX_CHANNELS = 4096
 MAX_BYTES = 2**35  # of an image to encode
-DEFAULT_MAX_PIXELS = 2**28  # of images that nobody vouches for
+DEFAULT_MAX_PIXELS = 2**28  #: Of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
 # One: loaders call from many processes or threads, and each would start as many as the machine has.
@@ -61,11 +62,11 @@ MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the e
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 
-Layout = Literal["HWC", "CHW"]
+Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
-Image = npt.NDArray[Any]  # of one of SAMPLE_TYPES
-Window = tuple[int, int, int, int]  # top, left, height, width
+Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
+Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 _PLACES = range(MAX_PIXELS + 1)
 _SIDES = range(1, MAX_PIXELS + 1)
 _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
@@ -96,26 +97,26 @@ class Info:
     width: int
     height: int
     channels: int
-    groups: tuple[tuple[int, ...], ...]  # channels that decode together; one of all, up to four
-    dtype: np.dtype[Any]  # of the decoded samples: uint8, uint16, int8 or int16
-    bit_depth: int  # of the decoded samples: 8 or 16
-    used_bits: int  # of the coded values
-    shift: int  # low bits that are zero in every sample
-    value_count: int  # entries of the value table; 0 without one
-    labels: bool  # samples are numbers of classes, not colours
+    groups: tuple[tuple[int, ...], ...]  #: channels that decode together; one of all, up to four
+    dtype: np.dtype[Any]  #: of the decoded samples: uint8, uint16, int8 or int16
+    bit_depth: int  #: of the decoded samples: 8 or 16
+    used_bits: int  #: of the coded values
+    shift: int  #: low bits that are zero in every sample
+    value_count: int  #: entries of the value table; 0 without one
+    labels: bool  #: samples are numbers of classes, not colours
     tile_width: int
     tile_height: int
     tile_count: int
-    codings: Mapping[str, int] | None = field(hash=False)  # tiles of each; None without payloads
-    encoded_bytes: int  # of the whole file
+    codings: Mapping[str, int] | None = field(hash=False)  #: tiles of each; None without payloads
+    encoded_bytes: int  #: of the whole file
     raw_bytes: int
     icc: bytes | None
     exif: bytes | None
-    palette: bytes | None  # R, G, B, A of each label
-    palette_is_damaged: bool  # there is one of no such size, which is left out
+    palette: bytes | None  #: R, G, B, A of each label
+    palette_is_damaged: bool  #: there is one of no such size, which is left out
     xmp: bytes | None
-    metadata_json: bytes | None  # as it stands in the file, sound or not
-    other_chunks: bytes  # optional chunks of types that this version does not know, as they stand
+    metadata_json: bytes | None  #: as it stands in the file, sound or not
+    other_chunks: bytes  #: optional chunks of types that this version does not know, as they stand
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,6 +131,19 @@ class Info:
             ValueError: they are damaged (no JSON object), or of more than 16 MiB.
         """
         return None if self.metadata_json is None else load_metadata(self.metadata_json)
+
+
+@contextlib.contextmanager
+def interruptible(check: Callable[[], object]) -> Iterator[None]:
+    """Within it, `encode` and `decode` of this thread call `check` now and then.
+
+    What it raises ends them, as Ctrl-C ends those of the main thread.
+    """
+    _native.set_check(check)
+    try:
+        yield
+    finally:
+        _native.set_check(None)
 
 
 def encode(

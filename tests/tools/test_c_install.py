@@ -71,6 +71,14 @@ def test_what_is_installed(prefix: Path) -> None:
     assert f"soname: [libl3.so.{major}]" in dynamic
 
 
+def test_options_of_the_docs(tmp_path: Path) -> None:
+    """Configured alone: what they build is what the other tests have."""
+    (options,) = re.findall(r"^cmake -S \. -B build (.*)$", DOC, re.MULTILINE)
+    command = (_need("cmake"), "-S", ROOT, "-B", tmp_path, *options.split())
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "not used by the project" not in done.stderr
+
+
 def test_nothing_but_the_interface_is_exported() -> None:
     lines = _run(_need("nm"), "-D", "--defined-only", built("libl3.so")).splitlines()
     symbols = [line.split() for line in lines]

@@ -120,6 +120,45 @@ def test_guide_warns_first() -> None:
     assert first.startswith("**By default `fn.l3.decode` keeps what is stored")
 
 
+# Where the code blocks of each page run.
+RUN_BY = {
+    "README.md": ("tools/test_readme", "integrations/test_integrations_doc", "cli/test_cli_doc"),
+    "docs/c.md": ("tools/test_c_install",),
+    "docs/datasets.md": ("integrations/test_datasets_doc",),
+    "docs/guide.md": ("tools/test_docs",),
+    "docs/integrations.md": ("integrations/test_integrations_doc", "integrations/test_streaming"),
+    "docs/liquid.md": ("datasets/test_liquid_doc", "cli/test_cli_doc"),
+}
+# They download, need a GPU, measure for minutes, or serve until they are stopped.
+NOT_RUN = {
+    "docs/benchmarks.md",
+    "docs/install.md",
+    "docs/notes/cpu.md",
+    "docs/notes/gpu-host.md",
+    "docs/view.md",
+}
+
+
+def test_code_blocks_run_in_a_test() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    with_code = {
+        path.relative_to(ROOT).as_posix()
+        for path in pages
+        if re.search(r"^```(?!text)\w", path.read_text(), re.MULTILINE)
+    }
+    assert RUN_BY.keys() <= with_code <= RUN_BY.keys() | NOT_RUN
+    for page, tests in RUN_BY.items():
+        for test in tests:
+            text = (ROOT / "tests" / f"{test}.py").read_text()
+            assert page.split("/")[-1] in text, (page, test)
+
+
+def test_python_that_does_not_run_needs_a_gpu() -> None:
+    for page in RUN_BY:
+        for code in re.findall(r"^```py\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S):
+            assert "mixed" in code or "cuda" in code, (page, code)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The files that the examples name."""

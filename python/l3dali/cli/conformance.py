@@ -39,7 +39,7 @@ def add_command(commands: Commands) -> None:
         "folder",
         type=path_argument,
         metavar="FOLDER",
-        help="with check_decoder.json and the files that it names: tests/ of the sources of l3dali",
+        help="with conformance.json and the files that it names: tests/ of the sources of l3dali",
     )
     parser.add_argument(
         "--decoder",

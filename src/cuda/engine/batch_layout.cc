@@ -614,7 +614,7 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
     std::memcpy(&result, staging + sample * sizeof(result), sizeof(result));
     write_result(sample, std::min(result, bad_tile));
   };
-  if (has_lists) {
+  if (has_lists && file.taker_count != 0) {
     std::memcpy(staging + takers_offset_ + file.first_taker * sizeof(takers_[0]),
                 takers_.data() + file.first_taker, file.taker_count * sizeof(takers_[0]));
   }

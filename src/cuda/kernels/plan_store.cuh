@@ -278,10 +278,10 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
     for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize; end += kRowSpan) {
       const uint32_t begin = end < kGroupSize ? 0 : end - kGroupSize;
       const uint32_t stop = end < part.count ? end : part.count;
-      // The last pixels of a row have eight too: some that come before them.
-      const uint32_t last = kRowSpan - kGroupSize - part.skip;
-      const uint32_t pixel = begin < last ? begin : last;
-      store(part.skip + pixel, 1, {part.x + pixel, 1, part.x + begin, stop - begin});
+      // The last pixels of a row have eight too: some that come before them, in the window or not.
+      constexpr uint32_t kLast = kRowSpan - kGroupSize;
+      const uint32_t pixel = part.skip + begin < kLast ? part.skip + begin : kLast;
+      store(pixel, 1, {part.x - part.skip + pixel, 1, part.x + begin, stop - begin});
     }
   }
 }
