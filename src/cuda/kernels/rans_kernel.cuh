@@ -85,18 +85,11 @@ class RansStates {
   // Goes on with `state`; small states of active lanes are refilled.
   template <class Warp>
   L3_DEVICE void Update(Warp& warp, uint32_t state) {
-    uint32_t hungry_lanes;
+    const bool hungry = state < refill_below_;
+    const uint32_t hungry_lanes = warp.Ballot(hungry);
+    const uint32_t word = warp.Shuffle(word_, PopCount(hungry_lanes & lanes_below_));
     current_ = state;
-    asm volatile(
-        "{ .reg .pred hungry; .reg .u32 rank;\n"
-        "  setp.lt.u32 hungry, %0, %2;\n"
-        "  vote.sync.ballot.b32 %1, hungry, 0xFFFFFFFF;\n"
-        "  and.b32 rank, %1, %3;\n"
-        "  popc.b32 rank, rank;\n"
-        "  shfl.sync.idx.b32 rank, %4, rank, 31, 0xFFFFFFFF;\n"
-        "  @hungry mad.lo.u32 %0, %0, 65536, rank; }"
-        : "+r"(current_), "=r"(hungry_lanes)
-        : "r"(refill_below_), "r"(lanes_below_), "r"(word_));
+    if (hungry) current_ = MultiplyAdd(state, 1 << 16, word);
     next_ += PopCount(hungry_lanes);
     word_ = LoadConstantHalf(next_);
   }
