@@ -139,7 +139,7 @@ def refuse_links_out(sources: Sources) -> None:
         root = _place(url)
         files = {} if is_remote(url) else sources.folders[url]
         for name in list(files):
-            if not (place := os.path.realpath(f"{root}/{name}")).startswith(root + "/"):
+            if not (place := os.path.realpath(f"{root}/{name}")).startswith(root.rstrip("/") + "/"):
                 del files[name]
                 sources.linked.remove(place)
                 reason = "a link out of SOURCE, which --untrusted does not follow"
