@@ -138,6 +138,11 @@ def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert files_below(tmp_path / "d") == {"0.l3", "inner.l3"}
 
 
+def test_ray_has_no_such_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(tmp_path, tmp_path / "d", "--untrusted", "--engine", "ray") == 2
+    assert "--untrusted is for --engine local" in capsys.readouterr().err
+
+
 # Ctrl-C.
 
 

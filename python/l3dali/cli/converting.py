@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--allow-changes is for --plan")
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
+    if arguments.untrusted and arguments.engine != "local":
+        raise UsageError("--untrusted is for --engine local")
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
