@@ -124,6 +124,25 @@ def test_limits_leave_room_for_every_format(tmp_path: Path) -> None:
         assert outcome.failure == "", name
 
 
+def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "s"
+    source.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    (source / "0.png").write_bytes(png())
+    (source / "inner.png").symlink_to("0.png")
+    (source / "outer.txt").symlink_to(tmp_path / "secret")
+    assert convert(source, tmp_path / "d", "-j", 1, "--untrusted") == 2
+    told = capsys.readouterr().err
+    assert f"{source}/outer.txt: a link out of SOURCE" in told
+    assert "links to files followed: 1" in told
+    assert files_below(tmp_path / "d") == {"0.l3", "inner.l3"}
+
+
+def test_ray_has_no_such_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(tmp_path, tmp_path / "d", "--untrusted", "--engine", "ray") == 2
+    assert "--untrusted is for --engine local" in capsys.readouterr().err
+
+
 # Ctrl-C.
 
 

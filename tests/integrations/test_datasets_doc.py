@@ -62,6 +62,8 @@ def folder(tmp_path: Path) -> Path:
             path = tmp_path / "cityscapes" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "a.png").write_bytes(picture(1))
     (tmp_path / "records").mkdir()
     writer = tfrecord.TFRecordWriter(str(tmp_path / "records" / "a.tfrecord"))
     writer.write({"image": (picture(1), "byte"), "label": (1, "int")})
@@ -89,7 +91,7 @@ def test_the_page_runs(folder: Path) -> None:
             assert program == "l3"
             command = [sys.executable, "-m", "l3dali", *arguments]
             subprocess.run(command, cwd=folder, check=True, timeout=120)
-    assert (commands, programs) == (5, 5)
+    assert (commands, programs) == (6, 5)
     by_dask, by_command = rows_of(folder / "dask-l3"), rows_of(folder / "imagenet-l3")
     assert {name: row.result_hash for name, row in by_dask.items()} == {
         name: row.result_hash for name, row in by_command.items()

@@ -66,7 +66,8 @@ def by_zarr(data: bytes, shape: tuple[int, ...], dtype: Any, folder: Path) -> Im
 
 
 def by_imageio(data: bytes, *_: Any) -> Image:
-    return iio.imread(data, plugin="L3")
+    pixels: Image = iio.imread(data, plugin="L3")
+    return pixels
 
 
 def by_torch(data: bytes, *_: Any) -> Image:

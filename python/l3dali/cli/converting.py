@@ -20,7 +20,7 @@ from l3dali.datasets.convert.manifest import Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import HEADERS, make_page, stored_text, summarize
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME, open_folder
-from l3dali.datasets.convert.work import find_sources, find_work
+from l3dali.datasets.convert.work import find_sources, find_work, refuse_links_out
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--allow-changes is for --plan")
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
+    if arguments.untrusted and arguments.engine != "local":
+        raise UsageError("--untrusted is for --engine local")
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
@@ -63,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json_summary is not None:
         check_summary(arguments.json_summary)
     sources = find_sources(arguments.sources)
+    if arguments.untrusted:
+        refuse_links_out(sources)
     _refuse_sources(sources, plan, arguments)
     target = open_folder(arguments.dest)
     if arguments.dry_run:

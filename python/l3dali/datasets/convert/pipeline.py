@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali import codec
+from l3dali.datasets.convert.children import TICK_SECONDS
 from l3dali.datasets.convert.images import Outcome, convert_image
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.datasets.convert.untrusted import convert_untrusted
@@ -205,7 +206,7 @@ class ImagePool:
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
         while True:
             try:
-                results = future.result(timeout=0.5)
+                results = future.result(timeout=TICK_SECONDS)
                 break
             except FutureTimeoutError:
                 if self._is_stopped():

@@ -31,6 +31,8 @@ _STACK_BYTES = 2**24  # of a thread, with room
 _TIMES_ESTIMATE = 2  # of what reading takes at its peak
 _TIMES_FILE = 4
 
+_KINDS = (resource.RLIMIT_DATA, resource.RLIMIT_CPU)
+
 _idle: list[Child] = []
 
 
@@ -55,20 +57,18 @@ def convert_untrusted(
 
 def limit_worker(threads: int) -> None:
     """Bounds the memory of this process beside what it has, to read containers on `threads`."""
-    size = WORKER_BYTES + threads * _STACK_BYTES
-    _set_soft(resource.RLIMIT_DATA, _pages_taken()[5] * resource.getpagesize() + size)
+    _limit_memory(WORKER_BYTES, threads)
 
 
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
-    # One thread a reader: stacks of others would count as its memory.
-    os.environ.update(TIFFFILE_NUM_THREADS="1", IMAGECODECS_NUM_THREADS="1")
+    os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return convert_image(blob, options, threads, _read_within_limits)
 
 
 def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
     """As `read_picture`, for all of which the limits of this process hold."""
-    before = {kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU)}
+    before = {kind: resource.getrlimit(kind) for kind in _KINDS}
     try:
         _limit(BASE_BYTES + _TIMES_FILE * len(data), BASE_SECONDS)
         header = read_header(data)
@@ -85,14 +85,16 @@ def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Pictur
 
 def _limit(size: int, seconds: int) -> None:
     """Lets this process take so much more than it has taken up to now."""
+    _limit_memory(size, os.cpu_count() or 1)  # Some libraries start a thread a core.
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _set_soft(resource.RLIMIT_AS, _pages_taken()[0] * resource.getpagesize() + size)
     _set_soft(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
 
 
-def _pages_taken() -> list[int]:
-    """All pages first; those that may be written, stacks too, sixth."""
-    return [int(field) for field in Path("/proc/self/statm").read_text(encoding="ascii").split()]
+def _limit_memory(size: int, threads: int) -> None:
+    # The sixth field: pages that are this process's own to write, stacks too.
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    taken = pages * resource.getpagesize()
+    _set_soft(resource.RLIMIT_DATA, taken + size + threads * _STACK_BYTES)
 
 
 def _set_soft(kind: int, limit: int) -> None:

@@ -133,6 +133,19 @@ def find_sources(arguments: Iterable[str]) -> Sources:
     return sources
 
 
+def refuse_links_out(sources: Sources) -> None:
+    """Drops files of folders that are links out of them: a stranger may have placed these."""
+    for url in sorted(sources.whole):
+        root = _place(url)
+        files = {} if is_remote(url) else sources.folders[url]
+        for name in list(files):
+            if not (place := os.path.realpath(f"{root}/{name}")).startswith(root.rstrip("/") + "/"):
+                del files[name]
+                sources.linked.remove(place)
+                reason = "a link out of SOURCE, which --untrusted does not follow"
+                sources.failures.append(Failure(open_folder(url).place(name), reason))
+
+
 def _spelled(sources: Sources, url: str) -> str:
     """The name under which the sources have this folder already, or `url`."""
     place = _place(url)
