@@ -190,9 +190,13 @@ Outcome RunCase(const BatchCase& batch, uint8_t* seen) {
 
 // A batch that executed something.
 struct Run {
-  uint32_t number;
-  uint64_t instructions;  // of warps
-  std::vector<bool> reached;  // each instruction of each kernel
+  uint32_t number = 0;
+  uint64_t instructions = 0;  // of warps
+  Bytes reached;  // a bit for each instruction of each kernel
+
+  bool Reached(size_t instruction) const {
+    return (reached[instruction / 8] >> instruction % 8 & 1) != 0;
+  }
 };
 
 // A share of what there is.
@@ -208,13 +212,10 @@ struct Shard {
 };
 
 void Write(std::ostream* out, const Run& run) {
-  Bytes bits(CeilDiv(run.reached.size(), 8));
-  for (size_t i = 0; i < run.reached.size(); ++i) {
-    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (run.reached[i] ? 1 : 0) << i % 8);
-  }
   const uint64_t head[] = {run.number, run.instructions};
   out->write(reinterpret_cast<const char*>(head), sizeof head);
-  out->write(reinterpret_cast<const char*>(bits.data()), static_cast<std::streamsize>(bits.size()));
+  out->write(reinterpret_cast<const char*>(run.reached.data()),
+             static_cast<std::streamsize>(run.reached.size()));
 }
 
 // Those of some files, the shortest first.
@@ -233,9 +234,7 @@ std::vector<Run> ReadRuns(const std::string& names) {
     while (
         in.read(reinterpret_cast<char*>(head), sizeof head) &&
         in.read(reinterpret_cast<char*>(bits.data()), static_cast<std::streamsize>(bits.size()))) {
-      Run run = {static_cast<uint32_t>(head[0]), head[1], std::vector<bool>(instructions)};
-      for (size_t i = 0; i < instructions; ++i) run.reached[i] = (bits[i / 8] >> i % 8 & 1) != 0;
-      runs.push_back(std::move(run));
+      runs.push_back({static_cast<uint32_t>(head[0]), head[1], bits});
     }
   }
   std::stable_sort(runs.begin(), runs.end(),
@@ -268,10 +267,10 @@ void Cover(const std::string& name, const Shard& shard, uint32_t count,
     if (outcome.instructions == 0) continue;
     ++batches;
     instructions += outcome.instructions;
-    Run run = {number, outcome.instructions, std::vector<bool>(counts.size())};
+    Run run = {number, outcome.instructions, Bytes(CeilDiv(counts.size(), 8))};
     for (size_t i = 0; i < counts.size(); ++i) {
       const uint8_t one = seen.get()[i];
-      run.reached[i] = one != 0;
+      if (one != 0) run.reached[i / 8] |= static_cast<uint8_t>(1 << i % 8);
       counts[i].warps += one != 0 ? 1 : 0;
       counts[i].lanes += (one & kRan) != 0 ? 1 : 0;
       counts[i].skipped += (one & kSkipped) != 0 ? 1 : 0;
@@ -344,7 +343,7 @@ Trial TryChange(const Change& change, const std::vector<std::vector<std::string>
   if (!is_known) throw std::runtime_error(change.kernel + " has no instruction in such a line");
   std::vector<const Run*> chosen;  // runs are in order of length
   for (const Run& run : runs) {
-    if (run.reached[place]) chosen.push_back(&run);
+    if (run.Reached(place)) chosen.push_back(&run);
   }
   if (chosen.size() > kShortest + kOthers) {
     const size_t rest = chosen.size() - kShortest;

@@ -43,7 +43,7 @@ def build() -> None:
 
 def runs() -> list[Run]:
     compare = Run("compare", [COMPARE, *test_files()[::_FILES]])
-    found = [*usual_runs(), *failure_runs()[::20], compare]
+    found = [*usual_runs(), *failure_runs()[::40], compare]
     return [
         Run(run.name, [_FOLDER / Path(run.command[0]).name, *run.command[1:]], run.environment)
         for run in found
@@ -56,7 +56,7 @@ def missed() -> dict[str, list[tuple[int, str]]]:
     for source in SOURCES:
         data = _FOLDER / f"{source}.gcda"
         shown = subprocess.run(
-            ["gcov", "-t", data], cwd=_FOLDER, check=True, capture_output=True, text=True
+            ["gcov", "-t", data], check=True, capture_output=True, text=True
         ).stdout
         own = re.split(r"^ *-: *0:Source:", shown, flags=re.MULTILINE)
         (part,) = (text for text in own if text.split("\n", 1)[0].endswith(source))

@@ -29,7 +29,6 @@ _LEAST_NOTICED = 0.65
 _SWAPS = [
     ("add", "sub"),
     ("and", "or"),
-    ("xor", "or"),
     ("shl.b32", "shr.u32"),
     ("shl.b64", "shr.u64"),
     ("min", "max"),
@@ -39,8 +38,6 @@ _SWAPS = [
     ("shf.r", "shf.l"),
     ("shfl.sync.up", "shfl.sync.down"),
     ("mul.lo.s32", "add.s32"),
-    ("ld.shared.u8", "ld.shared.s8"),
-    ("ld.global.u8", "ld.global.s8"),
     ("dp4a.u32.u32", "dp4a.u32.s32"),
     ("dp2a.lo", "dp2a.hi"),
     ("cvt.rzi", "cvt.rni"),
@@ -70,8 +67,10 @@ def mutate(line: str, opcode: str, chance: random.Random) -> str | None:
     choices = []
     for one, other in _SWAPS:
         for old, new in ((one, other), (other, one)):
-            if opcode.startswith(old) and not (old == "xor" and new == "xor"):
+            if opcode.startswith(old):
                 choices.append(line.replace(opcode, new + opcode[len(old) :], 1))
+    if opcode.startswith("xor"):  # the other way nothing changes where bits are apart
+        choices.append(line.replace("xor", "or", 1))
     if opcode.startswith(_REMOVED):
         choices.append("")
     if guard := re.match(r"\s*@(!?)(%\w+)", line):
