@@ -59,9 +59,9 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
   -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
-  $(shell find build_backend cmake encoder include python src tests/native -type f -not -name '*.pyc')
+  $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wheel docs \
+.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm wheel docs \
   gallery docs-links lint sanitize clean
 
 help:
@@ -132,7 +132,33 @@ test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engin
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
-  && cmake --build $(1) --parallel
+  && cmake --build $(1) --parallel $(shell nproc)
+
+# The decoder behind include/l3/l3.h in one command, for machines that CMake does not know here.
+DECODER := src/capi/l3.cc src/cpu/cpu_batch.cc src/cpu/cpu_decoder.cc $(wildcard src/format/*.cc src/plan/*.cc)
+COMPILE_DECODER := -std=c++17 -Wall -Wextra -Wshadow -ffp-contract=off -ffunction-sections -Iinclude -Isrc -I. \
+  -Wl,--gc-sections $(DECODER)
+
+wasm: build/wasm/l3.wasm  ## the decoder as WebAssembly with a page that shows a dropped file, in build/wasm
+
+WASM_EXPORTS := malloc free l3_decode l3_decode_size l3_read_head l3_read_info l3_status_message l3_status_name \
+  l3_version
+
+# Needs clang, lld, wasi-libc, libc++-dev-wasm32 and libclang-rt-dev-wasm32.
+build/wasm/l3.wasm: $(SOURCES) $(wildcard examples/wasm/*)
+	mkdir -p $(@D)
+	cp examples/wasm/* $(@D)
+	clang++ --target=wasm32-wasi -mexec-model=reactor -O2 -flto -fno-exceptions -fno-rtti -fvisibility=hidden \
+	  $(COMPILE_DECODER) -Wl,--strip-all,--stack-first,-z,stack-size=1048576 $(WASM_EXPORTS:%=-Wl,--export=%) -o $@
+
+# Sizes have 32 bits. Needs g++ -m32 with its libraries, as Debian's g++-12-multilib.
+I686 := build/i686
+I686_FLAGS = -m32 -msse2 -mfpmath=sse -isystem /usr/include/$(shell $(CXX) -dumpmachine)
+
+$(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
+	mkdir -p $(@D)
+	$(CXX) $(I686_FLAGS) -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -pthread \
+	  $< $(COMPILE_DECODER) -o $@
 
 bench: build  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \

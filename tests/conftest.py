@@ -21,6 +21,7 @@ settings.load_profile("l3")
 FINE_ON_A_GPU_HOST = re.compile(
     r"could not import '(?!nvidia)"
     r"|(PyTorch|clang\+\+|nvdisasm|ptxas|the package tfrecord) is not installed"
+    r"|(g\+\+ -m32|Node|file|update-mime-database) is not installed"
     r"|l3_bench_nvcomp is not built"
     r"|this machine or build has no engine (avx|neon)"
     r"|shared/data"

@@ -283,7 +283,9 @@ class Scenario:
             child.send_signal(how)
             _, complaint = child.communicate()
             debris = list(made.glob(".*"))
-            if child.returncode in (-signal.SIGKILL, 130):
+            # Python ends by the signal that comes after it has put its own handlers away.
+            interrupted = child.returncode in (-signal.SIGKILL, -signal.SIGINT, 130)
+            if interrupted:
                 self.counts[f"conversions: {how.name}"] += 1
             if child.returncode != -signal.SIGKILL:
                 assert not debris, f"{full} left {debris}"
@@ -296,10 +298,11 @@ class Scenario:
                     self.counts["conversions: files compared"] += 1
             if child.returncode in (0, 2):
                 named = {name for name in self.images if f"{name}.l3: " in complaint.decode()}
-                assert (child.returncode, named) == (2 if bad else 0, bad), complaint.decode()
+                whole = (child.returncode, named) == (2 if bad else 0, bad)
+                assert whole, f"{full} ended with {child.returncode}: {complaint.decode()}"
                 assert compared == self.images.keys() - bad, f"{full}: files are missing"
                 return
-            assert child.returncode in (-signal.SIGKILL, 130), complaint.decode()
+            assert interrupted, f"{full} ended with {child.returncode}: {complaint.decode()}"
 
     # Trainings.
 
@@ -415,7 +418,9 @@ class Run:
                 on_round()
         if worker.returncode == 0:
             return judge(self.rounds, self.seconds)
-        said = ["no output", *log.read_text(errors="replace").splitlines()]
+        text = log.read_text(errors="replace")
+        print(text[text.rfind("Traceback") :], file=sys.stderr)
+        said = ["no output", *text.splitlines()]
         return [f"the works ended with {worker.returncode}: {said[-1]}"]
 
     def report(self, complaints: Sequence[str], where: str, out: Path) -> None:

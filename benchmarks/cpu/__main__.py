@@ -35,6 +35,8 @@ MODULES = {
     "dali_windows": ("roi", "windows"),
     "dali_turns": ("shrunk", "nvimgcodec"),
     "split_merge": ("split_merge",),
+    "staging": ("staging",),
+    "build": ("build",),
     "convert": ("convert",),
     "liquid": ("liquid",),
     "liquid_plans": ("liquid_planning", "liquid_replanning"),

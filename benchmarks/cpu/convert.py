@@ -82,6 +82,7 @@ def convert(
             "memory": measure_memory(originals, folder),
             "throughput": measure_throughput(files, folder, rounds),
             "small": measure_small(small, folder),
+            "untrusted": measure_untrusted(files, small // 10, folder, rounds),
         }
         if ray:
             found["ray"] = measure_ray(files, folder, rounds)
@@ -112,13 +113,14 @@ def text_of(found: dict[str, Any]) -> str:
             "< 10 s",
         ],
     ]
+    for what, ratios in found.get("untrusted", {}).items():
+        rest.append([f"--untrusted: CPU over that without, {what}", spread_of(ratios), "-"])
     for what, name, target in (
         ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
         ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
     ):
         if ratios := [each[name] for each in found.get("ray", ())]:
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            rest.append([what, f"{statistics.median(ratios):.2f} ({spread})", target])
+            rest.append([what, spread_of(ratios), target])
     memory_columns = {"peak": "{peak_mib:.0f}", "beyond two images": "{beyond_mib:.0f}"}
     tables = {
         "Throughput": table("mode, workers, verify", throughput, THROUGHPUT),
@@ -126,6 +128,11 @@ def text_of(found: dict[str, Any]) -> str:
         "The rest": markdown_table(["what", "measured", "target"], rest),
     }
     return "\n".join(f"## {title}\n\n{text}" for title, text in tables.items())
+
+
+def spread_of(ratios: Sequence[float]) -> str:
+    """The median, the least and the largest."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 @dataclass(frozen=True)
@@ -298,6 +305,20 @@ def measure_small(count: int, folder: Path) -> dict[str, Any]:
     cost = convert_anew(source, "--jobs", "1").cpu - start.cpu
     numbers = alone | {"all": cost, "overhead": cost - sum(alone.values())}
     return {"images": count} | {name: 1000 * value / count for name, value in numbers.items()}
+
+
+def measure_untrusted(
+    files: list[bytes], small: int, folder: Path, rounds: int
+) -> dict[str, list[float]]:
+    """CPU time of --untrusted over that without, in turns: photographs, and images of 32x32."""
+    ratios: dict[str, list[float]] = {}
+    for what, images in (("photographs", files), (f"{small} of 32x32", small_images(small))):
+        source = write_shards(images, folder / f"untrusted-{len(images)}", SHARDS)
+        ratios[what] = [
+            convert_anew(source, "--untrusted").cpu / convert_anew(source).cpu
+            for _ in range(rounds)
+        ]
+    return ratios
 
 
 def measure_resume(shards: int, folder: Path) -> dict[str, Any]:

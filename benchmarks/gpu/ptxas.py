@@ -4,22 +4,23 @@
 
 Registers, stack and spills of every kernel on every architecture, from `ptxas -v`, and the warps
 that a multiprocessor holds, for a batch of 32 images of 2048x1024 with three channels in tiles of
-128x128.
+128x128. And what compiling each architecture costs: CPU seconds and bytes. Results of the same
+commit for other architectures are kept: not all must be compiled in one go.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.report import RESULTS, markdown_table, save_results
+from benchmarks.report import RESULTS, made, markdown_table, save_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,18 +92,36 @@ class Kernel:
 Kernels = dict[tuple[int, int, int], Kernel]
 
 
+@dataclass(frozen=True)
+class Build:
+    """What an architecture costs."""
+
+    cpu_seconds: float  # user and system, of nvcc and all that it runs
+    ptx_bytes: int
+    fatbin_bytes: int  # machine code as it lies in the library
+
+
 def _run(*command: str | Path) -> str:
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return done.stdout + done.stderr
 
 
-def compile_kernels(nvcc: str, arch: int, folder: Path) -> Kernels:
-    """All of them."""
+def _cpu_seconds() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
+def compile_kernels(nvcc: str, arch: int, folder: Path) -> tuple[Kernels, Build]:
+    """All of them, one unit after the other."""
     kernels = {}
+    begin, ptx_bytes, fatbin_bytes = _cpu_seconds(), 0, 0
     for unit in UNITS.values():
-        flags = ("-std=c++17", "-O3", "-cubin", f"-arch=sm_{arch}", "-Isrc", "-Xptxas", "-v")
-        source, cubin = Path(f"src/cuda/kernels/{unit}.cu"), folder / f"{unit}.{arch}.cubin"
-        log = _run(nvcc, *flags, source, "-o", cubin)
+        source, fatbin = Path(f"src/cuda/kernels/{unit}.cu"), folder / f"{unit}.fatbin"
+        flags = ("-std=c++17", "-O3", "-Isrc", "-Xptxas", "-v", "-keep", "-keep-dir", folder)
+        code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+        log = _run(nvcc, *flags, code, "-fatbin", source, "-o", fatbin)
+        ptx_bytes += (folder / f"{unit}.ptx").stat().st_size
+        fatbin_bytes += fatbin.stat().st_size
         for part in log.split("Compiling entry function")[1:]:
             found = re.search(r"DecodeTilesI\w*?KindE(\d)E\w*?KindE(\d)ELj(\d)E", part)
             assert found is not None
@@ -111,7 +130,7 @@ def compile_kernels(nvcc: str, arch: int, folder: Path) -> Kernels:
             registers = re.search(r"Used (\d+) registers", part)
             assert registers is not None
             kernels[kind, size, store] = Kernel(int(registers[1]), stack, stores + loads)
-    return kernels
+    return kernels, Build(_cpu_seconds() - begin, ptx_bytes, fatbin_bytes)
 
 
 def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, int, int, int]:
@@ -130,20 +149,19 @@ def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, 
     return per_block, blocks, block_bytes, packed_bytes
 
 
-def _kernel_rows(compiled: dict[int, Kernels], folder: Path) -> list[list[str]]:
+def _kernel_rows(arch: int, kernels: Kernels, folder: Path) -> list[list[str]]:
     rows = []
-    for arch, kernels in compiled.items():
-        gpu = GPUS[arch]
-        for (kind, size, store), kernel in sorted(kernels.items()):
-            per_block, blocks, block_bytes, packed_bytes = plan_batch(gpu, kernel, size, folder)
-            warps, shared = f"{blocks} x {per_block}", str(block_bytes)
-            if KINDS[kind] == "packed":
-                by_shared = 1024 * gpu.shared_kib // (packed_bytes + 1024 * gpu.reserved_kib)
-                warps = str(min(kernel.warps(gpu), gpu.blocks, by_shared))
-                shared = str(packed_bytes)
-            name = f"sm_{arch} ({gpu.name}), {UNITS[kind, size]}, {STORES[store]}"
-            numbers = (kernel.registers, kernel.stack_bytes, kernel.spill_bytes)
-            rows.append([name, *map(str, numbers), shared, warps])
+    gpu = GPUS[arch]
+    for (kind, size, store), kernel in sorted(kernels.items()):
+        per_block, blocks, block_bytes, packed_bytes = plan_batch(gpu, kernel, size, folder)
+        warps, shared = f"{blocks} x {per_block}", str(block_bytes)
+        if KINDS[kind] == "packed":
+            by_shared = 1024 * gpu.shared_kib // (packed_bytes + 1024 * gpu.reserved_kib)
+            warps = str(min(kernel.warps(gpu), gpu.blocks, by_shared))
+            shared = str(packed_bytes)
+        name = f"sm_{arch} ({gpu.name}), {UNITS[kind, size]}, {STORES[store]}"
+        numbers = (kernel.registers, kernel.stack_bytes, kernel.spill_bytes)
+        rows.append([name, *map(str, numbers), shared, warps])
     return rows
 
 
@@ -151,32 +169,56 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--archs", type=int, nargs="+", choices=list(GPUS), default=list(GPUS))
     parser.add_argument("--nvcc", default="nvcc")
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     if shutil.which(args.nvcc) is None:
         parser.error(f"{args.nvcc} is not on PATH: give its place")
     version = re.search(r"release \S+ (\S+)", _run(args.nvcc, "--version"))
     assert version is not None
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(args.jobs) as pool:
-        folder = Path(name)
-        compiled = dict(
-            zip(
-                args.archs,
-                pool.map(lambda arch: compile_kernels(args.nvcc, arch, folder), args.archs),
-                strict=True,
-            )
-        )
-        kernels = _kernel_rows(compiled, folder)
-    head = ["kernel", "registers", "stack", "spills", "shared bytes a block", "warps"]
+    page = ""
+    for arch in args.archs:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            kernels, build = compile_kernels(args.nvcc, arch, folder)
+            rows = _kernel_rows(arch, kernels, folder)
+        page = save(version[1], arch, rows, build, args.out)
+    print(page)
+
+
+def save(nvcc: str, arch: int, rows: list[list[str]], build: Build, out: Path) -> str:
+    """Adds an architecture to the results, if they are of this commit and compiler."""
+    path = out / "ptxas.json"
+    old = json.loads(path.read_text()) if path.exists() else {}
+    is_same = old.get("nvcc") == nvcc and old["made"]["commit"] == made()["commit"]
+    archs = old["archs"] if is_same else {}
+    archs[f"sm_{arch}"] = {"build": asdict(build), "kernels": rows}
+    archs = dict(sorted(archs.items(), key=lambda item: int(item[0][3:])))
+    builds = [
+        [
+            name,
+            f"{one['build']['cpu_seconds']:.0f}",
+            f"{one['build']['ptx_bytes'] / 1e6:.1f}",
+            f"{one['build']['fatbin_bytes'] / 1e6:.2f}",
+        ]
+        for name, one in archs.items()
+    ]
+    builds.append(["all", *(f"{sum(float(row[i]) for row in builds):.1f}" for i in (1, 2, 3))])
+    origin = made()
     text = (
-        f"nvcc {version[1]}, {date.today()}. Stack and spills in bytes. Shared memory, and warps\n"
-        "that a multiprocessor holds (blocks x warps of each), as planned for 32 images\n"
-        "of 2048x1024 with three channels in tiles of 128x128.\n\n" + markdown_table(head, kernels)
+        f"{origin['machine']}, {origin['date']}, nvcc {nvcc}.\n\n"
+        "Of each architecture: CPU seconds of nvcc and all that it runs, without a cache; PTX;\n"
+        "and machine code as it lies in the library.\n\n"
+        + markdown_table(["", "CPU s", "PTX MB", "code MB"], builds)
+        + "\nStack and spills in bytes. Shared memory, and warps that a multiprocessor holds\n"
+        "(blocks x warps of each), as planned for 32 images of 2048x1024 with three channels in\n"
+        "tiles of 128x128.\n\n"
+        + markdown_table(
+            ["kernel", "registers", "stack", "spills", "shared bytes a block", "warps"],
+            [row for one in archs.values() for row in one["kernels"]],
+        )
     )
-    data = {"nvcc": version[1], "kernels": kernels}
     title = "What the compiler makes of the CUDA kernels"
-    print(save_results("ptxas", title, text, data, args.out))
+    return save_results("ptxas", title, text, {"nvcc": nvcc, "archs": archs}, out)
 
 
 if __name__ == "__main__":

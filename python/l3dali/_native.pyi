@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import numpy.typing as npt
@@ -64,3 +64,4 @@ class DecodeBatch:
     ) -> None: ...
 
 def info(data: Buffer) -> InfoDict: ...
+def set_check(check: Callable[[], object] | None) -> None: ...

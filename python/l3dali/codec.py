@@ -133,6 +133,19 @@ class Info:
         return None if self.metadata_json is None else load_metadata(self.metadata_json)
 
 
+@contextlib.contextmanager
+def interruptible(check: Callable[[], object]) -> Iterator[None]:
+    """Within it, `encode` and `decode` of this thread call `check` now and then.
+
+    What it raises ends them, as Ctrl-C ends those of the main thread.
+    """
+    _native.set_check(check)
+    try:
+        yield
+    finally:
+        _native.set_check(None)
+
+
 def encode(
     image: npt.ArrayLike,
     *,

@@ -1,13 +1,19 @@
 // Runs independent tasks on a few threads. Layer: base. Knows nothing of images.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+
+// WebAssembly without threads; its C++ library has no exceptions either.
+#if defined(__wasm__) && !defined(_REENTRANT)
+#define L3_ONE_THREAD 1
+#else
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
+#endif
 
 namespace l3 {
 
@@ -25,6 +31,12 @@ inline thread_local void (*between_tasks)() = nullptr;
 template <typename MakeState, typename Task>
 void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& make_state,
                           const Task& task) {
+#if defined(L3_ONE_THREAD)
+  static_cast<void>(threads);
+  if (count == 0) return;
+  auto state = make_state();
+  for (uint64_t i = 0; i < count; ++i) task(state, i);
+#else
   struct alignas(64) Part {
     std::atomic<uint64_t> next{0};
     uint64_t end = 0;
@@ -66,6 +78,7 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
   work(0);
   for (std::thread& worker : workers) worker.join();
   if (error) std::rethrow_exception(error);
+#endif
 }
 
 // The same without a state: task(i).

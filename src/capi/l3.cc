@@ -49,14 +49,19 @@ uint32_t NumberOf(OutputType type) {
   return L3_UINT8 + static_cast<uint32_t>(std::find(kTypes, std::end(kTypes), type) - kTypes);
 }
 
-// Calls what returns a Status. All that the layers below throw says that a resource ran out.
+// Calls what returns a Status. All that the layers below throw says that a resource ran out;
+// without exceptions, as in WebAssembly, that ends the program.
 template <typename Call>
 l3_status StatusOf(const Call& call) noexcept {
+#if defined(__cpp_exceptions)
   try {
     return static_cast<l3_status>(call());
   } catch (...) {
     return L3_OUT_OF_MEMORY;
   }
+#else
+  return static_cast<l3_status>(call());
+#endif
 }
 
 // Copies a structure of the caller, whose version may be another; null has the defaults. False if

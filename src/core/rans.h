@@ -118,7 +118,8 @@ L3_HOST_DEVICE inline uint32_t RansGradient(const RansNeighbors& at) {
 L3_HOST_DEVICE inline int32_t PredictGradient(int32_t w, int32_t n, int32_t nw) {
   const int32_t low = w < n ? w : n;
   const int32_t high = w < n ? n : w;
-  return nw >= high ? low : nw <= low ? high : w + n - nw;
+  const int32_t sum = w + n - nw;
+  return sum < low ? low : sum < high ? sum : high;
 }
 
 // The rows of one channel that lanes still need, with what lies around them

@@ -378,17 +378,16 @@ DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads
   constexpr uint32_t kTilesPerTask = 4;
   const uint32_t tiles = view_.info.tile_count();
   const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
-  DecodeResult first{Status::kOk, 0};
-  std::mutex mutex;
+  std::vector<DecodeResult> results(tasks);
   ParallelFor(tasks, threads, [&](uint64_t task) {
     const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
     const uint32_t end = std::min(begin + kTilesPerTask, tiles);
-    const DecodeResult result = DecodeTiles(begin, end, output);
-    if (result.status == Status::kOk) return;
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (first.status == Status::kOk || result.tile < first.tile) first = result;
+    results[task] = DecodeTiles(begin, end, output);
   });
-  return first;
+  for (const DecodeResult& result : results) {
+    if (result.status != Status::kOk) return result;
+  }
+  return {Status::kOk, 0};
 }
 
 TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count) {

@@ -34,8 +34,17 @@ Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
 }
 
+// What SetCheck() has been given for this thread, or null. The caller keeps it alive.
+thread_local PyObject* check_of_thread = nullptr;
+
+// Has work of this thread call `check` now and then; None ends that.
+void SetCheck(const py::object& check) {
+  check_of_thread = check.is_none() ? nullptr : check.ptr();
+}
+
 // While it lives, work of this thread ends with KeyboardInterrupt soon after Ctrl-C, or with what
-// another handler of a signal raises. Python runs handlers in its main thread alone.
+// another handler of a signal raises, or the thread's check. Python runs handlers in its main
+// thread alone.
 class LetSignalsIn {
  public:
   LetSignalsIn() : previous_(std::exchange(between_tasks, &Check)) {}
@@ -52,6 +61,8 @@ class LetSignalsIn {
     next = now + std::chrono::milliseconds(20);
     py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    const py::handle check(check_of_thread);
+    if (check) check();
   }
 
   void (*previous_)();
@@ -281,4 +292,5 @@ PYBIND11_MODULE(_native, m) {
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));
+  m.def("set_check", &l3::SetCheck, py::arg("check"));
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from dali_tools import Pair, assert_same, make_pairs, pipeline, unpack
 from nvidia.dali import fn, tfrecord, types
+
+import l3dali
 
 pytestmark = pytest.mark.dali
 
@@ -144,3 +147,35 @@ def test_samples_of_one_tensor(device: str) -> None:
 
     images, _ = decode_all(reader, device, 4, 2)
     assert_same(images, [pair.image] * 8)
+
+
+TRUNCATING = """
+import sys
+from nvidia import dali
+from nvidia.dali import fn
+import l3dali.plugin
+
+paths, is_mapped = sys.argv[2:], sys.argv[1] == "mapped"
+pipe = dali.Pipeline(1, 1, None)
+with pipe:
+    options = dict(random_shuffle=True, initial_fill=len(paths), dont_use_mmap=not is_mapped)
+    data, _ = fn.readers.file(files=paths, **options)
+    pipe.set_outputs(fn.l3.decode(data, on_error="zero"))
+pipe.run()
+for path in paths:  # The reader has opened them all, to shuffle them.
+    open(path, "r+b").truncate(1000)
+for _ in range(3 * len(paths)):
+    pipe.run()
+"""
+
+
+@pytest.mark.parametrize("how", ["mapped", "copied"])
+def test_files_that_get_shorter(tmp_path: Path, how: str) -> None:
+    """What SECURITY.md says of mapped files, and of dont_use_mmap=True."""
+    image = np.random.default_rng(0).integers(0, 256, (200, 200), np.uint8)
+    paths = [tmp_path / f"{i}.l3" for i in range(16)]
+    for path in paths:
+        path.write_bytes(l3dali.encode(image))
+    run = [sys.executable, "-c", TRUNCATING, how, *map(str, paths)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == (-signal.SIGBUS if how == "mapped" else 0), done.stderr

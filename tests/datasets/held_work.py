@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from l3dali.cli import main
-from l3dali.datasets.convert import engine
+from l3dali.datasets.convert import children, engine
 
 if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
@@ -22,8 +22,7 @@ _work = engine._work
 
 
 def work(job: Job) -> list[Row]:
-    assert engine._stop is not None
-    while job.files[0].name not in DONE and not engine._stop.is_set():
+    while job.files[0].name not in DONE and not children.is_abandoned():
         time.sleep(0.01)
     return _work(job)
 

@@ -23,8 +23,9 @@ from convert_tools import (
     write_tar,
 )
 
-from l3dali.datasets.convert import pipeline, tfrecord
+from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
+from l3dali.datasets.convert.storage import HashedReader
 
 pytest.importorskip("rich")
 crc32c = pytest.importorskip("crc32c")
@@ -271,6 +272,24 @@ def test_a_bucket_that_fails(
     assert "memory://bucket/s/a.tar: 503: Slow Down" in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.tar").exists()
     assert (tmp_path / "d" / "b.tar").exists()
+
+
+def test_members_that_are_no_images_wait_within_the_bound(tmp_path: Path) -> None:
+    size, count = 2**22, 40
+    path = write_tar(tmp_path / "a.tar", [(f"{i}.txt", bytes(size)) for i in range(count)])
+    pool = pipeline.ImagePool(Options(), threads=2)
+    pulled = 0
+
+    def read() -> Iterator[tar.Member]:
+        nonlocal pulled
+        with path.open("rb") as file:
+            for member in tar.read_entries(HashedReader(file, "a.tar"), Options()):
+                pulled += 1
+                yield member
+
+    ahead = [pulled - done for done, _ in enumerate(pool.convert(read()))]
+    assert len(ahead) == count
+    assert max(ahead) * size <= 2 * pipeline.WAITING_BYTES + 2 * size
 
 
 @pytest.mark.parametrize("container", ["tar", "tfrecord", "files"])

@@ -202,13 +202,19 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert len(read_profile(output).samples) == 10
 
 
-def test_a_shard_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+def test_a_shard_that_cannot_be_read_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = write_tar(tmp_path / "s" / "b.tar", members(1)).parent
     write_bad_shard(source / "a.tar")
     rng = np.random.default_rng(0)
     found = open_dataset([str(source)], Options(), samples=4, seconds=60, rng=rng)
-    assert any(note.startswith("a.tar: ") for note in found.notes)
+    assert [failure.path for failure in found.failures] == ["a.tar"]
     assert "b.tar: 0000.png" in [each.name for each in found.candidates]
+    output = tmp_path / "p.json"
+    assert main(["profile", str(source), "-o", str(output), "--seconds", "60"]) == 2
+    assert "\na.tar: a damaged tar file: a pax record" in capsys.readouterr().err
+    assert read_profile(output).images == 1
 
 
 def test_empty_files_and_l3_files_are_told_of(

@@ -24,6 +24,7 @@ import sys
 import time
 import warnings
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ MAX_SECONDS = 20
 MAX_BYTES = 4 << 30  # of address space: the libraries' own code and stacks included
 MAX_PIXELS = 1 << 20
 CORPUS = Path(__file__).parent / "corpus" / "fuzz_readers"
+
+Check = Callable[[bytes], None]  # raises what is not as it should be
 
 
 def check(data: bytes) -> None:
@@ -376,38 +379,50 @@ def _quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def _run_cases(files: list[bytes], first: int, end: int, place: mmap.mmap) -> None:
+Change = Callable[[bytes, random.Random], bytes]
+
+
+def _run_cases(
+    files: list[bytes], change: Change, judge: Check, first: int, end: int, place: mmap.mmap
+) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _quiet()
     for case in range(first, end):
         place[:8] = struct.pack("<q", case)
-        data = _case(files, case)
+        data = _case(files, change, case)
         signal.alarm(MAX_SECONDS)  # Its default action ends the process, C code included.
         try:
-            check(data)
+            judge(data)
         except Exception as error:
             print(f"case {case}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(3)
         signal.alarm(0)
 
 
-def _case(files: list[bytes], case: int) -> bytes:
+def _case(files: list[bytes], change: Change, case: int) -> bytes:
     rng = random.Random(case)
-    return mutate(rng.choice(files), rng)
+    return change(rng.choice(files), rng)
 
 
-def run(runs: int, seed: int, found: Path | None) -> int:
-    """Runs the cases in a child, a new one behind each failure. Returns how many failed."""
+def run_readers(runs: int, seed: int, found: Path | None) -> int:
+    """As `run`, with the target of this file."""
     files = [data for _, data in sorted(seeds().items())]
     files += [path.read_bytes() for path in sorted(CORPUS.glob("*"))]
+    return run(runs, seed, found, files, mutate, check)
+
+
+def run(
+    runs: int, seed: int, found: Path | None, files: list[bytes], change: Change, judge: Check
+) -> int:
+    """Runs the cases in a child, a new one behind each failure. Returns how many failed."""
     started = time.monotonic()
     place = mmap.mmap(-1, 8)
     case, end, failures = seed, seed + runs, 0
     while case < end:
         child = os.fork()
         if child == 0:
-            _run_cases(files, case, end, place)
+            _run_cases(files, change, judge, case, end, place)
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
@@ -418,7 +433,7 @@ def run(runs: int, seed: int, found: Path | None) -> int:
         print(f"--runs 1 --seed {case}: {reason}", file=sys.stderr, flush=True)
         if found is not None:
             found.mkdir(parents=True, exist_ok=True)
-            (found / f"case_{case}").write_bytes(_case(files, case))
+            (found / f"case_{case}").write_bytes(_case(files, change, case))
         case += 1
     seconds = int(time.monotonic() - started)
     print(f"Done {runs} runs in {seconds} second(s), {failures} failures")
@@ -455,7 +470,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--found", type=Path, help="a folder for inputs that fail")
     arguments = parser.parse_args()
-    return 1 if run(arguments.runs, arguments.seed, arguments.found) else 0
+    return 1 if run_readers(arguments.runs, arguments.seed, arguments.found) else 0
 
 
 if __name__ == "__main__":

@@ -333,7 +333,14 @@ inline std::string CheckPlan(const uint8_t* data, size_t size, uint64_t seed) {
   };
   Decoded expected;
   expected.pixels.resize(windows.output_bytes);
-  for (const L3TestPlan& plan : windows.plans) decode(kL3TestScalar, &plan, 1, &expected);
+  // What is wrong with the first bad tile: plans may read different groups of it.
+  std::vector<uint32_t> statuses;
+  for (const L3TestPlan& plan : windows.plans) {
+    const uint32_t first = expected.bad_tile;
+    decode(kL3TestScalar, &plan, 1, &expected);
+    if (expected.bad_tile != first) statuses.clear();
+    statuses.push_back(expected.status);
+  }
   finish(&expected);
   std::vector<uint32_t> engines = OtherEngines(data, size);
   if (windows.plans.size() > 1) engines.push_back(kL3TestScalar);
@@ -342,6 +349,8 @@ inline std::string CheckPlan(const uint8_t* data, size_t size, uint64_t seed) {
     decoded.pixels.resize(windows.output_bytes);
     decode(engine, windows.plans.data(), windows.plans.size(), &decoded);
     finish(&decoded);
+    const bool is_one = std::count(statuses.begin(), statuses.end(), decoded.status) != 0;
+    if (decoded.bad_tile == expected.bad_tile && is_one) decoded.status = expected.status;
     const std::string error = Compare(kEngineNames[engine], decoded, expected);
     if (!error.empty()) {
       return std::to_string(windows.plans.size()) + " plans from " + std::to_string(seed) + ": " +

@@ -27,13 +27,16 @@ class Fault:
         method: of the request.
         part: of its path.
         times: how many.
-        is_cut: the answer ends in its middle; else it is 503.
+        kind: `503` or `500`; `cut`: the connection ends in the middle of the answer; `short`: the
+            answer has half of the bytes, and says that these are all; `none`.
+        before: called with the number of each before it is answered, from 1.
     """
 
     method: str
     part: str
     times: int
-    is_cut: bool = False
+    kind: str = "503"
+    before: Callable[[int], object] = lambda _: None
     met: int = 0
 
 
@@ -74,13 +77,17 @@ def _with_faults(app: Any, server: Server) -> Callable[..., Iterable[bytes]]:
             )
             if fault is not None:
                 fault.met += 1
-        if fault is None:
+        if fault is not None:
+            fault.before(fault.met)
+        if fault is None or fault.kind == "none":
             return app(environ, start_response)  # type: ignore[no-any-return]
-        if fault.is_cut:
+        if fault.kind == "cut":
             return _cut(app(environ, start_response))
+        if fault.kind == "short":
+            return _shortened(app, environ, start_response)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))]
-        start_response("503 Slow Down", headers)
+        start_response(f"{fault.kind} Slow Down", headers)
         return [] if method == "HEAD" else [SLOW_DOWN]
 
     return answer
@@ -90,6 +97,16 @@ def _cut(body: Iterable[bytes]) -> Iterator[bytes]:
     whole = b"".join(body)
     yield whole[: len(whole) // 2]
     raise ConnectionAbortedError("the server closes the connection")
+
+
+def _shortened(app: Any, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    answers: list[tuple[str, list[tuple[str, str]]]] = []
+    body = b"".join(app(environ, lambda status, headers, *_: answers.append((status, headers))))
+    body = body[: len(body) // 2]
+    status, headers = answers[0]
+    kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
+    start_response(status, [*kept, ("Content-Length", str(len(body)))])
+    return [body]
 
 
 @contextmanager

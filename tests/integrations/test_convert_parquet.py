@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hostile_readers
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 import webdataset
 from convert_tools import (
     convert,
+    files_below,
     image,
     make_plan,
     pixels_of,
@@ -24,6 +26,7 @@ from convert_tools import (
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
+from l3dali.datasets.convert import engine
 from l3dali.images.headers import format_of
 
 COUNT = 10
@@ -156,6 +159,27 @@ def test_images_of_one_size_are_told_of(tmp_path: Path, capsys: pytest.CaptureFi
     pq.write_table(pa.table({"image": pa.array([data], pa.binary(len(data)))}), source)
     assert convert(source, tmp_path / "d") == 2
     assert "images in a column of fixed_size_binary" in capsys.readouterr().err
+
+
+def test_a_dictionary_that_expands_costs_its_shard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,024 rows with one value of 1 MiB, where a worker of --untrusted has 256 MiB."""
+    values = pa.array([bytes(2**20)], pa.large_binary())
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 1024, pa.int32()), values)
+    (tmp_path / "s").mkdir()
+    pq.write_table(
+        pa.table({"text": rows}),
+        tmp_path / "s" / "a.parquet",
+        dictionary_pagesize_limit=2**30,
+        store_schema=False,
+    )
+    assert (tmp_path / "s" / "a.parquet").stat().st_size < 2**20
+    write_tar(tmp_path / "s" / "b.tar", samples(2))
+    monkeypatch.setattr(engine, "_work", hostile_readers.work_in_little)
+    assert convert(tmp_path / "s", tmp_path / "d", "--untrusted", "--grow") == 2
+    assert "\na.parquet: " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"b.tar", "b.idx"}
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_503_for_ever_names_the_object(server: Server, tmp_path: Path) -> None:
 def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times: int) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(SHARD_SAMPLES))
     upload(source.parent, "in")
-    server.faults.append(Fault("GET", "/in/a.tar", times, is_cut=True))
+    server.faults.append(Fault("GET", "/in/a.tar", times, kind="cut"))
     done = convert_cli("s3://data/in", "s3://data/l3")
     assert server.faults[0].met >= 2
     assert "Traceback" not in done.stderr
@@ -179,6 +179,36 @@ def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times
         assert done.returncode == 0, done
         result = read_tar(download("l3", tmp_path / "l3") / "a.tar")
         assert as_pixels([row[:2] for row in result]) == as_pixels(samples(SHARD_SAMPLES))
+    assert unfinished_uploads() == []
+
+
+@pytest.mark.parametrize("kind", ["500", "short", "replaced"])
+def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
+    """Answers that fail for ever, answers that are too short, an object replaced amid its reading.
+
+    What comes of it is the object's pixels, or a failure that names the object.
+    """
+    noise = np.random.default_rng(1).integers(0, 256, (20 * 2**20,), np.uint8).tobytes()
+    members = [*samples(2), ("0002.bin", noise)]
+    upload(write_tar(tmp_path / "s" / "a.tar", members).parent, "in")
+    other = write_tar(tmp_path / "b.tar", [*samples(2, first=2), ("0002.bin", noise[::-1])])
+
+    def replace(number: int) -> None:
+        if number == 2 and kind == "replaced":
+            s3fs.S3FileSystem().put(str(other), "data/in/a.tar")
+
+    fault = Fault("GET", "/in/a.tar", FOREVER, "none" if kind == "replaced" else kind, replace)
+    server.faults.append(fault)
+    done = convert_cli("s3://data/in", "s3://data/l3", "--grow")  # reads it once
+    assert fault.met >= 2
+    assert "Traceback" not in done.stderr
+    if kind == "short" and done.returncode == 0:
+        result = read_tar(download("l3", tmp_path / "l3") / "a.tar")
+        assert as_pixels([row[:2] for row in result]) == as_pixels(members)
+    else:
+        assert done.returncode == 2
+        assert "a.tar" in done.stderr, done
+        assert listed("l3") <= {"a.idx"}
     assert unfinished_uploads() == []
 
 

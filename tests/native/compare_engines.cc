@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -30,7 +31,7 @@ constexpr uint8_t kUntouched = 0xA5;
 constexpr size_t kGapBytes = 7;
 // Small, so that a batch of small files has several parts, and copies from where the files are.
 constexpr UploadPolicy kSmallParts = {16 << 10, 1 << 10};
-constexpr uint64_t kCacheBytes = 64 << 20;
+constexpr uint64_t kCacheBytes = 64 << 20, kSmallCacheBytes = 1 << 20;
 
 enum class Store {
   kWhole,     // the image as stored, which takes no plan
@@ -49,6 +50,11 @@ struct Way {
   bool has_large_blocks;  // of rans tiles, by several warps
   Source source;
   uint32_t windows = 1;  // of each file
+
+  UploadPolicy upload() const {
+    const bool in_parts = source == Source::kHostInParts || source == Source::kPinnedInParts;
+    return in_parts ? kSmallParts : BatchDecoder::kUsualUpload;
+  }
 };
 constexpr Way kWays[] = {
     {"no rans, whole", true, Store::kWhole, false, Source::kHost},
@@ -234,22 +240,27 @@ DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
   return CpuDecoder(view, CpuEngine::kScalar).DecodeWindows(&plan, 1, span, 0, span.tile_count());
 }
 
+// Adds it, if its header is right.
+void AddFile(const std::string& name, std::vector<uint8_t> bytes, std::vector<File>* files) {
+  File file = {name, std::move(bytes), {}, false, false};
+  if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) return;
+  file.view = LastGroup(file.view);
+  const ImageInfo& info = file.view.info;
+  for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
+    file.has_rans |= IsRansTile(file.view, file.view.payloads, tile);
+  }
+  std::vector<uint16_t> samples(CeilDiv(info.image_bytes(), 2));
+  const auto plan = WholeImagePlan(info, reinterpret_cast<uint8_t*>(samples.data()));
+  file.is_sound = DecodeOnCpu(file.view, plan).status == Status::kOk;
+  files->push_back(std::move(file));
+}
+
 std::vector<File> ReadFiles(const std::vector<std::string>& names) {
   std::vector<File> files;
   for (const std::string& name : names) {
     std::ifstream stream(name, std::ios::binary);
     if (!stream) throw std::runtime_error("cannot read " + name);
-    File file = {name, {std::istreambuf_iterator<char>(stream), {}}, {}, false, false};
-    if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) continue;
-    file.view = LastGroup(file.view);
-    const ImageInfo& info = file.view.info;
-    for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
-      file.has_rans |= IsRansTile(file.view, file.view.payloads, tile);
-    }
-    std::vector<uint16_t> samples(CeilDiv(info.image_bytes(), 2));
-    const auto plan = WholeImagePlan(info, reinterpret_cast<uint8_t*>(samples.data()));
-    file.is_sound = DecodeOnCpu(file.view, plan).status == Status::kOk;
-    files.push_back(std::move(file));
+    AddFile(name, {std::istreambuf_iterator<char>(stream), {}}, &files);
   }
   return files;
 }
@@ -272,9 +283,10 @@ uint64_t Digest(const DecodeResult& result, const uint8_t* pixels, size_t bytes)
 
 // Decodes files in one of the ways, and returns how many of their windows the engines differ on.
 // Adds a line for each to `digests`, if there is such a file.
-size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, GpuDevice* memory,
-                        BatchDecoder* decoder, EncodedCache* cache, std::FILE* digests) {
-  std::mt19937 random(1);
+size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, uint32_t seed,
+                        GpuDevice* memory, BatchDecoder* decoder, EncodedCache* cache,
+                        std::FILE* digests) {
+  std::mt19937 random(seed);
   std::vector<const File*> files;  // of each window
   for (const File* file : chosen) files.insert(files.end(), way.windows, file);
   std::vector<Output> outputs;
@@ -391,12 +403,10 @@ bool EnginesAgree(const std::vector<std::string>& names,
     for (const File& file : files) {
       if (!way.without_rans || !file.has_rans) chosen.push_back(&file);
     }
-    const bool in_parts =
-        way.source == Source::kHostInParts || way.source == Source::kPinnedInParts;
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
-                         cache, in_parts ? kSmallParts : BatchDecoder::kUsualUpload);
+                         cache, way.upload());
     const size_t differences =
-        CountDifferences(way, chosen, memory.get(), &decoder, cache.get(), digests.get());
+        CountDifferences(way, chosen, 1, memory.get(), &decoder, cache.get(), digests.get());
     std::printf("%s: %zu files, %zu differences\n", way.name, chosen.size(), differences);
     std::fflush(stdout);  // a way may take its time
     agree = agree && differences == 0;
@@ -409,6 +419,32 @@ bool EnginesAgree(const std::vector<std::string>& names,
 }
 
 }  // namespace
+
+size_t CountDifferences(const BatchCase& batch,
+                        const std::function<std::unique_ptr<GpuDevice>()>& make) {
+  std::vector<File> files;
+  for (const auto& bytes : batch.files) AddFile(std::to_string(files.size()), bytes, &files);
+  std::vector<const File*> chosen;
+  for (const File& file : files) chosen.push_back(&file);
+  if (chosen.empty()) return 0;
+  Way way = kWays[batch.way % std::size(kWays)];
+  if (batch.windows != 0) way.windows = batch.windows;
+  const std::unique_ptr<GpuDevice> memory = make();
+  const auto cache = std::make_shared<EncodedCache>(
+      CacheOptions{kSmallCacheBytes, CachePolicy::kThreshold, 0}, make());
+  LaunchCounts launches;
+  BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
+                       cache, way.upload());
+  const auto count = [&](const Way& one) {
+    return CountDifferences(one, chosen, batch.seed, memory.get(), &decoder, cache.get(), nullptr);
+  };
+  if (way.source != Source::kCache) return count(way);
+  Way filling = way;
+  filling.source = Source::kHostToCache;
+  filling.windows = 1;
+  filling.store = Store::kWhole;
+  return count(filling) + count(way);
+}
 
 int CompareEngines(int argc, char** argv, const std::function<std::unique_ptr<GpuDevice>()>& make) {
   if (argc < 2) {

@@ -13,21 +13,27 @@ from collections import defaultdict
 from pathlib import Path
 
 from ptx_text import Executed, read_counts, short_name
-from simulate import BUILD
+from simulate import BUILD, COMPARE_COUNTS, case_counts
 
 
 def add_up(files: list[Path]) -> dict[str, list[Executed]]:
-    """Instructions of each kernel, with the warps of all files."""
-    first, *others = (read_counts(file) for file in files)
+    """Instructions of each kernel, with the lanes of all files."""
+    first, *others = files
+    kernels = read_counts(first)
     for other in others:
-        for kernel, instructions in first.items():
-            if [one.line for one in instructions] != [one.line for one in other[kernel]]:
-                raise SystemExit(f"{kernel}: counts of different PTX")
-            first[kernel] = [
-                Executed(a.line, a.opcode, a.warps + b.warps, a.source)
-                for a, b in zip(instructions, other[kernel], strict=True)
-            ]
-    return first
+        rows = (row.split(" ", 5) for row in other.read_text().splitlines())
+        for row in rows:
+            if row[0] == "kernel":
+                instructions = kernels[row[1]]
+                number = 0
+                continue
+            one = instructions[number]
+            if one.line != int(row[0]):
+                raise SystemExit(f"{other}: counts of other PTX")
+            lanes, skipped = one.lanes + int(row[3]), one.skipped + int(row[4])
+            instructions[number] = one._replace(lanes=lanes, skipped=skipped)
+            number += 1
+    return kernels
 
 
 def report(kernels: dict[str, list[Executed]]) -> list[str]:
@@ -37,11 +43,11 @@ def report(kernels: dict[str, list[Executed]]) -> list[str]:
     reached: set[str] = set()
     for kernel, instructions in kernels.items():
         name = short_name(kernel)
-        executed = sum(one.warps != 0 for one in instructions)
+        executed = sum(one.lanes != 0 for one in instructions)
         share = executed / len(instructions)
         rows.append(f"| {name} | {len(instructions)} | {executed} | {share:.1%} |")
         for one in instructions:
-            if one.warps:
+            if one.lanes:
                 reached.add(one.source)
             else:
                 missed[one.source][name] = missed[one.source].get(name, 0) + 1
@@ -55,7 +61,7 @@ def report(kernels: dict[str, list[Executed]]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("counts", nargs="*", type=Path, default=[BUILD / "counts.txt"])
+    parser.add_argument("counts", nargs="*", type=Path, default=[COMPARE_COUNTS, *case_counts()])
     parser.add_argument("--out", type=Path, default=BUILD / "coverage.md")
     arguments = parser.parse_args()
     rows = report(add_up(arguments.counts))

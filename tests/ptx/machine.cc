@@ -147,12 +147,7 @@ void Machine::RunBlock(uint32_t number) {
 }
 
 void Machine::BeginWarp(Warp* warp, uint32_t index) {
-  const size_t values = size_t{code_->slots} * kLanes;
-  if (warp->values.size() != values) {
-    warp->values.assign(values, 0xCDCDCDCD);
-    warp->unknown.assign(values, 0);
-    std::fill_n(warp->values.begin(), 2 * kLanes, 0);
-  }
+  if (warp->dirty.size() != code_->slots) warp->MakeRoom(code_->slots);
   warp->dirty.assign(code_->slots, options_.checks_undefined ? kAllLanes : 0);
   warp->partly.assign(code_->slots, 0);
   warp->dirty[0] = warp->dirty[1] = 0;
@@ -274,6 +269,7 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
       Count& count = (*counts_)[at];
       ++count.warps;
       count.lanes += static_cast<uint32_t>(__builtin_popcount(active));
+      count.skipped += static_cast<uint32_t>(__builtin_popcount(mask & ~active));
     }
     if (active == 0) {
       ++at;

@@ -39,9 +39,9 @@ struct Launch {
   uint32_t operation = 1;  // of a stream
 };
 
-// How often warps ran an instruction, and how many lanes did.
+// How often warps ran an instruction, how many lanes did, and for how many its guard was false.
 struct Count {
-  uint64_t warps = 0, lanes = 0;
+  uint64_t warps = 0, lanes = 0, skipped = 0;
 };
 
 struct BlockState;

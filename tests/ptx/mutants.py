@@ -1,9 +1,10 @@
-"""Changes instructions of the kernels' PTX, one at a time: does a run notice?
+"""Changes the kernels' PTX, one instruction at a time: does a run notice?
 
-    python tests/ptx/mutants.py --count 200 --seed 1 --out build/simulate/mutants.md
+    python tests/ptx/mutants.py --mutants 200 --seed 1
 
-Takes instructions that `make simulate` executed. A mutant is noticed if pixels or a Status differ,
-or a check finds something. Those that survive are listed with their source line.
+Mutants are other instructions in the place of some that batches executed. Removals are barriers,
+branches, masks and clamps that are missing, from each source line that has one. Ends with 1 if too
+few mutants are noticed, or a missing barrier is not.
 """
 
 from __future__ import annotations
@@ -12,30 +13,19 @@ import argparse
 import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptx_text import Executed, kernel_lines, program_ptx, read_counts, short_name
-from simulate import BUILD, COMPARE, test_files
+from kernel_cases import NO_PTX, SURVIVES, Change, Outcome, try_changes
+from kernel_coverage import add_up
+from ptx_text import Executed, kernel_lines, own_place, program_ptx, short_name
+from simulate import BUILD, CASES, case_counts
 
-# The ways of tests/native/compare_engines.cc that launch a kernel, by their numbers.
-WAYS = {
-    f"{kind} {bits}{plans}": ways
-    for kind, plans, ways in (
-        ("packed", "", "0"),
-        ("packed", ", plans", "1,2,3,13,14"),
-        ("rans", "", "4"),
-        ("rans", ", plans", "5,6,7,15,16,17"),
-    )
-    for bits in (8, 16)
-}
-LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "200000000"}
-_SECONDS = 120
+_LEAST_NOTICED = 0.65
+
 _SWAPS = [
     ("add", "sub"),
     ("and", "or"),
@@ -67,13 +57,15 @@ _LABEL = re.compile(r"^\s*[$\w]+:")
 
 @dataclass(frozen=True)
 class Mutant:
-    kernel: str
+    """A change of an instruction: what kind, and what was there."""
+
+    kind: str
     executed: Executed
     before: str
-    after: str
+    change: Change
 
 
-def change(line: str, opcode: str, chance: random.Random) -> str | None:
+def mutate(line: str, opcode: str, chance: random.Random) -> str | None:
     """Another instruction in its place. None: nothing to change is known."""
     choices = []
     for one, other in _SWAPS:
@@ -101,97 +93,133 @@ def make_mutants(
 ) -> list[Mutant]:
     """As many as asked for, of instructions that were executed, or fewer."""
     chance = random.Random(f"{short_name(kernel)} {seed}")
-    candidates = [one for one in executed if one.warps]
+    candidates = list(executed)
     chance.shuffle(candidates)
     mutants: list[Mutant] = []
     for one in candidates:
         if len(mutants) == count:
             break
         line = lines[one.line - 1]
-        if one.opcode not in line or _LABEL.match(line):
-            continue
-        after = change(line, one.opcode, chance)
+        after = mutate(line, one.opcode, chance)
         if after is not None:
-            mutants.append(Mutant(kernel, one, line.strip(), after))
+            changed = Change(kernel, one.line, after)
+            mutants.append(Mutant("mutant", one, line.strip(), changed))
     return mutants
 
 
-def small_files(count: int) -> list[Path]:
-    """Of all kinds, each small, so that a run takes a second."""
-    files = sorted(Path("tests").glob("*/**/*.l3"), key=lambda path: path.stat().st_size)
-    fit = [path for path in files if 100 < path.stat().st_size < 4000]
-    return sorted(fit[:: max(1, len(fit) // count)])
+def without(line: str, executed: Executed) -> tuple[str, str] | None:
+    """What is taken away, and the line that is left. None: nothing that is looked for."""
+    if executed.opcode.startswith("bar."):
+        return "barrier", ""
+    if executed.opcode == "bra" and "@" in line and executed.skipped:
+        return "branch", ""
+    if re.search(r"and\.b32.*, -?\d+;", line):
+        return "mask", re.sub(r"and\.b32(.*), -?\d+;", r"mov.b32\1;", line)
+    if clamp := re.match(r"(\s*)(?:min|max)\.[us](\d+)(.*, .*),[^,]*;", line):
+        return "clamp", f"{clamp[1]}mov.b{clamp[2]}{clamp[3]};"
+    return None
 
 
-def is_noticed(ptx: Path, kernel: str, files: Sequence[Path]) -> bool:
-    """Whether a run with this PTX ends badly."""
-    environment = os.environ | LIMITS | {"L3_PTX": str(ptx), "L3_WAYS": WAYS[short_name(kernel)]}
-    try:
-        result = subprocess.run(
-            [COMPARE, *files], env=environment, capture_output=True, check=False, timeout=_SECONDS
+def make_removals(
+    lines: Sequence[str], kernel: str, executed: Sequence[Executed], seed: int
+) -> list[Mutant]:
+    """Of each source line with a barrier, branch, mask or clamp one copy in the kernel."""
+    chance = random.Random(f"{short_name(kernel)} {seed}")
+    candidates = list(executed)
+    chance.shuffle(candidates)
+    found: dict[tuple[str, str], Mutant] = {}
+    for one in candidates:
+        line = lines[one.line - 1]
+        taken = without(line, one)
+        if taken is None:
+            continue
+        # What CUDA's headers wrap is known by the line that calls it.
+        is_own = not one.source.partition(":")[0].endswith(".hpp")
+        place = one.source if is_own else own_place(lines, one.line)
+        changed = Change(kernel, one.line, taken[1])
+        found.setdefault(
+            (taken[0], place), Mutant(taken[0], one._replace(source=place), line.strip(), changed)
         )
-    except subprocess.TimeoutExpired:
-        return True
-    return result.returncode != 0
+    return list(found.values())
 
 
-def try_mutant(mutant: Mutant, lines: Sequence[str], files: Sequence[Path]) -> bool:
-    """Whether it is noticed: by small files, or else by all of them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "mutant.ptx")
-        changed = list(lines)
-        changed[mutant.executed.line - 1] = mutant.after
-        path.write_text("\n".join(changed))
-        few = is_noticed(path, mutant.kernel, files)
-        return few or is_noticed(path, mutant.kernel, test_files())
+def is_noticed(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.batch != SURVIVES for outcome in outcomes)
+
+
+def mutant_table(results: Sequence[tuple[Mutant, Outcome]]) -> tuple[list[str], float]:
+    """By kernel; the share of all that were noticed."""
+    rows = ["| kernel | mutants | noticed | share |", "|---|---|---|---|"]
+    kernels: dict[str, list[bool]] = {}
+    for m, outcome in results:
+        for name in (short_name(m.change.kernel), "all"):
+            kernels.setdefault(name, []).append(is_noticed([outcome]))
+    for name, seen in kernels.items():
+        rows.append(f"| {name} | {len(seen)} | {sum(seen)} | {sum(seen) / len(seen):.1%} |")
+    return rows, sum(kernels["all"]) / len(kernels["all"])
+
+
+def removal_table(
+    results: Sequence[tuple[Mutant, Outcome]],
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """By kind: source lines that are missed when their copy in some kernel is taken away. Then kind
+    and place of those that are not."""
+    places: dict[tuple[str, str], list[Outcome]] = {}
+    for m, outcome in results:
+        places.setdefault((m.kind, m.executed.source), []).append(outcome)
+    rows = ["| taken away | source lines | noticed |", "|---|---|---|"]
+    for kind in dict.fromkeys(kind for kind, _ in places):
+        seen = [is_noticed(outcomes) for (of, _), outcomes in places.items() if of == kind]
+        rows.append(f"| {kind} | {len(seen)} | {sum(seen)} |")
+    return rows, [place for place, outcomes in places.items() if not is_noticed(outcomes)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=200, help="mutants of each kernel")
+    parser.add_argument("--mutants", type=int, default=200, help="of each kernel")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", type=int, default=60)
-    parser.add_argument("--kernels", nargs="*", default=list(WAYS))
+    parser.add_argument("--kernels", nargs="*", help="as: packed 8, plans")
     parser.add_argument("--out", type=Path, default=BUILD / "mutants.md")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
-    texts = program_ptx(COMPARE)
-    files = small_files(arguments.files)
-    rows, survivors = [], []
-    for kernel, executed in read_counts(BUILD / "counts.txt").items():
-        name = short_name(kernel)
-        if name not in arguments.kernels:
+    tried: list[Mutant] = []
+    texts = program_ptx(CASES)
+    for kernel, instructions in add_up(case_counts()).items():
+        if arguments.kernels and short_name(kernel) not in arguments.kernels:
             continue
         (text,) = (text for text in texts if kernel in kernel_lines(text))
         lines = text.split("\n")
-        with tempfile.NamedTemporaryFile("w", suffix=".ptx") as whole:
-            whole.write("\n".join(lines))
-            whole.flush()
-            if is_noticed(Path(whole.name), kernel, files):
-                raise SystemExit(f"{name}: the kernel fails as it is")
-        mutants = make_mutants(lines, kernel, executed, arguments.count, arguments.seed)
-        noticed = 0
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            results = pool.map(
-                lambda mutant, lines=lines: try_mutant(mutant, lines, files), mutants
-            )
-            for number, (mutant, seen) in enumerate(zip(mutants, results, strict=True), 1):
-                noticed += seen
-                if not seen:
-                    survivors.append(mutant)
-                if number % 20 == 0:
-                    print(f"{name}: {noticed} of {number} noticed", flush=True)
-        rows.append(f"| {name} | {len(mutants)} | {noticed} | {noticed / len(mutants):.0%} |")
-    table = ["| kernel | mutants | noticed | share |", "|---|---|---|---|", *rows, ""]
-    table += ["| survivor | source | was | became |", "|---|---|---|---|"]
-    table += [
-        f"| {short_name(m.kernel)} {m.executed.line} | {m.executed.source} | `{m.before}` | "
-        f"`{m.after.strip() or 'nothing'}` |"
-        for m in survivors
+        executed = [
+            one
+            for one in instructions
+            if one.lanes
+            and one.opcode in lines[one.line - 1]
+            and not _LABEL.match(lines[one.line - 1])
+        ]
+        tried += make_mutants(lines, kernel, executed, arguments.mutants, arguments.seed)
+        tried += make_removals(lines, kernel, executed, arguments.seed)
+    outcomes = try_changes([one.change for one in tried], arguments.jobs)
+    results = [(m, o) for m, o in zip(tried, outcomes, strict=True) if o.batch != NO_PTX]
+    mutants = [(m, o) for m, o in results if m.kind == "mutant"]
+    rows, share = mutant_table(mutants)
+    removed, survivors = removal_table([(m, o) for m, o in results if m.kind != "mutant"])
+    rows += ["", *removed]
+    checks = Counter(outcome.noticed_by for _, outcome in results if outcome.batch != SURVIVES)
+    rows += ["", "| noticed by | changes |", "|---|---|"]
+    rows += [f"| {check} | {count} |" for check, count in checks.most_common()]
+    print("\n".join(rows))
+    rows += ["", "| mutant that survives | source | was | became |", "|---|---|---|---|"]
+    rows += [
+        f"| {short_name(m.change.kernel)} {m.executed.line} | {m.executed.source} | "
+        f"`{m.before}` | `{m.change.text.strip() or 'nothing'}` |"
+        for m, outcome in mutants
+        if outcome.batch == SURVIVES
     ]
-    arguments.out.write_text("\n".join(table) + "\n")
-    print("\n".join(table))
-    return 0
+    rows += ["", "| not noticed if taken away | source |", "|---|---|"]
+    rows += [f"| {kind} | {place} |" for kind, place in survivors]
+    arguments.out.write_text("\n".join(rows) + "\n")
+    print(f"{share:.1%} of the mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
+    return int(share < _LEAST_NOTICED or any(kind == "barrier" for kind, _ in survivors))
 
 
 if __name__ == "__main__":

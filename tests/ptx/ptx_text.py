@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _ENTRY = re.compile(r"^(?:\.visible )?(?:\.weak )?\.entry (\w+)")
 
 
-@dataclass(frozen=True)
-class Executed:
-    """An instruction of a kernel, and how often warps ran it."""
+class Executed(NamedTuple):
+    """An instruction of a kernel, and how many lanes ran it."""
 
     line: int  # of the PTX, from 1
     opcode: str
-    warps: int
+    lanes: int
+    skipped: int  # lanes for which its guard was false
     source: str  # file:line
 
 
@@ -36,19 +37,40 @@ def short_name(kernel: str) -> str:
 
 
 def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
-    """By kernel: lines from its { to its }, counted from 0."""
+    """By kernel: lines from its name to its }, counted from 0."""
     lines = text.split("\n")
     found: dict[str, tuple[int, int]] = {}
     name, begin = "", 0
     for number, line in enumerate(lines):
         if entry := _ENTRY.match(line):
-            name, begin = entry[1], 0
-        elif line == "{" and name and not begin:
-            begin = number
+            name, begin = entry[1], number
         elif line == "}" and name:
             found[name] = (begin, number)
             name = ""
     return found
+
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+) "(.*)"')
+_LOC = re.compile(r"^\s*\.loc\s+(\d+ \d+ \d+)(?:.*inlined_at (\d+ \d+ \d+))?")
+_OWN = re.compile(r"/src/(?!base/)")
+
+
+def own_place(lines: Sequence[str], number: int) -> str:
+    """Where a line of PTX comes from: file:line of the kernels, out of what they call."""
+    named = (_FILE.match(line) for line in lines if ".file" in line[:8])
+    files = {match[1]: match[2] for match in named if match}
+    wanted: str | None = None
+    for line in reversed(lines[:number]):
+        location = _LOC.match(line)
+        if location is None or wanted not in (None, location[1]):
+            continue
+        file, row, _ = location[1].split()
+        if _OWN.search(files.get(file, "")) and not files[file].endswith("/warp.h"):
+            return f"{Path(files[file]).name}:{row}"
+        if location[2] is None:
+            break
+        wanted = location[2]
+    return "?"
 
 
 def read_counts(path: Path) -> dict[str, list[Executed]]:
@@ -58,7 +80,7 @@ def read_counts(path: Path) -> dict[str, list[Executed]]:
         if row.startswith("kernel "):
             instructions = kernels.setdefault(row.split()[1], [])
             continue
-        line, opcode, warps, _, source_line, *file = row.split(" ", 5)
+        line, opcode, _, lanes, skipped, source_line, *file = row.split(" ", 6)
         source = f"{Path(file[0]).name if file else ''}:{source_line}"
-        instructions.append(Executed(int(line), opcode, int(warps), source))
+        instructions.append(Executed(int(line), opcode, int(lanes), int(skipped), source))
     return kernels

@@ -475,6 +475,22 @@ const Kernel* Runtime::FindKernel(const void* host) {
   return loaded.kernel.get();
 }
 
+std::map<std::string, Runtime::Loaded>& Runtime::LoadKernels() {
+  for (const auto& [host, function] : functions_) FindKernel(host);
+  return kernels_;
+}
+
+void Runtime::ReplaceKernel(const std::string& name, const std::string& ptx) {
+  Loaded& loaded = kernels_[name];
+  loaded.module = Load(name, ptx);
+  try {
+    loaded.kernel = LinkKernel(*loaded.module, name);
+  } catch (const Fault& fault) {
+    Die(fault.what());
+  }
+  if (loaded.kernel == nullptr) Die("no kernel " + name);
+}
+
 uint32_t Runtime::target() {
   LoadFiles();
   const Module* module = file_count_ != 0 ? modules_[0].get() : LoadUnit(1);
@@ -554,7 +570,7 @@ void Runtime::WriteCounts(const char* path) const {
       const std::vector<std::string>& files = loaded.module->source_files;
       const std::string file = in.source_file < files.size() ? files[in.source_file] : "";
       out << in.line << " " << in.operation->name << " " << count.warps << " " << count.lanes << " "
-          << in.source_line << " " << file << "\n";
+          << count.skipped << " " << in.source_line << " " << file << "\n";
     }
   }
 }

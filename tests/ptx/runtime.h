@@ -96,11 +96,23 @@ class Runtime : public OperationOrder {
                    const std::shared_ptr<Stream>& stream);
   std::map<const void*, size_t> dynamic_shared;  // that a kernel was allowed
 
+  // By name.
+  struct Loaded {
+    const Module* module = nullptr;
+    std::unique_ptr<Kernel> kernel;
+    std::vector<Count> counts;  // by instruction
+  };
+  std::map<std::string, Loaded>& LoadKernels();  // all that the program has
+  // From now on the kernel is that of another module. Ends the program if it is none.
+  void ReplaceKernel(const std::string& name, const std::string& ptx);
+  void WriteCounts(const char* path) const;
+
   bool IsBefore(uint32_t earlier, uint32_t later) const override;
   std::string Name(uint32_t operation) const override;
 
   // Findings to stderr, counts to L3_PTX_COUNTS. Returns whether all was well.
   bool Finish();
+  const Findings& findings() const { return findings_; }
 
  private:
   struct Operation {
@@ -119,11 +131,6 @@ class Runtime : public OperationOrder {
     const void* fatbin;
     const Module* module;
   };
-  struct Loaded {
-    const Module* module = nullptr;
-    std::unique_ptr<Kernel> kernel;
-    std::vector<Count> counts;
-  };
 
   Runtime();
   void* Allocate(Allocations* allocations, size_t bytes);
@@ -138,7 +145,6 @@ class Runtime : public OperationOrder {
   void LoadFiles();
   const Module* LoadUnit(size_t number);
   void Stick(const std::string& fault, int code);
-  void WriteCounts(const char* path) const;
 
   Options options_;
   Pace pace_ = Pace::kAtOnce;

@@ -31,9 +31,14 @@ ARCH = "80"
 OTHER_ARCHS = ("75", "90")
 COMPARE = BUILD / "l3_simulated_compare"
 STREAMS = BUILD / "l3_simulated_streams"
-# Small files, of packed and rans tiles, for runs of which there are many.
-STREAM_FILES = 4
-_TARGETS = ("l3_simulated_compare", "l3_simulated_streams")
+CASES = BUILD / "l3_simulated_cases"
+COMPARE_COUNTS = BUILD / "counts.txt"
+# Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
+FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 5000, 500
+SHARES = 8
+# Of the warps of a launch: no batch comes near, and a kernel that never ends does.
+CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "10000000"}
+_TARGETS = ("l3_simulated_compare", "l3_simulated_streams", "l3_simulated_cases")
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,10 @@ def find_nvcc() -> Path | None:
     return root / "bin/nvcc" if root else None
 
 
-def build(nvcc: Path, lines: bool) -> None:
-    """Builds the programs, with PTX of one architecture in them; with its source lines or not."""
+def build(nvcc: Path) -> None:
+    """Builds the programs, with PTX of one architecture in them."""
     options = ["-DL3_CUDA=ON", f"-DL3_CUDA_ARCHS={ARCH}-virtual"]
-    options.append(f"-DL3_SIMULATE={'LINES' if lines else 'ON'}")
-    options += ["-DL3_DALI=OFF", "-DL3_NVIMGCODEC=OFF", "-DL3_BUILD_PYTHON=OFF"]
+    options += ["-DL3_SIMULATE=ON", "-DL3_DALI=OFF", "-DL3_NVIMGCODEC=OFF", "-DL3_BUILD_PYTHON=OFF"]
     options += ["-DL3_BUILD_TESTS=ON"]
     if not _has_usable_nvcc():
         options.append(f"-DL3_CUDA_ROOT={nvcc.parent.parent}")
@@ -73,11 +77,14 @@ def test_files() -> list[Path]:
 
 
 def stream_files() -> list[Path]:
-    """Small sound files without groups of channels, of several codings."""
-    golden = [path for path in Path("tests/golden").glob("*/*.l3") if "group" not in path.name]
-    rans = sorted((p for p in golden if "rans" in p.name), key=lambda p: p.stat().st_size)
-    packed = sorted((p for p in golden if "packed" in p.name), key=lambda p: p.stat().st_size)
-    return [*packed[-2:], *rans[: STREAM_FILES - 2]]
+    """Two files of packed tiles and two of rans tiles, small, for runs of which there are many."""
+    names = [
+        "int8_1_bits_shift_7_packed",
+        "int16_1_bits_shift_0_packed",
+        "rans_gradient_weight_63",
+        "rans_size_33x9",
+    ]
+    return [Path(f"tests/golden/v1/{name}.l3") for name in names]
 
 
 def execute(run: Run) -> str:
@@ -175,17 +182,34 @@ def all_runs(nvcc: Path) -> list[Run]:
     for arch in (*OTHER_ARCHS, newest_arch(nvcc)):
         ptx = {"L3_PTX": compile_ptx(nvcc, arch)}
         runs.append(Run(f"sm_{arch}", compare, ptx))
-    for seed in "123":
-        random = {"L3_PTX_POLICY": "random", "L3_PTX_SEED": seed, "L3_CUDART_STREAMS": "random"}
-        runs.append(Run(f"lanes and streams by chance {seed}", compare, random))
+    random = {"L3_PTX_POLICY": "random", "L3_PTX_SEED": "1", "L3_CUDART_STREAMS": "random"}
+    runs.append(Run("lanes and streams by chance", compare, random))
     runs.append(Run("late streams", compare, {"L3_CUDART_STREAMS": "late"}))
+    return runs
+
+
+def case_counts() -> list[Path]:
+    """What the shares of small batches executed."""
+    return [BUILD / f"cases_{shard}.txt" for shard in range(SHARES)]
+
+
+def case_runs(count: int, **environment: str) -> list[Run]:
+    """Generated and small files, in many small batches."""
+    files = test_files()
+    name = " ".join([f"{count} small batches", *environment.values()])
+    runs = []
+    for shard, counts in enumerate(case_counts()):
+        out = counts.with_suffix(".by_chance") if environment else counts
+        share = f"{shard}/{SHARES}"
+        command: list[str | Path] = [CASES, "cover", out, share, str(count), *files]
+        runs.append(Run(f"{name}, share {shard}", command, CASE_LIMITS | environment))
     return runs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="all that takes up to an hour")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:
@@ -195,18 +219,22 @@ def main() -> int:
         )
         return 0
     start = time.monotonic()
-    build(nvcc, arguments.all)
+    build(nvcc)
     print(f"built after {time.monotonic() - start:.0f} s", flush=True)
-    compare = Run(
-        "compare",
-        [COMPARE, *test_files()],
-        {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(BUILD / "counts.txt")},
-        shows=True,
-    )
+    written = {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(COMPARE_COUNTS)}
+    compare = Run("compare", [COMPARE, *test_files()], written, shows=True)
     wrong = [what] if (what := execute(compare)) else []
-    wrong += execute_all(usual_runs(), arguments.jobs)
+    wrong += execute_all(
+        [*case_runs(ALL_CASES if arguments.all else FEW_CASES), *usual_runs()], arguments.jobs
+    )
     if arguments.all:
-        wrong += execute_all([*all_runs(nvcc), *failure_runs()], arguments.jobs)
+        by_chance = [
+            run
+            for seed in "123"
+            for run in case_runs(CASES_BY_CHANCE, L3_PTX_POLICY="random", L3_PTX_SEED=seed)
+        ]
+        runs = [*all_runs(nvcc), *by_chance, *failure_runs()]
+        wrong += execute_all(runs, arguments.jobs)
         for tool in ("kernel_coverage", "mutants", "removals"):
             run = Run(tool, [sys.executable, f"tests/ptx/{tool}.py"], shows=True)
             wrong += [what] if (what := execute(run)) else []

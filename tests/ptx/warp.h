@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "ptx/machine.h"
@@ -13,10 +16,12 @@ constexpr uint32_t kMaxCallDepth = 16;
 
 struct Warp {
   // 32 values of 4 bytes a slot; 64-bit registers have two slots, predicates a bit a lane in the
-  // first value.
-  std::vector<uint32_t> values;
+  // first value. Pages that no instruction uses take no memory.
+  using Values = std::unique_ptr<uint32_t[], void (*)(void*)>;
+  Values values = {nullptr, std::free};
   // Lanes of a slot with bits that nobody has written; `partly` of them where `unknown` says which.
-  std::vector<uint32_t> dirty, partly, unknown;
+  std::vector<uint32_t> dirty, partly;
+  Values unknown = {nullptr, std::free};
   std::vector<uint8_t> frame, frame_undefined;  // lane by lane
   std::array<uint32_t, kLanes> at = {};         // instruction
   std::array<uint32_t, kLanes> depth = {};
@@ -32,6 +37,13 @@ struct Warp {
   uint32_t barrier_epoch = 0;  // at the block's last barrier
   std::array<uint32_t, kLanes> epochs = {};
   std::array<std::array<uint32_t, kLanes>, kLanes> seen = {};
+
+  void MakeRoom(uint32_t slots) {
+    for (Values* one : {&values, &unknown}) {
+      one->reset(static_cast<uint32_t*>(std::calloc(size_t{slots} * kLanes, sizeof(uint32_t))));
+      if (*one == nullptr) throw std::bad_alloc();
+    }
+  }
 
   uint32_t* Narrow(uint32_t slot) { return &values[size_t{slot} * kLanes]; }
   const uint32_t* Narrow(uint32_t slot) const { return &values[size_t{slot} * kLanes]; }

@@ -959,6 +959,7 @@ def test_size_keeps_peers(run_case: Callable[[str], Any], tmp_path: Path) -> Non
         ("speed --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak", "two cores"}),
         ("effort --sets photo/kodak --rounds 1", "codecs", {"EFFORTS": (1, 5)}, {"photo/kodak"}),
         ("match --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak"}),
+        ("staging --rounds 1", "staging", {"BATCHES": (2,)}, {"measured", "predicted"}),
         (
             "memory",
             "memory",
@@ -991,8 +992,9 @@ def test_case(
 ) -> None:
     for name, value in smaller.items():
         monkeypatch.setattr(benchmarks(f"cpu.{module}"), name, value)
-    if command.startswith("match"):
-        command += f" --program {_program('l3_codec_times')}"
+    programs = {"match": "l3_codec_times", "staging": "l3_staging_times"}
+    if program := programs.get(command.split()[0]):
+        command += f" --program {_program(program)}"
     found = run_case(command)
     assert found.keys() == {"made", "load", *keys}
     for results in (found[key] for key in keys):

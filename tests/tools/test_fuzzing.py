@@ -1,4 +1,4 @@
-"""The readers of other formats on damaged files, and the ledger's reading of libFuzzer's logs.
+"""Readers of other formats, containers and books on damaged bytes; reading of libFuzzer's logs.
 
 The C++ targets' corpora are replayed by `make sanitize`.
 """
@@ -44,6 +44,16 @@ def test_readers_survive_damage(tmp_path: Path) -> None:
     assert "Done 300 runs" in done.stdout
 
 
+@pytest.mark.parametrize("target", ["tar", "tfrecord", "manifest", "profile", "plan"])
+def test_commands_survive_damaged_books(tmp_path: Path, target: str) -> None:
+    for package in ("crc32c", "imagecodecs", "rich", "scipy"):
+        pytest.importorskip(package)
+    command = [sys.executable, str(FUZZ / "fuzz_books.py"), target, "--runs", "40"]
+    done = subprocess.run([*command, "--found", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Done 40 runs" in done.stdout
+
+
 def test_a_reader_that_fails_or_hangs_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -59,7 +69,7 @@ def test_a_reader_that_fails_or_hangs_is_found(
 
     monkeypatch.setattr(readers, "check", check)
     monkeypatch.setattr(readers, "MAX_SECONDS", 1)
-    assert readers.run(6, 0, tmp_path) == len(list(tmp_path.iterdir())) > 0
+    assert readers.run_readers(6, 0, tmp_path) == len(list(tmp_path.iterdir())) > 0
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ PACKAGES = (
     {"adapters", "dali", "torch"},
     {"datasets.convert"},
     {"datasets.liquid"},
+    {"view"},
     {"cli"},
 )
 # Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.

@@ -10,11 +10,25 @@ import logging
 import os
 import signal
 import sys
+import threading
 import warnings
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import __version__
-from l3dali.cli import bench, conformance, convert, decode, encode, info, plan, profile, verify
+from l3dali.cli import (
+    bench,
+    conformance,
+    convert,
+    decode,
+    encode,
+    info,
+    plan,
+    profile,
+    thumbnail,
+    verify,
+    view,
+)
 from l3dali.cli.arguments import Parser, new_command
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain
@@ -25,18 +39,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_BROKEN_PIPE = 141
+SIGNALLED = 128  # and the number of the signal
 
 _COMMANDS = (
     encode,
     decode,
     info,
     verify,
+    view,
+    thumbnail,
     bench,
     convert,
     profile,
     plan,
     conformance,
 )  # in the order of `l3 --help`
+
+
+def run() -> NoReturn:
+    """`main` for a process of its own, which does not wait for threads that nobody needs."""
+    code = main()
+    others = [thread for thread in threading.enumerate() if not thread.daemon]
+    if code > SIGNALLED and len(others) > 1:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as error:
         complain("l3: interrupted")
-        return 128 + (error.args[0] if error.args else signal.SIGINT)
+        return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE

@@ -123,5 +123,11 @@ def _add_cautions(parser: Parser) -> None:
         help="decode each result and compare it with its source; default: yes",
     )
     parser.add_argument(
+        "--untrusted",
+        action="store_true",
+        help="read images in processes of their own, within limits of memory and time; one that "
+        "crashes its reader is listed as failed",
+    )
+    parser.add_argument(
         "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"
     )

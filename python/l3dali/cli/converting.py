@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
         plan=plan,
+        untrusted=arguments.untrusted,
     )
     if arguments.json_summary is not None:
         check_summary(arguments.json_summary)

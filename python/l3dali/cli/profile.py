@@ -21,7 +21,8 @@ from l3dali.cli.arguments import (
 )
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.console import print_table, say
+from l3dali.cli.report import EXIT_FAILED
+from l3dali.console import Failure, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
 from l3dali.errors import UsageError
 
@@ -101,6 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
+    failures: list[Failure] = []
     profile = measure_profile(
         arguments.sources,
         samples=arguments.samples,
@@ -118,10 +120,12 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.gpu_cache,
         ),
         step=step,
+        failures=failures,
     )
     write_new(target, profile.to_json())
     _print(profile, to_errors=target == STDOUT)
-    return 0
+    tell_failures(failures)
+    return EXIT_FAILED if failures else 0
 
 
 def _find_step(arguments: argparse.Namespace) -> Step | None:

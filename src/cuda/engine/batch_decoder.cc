@@ -127,8 +127,6 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
     const uint64_t staged = layout_.BytesOfPieces(chunk.end);
     device_->Copy(slot.device.data() + uploaded, slot.pinned.data() + uploaded, staged - uploaded,
                   upload_stream_.get());
-    // Even if a later chunk fails, nobody writes to this one while it goes up.
-    slot.uploaded->Record(upload_stream_.get());
     uploaded = staged;
     chunk.begin = chunk.end;
   }

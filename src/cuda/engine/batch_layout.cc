@@ -52,12 +52,11 @@ void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function&
 }
 
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
-// time of a multiprocessor whose schedulers are busy (docs/notes/kernels-history.md, "The rans
-// kernel").
+// time of a multiprocessor whose schedulers are busy, 54 cycles a step (docs/notes/kernels.md).
 double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
                        const RansPlan& plan, uint32_t multiprocessors) {
-  const double alone = 11;  // one warp, no other
-  const double fill = 2;    // tables, by one warp
+  const double alone = 20;  // one warp, no other
+  const double fill = 4;    // tables, by one warp
   const uint32_t warps = plan.warps_per_block;
   uint64_t blocks = 0;
   for (size_t i = begin; i < end; ++i) blocks += CeilDiv(task_counts[i], warps);

@@ -20,14 +20,17 @@ constexpr int kWarpsPerSm = 20;
 #else
 constexpr int kWarpsPerSm = 22;
 #endif
+// Of rans tiles, as many as have shared memory. Those of two-byte samples take more of it.
 #ifdef L3_RANS_WARPS_PER_SM
-constexpr int kRansWarpsPerSm = L3_RANS_WARPS_PER_SM;
+constexpr int kRansWarpsPerSm[] = {L3_RANS_WARPS_PER_SM, L3_RANS_WARPS_PER_SM};
 #elif __CUDA_ARCH__ == 900
-constexpr int kRansWarpsPerSm = 20;
+constexpr int kRansWarpsPerSm[] = {24, 20};
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 1000
+constexpr int kRansWarpsPerSm[] = {24, 16};
 #elif __CUDA_ARCH__ >= 1200
-constexpr int kRansWarpsPerSm = 12;
+constexpr int kRansWarpsPerSm[] = {12, 12};
 #else
-constexpr int kRansWarpsPerSm = 16;
+constexpr int kRansWarpsPerSm[] = {16, 16};
 #endif
 // Plans take registers too.
 #if __CUDA_ARCH__ >= 1200
@@ -37,11 +40,11 @@ constexpr int kPlanWarpsPerSm = 16;
 #endif
 // With 16, rans tiles of two-byte samples spilled 152 bytes on sm_90 (ptxas of CUDA 13.0).
 constexpr int kRans16PlanWarpsPerSm = 12;
-template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
-constexpr int kWarpsAtOnce =
-    kStore == StoreKind::kPlans
-        ? (kKind == TileKind::kRans && kSampleBytes == 2 ? kRans16PlanWarpsPerSm : kPlanWarpsPerSm)
-        : (kKind == TileKind::kRans ? kRansWarpsPerSm : kWarpsPerSm);
+constexpr int WarpsAtOnce(TileKind kind, StoreKind store, uint32_t sample_bytes) {
+  const bool is_rans = kind == TileKind::kRans;
+  if (store == StoreKind::kStored) return is_rans ? kRansWarpsPerSm[sample_bytes - 1] : kWarpsPerSm;
+  return is_rans && sample_bytes == 2 ? kRans16PlanWarpsPerSm : kPlanWarpsPerSm;
+}
 
 // Block -> tile: a block is one warp, so that the compiler knows the task to be
 // the same on all lanes, and a finished warp makes room at once. With rans tiles,
@@ -50,8 +53,8 @@ constexpr int kWarpsAtOnce =
 // packed tiles fill borders.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
 __global__ void __launch_bounds__(
-    kWarpLanes*(kKind == TileKind::kRans ? kWarpsAtOnce<kKind, kStore, kSampleBytes> : 1),
-    kKind == TileKind::kRans ? 1 : kWarpsAtOnce<kKind, kStore, kSampleBytes>)
+    kWarpLanes*(kKind == TileKind::kRans ? WarpsAtOnce(kKind, kStore, kSampleBytes) : 1),
+    kKind == TileKind::kRans ? 1 : WarpsAtOnce(kKind, kStore, kSampleBytes))
     DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);

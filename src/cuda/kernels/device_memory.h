@@ -99,12 +99,5 @@ L3_DEVICE void StoreChunk(uint8_t* p, const Chunk& chunk) {
   std::memcpy(p, &chunk, 16);
 #endif
 }
-L3_DEVICE void CopyChunk(const uint8_t* from, uint8_t* to) {
-#if defined(__CUDA_ARCH__)
-  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-#else
-  std::memcpy(to, from, 16);
-#endif
-}
 
 }  // namespace l3

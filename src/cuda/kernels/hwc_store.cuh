@@ -123,7 +123,7 @@ class HwcStore {
     L3_UNROLL
     for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 16 * kWarpLanes) {
       const uint32_t at = i + 16 * warp.lane();
-      if (at < bytes) CopyChunk(row + at, out + at);
+      if (at < bytes) StoreChunk(out + at, *reinterpret_cast<const Chunk*>(row + at));
     }
   }
 
@@ -168,8 +168,13 @@ class HwcStore {
     uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 8);
     if (misaligned == 0) {
-      L3_UNROLL
-      for (uint32_t i = 0; i < kWords; i += 2) StoreTwoWords(out + 4 * i, words[i], words[i + 1]);
+      // Each lane stores to a line of its own: the fewer stores, the better.
+      if (reinterpret_cast<uintptr_t>(out) % 16 == 0) {
+        StoreAligned<0>(words, out);
+      } else {
+        StoreTwoWords(out, words[0], words[1]);
+        StoreAligned<2>(words, out);
+      }
       return;
     }
     const uint32_t head = (0u - misaligned) & 3;  // bytes before the first whole word
@@ -188,6 +193,18 @@ class HwcStore {
   }
 
  private:
+  // Stores the words from kFirst on, which are 16-byte aligned.
+  template <uint32_t kFirst, uint32_t kWords>
+  static L3_DEVICE void StoreAligned(const uint32_t (&words)[kWords], uint8_t* out) {
+    L3_UNROLL
+    for (uint32_t i = kFirst; i + 4 <= kWords; i += 4) {
+      StoreChunk(out + 4 * i, {{words[i], words[i + 1], words[i + 2], words[i + 3]}});
+    }
+    if constexpr ((kWords - kFirst) % 4 != 0) {
+      StoreTwoWords(out + 4 * (kWords - 2), words[kWords - 2], words[kWords - 1]);
+    }
+  }
+
   uint8_t* tile_;
   uint64_t row_stride_bytes_;
 };

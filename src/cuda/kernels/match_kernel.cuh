@@ -55,18 +55,14 @@ class MatchLane {
         slot_bytes_(pixel_words * kWarpLanes * 4),
         row_(memory + 2 * kRunPixels * slot_bytes_),
         colors_(colors),
-        schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
-        width_(rect.width_px),
-        height_(rect.height_px),
-        lane_(warp.lane()),
+        place_(warp.lane(), rect),
         lane_below_(warp.ShuffleUp(warp.lane(), 0)),
-        x_(schedule_.period - 2 * lane_),
-        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px),
         own_(base | base << 16),
         passed_(own_),
         north_(own_),
         before_(own_) {
-    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes) StoreWord(row_ + 4 * x, own_);
+    uint32_t x = place_.lane;
+    for (; x <= place_.period; x += kWarpLanes) StoreWord(row_ + 4 * x, own_);
     warp.Sync();
   }
 
@@ -89,19 +85,21 @@ class MatchLane {
   template <uint32_t kChannels, uint32_t kBytes, class Store>
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
     return StoreLaneRun<kChannels, kBytes>(
-        {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, pixels_, steps, map,
-        store,
+        place_, pixels_, steps, map, store,
         [&](const SharedPixels& pixels) { ColorPixels<kChannels, kBytes>(colors_, pixels); });
   }
 
  private:
   template <bool kSkipped, class Warp>
   L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
-    const uint32_t row_place = x_;
-    if (x_ >= width_) BeginRow(states);
-    if (x_ >= row_read_from_) passed_ = LoadWord(row_ + 4 * (x_ + 1));
+    const uint32_t row_place = place_.x;
+    if (place_.x >= place_.width) {
+      place_.BeginRow(states);
+      own_ = before_ = north_;
+    }
+    if (place_.x >= place_.row_read_from) passed_ = LoadWord(row_ + 4 * (place_.x + 1));
     // In the last column what is to the north stands in for what is to the north-east.
-    const uint32_t northeast = x_ + 1 >= width_ ? north_ : passed_;
+    const uint32_t northeast = place_.x + 1 >= place_.width ? north_ : passed_;
     const uint32_t w = own_ >> 16;
     uint32_t number = w;
     if constexpr (!kSkipped) number = ReadNumber(warp, northeast, states);
@@ -110,9 +108,9 @@ class MatchLane {
     own_ = number << 16 | north_ >> 16;
     north_ = passed_;
     passed_ = warp.Shuffle(own_, lane_below_);
-    if (writes_row_) StoreWord(row_ + 4 * row_place, own_);
+    if (place_.writes_row) StoreWord(row_ + 4 * row_place, own_);
     warp.Sync();
-    ++x_;
+    ++place_.x;
   }
 
   template <class Warp>
@@ -140,18 +138,6 @@ class MatchLane {
     return number;
   }
 
-  // As RansLane does.
-  L3_DEVICE void BeginRow(RansStates* states) {
-    if (x_ == schedule_.period) {
-      x_ = 0;
-      y_ += schedule_.lanes;
-      if (lane_ == 0) row_read_from_ = y_ == 0 ? schedule_.period - 1 : 0;
-    }
-    states->SetActive(x_ < width_ && y_ < height_);
-    writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
-    own_ = before_ = north_;
-  }
-
   template <class Warp>
   L3_DEVICE uint32_t ReadFolded(Warp& warp, uint32_t context, RansStates* states) const {
     const auto entry = lookup_.Find<WordSamples>(states->current(), context);
@@ -169,15 +155,8 @@ class MatchLane {
   uint32_t slot_bytes_;
   uint8_t* row_;
   ColorTable colors_;
-  RansSchedule schedule_;
-  uint32_t width_;
-  uint32_t height_;
-  uint32_t lane_;
+  LanePlace place_;
   uint32_t lane_below_;
-  uint32_t x_;  // columns done in row y_; schedule_.period if the row has yet to begin
-  uint32_t y_;
-  uint32_t row_read_from_ = ~0u;  // from this column on scratch_->row has what is above
-  bool writes_row_ = false;
   bool valid_ = true;
   // What this lane passed on last, what was passed to it then and before that, and what this lane
   // passed on a step before.

@@ -149,16 +149,6 @@ L3_DEVICE void StoreRow(const OutputGroup<kBytes>& values, RowOrder order, uint8
     group = values.Reversed();
     out -= (kGroupSize - 1) * kBytes;
   }
-  if constexpr (OutputGroup<kBytes>::kWords > 2) {
-    if (reinterpret_cast<uintptr_t>(out) % 16 == 0) {
-      L3_UNROLL
-      for (uint32_t k = 0; k < OutputGroup<kBytes>::kWords; k += 4) {
-        const uint32_t* word = &group.word[k];
-        StoreChunk(out + 4 * k, {{word[0], word[1], word[2], word[3]}});
-      }
-      return;
-    }
-  }
   HwcStore<kBytes>(out, 0).StorePixels(group.word, 0, 0);
 }
 
@@ -288,10 +278,10 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
     for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize; end += kRowSpan) {
       const uint32_t begin = end < kGroupSize ? 0 : end - kGroupSize;
       const uint32_t stop = end < part.count ? end : part.count;
-      // The last pixels of a row have eight too: some that come before them.
-      const uint32_t last = kRowSpan - kGroupSize - part.skip;
-      const uint32_t pixel = begin < last ? begin : last;
-      store(part.skip + pixel, 1, {part.x + pixel, 1, part.x + begin, stop - begin});
+      // The last pixels of a row have eight too: some that come before them, in the window or not.
+      constexpr uint32_t kLast = kRowSpan - kGroupSize;
+      const uint32_t pixel = part.skip + begin < kLast ? part.skip + begin : kLast;
+      store(pixel, 1, {part.x - part.skip + pixel, 1, part.x + begin, stop - begin});
     }
   }
 }

@@ -85,11 +85,18 @@ class RansStates {
   // Goes on with `state`; small states of active lanes are refilled.
   template <class Warp>
   L3_DEVICE void Update(Warp& warp, uint32_t state) {
-    const bool hungry = state < refill_below_;
-    const uint32_t hungry_lanes = warp.Ballot(hungry);
-    const uint32_t word = warp.Shuffle(word_, PopCount(hungry_lanes & lanes_below_));
+    uint32_t hungry_lanes;
     current_ = state;
-    if (hungry) current_ = MultiplyAdd(state, 1 << 16, word);
+    asm volatile(
+        "{ .reg .pred hungry; .reg .u32 rank;\n"
+        "  setp.lt.u32 hungry, %0, %2;\n"
+        "  vote.sync.ballot.b32 %1, hungry, 0xFFFFFFFF;\n"
+        "  and.b32 rank, %1, %3;\n"
+        "  popc.b32 rank, rank;\n"
+        "  shfl.sync.idx.b32 rank, %4, rank, 31, 0xFFFFFFFF;\n"
+        "  @hungry mad.lo.u32 %0, %0, 65536, rank; }"
+        : "+r"(current_), "=r"(hungry_lanes)
+        : "r"(refill_below_), "r"(lanes_below_), "r"(word_));
     next_ += PopCount(hungry_lanes);
     word_ = LoadConstantHalf(next_);
   }
@@ -104,12 +111,35 @@ class RansStates {
   uint32_t lanes_below_;
 };
 
-// How far a lane has come: columns done in row y, schedule.period if the row has yet to begin.
+// How far a lane of a tile has come.
 struct LanePlace {
-  uint32_t x, y;
+  uint32_t x, y;  // columns done in row y; x is `period` if the row has yet to begin
   uint32_t lane;
   uint32_t width, height;  // of the tile
   uint32_t period, lanes;  // of the schedule
+  uint32_t row_read_from = ~0u;  // from this column on shared memory has what is above
+  bool writes_row = false;       // what this lane passes on goes there
+
+  L3_DEVICE LanePlace(uint32_t number, const TileRect& rect)
+      : lane(number), width(rect.width_px), height(rect.height_px) {
+    const RansSchedule schedule = GetRansSchedule(width, height);
+    period = schedule.period;
+    lanes = schedule.lanes;
+    x = period - 2 * lane;
+    y = lane < lanes ? lane - lanes : height;
+  }
+
+  // Begins a row if the one before is done.
+  L3_DEVICE void BeginRow(RansStates* states) {
+    if (x == period) {
+      x = 0;
+      y += lanes;
+      // Above the first row lies that row itself, two pixels further right.
+      if (lane == 0) row_read_from = y == 0 ? period - 1 : 0;
+    }
+    states->SetActive(x < width && y < height);
+    writes_row = states->active() && lane + 1 == lanes;
+  }
 };
 
 // Turns values into samples where they lie: `count` pixels from the i-th on. Returns false if a
@@ -201,56 +231,54 @@ class RansLane {
   // Initialises the scratch, but for the taps.
   template <class Warp>
   L3_DEVICE RansLane(Warp& warp, const ImageInfo& info, const TileRect& rect, const RansBody& body,
-                     const RansLookup& lookup, Scratch* scratch)
+                     uint32_t fitted, const RansLookup& lookup, Scratch* scratch)
       : lookup_(lookup),
         scratch_(scratch),
-        schedule_(GetRansSchedule(rect.width_px, rect.height_px)),
-        width_(rect.width_px),
-        height_(rect.height_px),
+        place_(warp.lane(), rect),
         max_value_((1u << info.used_bits) - 1),
         gradient_weight_(Samples::kActivityScale * lookup.gradient_weight),
         has_long_raw_(info.used_bits > 8),
-        lane_(warp.lane()),
         lane_below_(warp.ShuffleUp(warp.lane(), 0)),
-        x_(schedule_.period - 2 * lane_),
-        y_(lane_ < schedule_.lanes ? lane_ - schedule_.lanes : rect.height_px) {
+        fitted_(fitted) {
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
-      fitted_[p] = body.sets[p] != 0;
       own_[p] = north_[p] = Samples::Start(body.base[p]);
       before_[p] = {};
       PassOn(warp, p);
     }
     // Lane 0 reads on when there is no row left.
-    for (uint32_t x = lane_; x <= schedule_.period; x += kWarpLanes) PassToRow(x);
+    for (uint32_t x = place_.lane; x <= place_.period; x += kWarpLanes) PassToRow(x);
     warp.Sync();
   }
 
   // Whether a lane comes to the first or the last column within `steps` steps.
   template <class Warp>
   L3_DEVICE bool MeetsEdges(Warp& warp, uint32_t steps) const {
-    return warp.Ballot(x_ + steps >= width_) != 0;
+    return warp.Ballot(place_.x + steps >= place_.width) != 0;
   }
 
-  // Decodes kRunPixels pixels on every lane that has them. kEdges says that a lane
-  // may come to the first or the last column, kFitted that every channel has coefficients.
+  // Decodes kRunPixels pixels on every lane that has them. kFitted says that every channel has
+  // coefficients, kEdges that a lane may come to the first or the last column: if kFitted, to the
+  // first one in even steps, and to the last one in odd ones.
   template <bool kEdges, bool kFitted, class Warp>
   L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
     uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
-    L3_UNROLL_TWICE
-    for (uint32_t i = 0; i < kRunPixels; ++i) {
-      Step<kEdges, kFitted>(warp, place, states);
-      place += kSlotBytes;
+    L3_NO_UNROLL
+    for (uint32_t i = 0; i < kRunPixels; i += 2) {
+      Step<kEdges, kEdges && !kFitted, kFitted>(warp, place, states);
+      Step<kEdges && !kFitted, kEdges, kFitted>(warp, place + kSlotBytes, states);
+      place += 2 * kSlotBytes;
     }
   }
 
-  // Decodes a pixel on every lane that has one.
-  template <bool kEdges, bool kFitted, class Warp>
+  // Decodes a pixel on every lane that has one. kFirst and kLast say that it may be in the first
+  // or the last column, kFitted that every channel has coefficients.
+  template <bool kFirst, bool kLast, bool kFitted, class Warp>
   L3_DEVICE void Step(Warp& warp, uint8_t* place, RansStates* states) {
-    const uint32_t row_place = x_;
-    if (kEdges && x_ >= width_) BeginRow(states);
-    if (x_ >= row_read_from_) {
-      const auto pixel = scratch_->row[x_ + 1];
+    const uint32_t row_place = place_.x;
+    if (kFirst && place_.x >= place_.width) BeginRow(states);
+    if (place_.x >= place_.row_read_from) {
+      const auto pixel = scratch_->row[place_.x + 1];
       L3_UNROLL
       for (uint32_t p = 0; p < kChannels; ++p) {
         L3_UNROLL
@@ -265,7 +293,7 @@ class RansLane {
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
       // In the last column what is to the north stands in for what is to the north-east.
-      const Passed northeast = kEdges && x_ + 1 >= width_ ? north_[p] : passed_[p];
+      const Passed northeast = kLast && place_.x + 1 >= place_.width ? north_[p] : passed_[p];
       around[p] = Samples::Arrange(northeast, north_[p], own_[p], before_[p]);
       mixed[p] = Samples::MixEnergies(northeast, own_[p]);
       before_[p] = around[p];
@@ -289,8 +317,9 @@ class RansLane {
       }
       const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);
-      const int32_t scaled = kFitted || fitted_[p] ? Predict(role, p, around, value, context)
-                                                   : PredictByGradient(role, p, around, value);
+      const int32_t scaled = kFitted || (fitted_ >> p & 1) != 0
+                                 ? Predict(role, p, around, value, context)
+                                 : PredictByGradient(role, p, around, value);
       // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
       const uint32_t odd = folded & 1;
       const uint32_t half = folded >> 1;
@@ -302,17 +331,16 @@ class RansLane {
       PassOn(warp, p);
     }
     KeepPixel(value, place);
-    if (writes_row_) PassToRow(row_place);
+    if (place_.writes_row) PassToRow(row_place);
     warp.Sync();
-    ++x_;
+    ++place_.x;
   }
 
   // StoreLaneRun() of this lane.
   template <class Store>
   L3_DEVICE bool StoreRun(uint32_t steps, const SampleMap& map, const Store& store) const {
-    return StoreLaneRun<kChannels, Samples::kBytes>(
-        {x_, y_, lane_, width_, height_, schedule_.period, schedule_.lanes}, Pixels(), steps, map,
-        store, [](const SharedPixels&) {});
+    return StoreLaneRun<kChannels, Samples::kBytes>(place_, Pixels(), steps, map, store,
+                                                    [](const SharedPixels&) {});
   }
 
  private:
@@ -324,14 +352,7 @@ class RansLane {
   // Begins a row if the one before is done. In the first column what is to the
   // north stands in for what is to the west.
   L3_DEVICE void BeginRow(RansStates* states) {
-    if (x_ == schedule_.period) {
-      x_ = 0;
-      y_ += schedule_.lanes;
-      // Above the first row lies that row itself, two pixels further right.
-      if (lane_ == 0) row_read_from_ = y_ == 0 ? schedule_.period - 1 : 0;
-    }
-    states->SetActive(x_ < width_ && y_ < height_);
-    writes_row_ = states->active() && lane_ + 1 == schedule_.lanes;
+    place_.BeginRow(states);
     L3_UNROLL
     for (uint32_t p = 0; p < kChannels; ++p) {
       own_[p] = north_[p];
@@ -366,16 +387,15 @@ class RansLane {
   }
   L3_DEVICE int32_t PredictByGradient(RansRole role, uint32_t p, const Around* around,
                                       const uint32_t* value) const {
-    const auto number = [](uint32_t v) { return static_cast<int32_t>(v); };
-    int32_t w = number(Samples::W(around[p]));
-    int32_t n = number(Samples::N(around[p]));
-    int32_t nw = number(Samples::NW(around[p]));
-    if (role == RansRole::kFirst) return PredictGradient(w, n, nw) * 64;
-    w -= number(Samples::W(around[0]));
-    n -= number(Samples::N(around[0]));
-    nw -= number(Samples::NW(around[0]));
-    return Clamp(number(Samples::Value(value[0])) + PredictGradient(w, n, nw), number(max_value_)) *
-           64;
+    // 64 times a neighbour, less that of the first channel. `bit` is where its coefficient is.
+    const auto neighbor = [&](uint32_t bit) {
+      const int32_t own = Samples::AddProducts(around[p].near, 64u << bit, 0);
+      return role == RansRole::kFirst ? own
+                                      : Samples::AddProducts(around[0].near, 192u << bit, own);
+    };
+    const int32_t gradient = PredictGradient(neighbor(24), neighbor(8), neighbor(16));
+    if (role == RansRole::kFirst) return gradient;
+    return Clamp(Samples::AddValue(value[0], gradient), static_cast<int32_t>(max_value_ << 6 | 63));
   }
 
   // Puts a pixel where it waits to be stored.
@@ -407,25 +427,17 @@ class RansLane {
   }
   // This lane's part of scratch_->pixels, kSlotBytes from pixel to pixel.
   L3_DEVICE uint8_t* Pixels() const {
-    return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * lane_;
+    return reinterpret_cast<uint8_t*>(scratch_->pixels) + 4 * place_.lane;
   }
 
   const RansLookup& lookup_;
   Scratch* scratch_;
-  RansSchedule schedule_;
-  uint32_t width_;
-  uint32_t height_;
+  LanePlace place_;
   uint32_t max_value_;
   uint32_t gradient_weight_;
   bool has_long_raw_;  // of samples of two bytes, unless they have 8 bits
-  uint32_t lane_;
   uint32_t lane_below_;
-  // Columns done in row y_; schedule_.period if the row has yet to begin.
-  uint32_t x_;
-  uint32_t y_;
-  bool fitted_[kChannels];
-  uint32_t row_read_from_ = ~0u;  // from this column on scratch_->row has what is above
-  bool writes_row_ = false;
+  uint32_t fitted_;  // a bit for each channel that has coefficients
   // Of each channel: what this lane passed on last, what was passed to it then and
   // before that, and what was around its pixel.
   Passed own_[kChannels];
@@ -446,11 +458,11 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
   const Status status = ParseRansBody(tile.data, tile.size, kChannels, info.used_bits,
                                       rect.width_px, rect.height_px, &body);
   if (status != Status::kOk) return status;
-  uint32_t least_sets = kMaxRansSets;
+  uint32_t fitted = 0;
   L3_UNROLL
   for (uint32_t p = 0; p < kChannels; ++p) {
     const uint32_t sets = body.sets[p];
-    if (sets < least_sets) least_sets = sets;
+    fitted |= static_cast<uint32_t>(sets != 0) << p;
     if (warp.lane() < kMaxRansSets && sets != 0) {
       // Levels of sets that are missing have the last one.
       const uint32_t set = warp.lane() < sets ? warp.lane() : sets - 1;
@@ -465,11 +477,12 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
                              : kRansStateBegin;
   if (!OnAllLanes(warp, begin >= kRansStateBegin)) return Status::kCorruptTile;
   RansStates states(warp, begin, tile.data + body.words_offset);
-  RansLane<kChannels, Samples> lane(warp, info, rect, body, lookup, scratch);
+  // What comes from lane 0 tells the compiler that lanes do not part there.
+  fitted = warp.Shuffle(fitted, 0);
+  RansLane<kChannels, Samples> lane(warp, info, rect, body, fitted, lookup, scratch);
 
   const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
-  // What comes from lane 0 tells the compiler that lanes do not part there.
-  const bool fitted = warp.Shuffle(least_sets, 0) != 0;
+  const bool usual = fitted + 1 == 1u << kChannels && rect.width_px % 2 == 0;
   bool valid = true;
   // A lane's last run may be complete only some steps later, in which no lane has
   // a pixel.
@@ -477,8 +490,7 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
     const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
     if (pos > tile.size) return Status::kCorruptTile;
     check->ReadTo(pos + kRansReadAheadBytes);
-    // Tiles without coefficients are rare: they have one loop, to keep the code small.
-    if (!fitted) {
+    if (!usual) {
       lane.template DecodeRun<true, false>(warp, step, &states);
     } else if (lane.MeetsEdges(warp, kRunPixels)) {
       lane.template DecodeRun<true, true>(warp, step, &states);

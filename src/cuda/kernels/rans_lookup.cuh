@@ -50,22 +50,6 @@ struct alignas(16) RansLookup {
     return Samples::TokenBase(entry.bits) + next - (dropped << (entry.bits & 31));
   }
 
-  template <class Samples>
-  L3_DEVICE void PutToken(uint32_t table, uint32_t token, uint32_t start, uint32_t frequency,
-                          uint32_t lane) {
-    const RansToken raw = GetRansToken(token);
-    if (lane == 0) {
-      entry[Samples::kTokens * table + token] = {
-          frequency - kRansScale,
-          raw.raw_bits | raw.base << Samples::kBaseBit | (0u - start) << (32 - 11)};
-    }
-    L3_NO_UNROLL
-    for (uint32_t i = lane; i < frequency; i += kWarpLanes) {
-      token_of_slot[kRansScale * table + start + i] =
-          static_cast<uint8_t>(token * Samples::kTokenUnit);
-    }
-  }
-
   uint32_t context_of_level[kMaxChannels][kRansLevels];
   uint32_t context_of_match[kMatchContexts];
   Entry entry[kMaxRansTables * kRansTokens];           // kTokens for each table
@@ -73,16 +57,36 @@ struct alignas(16) RansLookup {
   uint32_t gradient_weight;
 };
 
+// Fills some tables, with a token in each lane.
 template <class Samples, class Warp>
 L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
                          uint32_t warp_count, const RansModel& model, RansLookup* lookup) {
+  L3_NO_UNROLL
   for (uint32_t table = begin + warp_index; table < end; table += warp_count) {
+    uint8_t* const token_of_slot = lookup->token_of_slot + kRansScale * table;
     uint32_t start = 0;
     L3_NO_UNROLL
-    for (uint32_t token = 0; token < Samples::kTokens; ++token) {
-      const uint32_t frequency = model.frequency[table][token];
-      lookup->PutToken<Samples>(table, token, start, frequency, warp.lane());
-      start += frequency;
+    for (uint32_t first = 0; first < Samples::kTokens; first += kWarpLanes) {
+      const uint32_t token = first + warp.lane();
+      const bool exists = token < Samples::kTokens;
+      const uint32_t frequency = exists ? model.frequency[table][token] : 0;
+      const uint32_t token_end = start + warp.InclusiveScan(frequency);
+      if (exists) {
+        const RansToken raw = GetRansToken(token);
+        lookup->entry[Samples::kTokens * table + token] = {
+            frequency - kRansScale,
+            raw.raw_bits | raw.base << Samples::kBaseBit | (frequency - token_end) << (32 - 11)};
+      }
+      L3_NO_UNROLL
+      for (uint32_t lanes = warp.Ballot(frequency != 0); lanes != 0; lanes &= lanes - 1) {
+        const uint32_t lane = PopCount(~lanes & (lanes - 1));
+        const uint32_t stop = warp.Shuffle(token_end, lane);
+        L3_NO_UNROLL
+        for (uint32_t slot = start + warp.lane(); slot < stop; slot += kWarpLanes) {
+          token_of_slot[slot] = static_cast<uint8_t>((first + lane) * Samples::kTokenUnit);
+        }
+        start = stop;
+      }
     }
   }
 }

@@ -41,7 +41,7 @@ constexpr uint32_t kMixedStart = 8 - 5 * kEnergyStart;
 struct ByteSamples {
   static constexpr uint32_t kBytes = 1;
   static constexpr uint32_t kTokens = kRansShortTokens;
-  static constexpr uint32_t kTokenUnit = 8;  // for CompactRansLookup
+  static constexpr uint32_t kTokenUnit = 8;  // of RansLookup::token_of_slot
   static constexpr uint32_t kBaseBit = 8;
   static constexpr bool kLongRaw = false;  // whether states are refilled before raw bits
   // Activities and what adds up to them are multiplied by this.
@@ -107,10 +107,13 @@ struct ByteSamples {
     return sum;
   }
 
-  static L3_DEVICE uint32_t N(const Around& around) { return ByteAt(around.near, 1); }
-  static L3_DEVICE uint32_t NW(const Around& around) { return ByteAt(around.near, 2); }
-  static L3_DEVICE uint32_t W(const Around& around) { return ByteAt(around.near, 3); }
-  static L3_DEVICE uint32_t Value(uint32_t value) { return ByteAt(value, 0); }
+  // On top of `sum`: the products of four coefficients and four neighbours; 64 times a value.
+  static L3_DEVICE int32_t AddProducts(uint32_t neighbors, uint32_t taps, int32_t sum) {
+    return SignedDot(neighbors, taps, sum);
+  }
+  static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
+    return SignedDot(value, 64, sum);
+  }
 
   static L3_DEVICE uint32_t LimitMagnitude(uint32_t magnitude) { return magnitude; }
 
@@ -162,10 +165,10 @@ struct WordSamples {
 
   static L3_DEVICE uint32_t Gradient(const Around& around) {
     const auto distance = [](uint32_t a, uint32_t b) { return a < b ? b - a : a - b; };
-    const uint32_t n = N(around);
-    const uint32_t nw = NW(around);
+    const uint32_t n = around.near[0] >> 16;
+    const uint32_t nw = around.near[1] & 0xFFFF;
     return LimitMagnitude(distance(around.near[0] & 0xFFFF, n) + distance(n, nw) +
-                          distance(nw, W(around)));
+                          distance(nw, around.near[1] >> 16));
   }
 
   static L3_DEVICE int32_t Predict(RansRole role, const Around* around, uint32_t p,
@@ -183,10 +186,12 @@ struct WordSamples {
     return sum;
   }
 
-  static L3_DEVICE uint32_t N(const Around& around) { return around.near[0] >> 16; }
-  static L3_DEVICE uint32_t NW(const Around& around) { return around.near[1] & 0xFFFF; }
-  static L3_DEVICE uint32_t W(const Around& around) { return around.near[1] >> 16; }
-  static L3_DEVICE uint32_t Value(uint32_t value) { return value; }
+  static L3_DEVICE int32_t AddProducts(const uint32_t (&pairs)[2], uint32_t taps, int32_t sum) {
+    return SignedDotHigh(pairs[1], taps, SignedDotLow(pairs[0], taps, sum));
+  }
+  static L3_DEVICE int32_t AddValue(uint32_t value, int32_t sum) {
+    return sum + static_cast<int32_t>(value << 6);
+  }
 
   static L3_DEVICE uint32_t LimitMagnitude(uint32_t magnitude) {
     return magnitude < kMaxRansMagnitude ? magnitude : kMaxRansMagnitude;
@@ -197,11 +202,6 @@ struct WordSamples {
   }
   static L3_DEVICE Passed Pass(uint32_t value, const Around& around, uint32_t energy) {
     return {{PermuteBytes(around.near[0], value, 0x5432), energy}};
-  }
-
- private:
-  static L3_DEVICE int32_t AddProducts(const uint32_t (&pairs)[2], uint32_t taps, int32_t sum) {
-    return SignedDotHigh(pairs[1], taps, SignedDotLow(pairs[0], taps, sum));
   }
 };
 

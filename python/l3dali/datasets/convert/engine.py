@@ -6,22 +6,20 @@ An engine maps `convert_job` over jobs and yields rows as they come; it knows no
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
-import signal
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
-from multiprocessing import connection
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.job import Job, convert_job
+from l3dali.datasets.convert.children import Child, ChildDiedError, is_abandoned
+from l3dali.datasets.convert.job import Job, convert_job, failed_rows
+from l3dali.datasets.convert.pipeline import Stopped
+from l3dali.datasets.convert.untrusted import limit_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from multiprocessing.synchronize import Event
 
     from l3dali.datasets.convert.manifest import Row
 
@@ -39,17 +37,17 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     that work on small images. With fewer jobs than workers, each has several threads for the
     images within.
 
-    Closing the generator stops the workers within a moment; their unfinished results vanish.
+    The rows of a job whose process dies say so. The others go on.
 
-    Raises:
-        EngineError: a worker died.
+    Closing the generator stops the workers within a moment; their unfinished results vanish.
     """
     if not jobs:
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
     in_process = any(job.source.startswith(_IN_PROCESS) for job in jobs)
-    if min(workers, len(jobs)) == 1 or in_process or jobs[0].target.startswith(_IN_PROCESS):
+    is_alone = min(workers, len(jobs)) == 1 and not jobs[0].options.untrusted
+    if is_alone or in_process or jobs[0].target.startswith(_IN_PROCESS):
         for job in jobs:
             yield convert_job(job)
         return
@@ -57,51 +55,49 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 
 def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    stop = context.Event()
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (stop,))
+    pool = ThreadPoolExecutor(workers)  # a thread waits for each process
+    idle: list[Child] = []
+    stop = threading.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise Stopped
+
+    def convert(job: Job) -> list[Row]:
+        child = idle.pop() if idle else Child(may_have_children=True)
+        try:
+            rows = child.call(_work, job, check=check)
+        except ChildDiedError as error:
+            return failed_rows(job, f"the process that converted it {error}")
+        except BaseException:
+            child.end()
+            raise
+        idle.append(child)
+        return rows
+
     queue = iter(jobs)
     pending: set[Future[list[Row]]] = set()
     try:
         while True:
             new = list(islice(queue, 2 * workers - len(pending)))
-            pending |= {pool.submit(_work, job) for job in new}
+            pending |= {pool.submit(convert, job) for job in new}
             if not pending:
                 return
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
-    except BrokenProcessPool:
-        raise EngineError("a worker process died (out of memory?); run again to go on") from None
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
-
-
-_stop: Event | None = None
-
-
-def _start_worker(stop: Event) -> None:
-    global _stop
-    _stop = stop
-    # Ctrl-C reaches all processes of a terminal; the one that has the workers stops them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+        for child in idle:
+            child.end()
 
 
 def _work(job: Job) -> list[Row]:
-    assert _stop is not None
-    if _stop.is_set():
-        return []
-    return convert_job(job, _stop.is_set)
+    """In a child."""
+    if job.options.untrusted:
+        limit_worker(job.threads)
+    return convert_job(job, is_abandoned)
 
 
 def is_disk_full(rows: Sequence[Row]) -> bool:

@@ -18,8 +18,11 @@ from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_pictu
 from l3dali.images.writing import write_picture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from l3dali.codec import Image
     from l3dali.datasets.convert.choosing import Chooser
+    from l3dali.images.picture import Picture
 
 TARGETS = ("l3", "png")
 ON_ERROR = ("fail", "keep", "drop")
@@ -32,7 +35,7 @@ _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all of it but `verify`.
+    """What to make of images. Results depend on all but `verify` and `untrusted`.
 
     Attributes:
         to: one of `TARGETS`.
@@ -44,6 +47,7 @@ class Options:
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
+        untrusted: read images in processes of their own, within limits.
     """
 
     to: str = "l3"
@@ -54,6 +58,7 @@ class Options:
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
     plan: Chooser | None = None
+    untrusted: bool = False
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
@@ -207,28 +212,41 @@ def foresee_format(blob: Blob, options: Options) -> str | None:
         return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
 
 
-def convert_image(blob: Blob, options: Options, threads: int = 1) -> Outcome | None:
+def convert_image(
+    blob: Blob, options: Options, threads: int = 1, read: Callable[..., Picture] = read_picture
+) -> Outcome | None:
     """The result for an image; None for what is not one.
 
     Failures are in the outcome.
     """
     if not may_be_image(blob.name, blob.data, options):
         return None
-    found, sure = format_of(blob.data)
-    name = found or _suffix(blob.name)[1:].lower()
-    size = len(blob.data)
+    name, size = _format_name(blob), len(blob.data)
     choice = Choice()
     try:
         choice = choose_format(blob, options)
         if choice.stored_as == SOURCE:
             return Outcome(name, size, choice)
-        convert = _to_png if options.to == "png" else _from_picture
-        data, pixels, expanded = convert(blob, choice.stored_as, options, threads)
+        if options.to == "png":
+            data, pixels, expanded = _to_png(blob, options, threads)
+        else:
+            data, pixels, expanded = _from_picture(blob, choice.stored_as, options, threads, read)
     except Exception as error:  # Libraries raise anything on damaged data.
-        if not (sure or has_image_suffix(blob.name, options)):
-            return None
-        return Outcome(name, size, choice, failure=reason_of(error))
+        return failed_outcome(blob, options, reason_of(error), choice)
     return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
+
+
+def failed_outcome(
+    blob: Blob, options: Options, reason: str, choice: Choice | None = None
+) -> Outcome | None:
+    """What becomes of an image that cannot be converted; None if it may be none."""
+    if not (format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
+        return None
+    return Outcome(_format_name(blob), len(blob.data), choice or Choice(), failure=reason)
+
+
+def _format_name(blob: Blob) -> str:
+    return format_of(blob.data)[0] or _suffix(blob.name)[1:].lower()
 
 
 def hash_pixels(pixels: Image) -> bytes:
@@ -240,10 +258,10 @@ def hash_pixels(pixels: Image) -> bytes:
 
 
 def _from_picture(
-    blob: Blob, stored_as: str, options: Options, threads: int
+    blob: Blob, stored_as: str, options: Options, threads: int, read: Callable[..., Picture]
 ) -> tuple[bytes, Image, bool]:
     labels = options.is_labels(blob.name)
-    picture = read_picture(blob.data, labels=labels, max_pixels=options.max_pixels)
+    picture = read(blob.data, labels=labels, max_pixels=options.max_pixels)
     if stored_as == JPEG:
         return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
     encoded = encode_picture(
@@ -258,9 +276,7 @@ def _from_picture(
     return encoded, picture.pixels, picture.expanded
 
 
-def _to_png(
-    blob: Blob, _stored_as: str, options: Options, threads: int
-) -> tuple[bytes, Image, bool]:
+def _to_png(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, bool]:
     data = blob.data
     info = codec.info(data)
     pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)

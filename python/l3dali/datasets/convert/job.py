@@ -332,6 +332,11 @@ class _Loaded:
     row: Row
     blobs: Sequence[Blob] = ()
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return sum(len(blob.data) for blob in self.blobs)
+
 
 def _convert_files(
     job: Job,

@@ -45,6 +45,11 @@ class Rows:
     blobs: Sequence[Blob]
     rows: Sequence[int]  # of each blob, in the batch
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory, images twice."""
+        return int(self.batch.nbytes) + sum(len(blob.data) for blob in self.blobs)
+
 
 def open_file(source: BinaryIO) -> Any:
     """The pyarrow.parquet.ParquetFile of an open file.

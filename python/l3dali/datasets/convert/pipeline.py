@@ -9,8 +9,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from l3dali import codec
 from l3dali.datasets.convert.images import Outcome, convert_image
 from l3dali.datasets.convert.storage import new_hash
+from l3dali.datasets.convert.untrusted import convert_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +32,10 @@ class Entry(Protocol):
     @property
     def blobs(self) -> Sequence[Blob]:
         """What may be images in it."""
+
+    @property
+    def bytes(self) -> int:
+        """What it holds, images and all else."""
 
 
 SomeEntry = TypeVar("SomeEntry", bound=Entry)
@@ -175,16 +181,24 @@ class ImagePool:
             while waiting:
                 yield from self._finished(*waiting.popleft())
         finally:
+            # An encoder hears of it within a moment. A reader does not, and is not waited for.
             self._cancelled.set()
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _convert_batch(self, batch: list[SomeEntry]) -> list[Outcomes]:
         return [[self._convert_blob(blob) for blob in entry.blobs] for entry in batch]
 
     def _convert_blob(self, blob: Blob) -> Outcome | None:
+        self._check()
+        arguments = blob, self.options, self._threads_per_image
+        if self.options.untrusted and self.options.to == "l3":
+            return convert_untrusted(*arguments, self._check)
+        with codec.interruptible(self._check):
+            return convert_image(*arguments)
+
+    def _check(self) -> None:
         if self._cancelled.is_set():
             raise Stopped
-        return convert_image(blob, self.options, self._threads_per_image)
 
     def _finished(
         self, batch: list[SomeEntry], _size: int, future: Future[list[Outcomes]]
@@ -207,12 +221,12 @@ class ImagePool:
 
 
 def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], int]]:
-    """Entries in groups, and the bytes of the blobs of each."""
+    """Entries in groups, and the bytes of each."""
     batch: list[SomeEntry] = []
     size = 0
     for entry in entries:
         batch.append(entry)
-        size += sum(len(blob.data) for blob in entry.blobs)
+        size += entry.bytes
         del entry
         if size >= BATCH_BYTES or len(batch) >= BATCH_ENTRIES:
             whole, batch = batch, []

@@ -7,8 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
+from l3dali.datasets.convert.children import Child, ChildDiedError
 from l3dali.datasets.convert.job import foresee, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
+from l3dali.datasets.convert.untrusted import limit_worker
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
 
@@ -64,6 +66,23 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
+    if not jobs[0].options.untrusted:
+        return _growth(jobs, threads)
+    child = Child(may_have_children=True)
+    try:
+        return child.call(_growth_within_limits, jobs, threads)
+    except ChildDiedError:
+        return ""  # What is damaged is for the run to say.
+    finally:
+        child.end(kill=True)
+
+
+def _growth_within_limits(jobs: Sequence[Job], threads: int) -> str:
+    limit_worker(threads)
+    return _growth(jobs, threads)
+
+
+def _growth(jobs: Sequence[Job], threads: int) -> str:
     names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs)]
     lossy = [name for name in names if name is not None]
     if 2 * len(lossy) <= len(names):
@@ -89,6 +108,11 @@ class _Entry(NamedTuple):
     """An image alone."""
 
     blobs: Sequence[Blob]
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return len(self.blobs[0].data)
 
 
 def _first_images(jobs: Sequence[Job]) -> Iterator[_Entry]:

@@ -62,6 +62,11 @@ class Member:
     global_pax: dict[str, str]
     blobs: Sequence[Blob]
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return len(self.header) + len(self.data) + len(self.padding)
+
 
 def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
     """Reads the members of a tar file from start to end.

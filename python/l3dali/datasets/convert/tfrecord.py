@@ -63,6 +63,11 @@ class Record:
     tree: _Tree | None  # None: the record is no message, or has no images
     blobs: Sequence[Blob]
 
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory, images twice."""
+        return len(self.data) + sum(len(blob.data) for blob in self.blobs)
+
 
 @dataclass
 class _Tree:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from l3dali.console import reason_of
+from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
 from l3dali.datasets.convert.storage import is_remote, open_folder
@@ -72,6 +72,7 @@ class DataSet:
         is_remote: any of them is reached by a URL.
         candidates: images, their weights together as many as there are.
         notes: what is estimated, for people.
+        failures: what cannot be listed or read, and why.
     """
 
     fingerprint: str
@@ -79,6 +80,7 @@ class DataSet:
     is_remote: bool
     candidates: list[Candidate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 def fingerprint(sources: Sources) -> str:
@@ -132,7 +134,7 @@ def open_dataset(
                 files.append((folder, file))
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
-    found.notes += [f"{each.path}: {each.reason}" for each in sources.failures[:10]]
+    found.failures += sources.failures
     if empty:
         found.notes.append(f"empty files passed over: {empty}")
     if l3_files:
@@ -168,7 +170,7 @@ def _look_at_files(
             with folder.open(file.name) as opened:
                 head = opened.read(_PEEKED_BYTES)
         except OSError as error:
-            found.notes.append(reason_of(error))
+            found.failures.append(Failure(folder.place(file.name), reason_of(error)))
             continue
         read = partial(_read_file, folder, file.name)
         labels = options.is_labels(file.name)
@@ -214,7 +216,7 @@ def _look_into_shards(
         except UsageError:
             raise
         except Exception as error:  # Containers raise anything.
-            found.notes.append(f"{file.name}: {reason_of(error)}")
+            found.failures.append(Failure(file.name, reason_of(error)))
         read_images += count
         read_bytes = held
     if not looked:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from l3dali.codec import Image
+    from l3dali.console import Failure
     from l3dali.datasets.liquid.dataset import Candidate
     from l3dali.datasets.liquid.decoding import Decoders
     from l3dali.datasets.liquid.gpu import Gpu
@@ -111,6 +112,7 @@ def measure_profile(
     step: Step | None = None,
     reading: machine.Reading | None = None,
     quiet: bool = False,
+    failures: list[Failure] | None = None,
 ) -> Profile:
     """Measures a data set on this host.
 
@@ -127,6 +129,7 @@ def measure_profile(
         step: the step itself, to be measured; with a GPU, beside a decoder too.
         reading: what reading costs, if it was measured already.
         quiet: tell no progress.
+        failures: gets what cannot be listed or read of the data set; single images are notes.
 
     Raises:
         UsageError: there are no images, none can be read, or an option makes no sense.
@@ -140,6 +143,8 @@ def measure_profile(
     options = Options(labels=tuple(labels), max_pixels=max_pixels)
     found = open_dataset(sources, options, samples=samples, seconds=_LOOKING * seconds, rng=rng)
     notes = list(found.notes)
+    if failures is not None:
+        failures += found.failures
     decoders = find_decoders()
 
     storage_rate = given.network if found.is_remote else given.disk

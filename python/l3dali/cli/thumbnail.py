@@ -1,0 +1,69 @@
+"""The command `l3 thumbnail`, which file managers call: share/thumbnailers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali.cli.arguments import new_command, output_argument, path_argument, positive_number
+from l3dali.cli.batch import STDIN, failure_of, is_stream
+from l3dali.cli.files import check_stdin, check_stream, read_stdin, write_file
+from l3dali.cli.report import EXIT_FAILED
+from l3dali.console import tell_failures
+from l3dali.errors import UsageError
+from l3dali.view.catalog import Entry
+from l3dali.view.pixels import thumbnail
+
+if TYPE_CHECKING:
+    from l3dali.cli.arguments import Commands
+
+_MAX_SIDE = 4096
+
+
+def add_command(commands: Commands) -> None:
+    """Adds `l3 thumbnail`."""
+    command = new_command(
+        commands,
+        "thumbnail",
+        _thumbnail,
+        "Write a small PNG of an L3 file, upright, of 8 bits.",
+        """
+        l3 thumbnail photo.l3 photo.png
+        l3 thumbnail scan.l3 - --size 512 > scan.png
+        """,
+    )
+    command.add_argument("path", type=path_argument, metavar="PATH", help="- is standard input")
+    command.add_argument(
+        "output", type=output_argument, metavar="PNG", help="is replaced; - is standard output"
+    )
+    command.add_argument(
+        "-s",
+        "--size",
+        type=positive_number,
+        default=256,
+        metavar="N",
+        help=f"pixels of the longer side, up to {_MAX_SIDE}; default: %(default)s",
+    )
+
+
+def _thumbnail(options: argparse.Namespace) -> int:
+    source: Path = options.path
+    if source == STDIN:
+        check_stdin()
+    if is_stream(options.output):
+        check_stream(options.output)
+    if options.size > _MAX_SIDE:
+        raise UsageError(f"--size {options.size} is more than {_MAX_SIDE}")
+    try:
+        if source == STDIN:
+            data = memoryview(read_stdin())
+        else:
+            data = Entry(source.name, source, Path(os.path.realpath(source))).read()
+        png = thumbnail(data, options.size, orient=True)
+    except (OSError, ValueError, MemoryError) as error:
+        tell_failures([failure_of(source, error)])
+        return EXIT_FAILED
+    write_file(options.output, png)
+    return 0

@@ -1,0 +1,124 @@
+"""Processes that work for the threads of this one; who dies costs what it had in hand.
+
+They know nothing of jobs and images.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+TICK_SECONDS = 0.1  # between looks whether the work is still wanted
+
+Result = TypeVar("Result")
+
+_process_lock = threading.Lock()  # multiprocessing's books of children are not for threads
+
+
+class ChildDiedError(RuntimeError):
+    """A child has ended amid its work."""
+
+
+class Child:
+    """A process that calls functions, one at a time.
+
+    One that may have children itself has to be ended; others end with this process.
+    """
+
+    def __init__(self, *, may_have_children: bool = False) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["l3dali.datasets.convert.job"])
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
+        with _process_lock:
+            self._process.start()
+        theirs.close()
+
+    def call(
+        self,
+        function: Callable[..., Result],
+        *arguments: object,
+        check: Callable[[], object] = lambda: None,
+    ) -> Result:
+        """What the function returns in the child; it goes there by its name.
+
+        Args:
+            function: of a module.
+            arguments: for it.
+            check: called now and then; when it raises, the child is still at work.
+
+        Raises:
+            ChildDiedError: the child has ended. It takes no more calls.
+            Exception: whatever the function or `check` raises.
+        """
+        try:
+            self._connection.send((function, arguments))
+            while not self._connection.poll(TICK_SECONDS):
+                check()
+            result, error = self._connection.recv()
+        except (EOFError, OSError):
+            self.end()
+            raise ChildDiedError(_how_ended(self._process.exitcode)) from None
+        if error is not None:
+            raise error
+        value: Result = result
+        return value
+
+    def end(self, *, kill: bool = False) -> None:
+        """Ends the child: now, or when what it does has heard `is_abandoned`."""
+        self._connection.close()
+        if kill:
+            self._process.kill()
+        connection.wait([self._process.sentinel])
+        with _process_lock:
+            self._process.join()
+
+
+_to_parent: Connection | None = None  # in a child
+
+
+def is_abandoned() -> bool:
+    """In a child: whether nobody waits for its work any more."""
+    return _to_parent is not None and _to_parent.poll()
+
+
+def _serve(to_parent: Connection) -> None:
+    global _to_parent
+    _to_parent = to_parent
+    # Ctrl-C reaches all processes of a terminal; the one that has the children ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        while True:
+            function, arguments = to_parent.recv()
+            answer: tuple[Any, Exception | None]
+            try:
+                answer = function(*arguments), None
+            except Exception as error:
+                answer = None, error
+            to_parent.send(answer)
+    except BaseException:
+        if is_abandoned():
+            os._exit(0)  # Nobody waits for threads that are still at work.
+        raise
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _how_ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended with {code}"

@@ -1,0 +1,100 @@
+"""Data that nobody vouches for: an image is converted in a child, where reading it has limits.
+
+Containers are read in workers, which have a limit of memory. What takes more, or crashes a library,
+costs itself: its process is replaced. This is no sandbox. A library that runs a stranger's code may
+do whatever the user may.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali.datasets.convert.children import Child, ChildDiedError
+from l3dali.datasets.convert.images import convert_image, failed_outcome
+from l3dali.images.headers import read_header
+from l3dali.images.reading import read_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.images.picture import Picture
+
+BASE_BYTES = 2**28  # for any image, beside what it takes by its header
+BASE_SECONDS = 10
+BYTES_A_SECOND = 2**20  # of samples
+WORKER_BYTES = 2**32
+_STACK_BYTES = 2**24  # of a thread, with room
+_TIMES_ESTIMATE = 2  # of what reading takes at its peak
+_TIMES_FILE = 4
+
+_idle: list[Child] = []
+
+
+def convert_untrusted(
+    blob: Blob, options: Options, threads: int, check: Callable[[], object]
+) -> Outcome | None:
+    """As `convert_image`, in a child. If that dies, the outcome says how.
+
+    `check` is called now and then; what it raises ends the child, and is raised here.
+    """
+    child = _idle.pop() if _idle else Child()
+    try:
+        outcome = child.call(_convert, blob, options, threads, check=check)
+    except ChildDiedError as error:
+        return failed_outcome(blob, options, f"the process that read it {error}")
+    except BaseException:
+        child.end(kill=True)
+        raise
+    _idle.append(child)
+    return outcome
+
+
+def limit_worker(threads: int) -> None:
+    """Bounds the memory of this process beside what it has, to read containers on `threads`."""
+    size = WORKER_BYTES + threads * _STACK_BYTES
+    _set_soft(resource.RLIMIT_DATA, _pages_taken()[5] * resource.getpagesize() + size)
+
+
+def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+    # One thread a reader: stacks of others would count as its memory.
+    os.environ.update(TIFFFILE_NUM_THREADS="1", IMAGECODECS_NUM_THREADS="1")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return convert_image(blob, options, threads, _read_within_limits)
+
+
+def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
+    """As `read_picture`, for all of which the limits of this process hold."""
+    before = {kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU)}
+    try:
+        _limit(BASE_BYTES + _TIMES_FILE * len(data), BASE_SECONDS)
+        header = read_header(data)
+        header.check_pixels(max_pixels)
+        _limit(
+            BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes,
+            BASE_SECONDS + header.raw_bytes // BYTES_A_SECOND,
+        )
+        return read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
+    finally:
+        for kind, limits in before.items():
+            resource.setrlimit(kind, limits)
+
+
+def _limit(size: int, seconds: int) -> None:
+    """Lets this process take so much more than it has taken up to now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _set_soft(resource.RLIMIT_AS, _pages_taken()[0] * resource.getpagesize() + size)
+    _set_soft(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
+
+
+def _pages_taken() -> list[int]:
+    """All pages first; those that may be written, stacks too, sixth."""
+    return [int(field) for field in Path("/proc/self/statm").read_text(encoding="ascii").split()]
+
+
+def _set_soft(kind: int, limit: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -1,0 +1,218 @@
+"""What images look like at any size, in little memory: parts, thumbnails.
+
+Knows L3 data and arrays, no files and no HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali import codec
+from l3dali.errors import L3Error, Status
+from l3dali.images.geometry import shrink, upright
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from l3dali.codec import Image, Window
+
+TILE_SIDE = 256  # of what a page asks for
+_BLOCK_SIDE = 1024  # of what is decoded at once
+MAX_FACTOR = _BLOCK_SIDE
+# What one call takes: a block of three channels of 16 bits, its sums in 64 bits, engines.
+CALL_BYTES = 64 * 2**20
+MAX_KEPT_BYTES = 16 * 2**20  # of profile, EXIF and the like, which are copied
+_HEAD_BYTES = 4096
+_CHUNKS_FIELD = slice(24, 28)  # of the header: docs/format.md 3
+_COLORS = 3
+
+
+def info_of(data: memoryview) -> codec.Info:
+    """What a file says about itself; reads little more than header, chunks and index.
+
+    Raises:
+        L3Error: it is damaged, or keeps more than `MAX_KEPT_BYTES` beside the pixels.
+    """
+    kept = int.from_bytes(data[_CHUNKS_FIELD], "little")
+    size = _HEAD_BYTES
+    while True:
+        head = data[:size]
+        if kept > MAX_KEPT_BYTES:
+            head = data[:_HEAD_BYTES]
+        try:
+            return codec.info(head)
+        except L3Error as error:
+            if error.status is not Status.TRUNCATED or len(head) == len(data):
+                raise
+            if kept > MAX_KEPT_BYTES:
+                raise L3Error(
+                    f"{kept} bytes are kept beside the pixels; up to {MAX_KEPT_BYTES} are shown",
+                    Status.UNSUPPORTED_FEATURE,
+                ) from None
+        size *= 2
+
+
+def default_channels(count: int) -> tuple[int, ...]:
+    """The channels that a picture of so many is shown by: one, or three for red, green, blue."""
+    return (0,) if count < _COLORS else (0, 1, 2)
+
+
+def shrunk(
+    data: memoryview,
+    window: Window,
+    factor: int,
+    *,
+    channels: Sequence[int] | None = None,
+    labels: bool = False,
+    on_part: Callable[[float], None] = lambda _: None,
+) -> Image:
+    """A part of an image, each pixel the mean of `factor` x `factor` of its.
+
+    Decodes a block at a time, so that it takes `CALL_BYTES` and the result at most, with up to
+    three channels.
+
+    Args:
+        data: an L3 file.
+        window: top, left, height and width; the first two are multiples of `factor`.
+        factor: a power of two up to `MAX_FACTOR`. Pixels at the edges stand for fewer.
+        channels: which, in this order.
+        labels: samples are not blended: each pixel is one of its.
+        on_part: is told how much of it is done, 0 to 1.
+
+    Returns:
+        (H, W, C), of the stored type.
+
+    Raises:
+        L3Error: the data is damaged, or the window is not inside.
+    """
+    top, left, height, width = window
+    # Long images have long blocks.
+    columns = _BLOCK_SIDE * max(1, _BLOCK_SIDE // height)
+    rows = _BLOCK_SIDE * max(1, _BLOCK_SIDE // width)
+    result: Image | None = None
+    for y in range(0, height, rows):
+        for x in range(0, width, columns):
+            part = (top + y, left + x, min(rows, height - y), min(columns, width - x))
+            block = np.atleast_3d(codec.decode(data, window=part, channels=channels))
+            block = _reduced(block, factor, labels)
+            if result is None:
+                shape = (-(-height // factor), -(-width // factor), block.shape[2])
+                result = np.empty(shape, block.dtype)
+            down, right = y // factor, x // factor
+            result[down : down + block.shape[0], right : right + block.shape[1]] = block
+        on_part(min(1.0, (y + rows) / height))
+    assert result is not None
+    return result
+
+
+def _reduced(block: Image, factor: int, labels: bool) -> Image:
+    if factor == 1:
+        return block
+    missing = [-side % factor for side in block.shape[:2]]
+    if any(missing):
+        block = np.pad(block, [(0, missing[0]), (0, missing[1]), (0, 0)], mode="edge")
+    if labels:
+        middle = factor // 2
+        chosen: Image = block[middle::factor, middle::factor]
+        return chosen
+    height, width, channels = (block.shape[0] // factor, block.shape[1] // factor, block.shape[2])
+    # Rows first: they are contiguous.
+    sums = block.reshape(height, factor, -1).sum(axis=1, dtype=np.int64)
+    sums = sums.reshape(height, width, factor, channels).sum(axis=2)
+    means: Image = ((sums + factor * factor // 2) // (factor * factor)).astype(block.dtype)
+    return means
+
+
+def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes:
+    """A PNG of an L3 file with at most `max_side` pixels on its longer side.
+
+    All tiles are decoded, within `CALL_BYTES` and the result.
+
+    Args:
+        data: an L3 file.
+        max_side: of the PNG in pixels.
+        orient: turn it as its EXIF asks, if that is sound.
+
+    Raises:
+        L3Error: the file is damaged.
+    """
+    info = info_of(data)
+    factor = 1
+    while max(info.width, info.height) >= 2 * factor * max_side and factor < MAX_FACTOR:
+        factor *= 2
+    channels = default_channels(info.channels)
+    if info.channels in (2, 4):
+        channels = (*channels, info.channels - 1)  # alpha
+    window = (0, 0, info.height, info.width)
+    pixels = shrunk(data, window, factor, channels=channels, labels=info.labels)
+    return picture(pixels, info, max_side, orient=orient)
+
+
+def picture(pixels: Image, info: codec.Info, max_side: int, *, orient: bool = False) -> bytes:
+    """A PNG of pixels that were made smaller already.
+
+    Args:
+        pixels: (H, W, C) with one to four channels.
+        info: of the file.
+        max_side: as in `thumbnail`.
+        orient: as in `thumbnail`.
+    """
+    from PIL import Image
+
+    pixels = shrink(
+        pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, max_side, labels=info.labels
+    )
+    if orient:
+        with contextlib.suppress(Exception):  # Pillow raises anything on damaged EXIF.
+            pixels = upright(pixels, info.exif)[0]
+    pixels = np.atleast_3d(pixels)
+    if info.labels and info.channels == 1:
+        shown = label_colors(info.palette, info.dtype)[
+            pixels[:, :, 0].view(f"u{info.dtype.itemsize}")
+        ]
+    elif pixels.dtype == np.uint8:
+        shown = pixels
+    else:
+        shown = _stretched(pixels)
+    if shown.shape[2] == 1:
+        shown = shown[:, :, 0]
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(shown)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def _stretched(pixels: Image) -> Image:
+    """8 bits of samples of any range, the greatest and the least 1 % cut off; alpha as it is."""
+    alpha = pixels[:, :, -1:] if pixels.shape[2] in (2, 4) else None
+    colors = pixels if alpha is None else pixels[:, :, :-1]
+    low, high = np.percentile(colors, (1, 99))
+    scaled = (colors.astype(np.float32) - low) * (255 / max(1.0, float(high - low)))
+    shown: Image = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    if alpha is None:
+        return shown
+    greatest = np.iinfo(pixels.dtype).max
+    opaque = (alpha.astype(np.int64).clip(0) * 255 // greatest).astype(np.uint8)
+    return np.concatenate([shown, opaque], axis=2)
+
+
+def label_colors(palette: bytes | None, dtype: np.dtype[np.generic]) -> Image:
+    """Red, green, blue, alpha of each number: the palette's, else colours far from each other.
+
+    page.js has the same colours.
+    """
+    numbers = np.arange(2 ** (8 * dtype.itemsize))
+    hue = numbers * 0.618034 * 6 % 6
+    colors = np.empty((len(numbers), 4), np.uint8)
+    for channel, shift in enumerate((0, 4, 2)):
+        ramp = np.abs((hue + shift) % 6 - 3) - 1
+        colors[:, channel] = 64 + 191 * ramp.clip(0, 1)
+    colors[:, 3] = 255
+    colors[0, :3] = 0
+    if palette is not None:
+        entries = np.frombuffer(palette, np.uint8).reshape(-1, 4)
+        colors[: len(entries)] = entries
+    return colors

@@ -1,0 +1,60 @@
+"""`l3 convert` that says when it is at an image, of which a reader never ends, or an encoder may.
+
+HELD says which: `read` or `encode`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from l3dali import cli, codec
+from l3dali.datasets.convert import engine, untrusted
+from l3dali.images import reading
+
+if TYPE_CHECKING:
+    from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+
+_work, _convert, _encode = engine._work, untrusted._convert, codec.encode
+
+
+def encode(*arguments: Any, **options: Any) -> bytes:
+    Path("begun").touch()
+    encoded = _encode(*arguments, **options)
+    Path("ended").touch()
+    return encoded
+
+
+def read(*_: object) -> Any:
+    Path("begun").touch()
+    threading.Event().wait()
+
+
+def hold() -> None:
+    """In each process."""
+    engine._work, untrusted._convert = work, convert
+    if os.environ["HELD"] == "encode":
+        codec.encode = encode
+    else:
+        reading._READERS["png"] = read
+
+
+def work(job: Job) -> list[Row]:
+    hold()
+    return _work(job)
+
+
+def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+    hold()
+    return _convert(blob, options, threads)
+
+
+def run() -> None:
+    hold()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests may ignore it.
+    cli.run()

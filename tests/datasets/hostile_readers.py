@@ -1,0 +1,54 @@
+"""Readers of BMP that misbehave, as the last byte of the file says; in children of --untrusted."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali.datasets.convert import engine, untrusted
+from l3dali.images import reading
+
+if TYPE_CHECKING:
+    from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+    from l3dali.images.picture import Palette, Picture
+
+KINDS = ("sound", "allocates", "spins", "crashes", "exits", "raises")
+_read = reading._read_with_pillow
+_convert, _work = untrusted._convert, engine._work
+
+
+def work(job: Job) -> list[Row]:
+    untrusted._convert = convert
+    return _work(job)
+
+
+def work_in_little(job: Job) -> list[Row]:
+    untrusted.WORKER_BYTES = 2**28
+    return _work(job)
+
+
+def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+    reading._READERS["bmp"] = read
+    untrusted.BASE_SECONDS = 0
+    return _convert(blob, options, threads)
+
+
+def read(data: bytes, palette: Palette) -> Picture:
+    kind = KINDS[data[-1]]
+    if kind == "allocates":
+        np.empty(10 * 2**30, np.uint8)
+    if kind == "spins":
+        while True:
+            pass
+    if kind == "crashes":
+        ctypes.string_at(0)
+    if kind == "exits":
+        os._exit(0)
+    if kind == "raises":
+        raise SystemExit(3)
+    return _read(data, palette)

@@ -1,0 +1,154 @@
+"""`l3 convert --untrusted`: what a reader does costs its image. And: what Ctrl-C waits for."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hostile_readers
+import imagecodecs
+import numpy as np
+import PIL.Image
+import pytest
+from children import child_environment
+from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
+
+from l3dali import codec
+from l3dali.datasets.convert import engine, untrusted
+from l3dali.datasets.convert.images import Blob, Options
+
+REASONS = {
+    "allocates": "MemoryError: Unable to allocate 10.0 GiB",
+    "spins": "the process that read it ended by SIGXCPU",
+    "crashes": "the process that read it ended by SIGSEGV",
+    "exits": "the process that read it ended with 0",
+    "raises": "the process that read it ended with 3",
+}
+
+
+def bmp(kind: str, seed: int) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(image(seed)).save(file, "BMP")
+    return file.getvalue()[:-1] + bytes([hostile_readers.KINDS.index(kind)])
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_work", hostile_readers.work)
+
+
+MEMBERS = [
+    (f"{seed}-{kind}.bmp", bmp(kind, seed)) for seed, kind in enumerate(hostile_readers.KINDS * 2)
+]
+
+
+@pytest.mark.usefixtures("hostile")
+def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one shard, on two threads: order and all other members stay."""
+    write_tar(tmp_path / "s" / "a.tar", [*MEMBERS, *samples(3)])
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, "--untrusted") == 2
+    told = capsys.readouterr().err
+    assert f"l3: {2 * len(REASONS)} failed" in told
+    for name, _ in MEMBERS:
+        kind = name.partition("-")[2].removesuffix(".bmp")
+        reason = REASONS.get(kind)
+        assert reason is None or re.search(f"{re.escape(name)}: .*{re.escape(reason)}", told)
+    found = [(name, data) for name, data, *_ in read_tar(tmp_path / "d" / "a.tar")]
+    assert [name.rpartition(".")[0] for name, _ in found] == [
+        name.rpartition(".")[0] for name, _ in [*MEMBERS, *samples(3)]
+    ]
+    for (name, data), (_, before) in zip(found, MEMBERS, strict=False):
+        if "sound" in name:
+            with PIL.Image.open(io.BytesIO(before)) as opened:
+                np.testing.assert_array_equal(codec.decode(data), np.asarray(opened))
+        else:
+            assert data == before  # --on-error keep
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize("choice", ["fail", "drop"])
+def test_failures_are_failures(tmp_path: Path, choice: str) -> None:
+    for name, data in MEMBERS[:3]:
+        (tmp_path / "s").mkdir(exist_ok=True)
+        (tmp_path / "s" / name).write_bytes(data)
+    arguments = tmp_path / "s", tmp_path / "d", "-j", 1, "--untrusted", "--on-error", choice
+    assert convert(*arguments) == 2
+    assert files_below(tmp_path / "d") == {"0-sound.l3"}
+
+
+def test_results_are_the_same(tmp_path: Path) -> None:
+    """Of a folder and a shard in children, in processes or not."""
+    write_tar(tmp_path / "s" / "a.tar", [*samples(9), ("bad.png", png(1)[:60])])
+    for seed in range(6):
+        (tmp_path / "s" / f"{seed}.png").write_bytes(png(seed))
+    (tmp_path / "s" / "bad.tif").write_bytes(b"II*\0 and no more")
+    assert convert(tmp_path / "s", tmp_path / "plain", "-j", 2) == 2
+    for jobs in (1, 2):
+        there = tmp_path / f"untrusted{jobs}"
+        assert convert(tmp_path / "s", there, "-j", jobs, "--untrusted") == 2
+        before, after = rows_of(tmp_path / "plain"), rows_of(there)
+        for name, row in before.items():
+            assert after[name].failures == row.failures
+            assert (after[name].result_hash, after[name].pixels_hash) == (
+                row.result_hash,
+                row.pixels_hash,
+            )
+        assert files_below(there) == files_below(tmp_path / "plain")
+    assert convert(tmp_path / "s", tmp_path / "plain", "-j", 2, "--untrusted") == 2  # all done
+
+
+def test_limits_leave_room_for_every_format(tmp_path: Path) -> None:
+    """For what a header claims, at the first image of a child, whose libraries are not loaded."""
+    pixels = np.ascontiguousarray(np.tile(image(1), (60, 50, 1)))
+    files = {
+        "a.png": imagecodecs.png_encode(pixels),
+        "a.jpg": imagecodecs.jpeg8_encode(pixels),
+        "a.webp": imagecodecs.webp_encode(pixels, lossless=True),
+        "a.jxl": imagecodecs.jpegxl_encode(pixels, lossless=True),
+        "a.jp2": imagecodecs.jpeg2k_encode(pixels, level=0),
+    }
+    for suffix, format in (("tif", "TIFF"), ("bmp", "BMP"), ("ppm", "PPM")):
+        file = io.BytesIO()
+        PIL.Image.fromarray(pixels).save(file, format)
+        files[f"a.{suffix}"] = file.getvalue()
+    for name, data in files.items():
+        untrusted._idle.clear()
+        outcome = untrusted.convert_untrusted(Blob(name, data, name), Options(), 1, lambda: None)
+        assert outcome is not None
+        assert outcome.failure == "", name
+
+
+# Ctrl-C.
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("held", ["encode", "read", "read --untrusted"])
+def test_an_interrupt_does_not_wait_for_images(tmp_path: Path, held: str, jobs: int) -> None:
+    """Neither for an encoder that takes seconds, nor for a reader that never ends."""
+    noise = np.random.default_rng(0).integers(0, 256, (5000, 5000), np.uint8)
+    data = bytes(imagecodecs.png_encode(noise, level=1))
+    for number in range(jobs):
+        write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
+    what, *options = held.split()
+    command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
+    run = subprocess.Popen(
+        [*command, "--effort", "9", "-j", "2", *options],
+        cwd=tmp_path,
+        env=child_environment(HELD=what),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not (tmp_path / "begun").exists() and run.poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    _, told = run.communicate(timeout=120)  # Ends when no process holds the pipe.
+    assert (run.returncode, told) == (130, b"l3: interrupted\n")
+    assert not (tmp_path / "ended").exists()
+    assert files_below(tmp_path / "d") == set()
