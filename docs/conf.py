@@ -16,6 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 os.environ["COLUMNS"] = "88"  # of the help texts of `l3`
 
 project = "L3"
+copyright = "the L3 developers"
 html_title = "L3"
 html_theme = "furo"
 extensions = [
@@ -31,6 +32,7 @@ myst_ref_domains = ["std"]  # a link to a file is none to a name of Python
 default_role = "py:obj"
 add_module_names = False
 autodoc_default_options = {"members": True, "imported-members": True, "undoc-members": True}
+autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 # What L3 works with and does not need; the reference can be built without it.

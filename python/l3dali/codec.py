@@ -43,7 +43,7 @@ __all__ = [
     "verify",
 ]
 
-#: How tiles are coded: `encode` says what each is for.
+#: How tiles are coded. `encode` says what each is for.
 Coding = Literal["packed", "rans", "stored"]
 CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
@@ -98,8 +98,8 @@ class Info:
     height: int
     channels: int
     groups: tuple[tuple[int, ...], ...]  #: channels that decode together; one of all, up to four
-    dtype: np.dtype[Any]  #: of the decoded samples: uint8, uint16, int8 or int16
-    bit_depth: int  #: of the decoded samples: 8 or 16
+    dtype: np.dtype[Any]  #: uint8, uint16, int8 or int16, of the decoded samples
+    bit_depth: int  #: 8 or 16, of the decoded samples
     used_bits: int  #: of the coded values
     shift: int  #: low bits that are zero in every sample
     value_count: int  #: entries of the value table; 0 without one

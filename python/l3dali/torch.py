@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout", "Mode", "decode", "decode_batch"]
 
-#: Which channels tensors have: `decode_batch` says what each mode makes.
+#: Which channels tensors have. `decode_batch` says what each mode makes.
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
