@@ -24,7 +24,7 @@ from kernel_coverage import add_up
 from ptx_text import Executed, kernel_lines, own_place, program_ptx, short_name
 from simulate import BUILD, CASES, case_counts
 
-_LEAST_NOTICED = 0.65
+_LEAST_NOTICED = 0.7
 
 _SWAPS = [
     ("add", "sub"),
