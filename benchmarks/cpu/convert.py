@@ -82,7 +82,7 @@ def convert(
             "memory": measure_memory(originals, folder),
             "throughput": measure_throughput(files, folder, rounds),
             "small": measure_small(small, folder),
-            "untrusted": measure_untrusted(files, small // 10, folder, rounds),
+            "untrusted": measure_untrusted(files, max(1, small // 10), folder, rounds),
         }
         if ray:
             found["ray"] = measure_ray(files, folder, rounds)
@@ -325,7 +325,8 @@ def measure_untrusted(
                 for options in ((), ("--untrusted",))
             ]
             (plain, start), (limited, its_start) = costs
-            ratios[what].append((limited - its_start) / (plain - start))
+            least = 0.01  # CPU time is counted in so many seconds
+            ratios[what].append((limited - its_start) / max(least, plain - start))
             ratios["start of --untrusted, s"].append(its_start - start)
     return ratios
 

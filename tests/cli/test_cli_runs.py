@@ -229,8 +229,8 @@ def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 
 COMMANDS = (
-    *("encode", "decode", "info", "verify", "bench", "convert", "profile", "plan"),
-    *("conformance", "help"),
+    *("encode", "decode", "info", "verify", "view", "thumbnail", "bench", "convert", "profile"),
+    *("plan", "conformance", "help"),
 )
 
 

@@ -738,13 +738,18 @@ def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
 # Ctrl-C.
 
 
-def interrupt_amid(call: Callable[[], object]) -> None:
+def interrupt_amid(
+    call: Callable[[], object], has_begun: Callable[[], bool] = lambda: True
+) -> None:
     """Runs `call` until it ends, or until an interrupt that comes while it is at work ends it."""
     go = threading.Lock()
     go.acquire()
+    ended = threading.Event()
 
     def interrupt() -> None:
         with go:
+            while not has_begun() and not ended.wait(0.001):
+                pass
             _thread.interrupt_main()
 
     other = threading.Thread(target=interrupt)
@@ -754,12 +759,14 @@ def interrupt_amid(call: Callable[[], object]) -> None:
     try:
         go.release()
         call()
+        ended.set()
         other.join()
         while True:
             time.sleep(0.01)  # The interrupt has come too late.
     except KeyboardInterrupt:
         pass
     finally:
+        ended.set()
         sys.setswitchinterval(interval)
         other.join()
 
@@ -776,14 +783,17 @@ ATTEMPTS = 20  # The system may give the other thread its turn late.
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_decode_batch() -> None:
-    steps = np.random.default_rng(0).integers(0, 4, (2000, 2000))
+    steps = np.random.default_rng(0).integers(0, 4, (3000, 4000))
     image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
     data = l3dali.encode(image)
-    outs = [np.empty_like(image) for _ in range(8)]
+    outs = [np.empty_like(image) for _ in range(4)]
     for _ in range(ATTEMPTS):
         for out in outs:
             out[:] = 255  # as no pixel is
-        interrupt_amid(lambda: l3dali.decode_batch([data] * len(outs), out=outs))
+        interrupt_amid(
+            lambda: l3dali.decode_batch([data] * len(outs), out=outs),
+            has_begun=lambda: bool(outs[0][0, 0] != 255),
+        )
         left = sum(int((out == 255).sum()) for out in outs)
         if 0 < left < image.size * len(outs):
             return

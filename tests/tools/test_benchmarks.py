@@ -681,6 +681,7 @@ def test_python_steps_name_their_modules(
     gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_tool, "_BUILD", tmp_path)
+    monkeypatch.setattr(gpu_tool, "_SIMULATED", tmp_path / "not made")
     monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
     steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
     missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
