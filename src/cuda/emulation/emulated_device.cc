@@ -146,15 +146,15 @@ std::shared_ptr<void> EmulatedGpu::Allocate(size_t bytes, bool of_device) {
     throw std::bad_alloc();
   }
   ++allocations_;
-  uint8_t* block = new uint8_t[bytes];
-  std::memset(block, kFresh, bytes);
+  std::unique_ptr<uint8_t[]> block(new uint8_t[bytes]);
+  std::memset(block.get(), kFresh, bytes);
   if (of_device) {
-    device_blocks_[block] = bytes;
+    device_blocks_[block.get()] = bytes;
     Guard(running_ == 0);
   } else {
     live_pinned_bytes_ += bytes;
   }
-  return {block, [this, of_device, bytes](void* memory) {
+  return {block.release(), [this, of_device, bytes](void* memory) {
             const Lock deleter_lock(mutex_);
             if (of_device) {
               Guard(false);
