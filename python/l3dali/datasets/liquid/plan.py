@@ -21,6 +21,7 @@ from l3dali.datasets.liquid.groups import group_of, is_label_palette
 from l3dali.datasets.liquid.model import (
     CORES,
     DISK,
+    FILE_SYSTEM,
     NETWORK,
     UPLOAD,
     Group,
@@ -67,7 +68,7 @@ _CHUNK = 2**16  # images that are chosen for at a time
 _CLOSE = 1e-6
 _MOST = 1e4  # times what the host has: more is not looked for
 _BISECTIONS = 12  # of that factor: to a quarter of a percent
-_STEPS = {CORES: 1.0, DISK: 100e6, NETWORK: 100e6, UPLOAD: 1e9}
+_STEPS = {CORES: 1.0, DISK: 100e6, NETWORK: 100e6, FILE_SYSTEM: 1e9, UPLOAD: 1e9}
 
 
 @dataclass(frozen=True)
@@ -480,6 +481,11 @@ def find_plan(
     )
 
 
+def rate_of(profile: Profile, limits: Limits, formats: Collection[str]) -> float:
+    """Images a second of the best mix of some formats, as `find_plan` predicts them."""
+    return solve(make_model(profile, formats, limits.host).costs, limits).rate
+
+
 def _fewest(
     found: Mapping[tuple[str, ...], Solution],
     costs: Costs,
@@ -572,7 +578,8 @@ def gains_of_more(
 ) -> dict[str, float]:
     """By resource, the images a second that a step of it adds, planned anew with these formats.
 
-    A step is one core, 100 MB/s of disk or network, 1 GB/s of upload.
+    A step is one core, 100 MB/s of disk or network, or 1 GB/s of upload on each node, or 1 GB/s of
+    the file system that they share.
     """
     gains = {}
     for name, had in limiting(limits).items():
@@ -610,7 +617,7 @@ def amount_text(name: str, amount: float) -> str:
     """So much of a resource, for people."""
     if name == CORES:
         return f"{amount:.1f} cores"
-    return f"{amount / 1e6:.0f} MB/s of {name}"
+    return f"{amount / 1e6:.0f} MB/s of {name.replace('_', ' ')}"
 
 
 # Listings.
