@@ -38,7 +38,9 @@ MODULES = {
     "staging": ("staging",),
     "build": ("build",),
     "convert": ("convert",),
+    "accuracy": ("accuracy",),
     "liquid": ("liquid",),
+    "simulator": ("simulator",),
     "liquid_plans": ("liquid_planning", "liquid_replanning"),
 }
 CASES = {case: module for module, cases in MODULES.items() for case in cases}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan, Predicted
     from l3dali.datasets.liquid.profile import Profile
+    from l3dali.datasets.liquid.simulate import Simulated
 
 _MORE = {
     "cores": "one more core adds",
@@ -133,6 +134,11 @@ def add_command(commands: Commands) -> None:
         help="count the choices for these files: lines of size, blank, name "
         "(find -type f -printf '%%s %%P\\n')",
     )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="also run the plan's pipelines batch by batch, by discrete events",
+    )
     parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
     parser.add_argument(
         "--plot",
@@ -191,15 +197,26 @@ def run(arguments: argparse.Namespace) -> int:
         error = described.gpus.decode_error
         slower_and_faster = (on_host(measured, described, 1 + sign * error) for sign in (-1, 1))
         span = [rate_of(each, limits, plan.formats) for each in slower_and_faster]
+    simulated: Simulated | None = None
+    if arguments.simulate:
+        from l3dali.datasets.liquid.simulate import simulate_plan
+
+        simulated = simulate_plan(profile, limits, plan.formats)
     write_new(target, plan.to_json())
     if arguments.json:
-        as_json = _as_json(plan, counts) | {"notes": profile.notes, "rate_span": span}
+        as_json = _as_json(plan, counts) | {
+            "notes": profile.notes,
+            "rate_span": span,
+            "simulated": None if simulated is None else asdict(simulated),
+        }
         print(json.dumps(as_json, indent=1, allow_nan=False))
     else:
         file = sys.stderr if target == STDOUT else sys.stdout
         _print(plan, counts, file)
         if described is not None:
             _print_host(described, span, file)
+        if simulated is not None:
+            _print_simulated(simulated, file)
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
     if plot is not None:
@@ -313,6 +330,12 @@ def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
             f"off: {span[0]:.1f} to {span[1]:.1f} images/s"
         )
     print(what, file=file)
+
+
+def _print_simulated(found: Simulated, file: TextIO) -> None:
+    busy = f"{_WORDS[found.busiest]} busy for {found.busy[found.busiest]:.0%} of the time"
+    waits = f"; training waits for {found.stalled:.0%} of it" if found.stalled else ""
+    print(f"simulated: {found.rate:.1f} images/s, {busy}{waits}", file=file)
 
 
 def _decoding(plan: Plan) -> str:
