@@ -41,6 +41,7 @@ MODULES = {
     "accuracy": ("accuracy",),
     "liquid": ("liquid",),
     "simulator": ("simulator",),
+    "cluster": ("cluster",),
     "liquid_plans": ("liquid_planning", "liquid_replanning"),
 }
 CASES = {case: module for module, cases in MODULES.items() for case in cases}

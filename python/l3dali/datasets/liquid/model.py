@@ -58,6 +58,7 @@ _CLOSE = 1e-6
 _BISECTIONS = 14
 _TURN_ROUNDS = 3
 _LARGEST_BATCH = 65536
+_PROBE = 2.0**20  # bytes or pixels, at which lines are read off
 
 
 @dataclass(frozen=True)
@@ -312,6 +313,31 @@ def _amounts(group: Group, stored_as: str, place: str, source_bytes: Array, area
         "cached_bytes": size if place == CACHE else nothing,
         "encode_seconds": nothing if encode is None else encode(source_bytes, area),
     }
+
+
+def price_lines(group: Group, prices: Prices, *, has_cache: bool) -> dict[str, list[Linear]]:
+    """By format, what an image of a group is worth in each place, from its source.
+
+    The same sums as those of `Prices.cost` over `make_costs`, which are lines in bytes and pixels.
+    """
+    lines: dict[str, list[Linear]] = {}
+    known = _priced_places(group)
+    for stored_as in FORMATS:
+        for place in PLACES:
+            if cost_key(stored_as, place) in known and (has_cache or place != CACHE):
+                at = [
+                    {
+                        name: float(amount[0])
+                        for name, amount in _amounts(
+                            group, stored_as, place, np.array([size]), np.array([area])
+                        ).items()
+                    }
+                    for size, area in ((0.0, 0.0), (_PROBE, 0.0), (0.0, _PROBE))
+                ]
+                worth = [sum(getattr(prices, n) * each for n, each in one.items()) for one in at]
+                line = Linear(worth[0], *((each - worth[0]) / _PROBE for each in worth[1:]))
+                lines.setdefault(stored_as, []).append(line)
+    return lines
 
 
 @dataclass(frozen=True)

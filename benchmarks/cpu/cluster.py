@@ -1,0 +1,282 @@
+"""What formats would bring on machines that were not at hand: predicted, by the simulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.cpu.case import Result
+from benchmarks.report import RESULTS, table
+
+from l3dali.datasets.liquid.fit import fit_groups
+from l3dali.datasets.liquid.hosts import HostFile, on_host, read_host
+from l3dali.datasets.liquid.model import Limits, solve
+from l3dali.datasets.liquid.plan import find_plan, make_model
+from l3dali.datasets.liquid.profile import CACHE, MIXED, SOURCE, Host, Profile, Sample
+from l3dali.datasets.liquid.simulate import Simulated, draw_images, simulate
+
+CODE = ("python/l3dali/datasets/liquid", "benchmarks/cpu/cluster.py")
+SAMPLES = 200
+IMAGES = 100_000
+SPREAD = 0.25  # of the logarithm of bytes: assumed
+STEP = 600.0  # images a second of a GPU: assumed; PNG then stands at the paper's 58 %
+FILE_SYSTEM = 40e9  # of all nodes: assumed
+NODES = (1, 2, 4, 8, 16, 32, 64)
+NETWORKS = tuple(np.geomspace(0.25e9, 50e9, 12))
+CORES_ERROR = 0.1  # of the simulator beside what was measured, by regime
+WRONG = 0.2
+PAPER_GAIN, PAPER_SHARE = 1.71, 0.58
+BATCHES = 16
+LOSSLESS = (SOURCE, "rans", "packed", "stored")
+# Name: where an image is decoded, and of which format of the profile it is.
+KINDS = {
+    "PNG": ("PNG", SOURCE, "cpu"),
+    "JPEG 95 (lossy)": ("JPEG 95 (lossy)", SOURCE, "cpu"),
+    "WebP": ("WebP", SOURCE, "cpu"),
+    "packed": ("PNG", "packed", MIXED),
+    "rans": ("PNG", "rans", MIXED),
+    "rans, cached": ("PNG", "rans", CACHE),
+    "plan": ("PNG", "", ""),
+}
+
+
+def measured() -> dict[str, tuple[float, float, float]]:
+    """By format, bytes, CPU seconds of an image, and bytes of its pixels; from results of ours."""
+    rows = json.loads((RESULTS / "pipeline_cpu.json").read_text())["rows"]
+    found = {
+        row["format"].removeprefix("L3 ").removesuffix(" -6"): (
+            row["encoded_bytes"],
+            row["cpu_s_per_1000"] / 1000,
+            row["pixel_bytes"],
+        )
+        for row in rows
+        if row["task"] == "whole images"
+    }
+    # Not in pipelines: bytes of the same photographs, and speed beside PNG on one core (Kodak).
+    size, seconds, pixels = found["PNG"]
+    found["WebP"] = size * 7.17 / 9.72, seconds * 144 / 163, pixels
+    found["JPEG 95 (lossy)"] = found.get("JPEG 95 (lossy)", found.get("JPEG 95", (0.0, 0.0, 0.0)))
+    return found
+
+
+def make_profile(source: str) -> Profile:
+    """Photographs of 2.2 megapixels whose originals are of a format."""
+    known = measured()
+    rng = np.random.default_rng(0)
+    samples = []
+    for i, factor in enumerate(rng.lognormal(-(SPREAD**2) / 2, SPREAD, SAMPLES)):
+        formats = {SOURCE: known[source], "rans": known["rans"], "packed": known["packed"]}
+        pixel_bytes = known[source][2]
+        sizes = {name: int(size * factor) for name, (size, _, _) in formats.items()}
+        # What stores pixels takes as long whatever they show; entropy coders by the byte.
+        seconds = {
+            f"{name}@cpu": taken * (1.0 if name == "packed" else factor)
+            for name, (_, taken, _) in formats.items()
+        }
+        raw = known["raw (numpy)"]
+        sizes["stored"], seconds["stored@cpu"] = int(raw[0]), raw[1]
+        samples.append(
+            Sample(
+                name=f"{i}.png",
+                group="png rgb 8",
+                source_bytes=sizes[SOURCE],
+                pixels=int(pixel_bytes) // 3,
+                raw_bytes=int(pixel_bytes),
+                weight=IMAGES / SAMPLES,
+                sizes=sizes,
+                cpu_seconds=seconds,
+            )
+        )
+    return Profile(["set"], "0" * 64, IMAGES, Host(1.0), fit_groups(samples), samples)
+
+
+def run(kind: str, host: HostFile, *, error: float = 0.0, trains: bool = True) -> Simulated:
+    """One format, or the plan, on a host; `error` is -1 or 1 for what may be off."""
+    source, stored_as, place = KINDS[kind]
+    if host.efficiency is not None:
+        host = replace(host, efficiency=host.efficiency * (1 + error * CORES_ERROR))
+    decode_error = 0.0 if host.gpus is None else error * host.gpus.decode_error
+    host = replace(host, train_rate=STEP if trains else None)
+    profile = on_host(make_profile(source), host, 1 + decode_error)
+    if place == CACHE:  # as much as the set is
+        profile = replace(profile, host=replace(profile.host, gpu_cache=1e15))
+    elif kind != "plan":
+        profile = replace(profile, host=replace(profile.host, gpu_cache=0.0))
+    limits = Limits(profile.host, profile.training)
+    formats = [stored_as] if stored_as else list(find_plan(profile, limits, LOSSLESS).formats)
+    costs = make_model(profile, formats, profile.host).costs
+    shares = np.zeros((len(costs.weights), len(costs.columns)))
+    if stored_as:
+        shares[:, costs.columns.index((stored_as, place))] = 1.0
+    else:
+        shares = solve(costs, limits).shares
+    images = draw_images(costs, shares, np.random.default_rng(0))
+    return simulate(images, profile.host, profile.training, batches=BATCHES)
+
+
+def over_nodes(host: HostFile) -> dict[str, dict[str, list[Any]]]:
+    """By format, what nodes bring: images a second, both ends, and what binds."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for kind in KINDS:
+        mine: dict[str, list[Any]] = {"rate": [], "low": [], "high": [], "alone": [], "binds": []}
+        for nodes in NODES:
+            there = replace(host, nodes=nodes, file_system=FILE_SYSTEM)
+            trained = run(kind, there)
+            mine["rate"].append(trained.rate)
+            mine["binds"].append(trained.busiest)
+            mine["low"].append(run(kind, there, error=-1).rate)
+            mine["high"].append(run(kind, there, error=1).rate)
+            alone = run(kind, there, trains=False)
+            mine["alone"].append((alone.rate, alone.busiest))
+        found[kind] = mine
+        print(kind, [f"{rate:.0f}" for rate in mine["rate"]], flush=True)
+    return found
+
+
+def over_networks(host: HostFile) -> dict[str, dict[str, list[float]]]:
+    """By format, images a second of one node whose data comes over networks of some speeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for kind in KINDS:
+        runs = [run(kind, replace(host, disk=None, network=rate)) for rate in NETWORKS]
+        found[kind] = {"rate": [each.rate for each in runs]}
+    return found
+
+
+def wrong_plans(host: HostFile) -> dict[str, list[float]]:
+    """What plans lose, as a part, that take something for WRONG more or less than it is."""
+    lost: dict[str, list[float]] = {}
+    for what in ("CPU times", "network"):
+        for sign in (-1, 1):
+            mine = []
+            for rate in NETWORKS:
+                there = replace(host, disk=None, network=rate)
+                profile = on_host(make_profile("PNG"), there)
+                limits = Limits(profile.host)
+                wrong = replace(
+                    profile.host,
+                    **(
+                        {"efficiency": profile.host.efficiency * (1 + sign * WRONG)}
+                        if what == "CPU times"
+                        else {"network": rate * (1 + sign * WRONG)}
+                    ),  # type: ignore[arg-type]
+                )
+                costs = make_model(profile, LOSSLESS, profile.host).costs
+                rates = []
+                for each in (limits, Limits(wrong)):
+                    shares = solve(costs, each).shares
+                    images = draw_images(costs, shares, np.random.default_rng(0))
+                    rates.append(simulate(images, profile.host, batch=256, batches=60).rate)
+                mine.append(1 - rates[1] / rates[0])
+            lost[f"{what} {sign * WRONG:+.0%}"] = mine
+    return lost
+
+
+def cluster() -> Result:
+    """Predicted: formats on 1 to 64 nodes of 8 GPUs that share a file system. Nothing is measured.
+
+    `l3 plan --simulate` of the description `dgx-a100` (128 cores, 8 A100, 25 GB/s of network a
+    node), nodes sharing a file system of 40 GB/s. The images are photographs of 2.2 megapixels:
+    bytes and CPU times of formats are those of pipeline_cpu.md (WebP's by size.md and speed.md
+    beside PNG), with sizes that differ by 25 % (assumed). A training step takes 600 images a second
+    of a GPU (assumed), of which PNG reaches the 58 % that the L3 paper's numbers imply. GPU
+    decoding is predicted (docs/notes/kernels.md, good to 30 %). JPEG is decoded on cores.
+
+    Brackets: with GPUs 30 % slower or faster, and cores 10 %, which is what the simulator was off
+    by, by regime, beside measurements of one machine with two cores (results/simulator.md). No
+    cluster and no GPU was measured: errors of what is assumed come on top.
+    """
+    node = read_host("dgx-a100")
+    nodes = over_nodes(node)
+    networks = over_networks(node)
+    lost = wrong_plans(replace(read_host("cpu-node"), cores=16))
+    rows = {
+        f"{kind}, {what}": {
+            str(count): (
+                f"{mine['rate'][i]:.0f} [{mine['low'][i]:.0f}, {mine['high'][i]:.0f}] "
+                f"{mine['binds'][i].replace('_', ' ')}"
+                if what == "training"
+                else f"{mine['alone'][i][0]:.0f} {mine['alone'][i][1].replace('_', ' ')}"
+            )
+            for i, count in enumerate(NODES)
+        }
+        for kind, mine in nodes.items()
+        for what in ("training", "preparation alone")
+    }
+    gains = {
+        kind: {
+            f"{rate / 1e9:.2g}": f"{mine['rate'][i] / networks['PNG']['rate'][i]:.2f}"
+            for i, rate in enumerate(NETWORKS)
+        }
+        for kind, mine in networks.items()
+        if kind != "PNG"
+    }
+    wrong = {
+        name: {
+            f"{rate / 1e9:.2g}": f"{part:.1%}" for rate, part in zip(NETWORKS, mine, strict=True)
+        }
+        for name, mine in lost.items()
+    }
+    share = networks["PNG"]["rate"][-1] / (STEP * 8)
+    text = (
+        "Images a second of all nodes and what is busiest, by the number of nodes:\n\n"
+        + columns_table("format", rows)
+        + "\nEnd-to-end gain over PNG of one node, by GB/s of network. On the fastest, PNG reaches "
+        + f"{share:.0%} of the step's rate; the paper's 1.71 belongs to {PAPER_SHARE:.0%}:\n\n"
+        + columns_table("format", gains)
+        + "\nWhat a plan loses that takes CPU times or the network for 20 % more or less than they "
+        + "are, on 16 cores without a GPU, by GB/s of network:\n\n"
+        + columns_table("the planner has", wrong)
+    )
+    data = {"nodes": nodes, "networks": networks, "lost": lost}
+
+    def draw(path: Path) -> None:
+        draw_all(data, path)
+
+    return Result(text, data, draw, CODE)
+
+
+def columns_table(first: str, rows: Mapping[str, Mapping[str, str]]) -> str:
+    """A table whose columns are those of its first row."""
+    keys = list(next(iter(rows.values())))
+    cells = {name: {f"c{i}": row[key] for i, key in enumerate(keys)} for name, row in rows.items()}
+    return table(first, cells, {key: f"{{c{i}}}" for i, key in enumerate(keys)})
+
+
+def draw_all(data: Mapping[str, Any], path: Path) -> None:
+    """Rates over nodes, gains over the network, and what wrong plans lose."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (first, second, third) = plt.subplots(1, 3, figsize=(16, 4.8), layout="tight")
+    for kind, mine in data["nodes"].items():
+        rate = np.array(mine["rate"])
+        bars = np.maximum(0, [rate - np.array(mine["low"]), np.array(mine["high"]) - rate])
+        first.errorbar(NODES, rate, bars, fmt="-o", ms=3, capsize=2, label=kind)
+    first.plot(NODES, np.array(NODES) * 8 * STEP, "k:", label="steps that never wait")
+    first.set(xscale="log", yscale="log", xlabel="nodes of 8 GPUs", ylabel="images/s")
+    first.set(title="training, 40 GB/s of shared file system")
+    first.set_xticks(NODES, [str(n) for n in NODES])
+    base = np.array(data["networks"]["PNG"]["rate"])
+    speeds = np.array(NETWORKS) / 1e9
+    for kind, mine in data["networks"].items():
+        if kind != "PNG":
+            second.plot(speeds, np.array(mine["rate"]) / base, "-o", ms=3, label=kind)
+    second.axhline(PAPER_GAIN, color="k", ls=":", label="L3 paper: 1.71")
+    second.axvspan(8, speeds[-1], color="0.9", label="PNG bound by cores, as there")
+    second.set(xscale="log", xlabel="network of a node, GB/s", ylabel="times PNG, end to end")
+    second.set(title="one node")
+    for name, lost in data["lost"].items():
+        third.plot(speeds, 100 * np.array(lost), "-o", ms=3, label=name)
+    third.set(xscale="log", xlabel="network, GB/s", ylabel="% of the rate that is lost")
+    third.set(title="a planner that is 20 % wrong, 16 cores")
+    for axis in (first, second, third):
+        axis.legend(fontsize=7)
+    figure.suptitle("Predicted, not measured")
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
