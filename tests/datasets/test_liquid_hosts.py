@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("scipy")
 
+from engines import ROOT
 from test_liquid_plan import PIXELS, make_profile
 
 from l3dali.cli import main
@@ -128,6 +129,12 @@ def test_nodes_share_a_file_system() -> None:
     shared = solved(host, ("packed",), nodes=4, file_system=2e9)
     assert shared.rate == pytest.approx(2 * alone.rate, rel=1e-3)
     assert max(shared.binding, key=lambda name: shared.binding[name]) == "file_system"
+
+
+def test_the_host_of_the_page_is_read() -> None:
+    page = (ROOT / "docs" / "liquid.md").read_text()
+    (text,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert parse_host(text).gpus is not None
 
 
 def test_a_file_system_takes_the_place_of_disks() -> None:
