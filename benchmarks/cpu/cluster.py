@@ -16,8 +16,22 @@ from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.hosts import HostFile, on_host, read_host
 from l3dali.datasets.liquid.model import Limits, solve
 from l3dali.datasets.liquid.plan import find_plan, make_model
-from l3dali.datasets.liquid.profile import CACHE, MIXED, SOURCE, Host, Profile, Sample
-from l3dali.datasets.liquid.simulate import Simulated, draw_images, simulate
+from l3dali.datasets.liquid.profile import (
+    CACHE,
+    MIXED,
+    SOURCE,
+    Host,
+    Profile,
+    Sample,
+    Training,
+)
+from l3dali.datasets.liquid.simulate import (
+    CORES_OTHERS,
+    Images,
+    Simulated,
+    draw_images,
+    simulate,
+)
 
 CODE = ("python/l3dali/datasets/liquid", "benchmarks/cpu/cluster.py")
 SAMPLES = 200
@@ -29,6 +43,8 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 NETWORKS = tuple(np.geomspace(0.25e9, 50e9, 12))
 CORES_ERROR = 0.1  # of the simulator beside what was measured, by regime
 WRONG = 0.2
+RESNET = 2600.0  # github.com/huggingface/pytorch-image-models/issues/1491: an A100, 2022
+FEW_CORES = (1, 2, 3, 4, 6, 8, 16)  # of a GPU
 PAPER_GAIN, PAPER_SHARE = 1.71, 0.58
 BATCHES = 16
 LOSSLESS = (SOURCE, "rans", "packed", "stored")
@@ -175,6 +191,42 @@ def wrong_plans(host: HostFile) -> dict[str, list[float]]:
     return lost
 
 
+def small_images() -> dict[str, list[float]]:
+    """By format, images a second of one GPU that trains ResNet-50, by the cores that feed it."""
+    (row,) = (
+        each
+        for each in json.loads((RESULTS / "shrunk.json").read_text())["rows"]
+        if each["originals"] == "made smaller to 500" and each["quality"] == 95
+    )
+    known = {name: (each["bytes"], each["cpu_ms"] / 1000) for name, each in row["formats"].items()}
+    webp = 7.04 / 6.43 * known["L3 rans"][0], 256 * 192 * 3 / 163e6 + 30e-6  # size.md, speed.md
+    kinds = {
+        "JPEG 95 of 500 pixels, resized": known["JPEG, resized to 256"],
+        "WebP of 256 pixels, lossless": webp,
+        "packed of 256 pixels": known["L3 packed"],
+        "rans of 256 pixels": known["L3 rans"],
+    }
+    found = {}
+    for kind, (size, seconds) in kinds.items():
+        rng = np.random.default_rng(0)
+        factors = rng.lognormal(-(SPREAD**2) / 2, SPREAD, 4096)
+        nothing = np.zeros(4096)
+        images = Images(
+            size * factors,
+            nothing,
+            seconds * factors,
+            np.full(4096, CORES_OTHERS, np.intp),
+            np.ones(4096, np.intp),
+            nothing,
+            nothing,
+        )
+        found[kind] = [
+            simulate(images, Host(cores, efficiency=0.9), Training(RESNET, 1.0), batch=256).rate
+            for cores in FEW_CORES
+        ]
+    return found
+
+
 def cluster() -> Result:
     """Predicted: formats on 1 to 64 nodes of 8 GPUs that share a file system. Nothing is measured.
 
@@ -231,7 +283,20 @@ def cluster() -> Result:
         + "are, on 16 cores without a GPU, by GB/s of network:\n\n"
         + columns_table("the planner has", wrong)
     )
-    data = {"nodes": nodes, "networks": networks, "lost": lost}
+    small = small_images()
+    few = {
+        kind: {
+            str(cores): f"{rate:.0f}, {rate / small[next(iter(small))][i]:.2f}"
+            for i, (cores, rate) in enumerate(zip(FEW_CORES, rates, strict=True))
+        }
+        for kind, rates in small.items()
+    }
+    text += (
+        "\nImages of ImageNet's size for a ResNet-50, 2,600 images a second of an A100 (public, "
+        "2022), all decoded on cores: images a second and times JPEG, by cores of a GPU. CPU times "
+        "are those of shrunk.md:\n\n" + columns_table("format", few)
+    )
+    data = {"nodes": nodes, "networks": networks, "lost": lost, "small": small}
 
     def draw(path: Path) -> None:
         draw_all(data, path)

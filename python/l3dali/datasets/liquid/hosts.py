@@ -216,13 +216,14 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
     profile = replace(without_gpu(profile), host=there, training=training)
     if gpus is None:
         return profile
+    switch = min(each.upload / len(each.gpus) for each in host.switches if each.gpus)
     there = replace(
         there,
         upload=gpus.upload,
         gpu=gpus.name,
         gpu_cache=gpus.cache,
         gpus=gpus.count,
-        switch=min(each.upload / len(each.gpus) for each in host.switches if each.gpus),
+        switch=switch if switch < gpus.upload else None,  # else it never binds
     )
     decode = {coding: rate * speed for coding, rate in gpus.decode.items()}
     return replace(
