@@ -113,7 +113,7 @@ def make_profile(source: str) -> Profile:
 
 
 def run(kind: str, host: HostFile, *, error: float = 0.0, trains: bool = True) -> Simulated:
-    """One format, or the best mix by the programme, on a host; `error` is -1 or 1 for what may be off."""
+    """A format, or the programme's best mix, on a host; `error` is -1 or 1 for what may be off."""
     source, stored_as, place = KINDS[kind]
     if host.efficiency is not None:
         host = replace(host, efficiency=host.efficiency * (1 + error * CORES_ERROR))
