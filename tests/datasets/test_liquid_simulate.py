@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -228,3 +229,16 @@ def test_the_command_simulates(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert said["busy"]["step"] > 0.9
     assert main(command) == 0
     assert "training waits" not in capsys.readouterr().out
+
+
+def test_predictions_of_clusters() -> None:
+    """The benchmark's cases, on one node: PNG is where the paper has it, L3 reaches the step."""
+    cluster = importlib.import_module("benchmarks.cpu.cluster")
+    node = read_host("dgx-a100")
+    rates = {kind: cluster.run(kind, node).rate for kind in cluster.KINDS}
+    ceiling = 8 * cluster.STEP
+    assert rates["PNG"] / ceiling == pytest.approx(cluster.PAPER_SHARE, abs=0.06)
+    assert rates["rans"] > 0.95 * ceiling
+    assert rates["plan"] > 0.95 * ceiling
+    low, high = (cluster.run("PNG", node, error=error).rate for error in (-1, 1))
+    assert low < 0.95 * rates["PNG"] < rates["PNG"] / 0.95 < high
