@@ -182,7 +182,7 @@ def wrong_plans(host: HostFile) -> dict[str, list[float]]:
                         {"efficiency": profile.host.efficiency * (1 + sign * WRONG)}
                         if what == "CPU times"
                         else {"network": rate * (1 + sign * WRONG)}
-                    ),  # type: ignore[arg-type]
+                    ),
                 )
                 costs = make_model(profile, LOSSLESS, profile.host).costs
                 rates = []
@@ -238,18 +238,31 @@ def cluster() -> Result:
     node), nodes sharing a file system of 40 GB/s. The images are photographs of 2.2 megapixels:
     bytes and CPU times of formats are those of pipeline_cpu.md (WebP's by size.md and speed.md
     beside PNG), with sizes that differ by 25 % (assumed). A training step takes 600 images a second
-    of a GPU (assumed), of which PNG reaches the 58 % that the L3 paper's numbers imply. GPU
+    of a GPU: assumed, so that PNG is near the 58 % of it that the L3 paper's numbers imply. GPU
     decoding is predicted (docs/notes/kernels.md, good to 30 %). JPEG is decoded on cores. `plan` is
-    the best mix of lossless formats by the linear programme.
+    the best mix of lossless formats by the linear programme, with 10 GB of cache on each GPU.
 
     Brackets: with GPUs 30 % slower or faster, and cores 10 %, which is what the simulator was off
     by, by regime, beside measurements of one machine with two cores (results/simulator.md). No
     cluster and no GPU was measured: errors of what is assumed come on top.
     """
     node = read_host("dgx-a100")
-    nodes = over_nodes(node)
-    networks = over_networks(node)
-    lost = wrong_plans(replace(read_host("cpu-node"), cores=16))
+    data = {
+        "nodes": over_nodes(node),
+        "networks": over_networks(node),
+        "lost": wrong_plans(replace(read_host("cpu-node"), cores=16)),
+        "small": small_images(),
+    }
+
+    def draw(path: Path) -> None:
+        draw_all(data, path)
+
+    return Result(page(data), data, draw, CODE)
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The tables."""
+    nodes, networks, lost, small = (data[k] for k in ("nodes", "networks", "lost", "small"))
     rows = {}
     for kind, mine in nodes.items():
         cells = {
@@ -294,7 +307,6 @@ def cluster() -> Result:
         + "are, on 16 cores without a GPU, by GB/s of network:\n\n"
         + columns_table("the planner has", wrong)
     )
-    small = small_images()
     few = {
         kind: {
             str(cores): f"{rate:.0f}, {rate / small[next(iter(small))][i]:.2f}"
@@ -307,12 +319,7 @@ def cluster() -> Result:
         "2022), all decoded on cores: images a second and times JPEG, by cores of a GPU. CPU times "
         "are those of shrunk.md:\n\n" + columns_table("format", few)
     )
-    data = {"nodes": nodes, "networks": networks, "lost": lost, "small": small}
-
-    def draw(path: Path) -> None:
-        draw_all(data, path)
-
-    return Result(text, data, draw, CODE)
+    return text
 
 
 def columns_table(first: str, rows: Mapping[str, Mapping[str, str]]) -> str:

@@ -382,7 +382,7 @@ def simulate(
     while len(run.done) < wanted:
         env.step()
     done = np.sort(np.array(run.done[:wanted]))
-    first = max(1, int(_WARM_UP * wanted))
+    first = run.count * max(1, int(_WARM_UP * batches))  # whole steps: they end together
     seconds = float(done[-1] - done[first - 1])
     if not seconds > 0:
         raise UsageError("decoding takes nothing: there is no limit")
