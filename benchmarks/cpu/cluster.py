@@ -319,7 +319,10 @@ def page(data: Mapping[str, Any]) -> str:
         "2022), all decoded on cores: images a second and times JPEG, by cores of a GPU. CPU times "
         "are those of shrunk.md:\n\n" + columns_table("format", few)
     )
-    return text
+    return (
+        text
+        + "\n![Predicted: rates over nodes, gains over the network, wrong plans](cluster.png)\n"
+    )
 
 
 def columns_table(first: str, rows: Mapping[str, Mapping[str, str]]) -> str:
