@@ -357,7 +357,9 @@ def draw_all(data: Mapping[str, Any], path: Path) -> None:
             second.plot(speeds, np.array(mine["rate"]) / base, "-o", ms=3, label=kind)
     second.axhline(PAPER_GAIN, color="k", ls=":", label="L3 paper: 1.71")
     second.axvspan(8, speeds[-1], color="0.9", label="PNG bound by cores, as there")
-    second.set(xscale="log", xlabel="network of a node, GB/s", ylabel="times PNG, end to end")
+    second.set(
+        xscale="log", yscale="log", xlabel="network of a node, GB/s", ylabel="times PNG, end to end"
+    )
     second.set(title="one node")
     for name, lost in data["lost"].items():
         third.plot(speeds, 100 * np.array(lost), "-o", ms=3, label=name)
