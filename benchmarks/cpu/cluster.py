@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.cpu.case import Result
-from benchmarks.report import RESULTS, table
+from benchmarks.report import table
 
 from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.hosts import HostFile, on_host, read_host
@@ -49,6 +48,23 @@ PAPER_GAIN, PAPER_SHARE = 1.71, 0.58
 ENDS = (1, 8, 64)  # nodes for which what may be off is simulated, too
 BATCHES = 24  # of each GPU of one node; fewer of many nodes, which average themselves
 FEWEST_BATCHES = 8
+# Bytes and CPU seconds of an image of 2.2 megapixels, decoded by DALI: results/pipeline_cpu.json at
+# d31740f, an Intel (family 6, model 167), 2026-11-20. WebP: size.md at 2eb3456, speed.md at
+# 87628ee.
+PIXEL_BYTES = 6604800
+MEASURED = {
+    "PNG": (2674480.3333333335, 0.040915502596153855),
+    "JPEG 95 (lossy)": (551199.8333333334, 0.008358174866379312),
+    "packed": (2296280.0, 0.0021290590162337674),
+    "rans": (1787605.3333333333, 0.00961660240094339),
+    "stored": (6604928.0, 0.000706450422362555),
+}
+# Of 500 pixels, or made smaller to 256: results/shrunk.json at d89a1d8, the same machine.
+SMALL = {
+    "JPEG 95 of 500 pixels, resized": (49267.333333333336, 0.0015099007968749634),
+    "packed of 256 pixels": (50317.333333333336, 6.827988031914706e-05),
+    "rans of 256 pixels": (40445.333333333336, 0.0002430073906250163),
+}
 LOSSLESS = (SOURCE, "rans", "packed", "stored")
 # Name: where an image is decoded, and of which format of the profile it is.
 KINDS = {
@@ -62,23 +78,11 @@ KINDS = {
 }
 
 
-def measured() -> dict[str, tuple[float, float, float]]:
-    """By format, bytes, CPU seconds of an image, and bytes of its pixels; from results of ours."""
-    rows = json.loads((RESULTS / "pipeline_cpu.json").read_text())["rows"]
-    found = {
-        row["format"].removeprefix("L3 ").removesuffix(" -6"): (
-            row["encoded_bytes"],
-            row["cpu_s_per_1000"] / 1000,
-            row["pixel_bytes"],
-        )
-        for row in rows
-        if row["task"] == "whole images"
-    }
+def measured() -> dict[str, tuple[float, float]]:
+    """By format, bytes and CPU seconds of an image."""
     # Not in pipelines: bytes of the same photographs, and speed beside PNG on one core (Kodak).
-    size, seconds, pixels = found["PNG"]
-    found["WebP"] = size * 7.17 / 9.72, seconds * 144 / 163, pixels
-    found["JPEG 95 (lossy)"] = found.get("JPEG 95 (lossy)", found.get("JPEG 95", (0.0, 0.0, 0.0)))
-    return found
+    size, seconds = MEASURED["PNG"]
+    return {**MEASURED, "WebP": (size * 7.17 / 9.72, seconds * 144 / 163)}
 
 
 def make_profile(source: str) -> Profile:
@@ -86,24 +90,22 @@ def make_profile(source: str) -> Profile:
     known = measured()
     rng = np.random.default_rng(0)
     samples = []
+    formats = {SOURCE: known[source], "rans": known["rans"], "packed": known["packed"]}
     for i, factor in enumerate(rng.lognormal(-(SPREAD**2) / 2, SPREAD, SAMPLES)):
-        formats = {SOURCE: known[source], "rans": known["rans"], "packed": known["packed"]}
-        pixel_bytes = known[source][2]
-        sizes = {name: int(size * factor) for name, (size, _, _) in formats.items()}
+        sizes = {name: int(size * factor) for name, (size, _) in formats.items()}
         # What stores pixels takes as long whatever they show; entropy coders by the byte.
         seconds = {
             f"{name}@cpu": taken * (1.0 if name == "packed" else factor)
-            for name, (_, taken, _) in formats.items()
+            for name, (_, taken) in formats.items()
         }
-        raw = known["raw (numpy)"]
-        sizes["stored"], seconds["stored@cpu"] = int(raw[0]), raw[1]
+        sizes["stored"], seconds["stored@cpu"] = int(known["stored"][0]), known["stored"][1]
         samples.append(
             Sample(
                 name=f"{i}.png",
                 group="png rgb 8",
                 source_bytes=sizes[SOURCE],
-                pixels=int(pixel_bytes) // 3,
-                raw_bytes=int(pixel_bytes),
+                pixels=PIXEL_BYTES // 3,
+                raw_bytes=PIXEL_BYTES,
                 weight=IMAGES / SAMPLES,
                 sizes=sizes,
                 cpu_seconds=seconds,
@@ -197,19 +199,9 @@ def wrong_plans(host: HostFile) -> dict[str, list[float]]:
 
 def small_images() -> dict[str, list[float]]:
     """By format, images a second of one GPU that trains ResNet-50, by the cores that feed it."""
-    (row,) = (
-        each
-        for each in json.loads((RESULTS / "shrunk.json").read_text())["rows"]
-        if each["originals"] == "made smaller to 500" and each["quality"] == 95
-    )
-    known = {name: (each["bytes"], each["cpu_ms"] / 1000) for name, each in row["formats"].items()}
-    webp = 7.04 / 6.43 * known["L3 rans"][0], 256 * 192 * 3 / 163e6 + 30e-6  # size.md, speed.md
-    kinds = {
-        "JPEG 95 of 500 pixels, resized": known["JPEG, resized to 256"],
-        "WebP of 256 pixels, lossless": webp,
-        "packed of 256 pixels": known["L3 packed"],
-        "rans of 256 pixels": known["L3 rans"],
-    }
+    webp = 7.04 / 6.43 * SMALL["rans of 256 pixels"][0], 256 * 192 * 3 / 163e6 + 30e-6
+    first = "JPEG 95 of 500 pixels, resized"
+    kinds = {first: SMALL[first], "WebP of 256 pixels, lossless": webp, **SMALL}
     found = {}
     for kind, (size, seconds) in kinds.items():
         rng = np.random.default_rng(0)
@@ -236,11 +228,12 @@ def cluster() -> Result:
 
     `l3 plan --simulate` of the description `dgx-a100` (128 cores, 8 A100, 25 GB/s of network a
     node), nodes sharing a file system of 40 GB/s. The images are photographs of 2.2 megapixels:
-    bytes and CPU times of formats are those of pipeline_cpu.md (WebP's by size.md and speed.md
-    beside PNG), with sizes that differ by 25 % (assumed). A training step takes 600 images a second
-    of a GPU: assumed, so that PNG is near the 58 % of it that the L3 paper's numbers imply. GPU
-    decoding is predicted (docs/notes/kernels.md, good to 30 %). JPEG is decoded on cores. `plan` is
-    the best mix of lossless formats by the linear programme, with 10 GB of cache on each GPU.
+    bytes and CPU times of formats are those of pipeline_cpu.md at d31740f, of an Intel (model 167;
+    WebP's by size.md and speed.md beside PNG), with sizes that differ by 25 % (assumed). A training
+    step takes 600 images a second of a GPU: assumed, so that PNG is near the 58 % of it that the L3
+    paper's numbers imply. GPU decoding is predicted (docs/notes/kernels.md, good to 30 %). JPEG is
+    decoded on cores. `plan` is the best mix of lossless formats by the linear programme, with 10 GB
+    of cache on each GPU.
 
     Brackets: with GPUs 30 % slower or faster, and cores 10 %, which is what the simulator was off
     by, by regime, beside measurements of one machine with two cores (results/simulator.md). No
@@ -317,7 +310,7 @@ def page(data: Mapping[str, Any]) -> str:
     text += (
         "\nImages of ImageNet's size for a ResNet-50, 2,600 images a second of an A100 (public, "
         "2022), all decoded on cores: images a second and times JPEG, by cores of a GPU. CPU times "
-        "are those of shrunk.md:\n\n" + columns_table("format", few)
+        "are those of shrunk.md at d89a1d8, of the same machine:\n\n" + columns_table("format", few)
     )
     return (
         text
