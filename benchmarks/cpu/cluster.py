@@ -235,9 +235,10 @@ def cluster() -> Result:
     decoded on cores. `plan` is the best mix of lossless formats by the linear programme, with 10 GB
     of cache on each GPU.
 
-    Brackets: with GPUs 30 % slower or faster, and cores 10 %: the simulator was within that in 15 of
-    16 regimes that were measured on machines with two cores, and 15.9 % off in the other one
-    (results/simulator.md). No cluster and no GPU was measured: errors of what is assumed come on top.
+    Brackets: with GPUs 30 % slower or faster, and cores 10 %: the simulator was within that in 15
+    of 16 regimes that were measured on machines with two cores, and 15.9 % off in the other one
+    (results/simulator.md). No cluster and no GPU was measured: errors of what is assumed come on
+    top.
     """
     node = read_host("dgx-a100")
     data = {
