@@ -59,6 +59,7 @@ class Row:
         failures: images that could not be converted: where, and why.
         seconds: how long it took.
         reason: why there is no result.
+        version: of the package that has made the result; "" in rows of before.
     """
 
     source: str
@@ -83,6 +84,7 @@ class Row:
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
+    version: str = ""
 
     @property
     def images(self) -> int:

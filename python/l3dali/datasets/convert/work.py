@@ -303,6 +303,13 @@ def kind_of(folder: Folder, file: Stored) -> str:
     return FILES
 
 
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name may be a shard."""
+    name = name.lower()
+    suffixes = tar.SUFFIXES + tfrecord.SUFFIXES + parquet.SUFFIXES
+    return name.endswith(suffixes) or _SHARD_OF_MANY.search(name) is not None
+
+
 def _refusal(name: str) -> str:
     """Why a source of this name is not converted; "" if it is."""
     if name.lower().endswith(tar.COMPRESSED_SUFFIXES):
