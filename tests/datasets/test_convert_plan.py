@@ -225,8 +225,8 @@ def test_a_plan_of_another_data_set(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--coding", "rans"], "--coding and --to png do not go with it"),
-        (["--to", "png"], "--coding and --to png do not go with it"),
+        (["--coding", "rans"], "--coding and --to do not go with it"),
+        (["--to", "png"], "--coding and --to do not go with it"),
     ],
 )
 def test_options_that_contradict_a_plan(

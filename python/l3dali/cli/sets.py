@@ -7,16 +7,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali import codec
+from l3dali import codec, files
 from l3dali.cli.batch import STDIN, Found
 from l3dali.cli.reading import PictureReader
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import check_summary, compare, run, threads_per_file
-from l3dali.console import Failure, printable
+from l3dali.console import Failure, printable, reason_of
 from l3dali.datasets.convert.contents import Contents, find_places, sum_place
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES
-from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, open_folder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder
 from l3dali.datasets.convert.work import find_sources, is_shard_name, kind_of
 from l3dali.errors import UsageError
 
@@ -180,7 +180,10 @@ def info(options: argparse.Namespace, show: Callable[[str, codec.Info], Any]) ->
             infos[:] = [found]
             return found
 
-        contents, failures = sum_place(place, look, hashes=False)
+        if place.kind == FILES and is_remote(place.folder) and not place.is_copy:
+            contents, failures = _sum_head(place, infos)
+        else:
+            contents, failures = sum_place(place, look, hashes=False)
         report.failures += failures
         total.add(contents)
         if options.totals or not contents.files or (place.is_copy and not options.json):
@@ -200,3 +203,14 @@ def info(options: argparse.Namespace, show: Callable[[str, codec.Info], Any]) ->
         print("\n".join(["total", *(f"  {line}" for line in total.lines())]))
     found = Found(failures=places.failures, others=places.others, links=places.links)
     return finish(report, found, options)
+
+
+def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Failure]]:
+    """Sums of an L3 file that is afar: its head says enough, but for the codings."""
+    contents = Contents(files=1, bytes=place.file.size)
+    try:
+        infos[:] = [files.info(str(place))]
+    except (OSError, ValueError) as error:
+        return Contents(), [Failure(str(place), reason_of(error))]
+    contents.add_image(infos[0], place.kind)
+    return contents, []

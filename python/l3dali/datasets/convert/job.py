@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
 from l3dali.console import reason_of
-from l3dali.datasets.convert import parquet, tar, tfrecord
+from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Blob,
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
+ARROW, ZIP = "arrow", "zip"
 
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
-_SEEKED: dict[str, Any] = {PARQUET: parquet}  # read in any order
+_SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
+SHARDS = _STREAMED | _SEEKED  # modules by kind
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def look_into(
                 for blob in entry.blobs:
                     look(blob)
                 del entry
-        while reader.read(CHUNK_BYTES):
+        while kind not in _SEEKED and reader.read(CHUNK_BYTES):
             pass
     return reader.hexdigest()
 

@@ -37,7 +37,8 @@ class Row:
 
     Attributes:
         source: its name below SOURCE.
-        kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
+        kind: `webdataset`, `tfrecord`, `parquet`, `arrow`, `zip`; of single files `image`, or
+            `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
         options: the `identity` of the options.
         coding: of the encoder, `png`, or `plan`.
