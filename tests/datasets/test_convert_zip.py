@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import stat
 import struct
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -96,6 +99,31 @@ def test_results_are_the_same_bytes(tmp_path: Path) -> None:
     assert list(map(as_seen, read_zip(tmp_path / "b" / "a.zip"))) == [
         as_seen(row) for row in read_zip(source)
     ]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_killed_and_run_again(tmp_path: Path, rows: int) -> None:
+    """Whenever that is: the same bytes come out in the end, and no other file is left."""
+    for i in range(6):
+        write_zip(tmp_path / "s" / f"{i}.zip", members(30))
+    assert convert(tmp_path / "s", tmp_path / "whole") == 0
+    manifest = tmp_path / "d" / "l3-manifest.jsonl"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "l3dali", "convert", "s", "d", "-q", "-j", "2"], cwd=tmp_path
+    )
+    while run.poll() is None and not (
+        manifest.exists() and manifest.read_bytes().count(b"\n") >= rows
+    ):
+        time.sleep(0.005)
+    run.kill()
+    run.wait()
+    for _ in range(200):  # Workers of the killed run may hold the lock.
+        if convert(tmp_path / "s", tmp_path / "d") == 0:
+            break
+        time.sleep(0.05)
+    assert files_below(tmp_path / "d") == files_below(tmp_path / "whole")
+    for path in (tmp_path / "whole").glob("*.zip"):
+        assert (tmp_path / "d" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])

@@ -127,6 +127,11 @@ def _add_cautions(parser: Parser) -> None:
         help="decode each result and compare it with its source; default: yes",
     )
     parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="with --plan: do not decode originals that stay, so damage in them is not seen",
+    )
+    parser.add_argument(
         "--untrusted",
         action="store_true",
         help="read images in processes of their own, within limits of memory and time; one that "

@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--plan chooses the formats; --coding and --to do not go with it")
     if arguments.allow_changes and arguments.plan is None:
         raise UsageError("--allow-changes is for --plan")
+    if arguments.trust and arguments.plan is None:
+        raise UsageError("--trust is for --plan: without one, all images are decoded")
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
     if arguments.untrusted and arguments.engine != "local":
@@ -76,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
         plan=plan,
+        trust=arguments.trust,
         untrusted=arguments.untrusted,
     )
     if arguments.json_summary is not None:

@@ -49,7 +49,7 @@ _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all but `verify` and `untrusted`.
+    """What to make of images. Results depend on all but `verify`, `trust` and `untrusted`.
 
     Attributes:
         to: one of `TARGETS`.
@@ -61,6 +61,7 @@ class Options:
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
+        trust: do not decode images that stay as they are.
         untrusted: read images in processes of their own, within limits.
     """
 
@@ -72,6 +73,7 @@ class Options:
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
     plan: Chooser | None = None
+    trust: bool = False
     untrusted: bool = False
 
     def is_labels(self, name: str) -> bool:
@@ -152,8 +154,8 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a result was wanted, and there is none."""
-        return self.data is None and self.choice.stored_as != SOURCE
+        """Whether a result was wanted and there is none, or what was to stay is damaged."""
+        return bool(self.failure)
 
 
 def has_image_suffix(name: str, options: Options) -> bool:
@@ -244,6 +246,9 @@ def convert_image(
     try:
         choice = choose_format(blob, options)
         if choice.stored_as == SOURCE:
+            if not options.trust:  # Damage is found now, or in training.
+                labels = options.is_labels(blob.name)
+                read(blob.data, labels=labels, max_pixels=options.max_pixels)
             return Outcome(name, size, choice)
         if options.to == "l3":
             data, pixels, expanded = _from_picture(blob, choice.stored_as, options, threads, read)

@@ -271,6 +271,7 @@ def find_work(
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
+    _refuse_cases(results, target)
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
@@ -289,6 +290,18 @@ def find_work(
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     return work
+
+
+def _refuse_cases(results: Mapping[str, str], target: Folder) -> None:
+    """Refuses results that are one file where cases are not told apart."""
+    folded: dict[str, str] = {}
+    for result, source in results.items():
+        other = folded.setdefault(result.casefold(), result)
+        if results[other] != source and target.folds_case():
+            raise UsageError(
+                f"{results[other]} and {source} would both make {result}, where {target.place()} "
+                "does not tell cases apart"
+            )
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
