@@ -38,6 +38,7 @@ MODULES = {
     "staging": ("staging",),
     "build": ("build",),
     "convert": ("convert",),
+    "manifest": ("manifest",),
     "liquid": ("liquid",),
     "liquid_plans": ("liquid_planning", "liquid_replanning"),
 }
