@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import datasets
+import imagecodecs
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tifffile
 from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
+from l3dali.images.reading import read_picture
 
 
 def write_arrow(path: Path, kind: str) -> pa.Table:
@@ -71,6 +76,32 @@ def test_a_set_of_hugging_face_and_back(tmp_path: Path) -> None:
         for i, entry in enumerate(loaded["image"]):
             assert np.array_equal(pixels_of(entry["bytes"]), image(i))
             assert entry["path"] == f"{i}.{'l3' if folder == 'd' else 'png'}"
+
+
+@pytest.mark.parametrize("container", ["parquet", "arrow"])
+def test_many_bands_and_other_formats_come_back(tmp_path: Path, container: str) -> None:
+    """As they were, but for JPEG, which comes back as PNG."""
+    bands = np.stack([image(i, 1).astype(np.uint16) * 99 for i in range(7)], axis=2)
+    file = io.BytesIO()
+    tifffile.imwrite(file, bands, photometric="minisblack", planarconfig="contig")
+    jpeg = bytes(imagecodecs.jpeg8_encode(image(1), level=90))
+    files = [("a.tiff", file.getvalue()), ("b.png", png(2)), ("c.jpg", jpeg)]
+    table = pa.table({"image": pa.array([{"bytes": d, "path": p} for p, d in files], IMAGE)})
+    (tmp_path / "s").mkdir()
+    path = tmp_path / "s" / f"a.{container}"
+    if container == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "--grow") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    result = tmp_path / "b" / path.name
+    back = pq.read_table(result) if container == "parquet" else read_arrow(result, "stream")[0]
+    found = back.column("image").to_pylist()
+    assert [entry["path"] for entry in found] == ["a.tiff", "b.png", "c.png"]
+    for entry, (_, data) in zip(found, files, strict=True):
+        assert np.array_equal(read_picture(entry["bytes"]).pixels, read_picture(data).pixels)
 
 
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
