@@ -50,7 +50,7 @@ class Stopped(BaseException):
     """The run is to end; as KeyboardInterrupt, not to be caught on the way."""
 
 
-@dataclass
+@dataclass(slots=True)
 class FormatTotals:
     """Sums over the images of one format.
 

@@ -42,7 +42,7 @@ _STAMPS = (
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A file as a listing tells of it.
 
