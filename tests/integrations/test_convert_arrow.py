@@ -17,6 +17,8 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
+from l3dali.datasets.convert import arrow
+from l3dali.datasets.convert.images import Options
 from l3dali.images.reading import read_picture
 
 
@@ -150,6 +152,28 @@ def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: i
     (tmp_path / "s" / "b.png").write_bytes(png())
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 2) in (0, 2)
     assert (tmp_path / "d" / "b.l3").exists()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_dictionaries_are_taken_out_within_a_bound(
+    tmp_path: Path, nested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with one value of 100 kB: of a bound of 1 MB, ten at a time."""
+    values = pa.array([bytes(100_000)], pa.large_binary())
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    if nested:
+        column = pa.StructArray.from_arrays([column], ["bytes"])
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), pa.schema([("i", column.type)])) as writer:
+        writer.write_batch(pa.record_batch([column], ["i"]))
+    monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 1_000_100)
+    with (tmp_path / "a.arrow").open("rb") as file:
+        parts = [len(rows.batch) for rows in arrow.read_entries(file, Options())]
+    assert sum(parts) == 64
+    assert max(parts) == 10
+    assert convert(tmp_path / "a.arrow", tmp_path / "d", "-j", 1) == 0
+    assert (
+        read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i").to_pylist()[63] is not None
+    )
 
 
 def test_no_rows(tmp_path: Path) -> None:

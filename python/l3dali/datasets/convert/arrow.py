@@ -22,6 +22,7 @@ SUFFIXES = (".arrow",)
 _FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
+_EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
 
 
 class ArrowError(ValueError):
@@ -99,10 +100,25 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
         for group, batch in enumerate(batches):
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
             row_bytes = max(1, batch.nbytes // max(1, len(batch)))
+            expanded = max(1, sum(map(_dictionary_bytes, batch.columns)))
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
+            count = min(count, max(1, _EXPANDED_BYTES // expanded))
             for start in range(0, max(1, len(batch)), count):
                 part = batch.slice(start, count)
                 yield rows_of(part, group, first_row, options)
                 first_row += len(part)
     except (pyarrow.ArrowException, OSError, EOFError) as error:
         raise ArrowError(f"a damaged Arrow file: {error}") from error
+
+
+def _dictionary_bytes(array: Any) -> int:
+    """What a value may take that rows have in a dictionary: at most all of that."""
+    from pyarrow import types
+
+    if types.is_dictionary(array.type):
+        return int(array.dictionary.nbytes)
+    if types.is_struct(array.type):
+        return sum(map(_dictionary_bytes, array.flatten()))
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        return _dictionary_bytes(array.values)
+    return 0
