@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.case import Result, apart
-from benchmarks.report import markdown_table
+from benchmarks.report import CODE, markdown_table
 
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import DONE, Manifest, Row
@@ -42,7 +42,8 @@ def manifest(rows: int = 1_000_000) -> Result:
     text += "\n\nBytes of the manifest a row: " + ", ".join(
         f"{size:.0f} of {count:,}" for count, size in bytes_a_row.items()
     )
-    return Result(text, {str(count): one for count, one in found.items()})
+    data = {str(count): one for count, one in found.items()}
+    return Result(text, data, code=(*CODE, "python/l3dali"))
 
 
 def measure(count: int) -> dict[str, Any]:
