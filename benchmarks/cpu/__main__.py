@@ -39,6 +39,7 @@ MODULES = {
     "build": ("build",),
     "convert": ("convert",),
     "accuracy": ("accuracy",),
+    "manifest": ("manifest",),
     "liquid": ("liquid",),
     "simulator": ("simulator",),
     "cluster": ("cluster",),

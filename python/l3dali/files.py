@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable
-from l3dali.errors import L3Error, Status
+from l3dali.errors import L3Error, Status, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,9 @@ __all__ = ["imread", "imwrite", "info"]
 
 
 _HEAD_BYTES = 4096  # where header, chunks and index of most files end
+_HEADER_BYTES, _CHUNKS_BYTES_AT, _UNIT = 32, 24, 16  # format.md 3, 5
+_GAP_BYTES = 8192  # what is rather read than asked for anew
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 
 
 class Readable(Protocol):
@@ -67,10 +71,12 @@ def imread(
     """Decodes an L3 file: (H, W) for one channel, else (H, W, C), of the stored type.
 
     Args:
-        file: a path; a file opened for reading bytes, from its position on; a path with methods of
-            its own, as `upath.UPath`; or what `fsspec.open` gives.
+        file: a path; a URL of fsspec (`s3://...`); a file opened for reading bytes, from its
+            position on; a path with methods of its own, as `upath.UPath`; or what `fsspec.open`
+            gives.
         window: top, left, height and width of the part to decode, as in `decode`. With `orient`
-            it is one of the image that was turned.
+            it is one of the image that was turned. Of a URL, a UPath or what `fsspec.open` gives,
+            header, index and the tiles of the window alone are fetched, by ranges of bytes.
         channels: as in `decode`.
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation asks. A damaged EXIF block asks for nothing,
@@ -82,13 +88,17 @@ def imread(
             message names the file.
         OSError: the file cannot be read.
         TypeError: `file` is none of these.
+        UsageError: a URL needs the package fsspec.
     """
-    data = _read(file)
+    window = codec.checked_window("window", window)
+    afar = None if window is None else _find_afar(file)
     with _naming(file):
+        data = _read(file) if afar is None else afar.read_head()[0]
         exif = codec.info(data).exif if orient else None
-        window = codec.checked_window("window", window)
         if exif is not None and window is not None:
             window = _stored_window(data, window, exif)
+        if afar is not None and window is not None:
+            data = afar.read_window(window, channels)
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
@@ -148,10 +158,15 @@ def read_info(file: Readable) -> codec.Info:
     Raises:
         L3Error: as `info`.
     """
+    return _read_head(file)[1]
+
+
+def _read_head(file: Readable) -> tuple[bytes, codec.Info]:
+    """Header, chunks and index, maybe with more behind them."""
     data = file.read(_HEAD_BYTES)
     while True:
         try:
-            return codec.info(data)
+            return data, codec.info(data)
         except L3Error as error:
             more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
             if not more:
@@ -198,12 +213,121 @@ def _name(file: Any) -> str:
     return printable(os.fspath(file)) if isinstance(file, (str, os.PathLike)) else ""
 
 
+class _Afar:
+    """A file behind fsspec that is read by ranges of bytes.
+
+    Args:
+        fs: the file system.
+        path: in it.
+    """
+
+    def __init__(self, fs: Any, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._size = int(fs.info(path)["size"] or 0)
+        self._at = 0
+        self._head: tuple[bytes, codec.Info] | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        if end <= self._at:
+            return b""
+        data = bytes(self._fs.cat_file(self._path, start=self._at, end=end))
+        self._at += len(data)
+        return data
+
+    def read_head(self) -> tuple[bytes, codec.Info]:
+        """Header, chunks and index, and what they say."""
+        if self._head is None:
+            self._head = _read_head(self)
+        return self._head
+
+    def read_window(self, window: codec.Window, channels: Sequence[int] | None) -> Buffer:
+        """The file as far as a window needs it; zeros, which take no memory, elsewhere."""
+        head, info = self.read_head()
+        if info.encoded_bytes != self._size:  # Decoding says what is wrong.
+            return head + self.read()
+        data = np.zeros(self._size, np.uint8)
+        data[: len(head)] = np.frombuffer(head, np.uint8)
+        ranges = [
+            (max(start, len(head)), end)
+            for start, end in _window_ranges(head, info, window, channels)
+            if end > len(head)
+        ]
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        paths = [self._path] * len(ranges)
+        parts = self._fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
+        for (start, end), part in zip(ranges, parts, strict=True):
+            if len(part) != end - start:
+                raise OSError(errno.EIO, f"{len(part)} of {end - start} bytes came", self._path)
+            data[start:end] = np.frombuffer(part, np.uint8)
+        return data.data
+
+
+def _window_ranges(
+    head: bytes, info: codec.Info, window: codec.Window, channels: Sequence[int] | None
+) -> list[tuple[int, int]]:
+    """Where the payloads lie that a window needs: start and end in the file, in order.
+
+    Args:
+        head: the beginning of a file, whose index has been judged.
+        info: what it says.
+        window: top, left, height and width.
+        channels: those that are needed; None are all.
+    """
+    groups = len(info.groups)
+    begin = _HEADER_BYTES + int.from_bytes(head[_CHUNKS_BYTES_AT : _CHUNKS_BYTES_AT + 4], "little")
+    ends = np.frombuffer(head, "<u4", info.tile_count * groups, begin).astype(np.int64) * _UNIT
+    base = info.encoded_bytes - int(ends[-1])
+    top, left, height, width = window
+    columns = -(-info.width // info.tile_width)
+    rows = range(max(0, top) // info.tile_height, -(-(top + height) // info.tile_height))
+    wanted = [
+        number
+        for number, group in enumerate(info.groups)
+        if channels is None or not set(group).isdisjoint(channels)
+    ]
+    ranges: list[tuple[int, int]] = []
+    for row in rows:
+        for column in range(max(0, left) // info.tile_width, -(-(left + width) // info.tile_width)):
+            for group in wanted:
+                payload = (row * columns + column) * groups + group
+                if column >= columns or payload >= len(ends):
+                    continue  # Decoding refuses the window.
+                start = base + (int(ends[payload - 1]) if payload else 0)
+                end = base + int(ends[payload])
+                if ranges and start - ranges[-1][1] <= _GAP_BYTES:
+                    start = ranges.pop()[0]
+                ranges.append((start, end))
+    return ranges
+
+
+def _find_afar(file: Any) -> _Afar | None:
+    """What reads a file by ranges; None where it lies here, or has been opened already."""
+    if isinstance(file, str):
+        if not _URL.match(file):
+            return None
+        try:
+            import fsspec
+        except ImportError:
+            raise UsageError(
+                f"{file} needs the package fsspec: pip install 'l3dali[convert]'"
+            ) from None
+        return _Afar(*fsspec.core.url_to_fs(file))
+    is_plain = not hasattr(file, "read") and getattr(file, "compression", None) is None
+    if is_plain and hasattr(file, "fs") and hasattr(file, "path") and not _is_local_path(file):
+        return _Afar(file.fs, str(file.path))
+    return None
+
+
 # What has methods of its own is asked by them: the path of a remote file leads nowhere here.
 
 
 def _read(file: Any) -> Buffer:
     if isinstance(file, str):
-        return Path(file).read_bytes()
+        afar = _find_afar(file)
+        return Path(file).read_bytes() if afar is None else afar.read()
     if hasattr(file, "read"):
         data = file.read()
     elif hasattr(file, "read_bytes"):
@@ -224,6 +348,8 @@ def _reading(file: Any) -> contextlib.AbstractContextManager[Any]:
     """A context of what is opened for reading."""
     if hasattr(file, "read"):
         return contextlib.nullcontext(file)
+    if (afar := _find_afar(file)) is not None:
+        return contextlib.nullcontext(afar)
     if hasattr(file, "read_bytes") and not hasattr(file, "open"):
         return io.BytesIO(file.read_bytes())
     if isinstance(file, str) or (isinstance(file, os.PathLike) and not hasattr(file, "open")):

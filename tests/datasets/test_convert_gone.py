@@ -139,6 +139,24 @@ def test_a_folder_in_several_spellings_counts_once(
     assert rows_of(Path("d")).keys() == {"0.png", "1.png", "2.png", "3.png", "a.tar"}
 
 
+# Names on disks that do not tell cases apart.
+
+
+def test_results_that_differ_in_cases_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    for i, name in enumerate(("a.png", "A.png", "b.png")):
+        (tmp_path / "s" / name).write_bytes(png(i))
+    if not LocalFolder(tmp_path).folds_case():
+        assert convert(tmp_path / "s", tmp_path / "d") == 0
+        assert files_below(tmp_path / "d") == {"a.l3", "A.l3", "b.l3"}
+    monkeypatch.setattr(LocalFolder, "folds_case", lambda self: True)
+    assert convert(tmp_path / "s", tmp_path / "e") == 2
+    assert "does not tell cases apart" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
 # Dry runs.
 
 

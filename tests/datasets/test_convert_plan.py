@@ -141,6 +141,34 @@ def stamps(dest: Path) -> dict[str, int]:
     return {name: (dest / name).stat().st_mtime_ns for name in files_below(dest)}
 
 
+@pytest.mark.parametrize("container", ["folder", "tar"])
+@pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
+def test_damage_of_originals_that_stay_is_seen(
+    tmp_path: Path, container: str, choice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The header is sound, the pixels are not."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    files = [("0.png", png(0)), ("1.png", png(1)[:200])]
+    if container == "tar":
+        write_tar(source / "a.tar", files)
+    else:
+        source.mkdir()
+        for name, data in files:
+            (source / name).write_bytes(data)
+    path = save(make_plan(source, {SOURCE: 1.0}), tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path, "--on-error", choice) == 2
+    assert "1.png: cannot be read" in capsys.readouterr().err
+    if choice == "keep":
+        wanted = {"a.tar", "a.idx"} if container == "tar" else {"0.png", "1.png"}
+    else:
+        is_whole = container == "tar" and choice == "fail"
+        wanted = set() if is_whole else {"a.tar", "a.idx"} if container == "tar" else {"0.png"}
+    assert files_below(dest) == wanted
+    assert convert(source, tmp_path / "e", "--plan", path, "--trust") == 0
+    assert convert(source, tmp_path / "e", "--trust") == 2
+    assert "--trust is for --plan" in capsys.readouterr().err
+
+
 def test_another_plan_converts_what_changes(tmp_path: Path) -> None:
     source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
     write_tar(source / "same.tar", [("1.png", png(1)), ("1.cls", b"1")])
@@ -225,8 +253,8 @@ def test_a_plan_of_another_data_set(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--coding", "rans"], "--coding and --to png do not go with it"),
-        (["--to", "png"], "--coding and --to png do not go with it"),
+        (["--coding", "rans"], "--coding and --to do not go with it"),
+        (["--to", "png"], "--coding and --to do not go with it"),
     ],
 )
 def test_options_that_contradict_a_plan(

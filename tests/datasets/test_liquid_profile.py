@@ -342,6 +342,17 @@ def test_many_images_in_shards_are_estimated(tmp_path: Path) -> None:
     assert any("is estimated" in note for note in found.notes)
 
 
+def test_what_is_passed_over_is_counted(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", members(3))
+    (tmp_path / "empty.png").write_bytes(b"")
+    for name in ("a.txt", "b.json", "c.gif"):
+        (tmp_path / name).write_bytes(b"no image")
+    rng = np.random.default_rng(1)
+    found = open_dataset([str(tmp_path)], Options(), samples=2, seconds=9, rng=rng)
+    assert "files that are no images passed over: 3" in found.notes
+    assert "empty files passed over: 1" in found.notes
+
+
 # Fits.
 
 

@@ -42,11 +42,15 @@ class Fault:
 
 @dataclass
 class Server:
-    """The server: its address, the faults to come, and each request as (method, path and query)."""
+    """The server: its address, the faults to come, each request as (method, path and query).
+
+    `sent` counts the bytes of answers to GET.
+    """
 
     url: str = ""
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
+    sent: int = 0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,7 +84,8 @@ def _with_faults(app: Any, server: Server) -> Callable[..., Iterable[bytes]]:
         if fault is not None:
             fault.before(fault.met)
         if fault is None or fault.kind == "none":
-            return app(environ, start_response)  # type: ignore[no-any-return]
+            body = app(environ, start_response)
+            return _counted(body, server, lock) if method == "GET" else body
         if fault.kind == "cut":
             return _cut(app(environ, start_response))
         if fault.kind == "short":
@@ -91,6 +96,13 @@ def _with_faults(app: Any, server: Server) -> Callable[..., Iterable[bytes]]:
         return [] if method == "HEAD" else [SLOW_DOWN]
 
     return answer
+
+
+def _counted(body: Iterable[bytes], server: Server, lock: threading.Lock) -> Iterator[bytes]:
+    for part in body:
+        with lock:
+            server.sent += len(part)
+        yield part
 
 
 def _cut(body: Iterable[bytes]) -> Iterator[bytes]:

@@ -960,6 +960,7 @@ def test_size_keeps_peers(run_case: Callable[[str], Any], tmp_path: Path) -> Non
         ("speed --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak", "two cores"}),
         ("effort --sets photo/kodak --rounds 1", "codecs", {"EFFORTS": (1, 5)}, {"photo/kodak"}),
         ("match --sets photo/kodak --rounds 1", "codecs", {}, {"photo/kodak"}),
+        ("manifest --rows 30", "manifest", {"FILES_A_FOLDER": 10}, {"3", "30"}),
         ("staging --rounds 1", "staging", {"BATCHES": (2,)}, {"measured", "predicted"}),
         (
             "memory",

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*arguments, **options)
-        if action.type in (path_argument, output_argument, url_argument):
+        if action.type in (path_argument, path_or_url_argument, output_argument, url_argument):
             action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
         return action
 
@@ -99,15 +99,22 @@ def new_file_command(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
+    *,
+    sets: bool = False,
 ) -> Parser:
-    """The parser of a command that takes files and folders; `run` gives its exit code."""
+    """The parser of a command that takes files and folders; `run` gives its exit code.
+
+    With `sets` it takes shards and URLs, too: a URL stays a string.
+    """
     command = new_command(commands, name, run, summary, examples)
     command.add_argument(
         "paths",
         nargs="*",
-        type=path_argument,
+        type=path_or_url_argument if sets else path_argument,
         metavar="PATH",
-        help="file or folder; - is standard input",
+        help="file, shard, folder or URL; - is standard input"
+        if sets
+        else "file or folder; - is standard input",
     )
     command.add_argument(
         "--files-from",
@@ -217,6 +224,13 @@ def path_argument(text: str) -> Path:
     if not text:  # Path("") is the current folder.
         raise argparse.ArgumentTypeError("an empty name")
     return STDIN if text in ("-", "/dev/fd/0", "/proc/self/fd/0") else Path(text)
+
+
+def path_or_url_argument(text: str) -> Path | str:
+    """As `path_argument`, but a URL stays what it is."""
+    from l3dali.datasets.convert.storage import is_remote
+
+    return text if is_remote(text) or text.startswith("file://") else path_argument(text)
 
 
 def output_argument(text: str) -> Path:

@@ -28,6 +28,7 @@ STDOUT = Path("/dev/stdout")
 TICK_SECONDS = 0.2
 
 Result = TypeVar("Result")
+Named = TypeVar("Named", Path, str)
 
 
 class OutputError(OSError):
@@ -241,12 +242,12 @@ def interrupt_once() -> None:
 
 
 def run_all(
-    paths: Iterable[Path],
-    work: Callable[[Path], Result],
+    paths: Iterable[Named],
+    work: Callable[[Named], Result],
     threads: int,
     stop: Stop | None = None,
-) -> Generator[tuple[Path, Result | Exception] | None]:
-    """Yields each path with the result of `work`, or with the error that ended it.
+) -> Generator[tuple[Named, Result | Exception] | None]:
+    """Yields each path, or other name, with the result of `work`, or with the error that ended it.
 
     Yields None where nothing has happened for `TICK_SECONDS`. After a first request to stop, ends
     with the work that had begun; after a second one at once. Closing the generator drops the work
@@ -254,7 +255,7 @@ def run_all(
     """
     stop = stop or Stop()
 
-    def attempt(path: Path) -> tuple[Path, Result | Exception]:
+    def attempt(path: Named) -> tuple[Named, Result | Exception]:
         try:
             return path, work(path)
         except Exception as error:  # Whatever it is, the other files go on.
@@ -262,7 +263,7 @@ def run_all(
 
     pool = ThreadPoolExecutor(threads)
     queue = iter(paths)
-    pending: set[Future[tuple[Path, Result | Exception]]] = set()
+    pending: set[Future[tuple[Named, Result | Exception]]] = set()
     try:
         while stop.requests < 2:
             if stop.requests:
@@ -281,7 +282,7 @@ def run_all(
         pool.shutdown(wait=stop.requests < 2, cancel_futures=True)
 
 
-def failure_of(path: Path, error: Exception) -> Failure:
+def failure_of(path: Path | str, error: Exception) -> Failure:
     """Says for people why the work on `path` failed."""
     if isinstance(error, OSError) and error.strerror:
         elsewhere = error.filename not in (None, os.fspath(path))

@@ -64,7 +64,11 @@ def _run(arguments: argparse.Namespace) -> int:
 def _add_choices(parser: Parser) -> None:
     """Adds what decides the results."""
     parser.add_argument(
-        "--to", choices=["l3", "png"], default="l3", help="png turns L3 back; default: l3"
+        "--to",
+        choices=["l3", "png", "tif", "source"],
+        default="l3",
+        help="png and tif turn L3 back, source each image to the format that it came from (PNG for "
+        "JPEG and other lossy ones); default: l3",
     )
     parser.add_argument(
         "--coding", choices=codec.CODINGS, help=f"of all images; default: {codec.DEFAULT_CODING}"
@@ -121,6 +125,11 @@ def _add_cautions(parser: Parser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="decode each result and compare it with its source; default: yes",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="with --plan: do not decode originals that stay, so damage in them is not seen",
     )
     parser.add_argument(
         "--untrusted",

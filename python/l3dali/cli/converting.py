@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import codec
@@ -13,17 +14,30 @@ from l3dali.cli.arguments import local_cores
 from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
 from l3dali.cli.work import check_summary
-from l3dali.console import complain, megabytes, print_table, progress, tell_failures
+from l3dali.console import complain, megabytes, print_table, progress, ratio, tell_failures
 from l3dali.datasets.convert import engine as local
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import HEADERS, make_page, stored_text, summarize
-from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME, open_folder
-from l3dali.datasets.convert.work import find_sources, find_work, refuse_links_out
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    REPORT_NAME,
+    is_remote,
+    open_folder,
+    split_url,
+)
+from l3dali.datasets.convert.work import (
+    READ_SHARDS,
+    find_sources,
+    find_work,
+    is_shard_name,
+    refuse_links_out,
+)
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
+from l3dali.images.reading import READ_SUFFIXES
 
 if TYPE_CHECKING:
     import argparse
@@ -38,18 +52,22 @@ if TYPE_CHECKING:
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _SHOWN_GONE = 10
+_LOSSY = {"jpeg", "webp", "jpegxl", "jpeg2000"}  # formats that may lose data
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
-        raise UsageError("--plan chooses the formats; --coding and --to png do not go with it")
+        raise UsageError("--plan chooses the formats; --coding and --to do not go with it")
     if arguments.allow_changes and arguments.plan is None:
         raise UsageError("--allow-changes is for --plan")
+    if arguments.trust and arguments.plan is None:
+        raise UsageError("--trust is for --plan: without one, all images are decoded")
     if arguments.address is not None and arguments.engine != "ray":
         raise UsageError("--address is for --engine ray")
     if arguments.untrusted and arguments.engine != "local":
         raise UsageError("--untrusted is for --engine local")
+    _refuse_dest(arguments.dest)
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
@@ -60,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
         plan=plan,
+        trust=arguments.trust,
         untrusted=arguments.untrusted,
     )
     if arguments.json_summary is not None:
@@ -104,6 +123,16 @@ def run(arguments: argparse.Namespace) -> int:
             with suppress(OSError), target.publish(REPORT_NAME) as file:
                 file.write(page.encode("utf-8", "backslashreplace"))
         return _tell(summary, work, arguments)
+
+
+def _refuse_dest(url: str) -> None:
+    """Refuses a DEST that is meant to be a shard: `l3 convert a.tar out.tar`."""
+    _, name = split_url(url)
+    if is_shard_name(name) and (is_remote(url) or not Path(url.removeprefix("file://")).is_dir()):
+        raise UsageError(
+            f"DEST is a folder, and shards keep their names in it; {url} has the name of a shard. "
+            f"Name a folder, or {url}/ if it is to be called so"
+        )
 
 
 def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Namespace) -> None:
@@ -208,6 +237,13 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
                 f"l3: palette images that became colours: {expanded}; "
                 "--labels NAMES keeps the numbers of their entries"
             )
+        if summary.total.substituted:
+            complain(
+                "l3: images that came back as PNG or TIFF, since the format that they came from "
+                f"loses data or cannot hold them: {summary.total.substituted}"
+            )
+        for line in [*_growth(summary, arguments), *_nothing_found(summary, arguments.to)]:
+            complain(f"l3: {line}")
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:
@@ -216,3 +252,39 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     fields = summary.fields() | {"links_not_followed": work.links}
     write_summary(arguments.json_summary, code, summary.failures, fields)
     return code
+
+
+def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
+    """Says which sources have grown, by their format, and what to do."""
+    if arguments.to != "l3" or arguments.plan is not None:  # A plan has weighed bytes.
+        return []
+    grown = {
+        name: one for name, one in summary.formats.items() if one.result_bytes > one.source_bytes
+    }
+    lines = [
+        f"{one.images} {name} images grew from {megabytes(one.source_bytes)} to "
+        f"{megabytes(one.result_bytes)}, ratio {ratio(one.result_bytes, one.source_bytes)}"
+        for name, one in sorted(grown.items())
+    ]
+    if grown.keys() & _LOSSY:
+        lines.append(
+            "L3 keeps each pixel of lossy files, their losses too: where bytes count, keep those "
+            "as they are (l3 plan chooses what to convert), or make small copies of them "
+            "(l3 encode --max-side)"
+        )
+    if grown.keys() - _LOSSY:
+        coding = arguments.coding or codec.DEFAULT_CODING
+        other = "--coding rans takes fewer bytes; " if coding != "rans" else ""
+        lines.append(f"where bytes count, {other}l3 plan chooses what to convert")
+    return lines
+
+
+def _nothing_found(summary: Summary, to: str) -> list[str]:
+    """Says that there was no image, and what images are."""
+    if summary.stored or summary.failures:
+        return []
+    files = summary.converted + summary.kept
+    if to != "l3":
+        return [f"no L3 file was found in {files} files; --to {to} turns L3 files back"]
+    suffixes = " ".join(sorted(READ_SUFFIXES))
+    return [f"no image was found in {files} files; read are {suffixes}, and in {READ_SHARDS}"]

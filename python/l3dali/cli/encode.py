@@ -72,8 +72,9 @@ def add_command(commands: Commands) -> None:
     )
     command.add_argument(
         "--labels",
-        action="store_true",
-        help="samples are numbers of classes, not to be blended; includes --palette index",
+        action=argparse.BooleanOptionalAction,
+        help="samples are numbers of classes, not to be blended; includes --palette index. "
+        "--no-labels: they are not, though --max-side says that images look so",
     )
     add_reading_options(command)
 
@@ -99,11 +100,16 @@ def _encode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path, found.pipes)
         with reader.read(
-            path, data, palette=options.palette, labels=options.labels, keep_text=options.preserve
+            path,
+            data,
+            palette=options.palette,
+            labels=bool(options.labels),
+            keep_text=options.preserve,
+            refuse_labels=options.labels is None,
         ) as picture:
             encoded = encode_picture(
                 picture,
-                labels=options.labels,
+                labels=bool(options.labels),
                 coding=options.coding,
                 effort=options.effort,
                 threads=threads,

@@ -35,12 +35,21 @@ def add_command(commands: Commands) -> None:
         """
         l3 info photo.l3
         l3 info train_l3/ --json | jq '.[] | select(.bit_depth == 16).path'
+        l3 info shards-l3 --totals                 sums over files and shards
         """,
+        sets=True,
     )
     command.add_argument("--json", action="store_true", help="as a JSON list")
+    command.add_argument(
+        "--totals", action="store_true", help="sums alone: files, images, pixels, bytes, codings"
+    )
 
 
 def _info(options: argparse.Namespace) -> int:
+    from l3dali.cli import sets  # libraries for data sets are for these alone
+
+    if options.totals or sets.are_sets(options):
+        return sets.info(options, _json_entry if options.json else _info_text)
     found = find_inputs(options, {L3_SUFFIX})
     report = Report()
     entries = []
@@ -51,7 +60,7 @@ def _info(options: argparse.Namespace) -> int:
             report.failures.append(failure_of(file.path, error))
             continue
         if options.json:
-            entries.append({"path": str(file.path)} | _json_fields(info))
+            entries.append(_json_entry(file.path, info))
         else:
             print(_info_text(file.path, info))
     if options.json:
@@ -68,6 +77,10 @@ def _info_of(data: bytes) -> codec.Info:
             "the data ends too early"
         )
     return info
+
+
+def _json_entry(path: Path | str, info: codec.Info) -> dict[str, object]:
+    return {"path": str(path)} | _json_fields(info)
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:
@@ -106,7 +119,7 @@ def _metadata_text(info: codec.Info) -> list[str]:
     return [printable(line if len(line) <= 100 else f"{line[:97]}...") for line in lines]
 
 
-def _info_text(path: Path, info: codec.Info) -> str:
+def _info_text(path: Path | str, info: codec.Info) -> str:
     signed = " signed" if info.dtype.kind == "i" else ""
     bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
     values = f", {info.value_count} different values" if info.value_count else ""

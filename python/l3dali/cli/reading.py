@@ -83,6 +83,7 @@ class PictureReader:
         palette: Palette = "rgb",
         labels: bool = False,
         keep_text: bool = False,
+        refuse_labels: bool = False,
     ) -> Iterator[Picture]:
         """The picture in an image file; what the work on it takes is set aside until the end.
 
@@ -92,6 +93,7 @@ class PictureReader:
             palette: as in `read_picture`.
             labels: as in `read_picture`.
             keep_text: as in `read_picture`.
+            refuse_labels: as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
@@ -108,6 +110,7 @@ class PictureReader:
                 max_side=self._options.max_side,
                 max_pixels=self._options.max_pixels,
                 keep_text=keep_text,
+                refuse_labels=refuse_labels,
                 header=header,
             )
             yield picture

@@ -98,6 +98,7 @@ def finish(
     options: argparse.Namespace,
     file_bytes: dict[str, int] | None = None,
     remark: Callable[[Report], list[str]] | None = None,
+    fields: dict[str, Any] | None = None,
 ) -> int:
     """Tells what was done, what was passed over and what failed; returns the exit code.
 
@@ -108,6 +109,7 @@ def finish(
         file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row,
             and there is none where nothing was done.
         remark: gives lines to be said at the end.
+        fields: more of the JSON summary.
     """
     failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
     code = EXIT_FAILED if failures else 0
@@ -126,7 +128,8 @@ def finish(
         advice = "; --skip-existing goes on from there" if goes_on else ""
         reason = f"stopped: {report.ended_by}" if report.ended_by else "interrupted"
         complain(f"l3: {reason}; {finished} of {report.total} files are done{advice}")
-    write_summary(options.json_summary, code, failures, _fields(report, found))
+    summary = _fields(report, found) | (fields or {})
+    write_summary(options.json_summary, code, failures, summary)
     if report.abandoned:
         _end_process(code)
     return code

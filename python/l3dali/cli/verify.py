@@ -12,7 +12,7 @@ from l3dali.cli.arguments import (
     add_jobs_option,
     add_report_options,
     new_file_command,
-    path_argument,
+    path_or_url_argument,
 )
 from l3dali.cli.batch import Found, find_files, plan_targets
 from l3dali.cli.files import read_file
@@ -46,10 +46,12 @@ def add_command(commands: Commands) -> None:
         l3 verify train_l3/                      checksums, every tile decoded
         l3 verify train_l3/ --source train/      each pixel, and that none is missing
         l3 verify train_l3/ --json-summary - --quiet | jq .failures
+        l3 verify s3://data/train-l3             shards too, and what the manifest says
         """,
+        sets=True,
     )
     command.add_argument(
-        "--source", type=path_argument, help="the file or folder that PATH was encoded from"
+        "--source", type=path_or_url_argument, help="the file or folder that PATH was made from"
     )
     add_reading_options(command)
     add_jobs_option(command)
@@ -57,6 +59,10 @@ def add_command(commands: Commands) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from l3dali.cli import sets  # libraries for data sets are for these alone
+
+    if sets.are_sets(options):
+        return sets.verify(options)
     found = find_inputs(options, {L3_SUFFIX})
     paths = [file.path for file in found.files]
     sources = _find_sources(options, found)
@@ -103,9 +109,11 @@ def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path]
 
     Sources in a folder that have no L3 file are added to the failures.
     """
-    source: Path | None = options.source
+    source: Path | str | None = options.source
     if source is None:
         return None
+    if isinstance(source, str):
+        raise UsageError("a URL as --source goes with what l3 convert has written")
     if options.files_from is not None or len(options.paths) != 1:
         raise UsageError("--source goes with one PATH")
     for path in (options.paths[0], source):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from l3dali.cli.batch import Found
 
 Item = TypeVar("Item")
+Named = TypeVar("Named", Path, str)
 
 L3_SUFFIX = ".l3"
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
@@ -125,15 +126,15 @@ def threads_per_file(jobs: int, files: int) -> int:
 
 
 def run(
-    paths: Sequence[Path],
-    work: Callable[[Path], Done | None],
+    paths: Sequence[Named],
+    work: Callable[[Named], Done | None],
     options: argparse.Namespace,
     remark: Callable[[Report], list[str]] | None = None,
 ) -> Report:
     """Works on all files, until all are done, nothing can be written, or Ctrl-C.
 
     Args:
-        paths: the files.
+        paths: the files, by their paths or other names.
         work: done in `options.jobs` threads; returns None to say that the result existed.
         options: those of the command.
         remark: gives lines to be said when `EARLY_FILES` of a longer run are done.

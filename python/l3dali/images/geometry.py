@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image, Window
 
-__all__ = ["descriptive_exif", "shrink", "stored_window", "upright", "upright_xmp"]
+__all__ = [
+    "descriptive_exif",
+    "looks_like_labels",
+    "shrink",
+    "stored_window",
+    "upright",
+    "upright_xmp",
+]
 
 
 _ORIENTATION = 0x0112
@@ -60,6 +67,23 @@ def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
         return pixels, exif
     del block[_ORIENTATION]
     return turn(pixels), _exif_bytes(block)
+
+
+_MOST_CLASSES = 64
+_FLAT = 0.9  # of neighbours in a row that are equal: masks have 0.95 and more, photographs 0.3
+
+
+def looks_like_labels(pixels: Image) -> bool:
+    """Whether an image is flat and of few values, as label maps are; drawings are so, too.
+
+    Args:
+        pixels: (H, W) or (H, W, C).
+    """
+    flat = pixels.reshape(*pixels.shape[:2], -1)
+    if flat.shape[1] < 2 or (flat[:, 1:] == flat[:, :-1]).all(axis=2).mean() < _FLAT:
+        return False
+    values = np.unique(flat.reshape(-1, flat.shape[2]), axis=0)
+    return 1 < len(values) <= _MOST_CLASSES
 
 
 def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) -> Window:

@@ -25,7 +25,13 @@ from l3dali.codec import (
     strip_exif_prefix,
     unsupported_samples,
 )
-from l3dali.images.geometry import descriptive_exif, shrink, upright, upright_xmp
+from l3dali.images.geometry import (
+    descriptive_exif,
+    looks_like_labels,
+    shrink,
+    upright,
+    upright_xmp,
+)
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     PNG_SIGNATURE,
@@ -75,6 +81,7 @@ def read_picture(
     max_side: int | None = None,
     max_pixels: int = DEFAULT_MAX_PIXELS,
     keep_text: bool = False,
+    refuse_labels: bool = False,
     header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
@@ -91,6 +98,8 @@ def read_picture(
             antialiased; labels and palette entries are taken from the nearest pixel.
         max_pixels: refuse images of more, before anything is decoded.
         keep_text: keep text and resolution of a PNG, in `metadata`.
+        refuse_labels: refuse to make an image smaller that looks like a label map, gray or of a
+            palette, where nothing says that it is one.
         header: what `read_header` has given for the file; None reads it here.
 
     Raises:
@@ -138,7 +147,14 @@ def read_picture(
         pixels = pixels[:, :, 0]
     if max_side is not None:
         size = pixels.shape[:2]
-        pixels = shrink(pixels, max_side, labels=labels or picture.palette is not None)
+        is_nearest = labels or picture.palette is not None
+        may_be_labels = refuse_labels and not is_nearest and (pixels.ndim == 2 or picture.expanded)
+        if may_be_labels and max(size) > max_side and looks_like_labels(pixels):
+            raise ImageError(
+                "looks like a label map, whose numbers of classes --max-side would blend; --labels "
+                "keeps them, --no-labels says that it is a picture"
+            )
+        pixels = shrink(pixels, max_side, labels=is_nearest)
         if pixels.shape[:2] != size:
             picture = replace(picture, metadata=without_geometry(picture.metadata))
     return replace(picture, pixels=np.ascontiguousarray(pixels))

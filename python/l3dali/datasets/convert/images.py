@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -13,9 +13,10 @@ from l3dali.console import reason_of
 from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, format_of, read_header
+from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
-from l3dali.images.writing import write_picture
+from l3dali.images.writing import WRITERS, write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,18 +25,31 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.choosing import Chooser
     from l3dali.images.picture import Picture
 
-TARGETS = ("l3", "png")
+SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
+_OWN = "own format"  # what `--to source` chooses, before an image is read
+TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
 HEAD_BYTES = 16  # enough for `format_of`
 
 _COMPARED_SAMPLES = 2**20
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
+_WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
+_RESULTS = _WRITTEN | {"l3", "jpg"}  # suffixes that results may have
+# Formats by suffix, the usual suffix of each first.
+_FORMATS = {
+    **{"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "tif": "tiff", "tiff": "tiff", "webp": "webp"},
+    **{"bmp": "bmp", "jxl": "jpegxl", "jp2": "jpeg2000", "j2k": "jpeg2000"},
+    **dict.fromkeys(("ppm", "pgm", "pam", "pbm", "pnm"), "netpbm"),
+}
+# Key-value pairs of results: the suffix of what an image came from, where that is not png. What has
+# lost data is not written again; it comes back as PNG.
+_LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all but `verify` and `untrusted`.
+    """What to make of images. Results depend on all but `verify`, `trust` and `untrusted`.
 
     Attributes:
         to: one of `TARGETS`.
@@ -47,6 +61,7 @@ class Options:
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
+        trust: do not decode images that stay as they are.
         untrusted: read images in processes of their own, within limits.
     """
 
@@ -58,6 +73,7 @@ class Options:
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
     plan: Chooser | None = None
+    trust: bool = False
     untrusted: bool = False
 
     def is_labels(self, name: str) -> bool:
@@ -120,6 +136,8 @@ class Outcome:
         raw_bytes: the size of the pixels.
         pixels_hash: of shape, type and samples.
         expanded: it held numbers of palette entries, and the result has their colours.
+        substituted: it has come back in another format than the one it came from.
+        suffix: of the result's name, without a dot.
         failure: why there is no result.
     """
 
@@ -130,28 +148,25 @@ class Outcome:
     raw_bytes: int = 0
     pixels_hash: bytes = b""
     expanded: bool = False
+    substituted: bool = False
+    suffix: str = "l3"
     failure: str = ""
 
     @property
     def failed(self) -> bool:
-        """Whether a result was wanted, and there is none."""
-        return self.data is None and self.choice.stored_as != SOURCE
-
-    @property
-    def suffix(self) -> str:
-        """Of the result's name, without a dot."""
-        return _SUFFIXES.get(self.choice.stored_as, "l3")
+        """Whether a result was wanted and there is none, or what was to stay is damaged."""
+        return bool(self.failure)
 
 
 def has_image_suffix(name: str, options: Options) -> bool:
     """Whether a file of this name should be an image to convert."""
-    return _suffix(name).lower() in ({".l3"} if options.to == "png" else READ_SUFFIXES)
+    return _suffix(name).lower() in (READ_SUFFIXES if options.to == "l3" else {".l3"})
 
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
     """Whether `convert_image` may have work with a file that begins so."""
     found = format_of(head)[0]
-    if found and (found == "l3") == (options.to == "png"):
+    if found and (found == "l3") == (options.to != "l3"):
         return True
     return has_image_suffix(name, options) and found not in ("l3", "png")
 
@@ -169,6 +184,8 @@ def result_names(name: str, options: Options) -> list[str]:
     """The names that the result for a file may get."""
     if not has_image_suffix(name, options):
         return [name]
+    if options.to == SOURCE_FORMAT:
+        return [renamed(name, suffix) for suffix in sorted(_WRITTEN)]
     if options.plan is None:
         return [renamed(name, options.to)]
     suffixes = ["l3", *(_SUFFIXES[each] for each in options.plan.formats if each in _SUFFIXES)]
@@ -177,7 +194,8 @@ def result_names(name: str, options: Options) -> list[str]:
 
 def is_result_name(name: str, source: str) -> bool:
     """Whether a result for the file `source` may have this name, under any options."""
-    return name == source or any(name == renamed(source, end) for end in ("l3", "png", "jpg"))
+    stem = renamed(source, "")
+    return name == source or (name.startswith(stem) and name[len(stem) :].lower() in _RESULTS)
 
 
 class Choice(NamedTuple):
@@ -195,6 +213,8 @@ def choose_format(blob: Blob, options: Options) -> Choice:
         ImageError: the plan needs a header, and that is damaged.
     """
     if options.plan is None:
+        if options.to == SOURCE_FORMAT:
+            return Choice(_OWN)
         return Choice(options.coding if options.to == "l3" else options.to)
     header = read_header(blob.data)
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
@@ -226,14 +246,30 @@ def convert_image(
     try:
         choice = choose_format(blob, options)
         if choice.stored_as == SOURCE:
+            if not options.trust:  # Damage is found now, or in training.
+                labels = options.is_labels(blob.name)
+                read(blob.data, labels=labels, max_pixels=options.max_pixels)
             return Outcome(name, size, choice)
-        if options.to == "png":
-            data, pixels, expanded = _to_png(blob, options, threads)
-        else:
+        if options.to == "l3":
             data, pixels, expanded = _from_picture(blob, choice.stored_as, options, threads, read)
+            suffix, substituted = _SUFFIXES.get(choice.stored_as, "l3"), False
+        else:
+            expanded = False
+            data, pixels, suffix, substituted = _turn_back(blob, options, threads)
+            choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
         return failed_outcome(blob, options, reason_of(error), choice)
-    return Outcome(name, size, choice, data, pixels.nbytes, hash_pixels(pixels), expanded)
+    return Outcome(
+        name,
+        size,
+        choice,
+        data,
+        pixels.nbytes,
+        hash_pixels(pixels),
+        expanded,
+        substituted,
+        suffix,
+    )
 
 
 def failed_outcome(
@@ -265,7 +301,7 @@ def _from_picture(
     if stored_as == JPEG:
         return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
     encoded = encode_picture(
-        picture,
+        replace(picture, metadata={**(picture.metadata or {}), **_source_pairs(blob)} or None),
         labels=labels,
         coding=cast("codec.Coding", stored_as),
         effort=options.effort,
@@ -276,16 +312,43 @@ def _from_picture(
     return encoded, picture.pixels, picture.expanded
 
 
-def _to_png(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, bool]:
-    data = blob.data
-    info = codec.info(data)
-    pixels = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
-    png = write_picture(decoded_picture(pixels, info), ".png")
-    if options.verify:
-        palette = info.palette is not None
-        back = read_picture(png, labels=palette, max_pixels=options.max_pixels)
-        _compare(back.pixels, pixels)
-    return png, pixels, False
+def _source_pairs(blob: Blob) -> dict[str, str]:
+    """What `--to source` has to know of a file, as key-value pairs; none of PNG files."""
+    suffix, format = _suffix(blob.name)[1:], format_of(blob.data)[0]
+    if _FORMATS.get(suffix.lower()) != format:
+        suffix = next(usual for usual, its in _FORMATS.items() if its == format)
+    if lossy_format(blob.data) is not None:
+        return {_LOSSY_KEY: suffix}
+    return {} if suffix == "png" else {_LOSSLESS_KEY: suffix}
+
+
+def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, str, bool]:
+    """The file, its pixels, its suffix, and whether that is not the suffix of the source."""
+    info = codec.info(blob.data)
+    pixels = codec.decode(blob.data, threads=threads, max_pixels=options.max_pixels)
+    picture = decoded_picture(pixels, info)
+    own = options.to
+    candidates = [own]
+    if options.to == SOURCE_FORMAT:
+        pairs = picture.metadata or {}
+        own = str(pairs.get(_LOSSLESS_KEY) or pairs.get(_LOSSY_KEY) or "")
+        wanted = "" if pairs.get(_LOSSY_KEY) or picture.palette is not None else own
+        candidates = [wanted] if wanted.lower() in _WRITTEN else []
+        candidates += ["png", "tif"]
+    failure: Exception | None = None
+    for suffix in candidates:
+        try:
+            data = write_picture(picture, f".{suffix.lower()}")
+            if options.verify or suffix not in ("png", "tif"):  # Others may drop an opaque alpha.
+                labels = picture.palette is not None
+                back = read_picture(data, labels=labels, max_pixels=options.max_pixels)
+                _compare(back.pixels, pixels)
+        except ValueError as error:
+            failure = failure or error
+        else:
+            return data, pixels, suffix, own not in ("", suffix)
+    assert failure is not None
+    raise failure
 
 
 def _compare(decoded: Image, source: Image) -> None:

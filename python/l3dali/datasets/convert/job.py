@@ -7,10 +7,11 @@ import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from l3dali import __version__
 from l3dali.console import reason_of
-from l3dali.datasets.convert import parquet, tar, tfrecord
+from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Blob,
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
+ARROW, ZIP = "arrow", "zip"
 
-_STREAMED = {WEBDATASET: tar.write_entries, TFRECORD: tfrecord.write_entries}
+_STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
+_SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
+SHARDS = _STREAMED | _SEEKED  # modules by kind
 
 
 @dataclass(frozen=True)
@@ -188,16 +192,50 @@ def read_blobs(job: Job, name: str) -> Iterator[Blob]:
             if may_be_image(name, head, job.options):
                 yield Blob(name, head + reader.read(), name)
             return
-        entries: Iterator[tar.Member] | Iterator[tfrecord.Record] | Iterator[parquet.Rows]
-        if job.kind == PARQUET:
-            entries = parquet.read_entries(opened, job.options)
-        elif job.kind == TFRECORD:
-            entries = tfrecord.read_entries(reader, job.options)
+        if job.kind in _SEEKED:
+            entries = _SEEKED[job.kind].read_entries(opened, job.options)
         else:
-            assert job.kind == WEBDATASET
-            entries = tar.read_entries(reader, job.options)
+            entries = _STREAMED[job.kind].read_entries(reader, job.options)
         for entry in entries:
             yield from entry.blobs
+
+
+def look_into(
+    folder: Folder, name: str, kind: str, options: Options, look: Callable[[Blob], object]
+) -> str:
+    """Shows what may be images in a file, and reads all of it; gives the SHA-256 of its bytes.
+
+    Args:
+        folder: that the file is in.
+        name: of the file.
+        kind: of the file, as a job has it.
+        options: what is an image.
+        look: gets each image.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    with folder.open(name) as opened:
+        reader = HashedReader(opened, folder.place(name))
+        with contextlib.ExitStack() as stack:
+            if kind == FILES:
+                head = reader.read(HEAD_BYTES)
+                if may_be_image(name, head, options):
+                    look(Blob(name, reader.read(head=head), name))
+                entries: Any = ()
+            elif kind in _SEEKED:
+                seekable = stack.enter_context(_seekable(opened, reader, folder))
+                entries = _SEEKED[kind].read_entries(seekable, options)
+            else:
+                entries = _STREAMED[kind].read_entries(reader, options)
+            for entry in entries:
+                for blob in entry.blobs:
+                    look(blob)
+                del entry
+        while kind not in _SEEKED and reader.read(CHUNK_BYTES):
+            pass
+    return reader.hexdigest()
 
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
@@ -205,7 +243,7 @@ def _new_row(job: Job, file: Stored, kind: str) -> Row:
     coding = options.coding if options.to == "l3" else options.to
     if options.plan is not None:
         coding = "plan"
-    row = Row(file.name, kind, FAILED, options.identity, coding)
+    row = Row(file.name, kind, FAILED, options.identity, coding, version=__version__)
     row.source_bytes, row.source_stamp = file.size, file.stamp
     return row
 
@@ -225,11 +263,11 @@ def _convert_shard(
     def write(writer: HashedWriter) -> None:
         with source.open(file.name) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
-            if job.kind == PARQUET:
+            if job.kind in _SEEKED:
                 with _seekable(opened, reader, source) as seekable:
-                    index = parquet.write_entries(seekable, writer, pool)
+                    index = _SEEKED[job.kind].write_entries(seekable, writer, pool)
             else:
-                index = _STREAMED[job.kind](reader, writer, pool)
+                index = _STREAMED[job.kind].write_entries(reader, writer, pool)
             _check_length(reader, file)
             # The index first: a shard that is there has its index.
             row.index = _write_index(target, index_name(file.name), index)

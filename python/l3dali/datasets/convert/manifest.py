@@ -10,8 +10,10 @@ import fcntl
 import functools
 import json
 import os
+import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 
 from l3dali.datasets.convert import tar, tfrecord
@@ -31,13 +33,14 @@ LOCK_NAME = ".l3-lock"
 _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
 
 
-@dataclass
+@dataclass(slots=True)  # There may be millions.
 class Row:
     """One source and its result.
 
     Attributes:
         source: its name below SOURCE.
-        kind: `webdataset`, `tfrecord`, `parquet`; of single files `image`, or `other` for a copy.
+        kind: `webdataset`, `tfrecord`, `parquet`, `arrow`, `zip`; of single files `image`, or
+            `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
         options: the `identity` of the options.
         coding: of the encoder, `png`, or `plan`.
@@ -59,6 +62,7 @@ class Row:
         failures: images that could not be converted: where, and why.
         seconds: how long it took.
         reason: why there is no result.
+        version: of the package that has made the result; "" in rows of before.
     """
 
     source: str
@@ -83,6 +87,7 @@ class Row:
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
+    version: str = ""
 
     @property
     def images(self) -> int:
@@ -91,11 +96,14 @@ class Row:
 
     def to_json(self) -> str:
         """The row as a line."""
-        return json.dumps(vars(self), default=vars, separators=(",", ":")) + "\n"
+        values = {name: getattr(self, name) for name in _TYPES}
+        return json.dumps(values, default=asdict, separators=(",", ":")) + "\n"
 
 
 # The types of a row's values; lists and dicts are judged one by one.
 _GROUPED = ("stored", "formats", "failures")
+_numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
+_REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
 
 
@@ -112,7 +120,7 @@ def row_of_json(line: str) -> Row | None:
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         row = Row(**fields)
         numbers = [*row.stored.values()]
-        numbers += [number for totals in row.formats.values() for number in vars(totals).values()]
+        numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
@@ -126,7 +134,11 @@ def row_of_json(line: str) -> Row | None:
         and (row.result is None or is_result_name(row.result, row.source))
         and row.index in (None, index_name(row.source))
     )
-    return row if is_row else None
+    if not is_row:
+        return None
+    for name in _REPEATED:  # one text for all rows
+        setattr(row, name, sys.intern(getattr(row, name)))
+    return row
 
 
 def index_name(name: str) -> str:

@@ -88,29 +88,25 @@ def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
             row_bytes = max(1, shape.total_byte_size // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS)
             for batch in file.iter_batches(batch_size=count, row_groups=[group]):
-                blobs: list[Blob] = []
-                rows: list[int] = []
-
-                def collect(
-                    name: str,
-                    value: Any,
-                    row: int,
-                    blobs: list[Blob] = blobs,
-                    rows: list[int] = rows,
-                    first_row: int = first_row,
-                ) -> None:
-                    buffer = value.as_buffer()
-                    if may_be_image(name, buffer[:HEAD_BYTES].to_pybytes(), options):
-                        blobs.append(
-                            Blob(name, buffer.to_pybytes(), f"row {first_row + row}, {name}")
-                        )
-                        rows.append(row)
-
-                _change_images(batch, collect)
-                yield Rows(batch, group, blobs, rows)
+                yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"a damaged Parquet file: {error}") from error
+
+
+def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
+    """Rows of a pyarrow.RecordBatch, the first of them `first_row`, with what may be images."""
+    blobs: list[Blob] = []
+    rows: list[int] = []
+
+    def collect(name: str, value: Any, row: int) -> None:
+        buffer = value.as_buffer()
+        if may_be_image(name, buffer[:HEAD_BYTES].to_pybytes(), options):
+            blobs.append(Blob(name, buffer.to_pybytes(), f"row {first_row + row}, {name}"))
+            rows.append(row)
+
+    _change_images(batch, collect)
+    return Rows(batch, group, blobs, rows)
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
@@ -121,7 +117,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     pending: list[Any] = []
     group = pending_bytes = 0
     with pyarrow.parquet.ParquetWriter(
-        _Sink(target), file.schema_arrow, **_writer_options(file)
+        Sink(target), file.schema_arrow, **_writer_options(file)
     ) as writer:
 
         def flush() -> None:
@@ -137,7 +133,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             if rows.group != group or pending_bytes > _GROUP_BYTES:
                 flush()
             group = rows.group
-            batch = _rebuilt(rows, outcomes, pool.options)
+            batch = rebuilt(rows, outcomes, pool.options)
             del rows, outcomes
             pending.append(batch)
             pending_bytes += batch.nbytes
@@ -145,7 +141,8 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     return None
 
 
-def _rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Any:
+def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Any:
+    """The batch with results in the place of images."""
     import pyarrow
 
     results = iter(zip(rows.blobs, outcomes, strict=True))
@@ -292,7 +289,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
     }
 
 
-class _Sink(io.RawIOBase):
+class Sink(io.RawIOBase):
     """What pyarrow needs of a file to write to."""
 
     def __init__(self, target: HashedWriter) -> None:

@@ -50,15 +50,25 @@ class Stopped(BaseException):
     """The run is to end; as KeyboardInterrupt, not to be caught on the way."""
 
 
-@dataclass
+@dataclass(slots=True)
 class FormatTotals:
-    """Sums over the images of one format: bytes, and palette images that became colours."""
+    """Sums over the images of one format.
+
+    Attributes:
+        images: how many.
+        source_bytes: of their files.
+        result_bytes: of what became of them.
+        raw_bytes: of their samples.
+        expanded: palette images that became colours.
+        substituted: images that came back in another format than the one they came from.
+    """
 
     images: int = 0
     source_bytes: int = 0
     result_bytes: int = 0
     raw_bytes: int = 0
     expanded: int = 0
+    substituted: int = 0
 
     def add(self, other: FormatTotals) -> None:
         """Adds what others come to."""
@@ -123,7 +133,14 @@ class Totals:
         self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
-            FormatTotals(1, outcome.source_bytes, result_bytes, outcome.raw_bytes, outcome.expanded)
+            FormatTotals(
+                1,
+                outcome.source_bytes,
+                result_bytes,
+                outcome.raw_bytes,
+                outcome.expanded,
+                outcome.substituted,
+            )
         )
         self._pixels.update(outcome.pixels_hash)
 

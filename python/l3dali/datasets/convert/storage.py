@@ -42,7 +42,7 @@ _STAMPS = (
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A file as a listing tells of it.
 
@@ -97,6 +97,9 @@ class Folder(Protocol):
 
     def leads_out(self, name: str) -> bool:
         """Whether a folder of this name below it is elsewhere, once links are followed."""
+
+    def folds_case(self) -> bool:
+        """Whether names that differ in cases alone are one file's."""
 
     def check_writable(self) -> None:
         """Tries whether files can be written, and leaves none.
@@ -233,6 +236,18 @@ class LocalFolder:
     def remove(self, name: str) -> None:
         self._changed(name).unlink(missing_ok=True)
 
+    def folds_case(self) -> bool:
+        if not self.root.is_dir():
+            return False
+        name = f".l3-{secrets.token_hex(8)}.tmp"
+        with contextlib.suppress(OSError):
+            (self.root / name).touch()
+            try:
+                return (self.root / name.upper()).exists()
+            finally:
+                (self.root / name).unlink()
+        return False
+
     def check_writable(self) -> None:
         """See `Folder`: of the folder itself, or of the nearest above it that exists."""
         place = self.root
@@ -335,6 +350,9 @@ class RemoteFolder:
 
     def leads_out(self, name: str) -> bool:
         return False  # There are no links.
+
+    def folds_case(self) -> bool:
+        return False
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):

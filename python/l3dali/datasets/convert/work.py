@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
-from l3dali.datasets.convert import parquet, tar, tfrecord
+from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
-from l3dali.datasets.convert.job import FILES, PARQUET, TFRECORD, WEBDATASET, Job
+from l3dali.datasets.convert.job import FILES, SHARDS, TFRECORD, WEBDATASET, Job
 from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from l3dali.datasets.convert.storage import Folder
 
+READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
 _OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
 _RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
@@ -67,6 +68,22 @@ class Sources:
     def are_whole(self) -> bool:
         """Whether folders were named, and no files one by one."""
         return self.whole >= self.folders.keys()
+
+    def root_of(self, url: str) -> tuple[str, str]:
+        """The folder that names of sources start at, and what they start with there.
+
+        Of several folders that were named, files keep the folder's own name, as in `l3 encode`.
+
+        Raises:
+            UsageError: there are several, and this one has no name, as the root of a bucket.
+        """
+        if len(self.whole) < 2 or url not in self.whole:
+            return url, ""
+        path = url if is_remote(url) else os.path.abspath(url.removeprefix("file://"))  # noqa: PTH100
+        parent, name = split_url(path.rstrip("/"))
+        if not name or parent.endswith(":/"):
+            raise UsageError(f"{url} has no name for its results beside others; convert it alone")
+        return parent, f"{name}/"
 
 
 @dataclass
@@ -212,7 +229,9 @@ def find_work(
     target = open_folder(target_url)
     existing = target.list_files().files
     results: dict[str, str] = {}
-    for source_url, files in sources.folders.items():
+    for url, listed in sources.folders.items():
+        source_url, prefix = sources.root_of(url)
+        files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
         folder = open_folder(source_url)
         kinds = {name: kind_of(folder, file) for name, file in files.items()}
         indexes = {
@@ -222,7 +241,7 @@ def find_work(
         planned: list[tuple[Stored, Row]] = []
         for name, file in files.items():
             reason = _refusal(name)
-            if name in _OWN_NAMES or name in indexes:
+            if name.removeprefix(prefix) in _OWN_NAMES or name in indexes:
                 continue
             if reason:
                 work.failures.append(Failure(folder.place(name), reason))
@@ -252,6 +271,7 @@ def find_work(
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
+    _refuse_cases(results, target)
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
         if in_the_way is not None:
@@ -270,6 +290,18 @@ def find_work(
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     return work
+
+
+def _refuse_cases(results: Mapping[str, str], target: Folder) -> None:
+    """Refuses results that are one file where cases are not told apart."""
+    folded: dict[str, str] = {}
+    for result, source in results.items():
+        other = folded.setdefault(result.casefold(), result)
+        if results[other] != source and target.folds_case():
+            raise UsageError(
+                f"{results[other]} and {source} would both make {result}, where {target.place()} "
+                "does not tell cases apart"
+            )
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
@@ -293,7 +325,7 @@ def _place(url: str) -> str:
 def kind_of(folder: Folder, file: Stored) -> str:
     """The kind of a job for the file."""
     name = file.name.lower()
-    for kind, module in ((WEBDATASET, tar), (TFRECORD, tfrecord), (PARQUET, parquet)):
+    for kind, module in SHARDS.items():
         if name.endswith(module.SUFFIXES):
             return kind
     if _SHARD_OF_MANY.search(name):
@@ -301,6 +333,13 @@ def kind_of(folder: Folder, file: Stored) -> str:
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name may be a shard."""
+    name = name.lower()
+    suffixes = [suffix for module in SHARDS.values() for suffix in module.SUFFIXES]
+    return name.endswith(tuple(suffixes)) or _SHARD_OF_MANY.search(name) is not None
 
 
 def _refusal(name: str) -> str:

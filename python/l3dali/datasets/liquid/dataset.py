@@ -113,7 +113,7 @@ def open_dataset(
         OSError: a folder cannot be read.
     """
     sources = find_sources(arguments)
-    empty = l3_files = 0
+    empty = l3_files = others = 0
     loose: list[tuple[Folder, Stored]] = []
     shards: list[Job] = []
     files: list[tuple[Folder, Stored]] = []
@@ -132,6 +132,8 @@ def open_dataset(
             elif is_image:
                 loose.append((folder, file))
                 files.append((folder, file))
+            else:
+                others += 1
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
     found.failures += sources.failures
@@ -139,6 +141,8 @@ def open_dataset(
         found.notes.append(f"empty files passed over: {empty}")
     if l3_files:
         found.notes.append(f"L3 files passed over: {l3_files}; {_NO_L3}")
+    if others:
+        found.notes.append(f"files that are no images passed over: {others}")
     seconds /= bool(loose) + bool(shards) or 1
     if loose:
         _look_at_files(loose, found, options, samples, seconds, rng)

@@ -1,0 +1,124 @@
+"""Arrow files, as `save_to_disk` of Hugging Face's datasets writes them: streams of record batches.
+
+Images are found as in Parquet. Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from l3dali.datasets.convert.parquet import Rows, Sink, rebuilt, rows_of
+from l3dali.datasets.convert.storage import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.storage import HashedWriter
+
+SUFFIXES = (".arrow",)
+
+_FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
+_PART_BYTES = 8 * 2**20
+_PART_ROWS = 1024
+_EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
+
+
+class ArrowError(ValueError):
+    """A file that is damaged or no Arrow file."""
+
+
+def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
+    """Reads the rows of a file, some at a time; a record batch is held whole.
+
+    Raises:
+        UsageError: pyarrow is missing.
+        ArrowError: the file is damaged.
+    """
+    _, batches = _opened(source)
+    yield from _read_rows(batches, options)
+
+
+def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
+    """Converts a file, to the same kind; record batches end where they did. There is no index."""
+    import pyarrow
+    from pyarrow import ipc
+
+    is_file = _is_file(source)
+    schema, batches = _opened(source)
+    parts: list[Any] = []
+    current = 0
+    with (ipc.new_file if is_file else ipc.new_stream)(Sink(target), schema) as writer:
+
+        def flush() -> None:
+            if parts:
+                whole = pyarrow.Table.from_batches(parts, schema).combine_chunks()
+                for batch in whole.to_batches():
+                    writer.write_batch(batch)
+            parts.clear()
+
+        for rows, outcomes in pool.convert(_read_rows(batches, pool.options)):
+            if rows.group != current:
+                flush()
+            current = rows.group
+            parts.append(rebuilt(rows, outcomes, pool.options))
+            del rows, outcomes
+        flush()
+    return None
+
+
+def _is_file(source: BinaryIO) -> bool:
+    source.seek(0)
+    is_file = source.read(len(_FILE_START)) == _FILE_START
+    source.seek(0)
+    return is_file
+
+
+def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
+    """The schema, and what yields each pyarrow.RecordBatch."""
+    try:
+        import pyarrow
+        from pyarrow import ipc
+    except ImportError:
+        raise needs("pyarrow", "Arrow") from None
+    try:
+        if _is_file(source):
+            reader = ipc.open_file(source)
+            return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+        reader = ipc.open_stream(source)
+        return reader.schema, iter(reader)
+    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        raise ArrowError(f"not a whole Arrow file: {error}") from error
+
+
+def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
+    import pyarrow
+
+    first_row = 0
+    try:
+        for group, batch in enumerate(batches):
+            batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
+            row_bytes = max(1, batch.nbytes // max(1, len(batch)))
+            expanded = max(1, sum(map(_dictionary_bytes, batch.columns)))
+            count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
+            count = min(count, max(1, _EXPANDED_BYTES // expanded))
+            for start in range(0, max(1, len(batch)), count):
+                part = batch.slice(start, count)
+                yield rows_of(part, group, first_row, options)
+                first_row += len(part)
+    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        raise ArrowError(f"a damaged Arrow file: {error}") from error
+
+
+def _dictionary_bytes(array: Any) -> int:
+    """What a value may take that rows have in a dictionary: at most all of that."""
+    from pyarrow import types
+
+    if types.is_dictionary(array.type):
+        return int(array.dictionary.nbytes)
+    if types.is_struct(array.type):
+        return sum(map(_dictionary_bytes, array.flatten()))
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        return _dictionary_bytes(array.values)
+    return 0

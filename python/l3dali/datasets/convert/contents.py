@@ -1,0 +1,242 @@
+"""What lies in data sets that hold L3 images: files and shards, with the manifest or without.
+
+It finds and reads; what is made of an image is for whoever looks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from l3dali.console import Failure, megabytes, ratio, reason_of
+from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
+from l3dali.datasets.convert.manifest import DONE, LOCK_NAME, Manifest, Row, index_name
+from l3dali.datasets.convert.pipeline import sum_totals
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    REPORT_NAME,
+    Stored,
+    hash_file,
+    open_folder,
+)
+from l3dali.datasets.convert.work import find_sources, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from l3dali import codec
+    from l3dali.datasets.convert.images import Blob
+
+_L3 = Options(to="png")  # by which L3 files are the images
+_OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
+
+
+class Place(NamedTuple):
+    """A file to look into.
+
+    Attributes:
+        folder: its path or URL.
+        file: in that folder.
+        kind: of the file, as a job has it.
+        row: what the manifest of the folder says of it; None if there is nothing.
+    """
+
+    folder: str
+    file: Stored
+    kind: str
+    row: Row | None = None
+
+    def __str__(self) -> str:
+        """Its path or URL."""
+        return open_folder(self.folder).place(self.file.name)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a file of a folder that `l3 convert` has left as it was."""
+        return self.kind == FILES and not self.file.name.lower().endswith(".l3")
+
+
+@dataclass
+class Places:
+    """The files of data sets.
+
+    Attributes:
+        found: those to look into.
+        failures: folders that cannot be listed, results that are gone.
+        others: files that were passed over.
+        links: links to folders, which are not followed.
+    """
+
+    found: list[Place] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    others: int = 0
+    links: int = 0
+
+
+def find_places(arguments: Iterable[str]) -> Places:
+    """The L3 files and shards in folders, those named one by one, and what manifests name.
+
+    Args:
+        arguments: paths and URLs, as `l3 convert` takes them.
+
+    Raises:
+        UsageError: an argument names nothing.
+    """
+    sources = find_sources(arguments)
+    places = Places(failures=list(sources.failures), links=sources.links)
+    for url, files in sources.folders.items():
+        folder = open_folder(url)
+        with Manifest(folder, read_only=True) as manifest:
+            rows = {row.result: row for row in manifest.rows.values() if row.status == DONE}
+        kinds = {name: kind_of(folder, file) for name, file in files.items()}
+        indexes = {
+            index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
+        }
+        for name, file in files.items():
+            if name in _OWN_NAMES or name in indexes:
+                continue
+            place = Place(url, file, kinds[name], rows.get(name))
+            if place.is_copy and place.row is None:
+                places.others += 1
+            else:
+                places.found.append(place)
+        if url in sources.whole:
+            places.failures += [
+                Failure(folder.place(result), f"no such file; the manifest has it, of {row.source}")
+                for result, row in rows.items()
+                if result is not None and result not in files
+            ]
+    return places
+
+
+@dataclass
+class Contents:
+    """Sums over files and the L3 images in them.
+
+    Attributes:
+        files: how many, with those that hold no L3 image.
+        bytes: of the files.
+        copies: originals and other files among them, which `l3 convert` has left as they were.
+        images: L3 images.
+        pixels: of these.
+        raw_bytes: of their samples.
+        l3_bytes: of the L3 images themselves.
+        source_bytes: of images before they were converted, where a manifest says it.
+        result_bytes: of the same images after it.
+        kinds: L3 images by kind of file.
+        codings: L3 images by the coding that most of their tiles have.
+        versions: files by the version that has made them, where a manifest says it.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    copies: int = 0
+    images: int = 0
+    pixels: int = 0
+    raw_bytes: int = 0
+    l3_bytes: int = 0
+    source_bytes: int = 0
+    result_bytes: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    codings: Counter[str] = field(default_factory=Counter)
+    versions: Counter[str] = field(default_factory=Counter)
+
+    def add_image(self, info: codec.Info, kind: str) -> None:
+        """Counts an L3 image."""
+        self.images += 1
+        self.pixels += info.width * info.height
+        self.raw_bytes += info.raw_bytes
+        self.l3_bytes += info.encoded_bytes
+        self.kinds[kind] += 1
+        codings = info.codings or {}
+        self.codings[max(codings, key=lambda name: codings[name], default="unknown")] += 1
+
+    def add(self, other: Contents) -> None:
+        """Adds what others come to."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    @property
+    def oldest_version(self) -> str:
+        """Of the encoder, where manifests say it; else ""."""
+        known = [version for version in self.versions if version]
+        return min(known, key=_as_numbers, default="")
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        plain = {
+            name: dict(value) if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+        return plain | {"oldest_version": self.oldest_version or None}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [
+            f"{self.files} files of {megabytes(self.bytes)}"
+            + (f", {self.copies} of them copies of originals" if self.copies else ""),
+            f"{self.images} L3 images of {self.pixels} pixels, {megabytes(self.l3_bytes)}, "
+            f"ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
+        ]
+        if self.images:
+            lines.append(f"images by kind of file: {_counts(self.kinds)}")
+            lines.append(f"images by coding of most tiles: {_counts(self.codings)}")
+        if self.source_bytes:
+            lines.append(
+                f"converted from {megabytes(self.source_bytes)} to {megabytes(self.result_bytes)}, "
+                f"ratio {ratio(self.result_bytes, self.source_bytes)}"
+            )
+        if self.oldest_version:
+            lines.append(f"oldest encoder: {self.oldest_version}")
+        return lines
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def _as_numbers(version: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else -1, part) for part in version.split(".")]
+
+
+def sum_place(
+    place: Place, look: Callable[[Blob], codec.Info], *, hashes: bool = True
+) -> tuple[Contents, list[Failure]]:
+    """Looks at each L3 image of a file; with a row, compares the file's SHA-256 with it.
+
+    Args:
+        place: the file.
+        look: gets each image; what it raises is a failure of that image.
+        hashes: whether a file that holds no L3 images is read, too.
+
+    Returns:
+        Sums, and what has failed. Of a file that has failed itself there are no sums.
+    """
+    contents = Contents(files=1, bytes=place.file.size, copies=place.is_copy)
+    failures: list[Failure] = []
+
+    def count(blob: Blob) -> None:
+        try:
+            contents.add_image(look(blob), place.kind)
+        except (ValueError, MemoryError, RuntimeError) as error:
+            where = "" if place.kind == FILES else f"{blob.place}: "
+            failures.append(Failure(str(place), f"{where}{reason_of(error)}"))
+
+    folder, row = open_folder(place.folder), place.row
+    try:
+        if place.is_copy:
+            digest = hash_file(folder, place.file.name) if hashes else ""
+        else:
+            digest = look_into(folder, place.file.name, place.kind, _L3, count)
+    except Exception as error:  # Containers raise anything.
+        return Contents(), [Failure(str(place), reason_of(error)), *failures]
+    if row is not None:
+        if hashes and digest != row.result_hash:
+            reason = "its bytes are not those that l3 convert has written (SHA-256)"
+            failures.append(Failure(str(place), reason))
+        totals = sum_totals(row.formats.values())
+        contents.source_bytes, contents.result_bytes = totals.source_bytes, totals.result_bytes
+        contents.versions[row.version] += 1
+    return contents, failures

@@ -1,0 +1,213 @@
+"""Zip archives of files: members that are images become L3, all else stays.
+
+Read and written by `zipfile`. Nothing is extracted.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import stat
+import zipfile
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
+from l3dali.datasets.convert.storage import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.storage import HashedWriter
+
+SUFFIXES = (".zip",)
+
+MAX_IMAGE_BYTES = 2**31  # of a member, inflated
+MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
+_STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
+_ENCRYPTED = 1
+_ZIP64_EXTRA = 1
+
+
+class ZipError(ValueError):
+    """An archive that is damaged or cannot be converted."""
+
+
+@dataclass
+class Member:
+    """A member of an archive.
+
+    Attributes:
+        info: what the archive's directory says of it.
+        blobs: its data, if that may be an image; other data is copied when its turn comes.
+    """
+
+    info: zipfile.ZipInfo
+    blobs: Sequence[Blob]
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return sum(len(blob.data) for blob in self.blobs)
+
+
+def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
+    """Reads the members of an archive, in the order of its directory.
+
+    Raises:
+        ZipError: it is damaged or encrypted, or its members are larger than they can be.
+    """
+    with _opened(source) as archive:
+        yield from _read_members(archive, options)
+
+
+def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
+    """Converts an archive; there is no index to return."""
+    names: dict[str, str] = {}  # of results by how a disk has them that does not tell cases apart
+    with (
+        _opened(source) as archive,
+        zipfile.ZipFile(_Sink(target), "w") as result,
+    ):
+        result.comment = archive.comment
+        for member, outcomes in pool.convert(_read_members(archive, pool.options)):
+            outcome = outcomes[0] if outcomes else None
+            info = _new_info(member.info)
+            if outcome is not None and outcome.failed and pool.options.on_error == "drop":
+                continue
+            data = outcome.data if outcome is not None else None
+            if outcome is not None and data is not None:
+                info.filename = renamed(info.filename, outcome.suffix)
+                info.compress_type = zipfile.ZIP_STORED
+            _check_name(member.info.filename, info.filename, names)
+            if data is None and outcome is not None:
+                data = member.blobs[0].data
+            if data is not None:
+                result.writestr(info, data)
+            else:
+                _copy(archive, member.info, result, info)
+            del member, outcomes, outcome, data
+    return None
+
+
+@contextmanager
+def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    source.seek(0)
+    if source.read(4) not in _STARTS:
+        raise ZipError("not a zip archive, or one with something before it")
+    try:
+        archive = zipfile.ZipFile(source)
+    except Exception as error:  # zipfile raises anything on damaged data.
+        raise ZipError(f"not a whole zip archive: {error}") from error
+    with archive:
+        size = source.seek(0, io.SEEK_END)
+        names = Counter(info.filename for info in archive.infolist())
+        for name, count in names.most_common(1):
+            if count > 1:
+                raise ZipError(f"two members of the name {name}")
+        inflated = sum(info.file_size for info in archive.infolist())
+        if inflated > MAX_TIMES * size:
+            raise ZipError(
+                f"{inflated} bytes of members in an archive of {size}, more than any can hold"
+            )
+        yield archive
+
+
+def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]:
+    for info in archive.infolist():
+        name = info.filename
+        if info.flag_bits & _ENCRYPTED:
+            raise ZipError(f"{name}: an encrypted member")
+        blobs: list[Blob] = []
+        if not info.is_dir():
+            with _damage_of(name), archive.open(info) as file:
+                head = file.read(HEAD_BYTES)
+                if stat.S_ISLNK(info.external_attr >> 16):
+                    _refuse_link(name, head + file.read(CHUNK_BYTES), options)
+                elif may_be_image(name, head, options):
+                    if info.file_size > MAX_IMAGE_BYTES:
+                        raise ZipError(
+                            f"{name}: an image of {info.file_size} bytes; up to {MAX_IMAGE_BYTES} "
+                            "are read from an archive"
+                        )
+                    blobs.append(Blob(name, head + file.read(), name))
+        yield Member(info, blobs)
+        del blobs
+
+
+def _refuse_link(name: str, data: bytes, options: Options) -> None:
+    link = data.decode(errors="backslashreplace")
+    if has_image_suffix(link, options):
+        raise ZipError(f"{name}: a link to an image, {link}; make it a file")
+
+
+@contextmanager
+def _damage_of(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ZipError:
+        raise
+    except Exception as error:  # Each way of packing has errors of its own.
+        raise ZipError(f"{name}: a damaged member: {error}") from error
+
+
+def _new_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    """What the result's directory is to say: sizes and checksum are zipfile's to find."""
+    new = copy.copy(info)
+    new.flag_bits = 0
+    new.extra = _without_zip64(info.extra)
+    return new
+
+
+def _without_zip64(extra: bytes) -> bytes:
+    """The extra fields but that of large members, which zipfile writes where it is needed."""
+    kept, at = b"", 0
+    while at + 4 <= len(extra):
+        kind = int.from_bytes(extra[at : at + 2], "little")
+        end = at + 4 + int.from_bytes(extra[at + 2 : at + 4], "little")
+        if kind != _ZIP64_EXTRA:
+            kept += extra[at:end]
+        at = end
+    return kept
+
+
+def _check_name(old: str, new: str, names: dict[str, str]) -> None:
+    """Refuses results that would take each other's place where the archive is unpacked."""
+    other = names.setdefault(new.casefold(), old)
+    if other.casefold() != old.casefold():  # Else the source has them so, too.
+        raise ZipError(f"{other} and {old} would both be {new}, on disks that know no cases too")
+
+
+def _copy(
+    archive: zipfile.ZipFile,
+    old: zipfile.ZipInfo,
+    result: zipfile.ZipFile,
+    new: zipfile.ZipInfo,
+) -> None:
+    if old.is_dir():
+        result.writestr(new, b"")
+        return
+    with archive.open(old) as source, result.open(new, "w") as target:
+        while True:
+            with _damage_of(old.filename):
+                chunk = source.read(CHUNK_BYTES)
+            if not chunk:
+                return
+            target.write(chunk)
+
+
+class _Sink(io.RawIOBase):
+    """What zipfile needs of a file to write to; it cannot go back."""
+
+    def __init__(self, target: HashedWriter) -> None:
+        self._target = target
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._target.write(bytes(data))
+        return len(data)

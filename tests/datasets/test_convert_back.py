@@ -1,0 +1,229 @@
+"""`l3 convert --to tif` and `--to source`: images come back, each in the format it came from."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convert_tools import convert, files_below, image, png, read_tar, rows_of, write_tar
+
+import l3dali
+from l3dali.images.lossy import lossy_format
+from l3dali.images.reading import read_picture
+
+imagecodecs = pytest.importorskip("imagecodecs")
+tifffile = pytest.importorskip("tifffile")
+netpbmfile = pytest.importorskip("netpbmfile")
+pytest.importorskip("rich")
+
+
+def tiff(pixels: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    tifffile.imwrite(file, pixels, **options)
+    return file.getvalue()
+
+
+def by_pillow(pixels: Any, format: str, **options: Any) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format, **options)
+    return file.getvalue()
+
+
+BANDS = np.stack([image(i, 1).astype(np.uint16) * 200 + i for i in range(13)], axis=2)
+BANDS_FIRST = np.moveaxis(BANDS, -1, 0)
+SIGNED = image(3, 1).astype(np.int16) * 100 - 5000
+# What is lossless, and comes back under the name that it had.
+LOSSLESS = {
+    "rgb.png": png(),
+    "upper.PNG": png(1),
+    "gray16.png": bytes(imagecodecs.png_encode(BANDS[:, :, 0].copy())),
+    "bands.tif": tiff(BANDS, photometric="minisblack", planarconfig="contig"),
+    "bands.tiff": tiff(
+        np.moveaxis(BANDS, -1, 0), photometric="minisblack", planarconfig="separate"
+    ),
+    "signed.TIF": tiff(SIGNED),
+    "rgb.tif": tiff(image(2), photometric="rgb"),
+    "alpha.webp": by_pillow(image(4, 4), "WEBP", lossless=True, exact=True),
+    "rgb.bmp": by_pillow(image(5), "BMP"),
+    "gray.pgm": by_pillow(image(6, 1), "PPM"),
+    "rgb.ppm": by_pillow(image(7), "PPM"),
+    "rgb.jxl": bytes(imagecodecs.jpegxl_encode(image(8), lossless=True)),
+    "rgb.jp2": bytes(imagecodecs.jpeg2k_encode(image(9), level=0, reversible=True)),
+}
+# What comes back as PNG: it has lost data, or nothing writes its format.
+OTHERS = {
+    "photo.jpg": bytes(imagecodecs.jpeg8_encode(image(10), level=90)),
+    "lossy.webp": by_pillow(image(11), "WEBP", quality=80),
+    "bits.pbm": b"P4\n8 2\n\x0f\xf0",
+}
+
+
+def stem(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def pixels(name: str, data: bytes) -> Any:
+    return read_picture(data).pixels
+
+
+def same(old: tuple[str, bytes], new: tuple[str, bytes]) -> None:
+    before, after = pixels(*old), pixels(*new)
+    assert before.dtype == after.dtype
+    np.testing.assert_array_equal(before, after, old[0])
+
+
+def make_folder(folder: Path) -> Path:
+    """Each in a folder of its own: stems are not unlike."""
+    for i, (name, data) in enumerate((LOSSLESS | OTHERS).items()):
+        (folder / str(i)).mkdir(parents=True)
+        (folder / str(i) / name).write_bytes(data)
+    (folder / "labels.json").write_bytes(b"{}")
+    return folder
+
+
+def test_each_in_the_format_it_came_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_folder(tmp_path / "s")
+    assert convert(source, tmp_path / "d", "--grow") == 0
+    capsys.readouterr()
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    told = capsys.readouterr().err
+    assert "came back as PNG or TIFF, since the format that they came from loses data" in told
+    assert told.rstrip().endswith(f": {len(OTHERS)}")
+    back = {name: (tmp_path / "b" / name).read_bytes() for name in files_below(tmp_path / "b")}
+    for i, (name, data) in enumerate((LOSSLESS | OTHERS).items()):
+        wanted = name if name in LOSSLESS else f"{stem(name)}.png"
+        same((name, data), (wanted, back.pop(f"{i}/{wanted}")))
+    assert back == {"labels.json": b"{}"}
+    hashes = [{row.pixels_hash for row in rows_of(tmp_path / name).values()} for name in "db"]
+    assert hashes[0] == hashes[1]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "b").rglob("*")}
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "b").rglob("*")}
+
+
+def test_all_as_tiff(tmp_path: Path) -> None:
+    source = make_folder(tmp_path / "s")
+    assert convert(source, tmp_path / "d", "--grow") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "tif") == 0
+    for i, (name, data) in enumerate((LOSSLESS | OTHERS).items()):
+        result = (tmp_path / "b" / str(i) / f"{stem(name)}.tif").read_bytes()
+        assert result[:2] == b"II"
+        same((name, data), ("", result))
+
+
+def test_png_sources_have_no_note(tmp_path: Path) -> None:
+    """Their files are what they were before there were notes: the smallest sets pay nothing."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "s" / "b.bmp").write_bytes(LOSSLESS["rgb.bmp"])
+    (tmp_path / "s" / "c.jpg").write_bytes(OTHERS["photo.jpg"])
+    assert convert(tmp_path / "s", tmp_path / "d", "--grow") == 0
+    notes = {name: l3dali.info(tmp_path / "d" / f"{name}.l3").metadata for name in "abc"}
+    assert notes == {
+        "a": None,
+        "b": {"source_suffix": "bmp"},
+        "c": {"lossy_source_suffix": "jpg"},
+    }
+
+
+@pytest.mark.parametrize("to", ["tif", "source"])
+def test_members_of_a_shard(tmp_path: Path, to: str) -> None:
+    members = [
+        member
+        for i, (name, data) in enumerate((LOSSLESS | OTHERS).items())
+        for member in ((f"{i:04}.{name.rpartition('.')[2]}", data), (f"{i:04}.cls", b"%d" % i))
+    ]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d", "--grow") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", to) == 0
+    before, after = read_tar(source), read_tar(tmp_path / "b" / "a.tar")
+    for (name, data, *rest), (new_name, new, *new_rest) in zip(before, after, strict=True):
+        assert rest == new_rest
+        if name.endswith(".cls"):
+            assert (name, data) == (new_name, new)
+            continue
+        same((name, data), (new_name, new))
+        is_lossless = lossy_format(data) is None and not name.endswith(".pbm")
+        wanted = "tif" if to == "tif" else name.rpartition(".")[2] if is_lossless else "png"
+        assert new_name == f"{stem(name)}.{wanted}"
+
+
+def test_records_of_many_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("crc32c")
+    from test_convert_containers import example, find_images, frame, records_of
+
+    (tmp_path / "s").mkdir()
+    records = [example(("scene", LOSSLESS["bands.tif"])), example(("scene", png(i := 1)))]
+    (tmp_path / "s" / "a.tfrecord").write_bytes(b"".join(map(frame, records)))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "p", "--to", "png") == 2
+    assert ".png cannot hold 13 channels of 16 bits; .tif can" in capsys.readouterr().err
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    scene, picture = records_of(tmp_path / "b" / "a.tfrecord")
+    same(("", LOSSLESS["bands.tif"]), ("", find_images(scene, "tiff")[0]))
+    same(("", png(i)), ("", find_images(picture, "png")[0]))
+
+
+def test_palettes_come_back_as_png(tmp_path: Path) -> None:
+    from PIL import Image
+
+    numbers = image(channels=1) % 3
+    picture = Image.fromarray(numbers)
+    picture.putpalette([9, 8, 7, 60, 50, 40, 200, 100, 0])
+    (tmp_path / "s").mkdir()
+    for name, format in (("a.png", "PNG"), ("b.bmp", "BMP")):
+        picture.save(tmp_path / "s" / name, format)
+    assert convert(tmp_path / "s", tmp_path / "d", "--labels", "*") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    for name in ("a.png", "b.png"):
+        with Image.open(tmp_path / "b" / name) as back:
+            assert back.mode == "P"
+            assert np.array_equal(np.asarray(back), numbers)
+            assert (back.getpalette() or [])[:9] == (picture.getpalette() or [])[:9]
+
+
+@pytest.mark.parametrize("options", [[], ["--no-verify"]])
+def test_what_a_format_would_change_comes_back_as_png(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """WebP drops an alpha channel that is opaque everywhere."""
+    opaque = image(1, 4)
+    opaque[..., 3] = 255
+    (tmp_path / "s").mkdir()
+    l3dali.imwrite(tmp_path / "s" / "a.l3", opaque, metadata={"source_suffix": "webp"})
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "source", *options) == 0
+    assert capsys.readouterr().err.rstrip().endswith("cannot hold them: 1")
+    result = read_picture((tmp_path / "d" / "a.png").read_bytes())
+    assert np.array_equal(result.pixels, opaque)
+
+
+@pytest.mark.parametrize("note", ["../../x", "l3", "png/../y", "exe", 5, ["png"], {}, "", "tif\0"])
+def test_notes_that_lie(tmp_path: Path, note: Any) -> None:
+    (tmp_path / "s").mkdir()
+    l3dali.imwrite(tmp_path / "s" / "a.l3", image(), metadata={"source_suffix": note})
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "source") == 0
+    assert files_below(tmp_path) >= {"d/a.png"}
+    assert files_below(tmp_path / "d") == {"a.png"}
+
+
+def test_arrays_that_came_from_no_file(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    for name, array in (("a", image()), ("b", BANDS), ("c", SIGNED)):
+        l3dali.imwrite(tmp_path / "s" / f"{name}.l3", array)
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "source") == 0
+    assert files_below(tmp_path / "d") == {"a.png", "b.tif", "c.tif"}
+
+
+def test_results_that_would_collide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    l3dali.imwrite(tmp_path / "s" / "a.l3", image(), metadata={"source_suffix": "tif"})
+    (tmp_path / "s" / "a.tif").write_bytes(b"somebody's")
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "source") == 2
+    assert "would both make a.tif" in capsys.readouterr().err

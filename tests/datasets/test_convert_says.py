@@ -1,0 +1,147 @@
+"""`l3 convert` and `l3 encode` say what matters: growth, nothing found, a DEST that is none."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from convert_tools import convert, files_below, image, png, rows_of, samples, write_tar
+
+import l3dali
+from l3dali.cli import main
+
+imagecodecs = pytest.importorskip("imagecodecs")
+pytest.importorskip("rich")
+
+
+def jpeg() -> bytes:
+    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    return bytes(imagecodecs.jpeg8_encode(noisy, level=60))
+
+
+def large_png() -> bytes:
+    ramp = np.add.outer(np.arange(128), np.arange(128)).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 8, ramp.shape, np.uint8)
+    return bytes(imagecodecs.png_encode(ramp // 2 + noise, level=1))
+
+
+def test_what_grows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = [(f"{i}.jpg", jpeg()) for i in range(4)] + [
+        (f"{i}.png", large_png()) for i in range(4, 9)
+    ]
+    write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    told = capsys.readouterr().err
+    totals = rows_of(tmp_path / "d")["a.tar"].formats
+    assert totals["png"].result_bytes < totals["png"].source_bytes
+    assert "l3: 4 jpeg images grew from " in told
+    assert "keep those as they are (l3 plan" in told
+    assert "png images grew" not in told
+    assert convert(tmp_path / "s", tmp_path / "e", "--coding", "stored") == 0
+    told = capsys.readouterr().err
+    assert "l3: 5 png images grew from " in told
+    assert "--coding rans takes fewer bytes" in told
+
+
+@pytest.mark.parametrize("to", ["l3", "png"])
+def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.gif").write_bytes(b"GIF89a")
+    (tmp_path / "s" / "b.7z").write_bytes(b"7z")
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", to) == 0
+    told = capsys.readouterr().err
+    if to == "l3":
+        assert "l3: no image was found in 2 files; read are .bmp " in told
+        assert ".parquet" in told
+    else:
+        assert "no L3 file was found in 2 files; --to png turns L3 files back" in told
+    assert files_below(tmp_path / "d") == {"a.gif", "b.7z"}
+
+
+def test_growth_stops_before_there_is_a_folder(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [(f"{i}.jpg", jpeg()) for i in range(3)])
+    assert convert(tmp_path / "s", tmp_path / "new" / "d") == 2
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["out.tar", "out.tfrecord", "out.parquet", "a-00000-of-00001"])
+def test_a_dest_with_the_name_of_a_shard(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tar(tmp_path / "a.tar", samples(1))
+    for dest in (tmp_path / name, f"memory://bucket/{name}"):
+        assert convert(source, dest) == 2
+        assert f"{name} has the name of a shard" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+    (tmp_path / name).mkdir()
+    assert convert(source, tmp_path / name) == 0
+    assert (tmp_path / name / "a.tar").exists()
+
+
+def test_several_folders_keep_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i, name in enumerate(("train", "val")):
+        write_tar(tmp_path / name / "a.tar", samples(2, 2 * i))
+        (tmp_path / name / "sub").mkdir()
+        (tmp_path / name / "sub" / "0.png").write_bytes(png(i))
+    monkeypatch.chdir(tmp_path)
+    wanted = {f"{name}/{file}" for name in ("train", "val") for file in ("a.tar", "a.idx")}
+    wanted |= {"train/sub/0.l3", "val/sub/0.l3"}
+    assert convert("train", "val/", "out") == 0
+    assert files_below(tmp_path / "out") == wanted
+    assert np.array_equal(l3dali.imread("out/val/sub/0.l3"), image(1))
+    capsys.readouterr()
+    assert convert("train", "val", "out") == 0
+    assert "nothing to do: all 4" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "train")
+    assert convert(".", "../val", "../out2") == 0
+    assert files_below(tmp_path / "out2") == wanted
+    assert convert("../out", "../back", "--to", "png") == 0
+    assert (tmp_path / "back" / "train" / "sub" / "0.png").exists()
+    assert convert(".", "../val", "../out", "--remove-gone") == 0  # nothing is
+    assert files_below(tmp_path / "out") == wanted
+    assert convert("memory://a", "memory://b", "../d") == 2
+
+
+# `l3 encode --max-side`.
+
+
+def mask(kind: str) -> tuple[str, bytes]:
+    from PIL import Image
+
+    numbers = np.kron(np.arange(12, dtype=np.uint8).reshape(3, 4), np.ones((20, 20), np.uint8))
+    picture = Image.fromarray(numbers)
+    if kind == "palette":
+        picture.putpalette([i * 20 for i in range(12) for _ in range(3)])
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return f"{kind}.png", file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["gray", "palette"])
+def test_label_maps_are_not_made_smaller_by_chance(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, data = mask(kind)
+    source, result = tmp_path / "s" / name, tmp_path / "d" / f"{kind}.l3"
+    source.parent.mkdir()
+    source.write_bytes(data)
+    (tmp_path / "s" / "photo.png").write_bytes(large_png())
+    command = ["encode", str(source.parent), "-o", str(tmp_path / "d"), "--max-side", "40"]
+    assert main([*command, "--json-summary", str(tmp_path / "told.json")]) == 2
+    (failure,) = json.loads((tmp_path / "told.json").read_text())["failures"]
+    assert failure["path"] == str(source)
+    assert "--labels keeps them, --no-labels says that it is a picture" in failure["reason"]
+    assert (tmp_path / "d" / "photo.l3").exists()
+    assert main([*command, "--overwrite", "--labels"]) == 0
+    assert set(np.unique(l3dali.imread(result))) <= set(range(12))
+    assert main([*command, "--overwrite", "--no-labels"]) == 0
+    if kind == "palette":
+        assert l3dali.info(result).channels == 3
+        assert main([*command, "--overwrite", "--palette", "index"]) == 0 or kind == "gray"
+    assert main(["encode", str(source), "-o", str(tmp_path / "same.l3"), "--max-side", "80"]) == 0
+    capsys.readouterr()

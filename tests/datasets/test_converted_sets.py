@@ -1,0 +1,213 @@
+"""`l3 verify` and `l3 info` of shards, URLs and results of `l3 convert`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from convert_tools import (
+    convert,
+    image,
+    make_plan,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    save,
+    write_tar,
+)
+
+pytest.importorskip("rich")
+
+import l3dali
+from l3dali.cli import main
+
+IMAGES = 3
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def make_set(folder: Path) -> Path:
+    """A shard, loose images in two folders, and a file that is none."""
+    write_tar(folder / "a.tar", samples(IMAGES))
+    (folder / "sub").mkdir()
+    for i, name in enumerate(("0.png", "sub/1.png")):
+        (folder / name).write_bytes(png(10 + i))
+    (folder / "labels.json").write_bytes(b"{}")
+    return folder
+
+
+@pytest.fixture
+def converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert convert(make_set(tmp_path / "s"), tmp_path / "d") == 0
+    capsys.readouterr()
+    return tmp_path / "d"
+
+
+def test_verify_a_result(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("verify", converted) == 0
+    told = capsys.readouterr().err
+    assert f"l3: {IMAGES + 2} L3 images of {(IMAGES + 2) * image().shape[0] * 30} pixels" in told
+    assert "4 files of" in told
+    assert "1 of them copies" in told
+    assert "images by kind of file: 3 webdataset, 2 files" in told
+    assert f"oldest encoder: {l3dali.__version__}" in told
+    for source in (converted.parent / "s", f"file://{converted.parent / 's'}"):
+        assert run("verify", converted, "--source", source) == 0
+
+
+def test_totals(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = converted.parent / "summary.json"
+    assert run("verify", converted, "--quiet", "--json-summary", told) == 0
+    summary = json.loads(told.read_text())
+    totals = summary["totals"]
+    rows = rows_of(converted).values()
+    assert totals["files"] == summary["done"] == 4
+    assert totals["bytes"] == sum(row.result_bytes for row in rows)
+    sums = [total for row in rows for total in row.formats.values()]
+    assert totals["images"] == sum(total.images for total in sums) == IMAGES + 2
+    assert totals["source_bytes"] == sum(total.source_bytes for total in sums)
+    assert totals["l3_bytes"] == totals["result_bytes"] == sum(each.result_bytes for each in sums)
+    assert totals["raw_bytes"] == (IMAGES + 2) * image().nbytes
+    assert sum(totals["codings"].values()) == IMAGES + 2
+    assert totals["oldest_version"] == l3dali.__version__
+    assert run("info", converted, "--json", "--totals") == 0
+    assert json.loads(capsys.readouterr().out) == totals
+
+
+def test_info(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("info", converted, "--json") == 0
+    entries = {Path(entry["path"]).name: entry for entry in json.loads(capsys.readouterr().out)}
+    assert entries.keys() == {"a.tar", "0.l3", "1.l3", "labels.json"}
+    assert (entries["0.l3"]["width"], entries["a.tar"]["images"]) == (30, IMAGES)
+    assert run("info", converted / "a.tar") == 0
+    told = capsys.readouterr().out
+    assert f"{converted / 'a.tar'}\n  shard  webdataset\n" in told
+    assert "total\n  1 files of" in told
+    assert run("info", converted, "--totals") == 0
+    assert capsys.readouterr().out.startswith("total\n  4 files of")
+
+
+def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (converted / "l3-manifest.jsonl").unlink()
+    assert run("verify", converted) == 0
+    told = capsys.readouterr().err
+    assert f"{IMAGES + 2} L3 images" in told
+    assert "other files passed over: 1" in told
+    assert "oldest encoder" not in told
+    assert run("verify", converted, "--source", converted.parent / "s") == 2
+    assert "a.tar: no line of a manifest says" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["tar", "l3", "copy"])
+def test_damage(converted: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A byte of a payload, and of a file that holds no L3 image."""
+    path = converted / {"tar": "a.tar", "l3": "0.l3", "copy": "labels.json"}[kind]
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\x8bL3F") + 140 if kind == "tar" else -1
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert run("verify", converted) == 2
+    told = capsys.readouterr().err
+    assert "l3: " in told
+    assert f"{path}: " in told
+    if kind == "tar":
+        assert f"{path}: 0000.l3: " in told
+    elif kind == "copy":
+        assert "its bytes are not those that l3 convert has written" in told
+
+
+def test_what_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (converted / "sub" / "1.l3").unlink()
+    assert run("verify", converted) == 2
+    told = capsys.readouterr().err
+    assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
+    assert run("verify", converted, "--source", converted.parent / "s") == 2
+    assert "sub/1.png: nothing has been made of it" in capsys.readouterr().err
+
+
+def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = converted.parent / "s"
+    write_tar(source / "a.tar", samples(IMAGES, 5))
+    (source / "0.png").write_bytes(png(7))
+    (source / "new.png").write_bytes(png(8))
+    assert run("verify", converted, "--source", source) == 2
+    told = capsys.readouterr().err
+    assert f"{converted / 'a.tar'}: {source / 'a.tar'} is not what it was made of" in told
+    assert f"{converted / '0.l3'}: the pixels differ" in told
+    assert f"{source / 'new.png'}: nothing has been made of it" in told
+
+
+def test_originals_that_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are no missing L3 files; their bytes are compared."""
+    pytest.importorskip("scipy")
+    source = tmp_path / "s"
+    source.mkdir()
+    for i in range(20):
+        (source / f"{i}.png").write_bytes(png(i))
+    write_tar(source / "a.tar", samples(IMAGES))
+    plan = save(make_plan(source, {"source": 0.5, "packed": 0.5}), tmp_path / "plan.json")
+    assert convert(source, tmp_path / "d", "--plan", plan) == 0
+    originals = sorted((tmp_path / "d").glob("*.png"))
+    assert originals
+    capsys.readouterr()
+    for more in ((), ("--source", source)):
+        assert run("verify", tmp_path / "d", *more) == 0
+        assert f"{len(originals)} of them copies of originals" in capsys.readouterr().err
+    originals[0].write_bytes(originals[0].read_bytes() + b" ")
+    assert run("verify", tmp_path / "d", "--source", source) == 2
+    assert f"{originals[0]}: its bytes are not those" in capsys.readouterr().err
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    fsspec = pytest.importorskip("fsspec")
+    storage = fsspec.filesystem("memory")
+    storage.store.clear()
+    yield storage
+    storage.store.clear()
+
+
+def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(converted.parent / "s", "memory://bucket/d") == 0
+    assert run("verify", "memory://bucket/d") == 0
+    assert "3 webdataset, 2 files" in capsys.readouterr().err
+    assert run("info", "memory://bucket/d/a.tar", "memory://bucket/d/0.l3") == 0
+    told = capsys.readouterr().out
+    assert "memory://bucket/d/a.tar\n  shard" in told
+    assert "memory://bucket/d/0.l3\n  image  30 x 24" in told
+    assert run("verify", "memory://bucket/none") == 2
+    assert "no such file or folder" in capsys.readouterr().err
+
+
+def test_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("crc32c")
+    from test_convert_containers import example, frame
+
+    (tmp_path / "s").mkdir()
+    data = b"".join(frame(example(("image", png(i)))) for i in range(4))
+    (tmp_path / "s" / "train-00000-of-00001").write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    capsys.readouterr()
+    assert run("verify", tmp_path / "d") == 0
+    assert "images by kind of file: 4 tfrecord" in capsys.readouterr().err
+    shard = tmp_path / "d" / "train-00000-of-00001"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    assert run("verify", shard) == 2
+    assert f"{shard}: a truncated file" in capsys.readouterr().err
+
+
+def test_nothing_to_look_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("verify", tmp_path / "none.tar") == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    write_tar(tmp_path / "a.tar", samples(1))
+    assert run("verify", "-", tmp_path / "a.tar") == 2
+    assert "standard input does not go with" in capsys.readouterr().err
+    assert run("info", tmp_path / "a.tar") == 0  # not converted: no L3 images
+    assert "0 L3 images" in capsys.readouterr().out
+    assert len(read_tar(tmp_path / "a.tar")) == IMAGES

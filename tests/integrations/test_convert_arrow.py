@@ -1,0 +1,185 @@
+"""`l3 convert` with Arrow files: what `save_to_disk` of Hugging Face's datasets writes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import datasets
+import imagecodecs
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tifffile
+from convert_tools import convert, files_below, image, pixels_of, png, rows_of
+from test_convert_parquet import COUNT, IMAGE, rows, write_table
+
+from l3dali.cli import main
+from l3dali.datasets.convert import arrow
+from l3dali.datasets.convert.images import Options
+from l3dali.images.reading import read_picture
+
+
+def write_arrow(path: Path, kind: str) -> pa.Table:
+    """The table of the Parquet tests, in batches of four rows, and an empty file of it."""
+    table = write_table(path.parent / "t.parquet")
+    (path.parent / "t.parquet").unlink()
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    with new(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    return table
+
+
+def read_arrow(path: Path, kind: str) -> tuple[Any, list[int]]:
+    """The table, and the rows of each batch."""
+    with pa.OSFile(str(path)) as file:
+        reader = pa.ipc.open_stream(file) if kind == "stream" else pa.ipc.open_file(file)
+        table = reader.read_all()
+    return table, [len(batch) for batch in table.to_batches()]
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_table_and_back(tmp_path: Path, kind: str) -> None:
+    table = write_arrow(tmp_path / "s" / "a.arrow", kind)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    for folder in "db":
+        found, sizes = read_arrow(tmp_path / folder / "a.arrow", kind)
+        assert found.schema.equals(table.schema, check_metadata=True)
+        assert rows(found) == rows(table)
+        assert sizes == [4, 4, 2]
+    images = read_arrow(tmp_path / "d" / "a.arrow", kind)[0].column("image").to_pylist()
+    assert [entry["path"] for entry in images[1:]] == [f"{i}.l3" for i in range(1, COUNT)]
+    there, back = (rows_of(tmp_path / folder)["a.arrow"] for folder in "db")
+    assert there.pixels_hash == back.pixels_hash
+    assert (there.kind, there.images) == ("arrow", 9 + 10 + 9 + (45 - 3))
+    assert main(["verify", str(tmp_path / "d")]) == 0
+
+
+def test_a_set_of_hugging_face_and_back(tmp_path: Path) -> None:
+    """It loads as before, from the folder that l3 convert has made."""
+    features = datasets.Features(
+        {"image": datasets.Image(decode=False), "label": datasets.Value("int8")}
+    )
+    entries = {
+        "image": [{"bytes": png(i), "path": f"{i}.png"} for i in range(COUNT)],
+        "label": list(range(COUNT)),
+    }
+    made = datasets.Dataset.from_dict(entries, features=features)
+    datasets.DatasetDict({"train": made}).save_to_disk(str(tmp_path / "s"), num_shards={"train": 2})
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    assert files_below(tmp_path / "d") == files_below(tmp_path / "s")
+    for folder in "db":
+        loaded = datasets.load_from_disk(str(tmp_path / folder))["train"]
+        assert loaded["label"] == list(range(COUNT))
+        for i, entry in enumerate(loaded["image"]):
+            assert np.array_equal(pixels_of(entry["bytes"]), image(i))
+            assert entry["path"] == f"{i}.{'l3' if folder == 'd' else 'png'}"
+
+
+@pytest.mark.parametrize("container", ["parquet", "arrow"])
+def test_many_bands_and_other_formats_come_back(tmp_path: Path, container: str) -> None:
+    """As they were, but for JPEG, which comes back as PNG."""
+    bands = np.stack([image(i, 1).astype(np.uint16) * 99 for i in range(7)], axis=2)
+    file = io.BytesIO()
+    tifffile.imwrite(file, bands, photometric="minisblack", planarconfig="contig")
+    jpeg = bytes(imagecodecs.jpeg8_encode(image(1), level=90))
+    files = [("a.tiff", file.getvalue()), ("b.png", png(2)), ("c.jpg", jpeg)]
+    table = pa.table({"image": pa.array([{"bytes": d, "path": p} for p, d in files], IMAGE)})
+    (tmp_path / "s").mkdir()
+    path = tmp_path / "s" / f"a.{container}"
+    if container == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "--grow") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    result = tmp_path / "b" / path.name
+    back = pq.read_table(result) if container == "parquet" else read_arrow(result, "stream")[0]
+    found = back.column("image").to_pylist()
+    assert [entry["path"] for entry in found] == ["a.tiff", "b.png", "c.png"]
+    for entry, (_, data) in zip(found, files, strict=True):
+        assert np.array_equal(read_picture(entry["bytes"]).pixels, read_picture(data).pixels)
+
+
+@pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
+def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = [png(0), png(1)[:99], png(2)]
+    table = pa.table({"i": values, "n": [0, 1, 2]})
+    (tmp_path / "s").mkdir()
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
+    assert "row 1, i: cannot be read" in capsys.readouterr().err
+    result = tmp_path / "d" / "a.arrow"
+    assert result.exists() == (choice != "fail")
+    if choice == "drop":
+        assert read_arrow(result, "stream")[0].column("n").to_pylist() == [0, 2]
+    if choice == "keep":
+        assert read_arrow(result, "stream")[0].column("i").to_pylist()[1] == values[1]
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+@pytest.mark.parametrize("kept", [0, 3, 500, 5000, -9])
+def test_damaged_files(
+    tmp_path: Path, kept: int, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_arrow(tmp_path / "s" / "a.arrow", kind)
+    data = (tmp_path / "s" / "a.arrow").read_bytes()
+    (tmp_path / "s" / "a.arrow").write_bytes(data[:kept])
+    code = convert(tmp_path / "s", tmp_path / "d")
+    if kind == "stream" and kept == -9:  # A stream may end without its mark.
+        return
+    assert code == 2
+    assert "a.arrow: " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: int) -> None:
+    """In a process of its own: pyarrow may crash, which costs the shard."""
+    kind = "stream" if seed % 2 else "file"
+    write_arrow(tmp_path / "s" / "a.arrow", kind)
+    data = bytearray((tmp_path / "s" / "a.arrow").read_bytes())
+    rng = np.random.default_rng(seed)
+    for at in rng.integers(0, len(data) if seed % 3 else 3000, 4):
+        data[at] = rng.integers(256)
+    (tmp_path / "s" / "a.arrow").write_bytes(data)
+    (tmp_path / "s" / "b.png").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2) in (0, 2)
+    assert (tmp_path / "d" / "b.l3").exists()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_dictionaries_are_taken_out_within_a_bound(
+    tmp_path: Path, nested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with one value of 100 kB: of a bound of 1 MB, ten at a time."""
+    values = pa.array([bytes(100_000)], pa.large_binary())
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    if nested:
+        column = pa.StructArray.from_arrays([column], ["bytes"])
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), pa.schema([("i", column.type)])) as writer:
+        writer.write_batch(pa.record_batch([column], ["i"]))
+    monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 1_000_100)
+    with (tmp_path / "a.arrow").open("rb") as file:
+        parts = [len(rows.batch) for rows in arrow.read_entries(file, Options())]
+    assert sum(parts) == 64
+    assert max(parts) == 10
+    assert convert(tmp_path / "a.arrow", tmp_path / "d", "-j", 1) == 0
+    assert (
+        read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i").to_pylist()[63] is not None
+    )
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    table = pa.table({"image": pa.array([], IMAGE)})
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), table.schema):
+        pass
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].equals(table)

@@ -1,0 +1,51 @@
+"""Windows and headers of L3 files in a bucket: bytes counted at a real S3 server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import l3dali
+
+pytest.importorskip("moto")
+s3fs = pytest.importorskip("s3fs")
+from s3_tools import Server, s3_server  # noqa: E402
+
+MOST = 0.10  # of the file, for a window of 256 x 256 in 2048 x 1024
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with s3_server() as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir("data")
+        yield started
+
+
+@pytest.mark.parametrize("coding", ["rans", "packed"])
+@pytest.mark.parametrize("corner", [(384, 896), (300, 1001)])
+def test_a_window_fetches_its_tiles_alone(
+    server: Server, coding: l3dali.Coding, corner: tuple[int, int]
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 16, (1024, 2048, 3), np.uint8)
+    ramp = np.add.outer(np.arange(1024), np.arange(2048))[..., None] // 16
+    image = (noise + ramp).astype(np.uint8)
+    data = l3dali.encode(image, coding=coding, effort=1)
+    fs = s3fs.S3FileSystem()
+    fs.pipe_file("data/scene.l3", data)
+    fs.invalidate_cache()
+    server.sent = 0
+    top, left = corner
+    window = l3dali.imread("s3://data/scene.l3", window=(top, left, 256, 256))
+    assert np.array_equal(window, image[top : top + 256, left : left + 256])
+    assert 0 < server.sent <= MOST * len(data)
+    server.sent = 0
+    assert l3dali.info("s3://data/scene.l3").shape == image.shape
+    assert server.sent == 4096
+    server.sent = 0
+    assert np.array_equal(l3dali.imread("s3://data/scene.l3"), image)
+    assert server.sent == len(data)

@@ -1,0 +1,178 @@
+"""Windows of files behind fsspec: what is fetched, and what comes of damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l3dali
+from l3dali.errors import L3Error, Status
+
+fsspec = pytest.importorskip("fsspec")
+
+Image = NDArray[Any]
+
+
+def scene(height: int, width: int, channels: int, seed: int = 0) -> Image:
+    """Noise on a ramp, which does not compress to nothing."""
+    noise = np.random.default_rng(seed).integers(0, 16, (height, width, channels), np.uint8)
+    return (
+        noise + np.add.outer(np.arange(height), np.arange(width))[..., None].astype(np.uint8) // 3
+    )
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The bytes of each answer of a storage."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    counts: list[int] = []
+    real = MemoryFileSystem.cat_file
+
+    def cat_file(self: Any, path: str, start: Any = None, end: Any = None, **rest: Any) -> bytes:
+        data = bytes(real(self, path, start, end, **rest))
+        counts.append(len(data))
+        return data
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", cat_file)
+    yield counts
+    fsspec.filesystem("memory").store.clear()
+
+
+def store(image: Image, **options: Any) -> tuple[str, bytes]:
+    data = l3dali.encode(image, **options)
+    fsspec.filesystem("memory").pipe_file("/afar/a.l3", data)
+    return "memory://afar/a.l3", data
+
+
+WINDOWS = [(0, 0, 1, 1), (100, 60, 256, 256), (511, 699, 1, 1), (0, 0, 512, 700), (127, 127, 2, 2)]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("coding", ["rans", "packed", "stored"])
+def test_windows(fetched: list[int], window: Any, coding: Any) -> None:
+    image = scene(512, 700, 3)
+    url, data = store(image, coding=coding)
+    top, left, height, width = window
+    wanted = image[top : top + height, left : left + width]
+    for file in (url, fsspec.open(url)):
+        fetched.clear()
+        assert np.array_equal(l3dali.imread(file, window=window), wanted)
+        if height * width <= 256**2:
+            assert sum(fetched) < len(data)
+    assert np.array_equal(l3dali.imread(url), image)
+
+
+@pytest.mark.parametrize("channels", [None, [3], [12, 0]])
+def test_channels_of_a_window(fetched: list[int], channels: Any) -> None:
+    image = scene(300, 300, 13)
+    url, data = store(image)
+    wanted = image[130:140, 10:290][..., channels or range(13)]
+    found = l3dali.imread(url, window=(130, 10, 10, 280), channels=channels)
+    assert np.array_equal(found, wanted[..., 0] if channels == [3] else wanted)
+    assert sum(fetched) < len(data) * (0.9 if channels is None else 0.6)
+
+
+def test_a_window_of_an_image_that_was_turned(fetched: list[int]) -> None:
+    block = pytest.importorskip("PIL.Image").Exif()
+    block[0x0112] = 6
+    image = scene(300, 500, 3)
+    url, data = store(image, exif=bytes(block.tobytes()))
+    upright = np.rot90(image, -1)
+    found = l3dali.imread(url, window=(10, 20, 60, 50), orient=True)
+    assert np.array_equal(found, upright[10:70, 20:70])
+    assert sum(fetched) < len(data) / 2
+
+
+def test_a_head_of_many_bytes(fetched: list[int]) -> None:
+    """A profile longer than what is read first, and an index behind it."""
+    image = scene(256, 600, 3)
+    url, _ = store(image, icc=bytes(20_000), tile=(32, 32))
+    assert l3dali.info(url).icc == bytes(20_000)
+    assert len(fetched) <= 4
+    assert np.array_equal(l3dali.imread(url, window=(40, 50, 60, 70)), image[40:100, 50:120])
+
+
+def test_info_reads_little(fetched: list[int]) -> None:
+    url, data = store(scene(512, 700, 3))
+    for file in (url, fsspec.open(url)):
+        fetched.clear()
+        assert l3dali.info(file).encoded_bytes == len(data)
+        assert sum(fetched) == 4096
+
+
+@pytest.mark.parametrize(
+    "window", [(0, 0, 513, 1), (512, 0, 1, 1), (-1, 0, 5, 5), (0, 690, 20, 20)]
+)
+def test_windows_outside(fetched: list[int], window: Any) -> None:
+    url, data = store(scene(512, 700, 3))
+    messages: list[str] = []
+    reads: list[Callable[[], Any]] = [
+        lambda: l3dali.imread(url, window=window),
+        lambda: l3dali.decode(data, window=window),
+    ]
+    for read in reads:
+        with pytest.raises((L3Error, ValueError)) as error:
+            read()
+        messages.append(str(error.value).removeprefix(f"{url}: "))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "status"),
+    [
+        (lambda data: data[:-16], Status.TRUNCATED),
+        (lambda data: data + bytes(16), Status.CORRUPT_HEADER),
+        (lambda data: data[:100], Status.TRUNCATED),
+        (lambda data: data[:40] + b"?" + data[41:], Status.CHECKSUM_MISMATCH),
+        (lambda data: b"", Status.TRUNCATED),
+    ],
+)
+def test_damage_is_told(fetched: list[int], damage: Any, status: Status) -> None:
+    url, data = store(scene(512, 700, 3))
+    fsspec.filesystem("memory").pipe_file("/afar/a.l3", damage(data))
+    with pytest.raises(L3Error, match=r"a\.l3") as error:
+        l3dali.imread(url, window=(0, 0, 10, 10))
+    assert error.value.status is status
+
+
+def test_a_damaged_tile(fetched: list[int]) -> None:
+    """It is found where the window touches it, and not looked at elsewhere."""
+    image = scene(512, 700, 3)
+    url, data = store(image)
+    fsspec.filesystem("memory").pipe_file("/afar/a.l3", data[:-40] + b"\x55" + data[-39:])
+    assert np.array_equal(l3dali.imread(url, window=(0, 0, 50, 50)), image[:50, :50])
+    with pytest.raises(L3Error) as error:
+        l3dali.imread(url, window=(500, 690, 10, 10))
+    assert error.value.status is Status.CHECKSUM_MISMATCH
+
+
+def test_answers_that_are_short(fetched: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    real = MemoryFileSystem.cat_file
+
+    def short(self: Any, path: str, start: Any = None, end: Any = None, **rest: Any) -> bytes:
+        data = bytes(real(self, path, start, end, **rest))
+        return data if start == 0 else data[:-1]
+
+    url, _ = store(scene(512, 700, 3))
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", short)
+    with pytest.raises(OSError, match="bytes came"):
+        l3dali.imread(url, window=(300, 300, 10, 10))
+
+
+def test_places_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        l3dali.imread("memory://afar/none.l3", window=(0, 0, 1, 1))
+    with pytest.raises(FileNotFoundError):
+        l3dali.info("memory://afar/none.l3")
+    with pytest.raises(ValueError, match="Protocol not known"):
+        l3dali.imread("nowhere://a.l3")
+    l3dali.imwrite(tmp_path / "a.l3", scene(20, 20, 1))
+    assert l3dali.imread(f"file://{tmp_path}/a.l3", window=(0, 0, 2, 2)).shape == (2, 2)
