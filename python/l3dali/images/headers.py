@@ -49,6 +49,13 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "netpbm": _NETPBM,
 }
 _NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
+_BRANDS_NOT_READ = {
+    b"avif": "AVIF",
+    b"avis": "AVIF",
+    b"heic": "HEIC",
+    b"heix": "HEIC",
+    b"mif1": "HEIC",
+}
 _SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
@@ -105,7 +112,11 @@ def read_header(data: bytes) -> Header:
     if format == "l3":
         raise ImageError("an L3 file already")
     if not format:
+        if not data:
+            raise ImageError("the file is empty")
         other = next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), None)
+        if data[4:8] == b"ftyp":
+            other = _BRANDS_NOT_READ.get(bytes(data[8:12]))
         raise ImageError(
             f"{other} files are not read; make a PNG of it first"
             if other
