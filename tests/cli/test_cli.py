@@ -460,6 +460,13 @@ def test_empty_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == f"l3: 1 failed\n{tmp_path}/a.png: the file is empty\n"
 
 
+def test_files_that_end_early_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_png(tmp_path / "a.png")
+    path.write_bytes(path.read_bytes()[:-30])
+    assert main(["encode", str(path)]) == 2
+    assert f"{path}: cannot be read: the file ends too early\n" in capsys.readouterr().err
+
+
 def test_results_of_another_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     l3dali.imwrite(tmp_path / "a.l3", image())
     assert main(["decode", str(tmp_path / "a.l3"), "-o", "b.jpg"]) == 2

@@ -140,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
+    profile = read_profile(arguments.profile)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
         raise UsageError(f"{target} is the profile; name another file for the plan")
@@ -148,7 +149,6 @@ def run(arguments: argparse.Namespace) -> int:
     plot: Path | None = arguments.plot
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
-    profile = read_profile(arguments.profile)
     if arguments.device == "cpu":
         profile = without_gpu(profile)
     elif arguments.device == "mixed" and not any(f.gpu_seconds for f in profile.groups.values()):

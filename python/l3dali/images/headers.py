@@ -127,10 +127,17 @@ def read_header(data: bytes) -> Header:
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
-        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+        raise unreadable(error) from error
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
+
+
+def unreadable(error: Exception) -> ImageError:
+    """What to say of an error of a library that reads images."""
+    if "input stream too small" in str(error):  # libpng's
+        return ImageError("cannot be read: the file ends too early")
+    return ImageError(f"cannot be read: {type(error).__name__}: {error}")
 
 
 def format_of(data: bytes) -> tuple[str, bool]:
