@@ -52,7 +52,8 @@ async function showSheet(start, mine) {
   const last = start + page.names.length;
   $("place").textContent = page.names.length
     ? `${start + 1} to ${last} of ${total}${page.done ? "" : " and more"}`
-    : page.done ? `no images of ${total}` : "searching";
+    : !page.done ? "searching"
+    : total ? `no images of ${total}` : "no .l3 files here; l3 encode makes them of images";
   $("problem").textContent = page.problems.join("; ");
   const cells = page.names.map((name, i) => cell(name, start + i));
   $("sheet").replaceChildren(...cells);
