@@ -104,7 +104,7 @@ async function showImage(number, mine) {
   image = null;
   tiles = new Map();
   $("facts").replaceChildren();
-  $("cursor").textContent = "";
+  $("cursor").textContent = "the pointer on the image tells its values here";
   $("progress").hidden = true;
   draw();
   try {
@@ -332,8 +332,9 @@ function drawTile(context, level, row, column, tile) {
   }
   context.fillStyle = "#522";
   context.fillRect(left, top, width, height);
-  context.strokeStyle = context.fillStyle = "#d33";
+  context.strokeStyle = "#d33";
   context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
+  context.fillStyle = "#fcc";
   context.fillText(tile.error, left + 6, top + 16, Math.max(10, width - 12));
 }
 
