@@ -61,19 +61,21 @@ CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type 
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm wheel docs \
+.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm wheel docs \
   gallery docs-links lint sanitize clean
 
 help:
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 18
 
-build: $(VENV)/installed  ## build and install the package into .venv
+build: $(VENV)/package  ## build and install the package into .venv
+
+build-tests: $(VENV)/installed  ## the same with the programs and packages of tests and benchmarks
 
 demo: $(VENV)/package  ## encode photographs, decode them through DALI, compare, draw demo/
 	@echo '== Demo: photographs through DALI, 10 seconds'
 	$(PY) examples/demo.py
 
-test: build  ## run all tests, but for the sanitizers and the tests beside other packages
+test: $(VENV)/installed  ## run all tests, but for the sanitizers and the tests beside other packages
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --durations=20 $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
@@ -113,7 +115,7 @@ REPLAY_AARCH64 := $(RUN_AARCH64) $(AARCH64)/l3_replay --emulated-share 100
 REPLAY_AARCH64_SANITIZED := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
   $(RUN_AARCH64) $(AARCH64)-sanitize/l3_replay --emulated-share 100
 
-test-aarch64: build  ## build for 64-bit ARM, and run the tests of format, engines and encoder there, under qemu
+test-aarch64: $(VENV)/installed  ## build for 64-bit ARM, and run the tests of format, engines and encoder there, under qemu
 	$(call BUILD_AARCH64,$(AARCH64),Release) --target l3_replay l3_serve
 	$(call BUILD_AARCH64,$(AARCH64)-sanitize,RelWithDebInfo -DL3_SANITIZE=address$(comma)undefined) --target l3_replay
 	$(REPLAY_AARCH64) tests/golden tests/invalid tests/fuzz/found
@@ -160,17 +162,17 @@ $(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
 	$(CXX) $(I686_FLAGS) -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -pthread \
 	  $< $(COMPILE_DECODER) -o $@
 
-bench: build  ## size, CPU speed and memory beside PNG and others
+bench: $(VENV)/installed  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
 	  $(if $(filter OFF,$(L3_DALI)),,roi windows shrunk nvimgcodec) --data $(DATA)
 
 # About 25 minutes; needs root to hold the disk itself.
-liquid: build  ## mixed data sets beside single formats, with disk and cores held
+liquid: $(VENV)/installed  ## mixed data sets beside single formats, with disk and cores held
 	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 HOURS ?= 1
 
-soak: build  ## HOURS of damaged files and interrupts on the CPU: does anything leak or differ?
+soak: $(VENV)/installed  ## HOURS of damaged files and interrupts on the CPU: does anything leak or differ?
 	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/soak.py --hours $(HOURS) $(SOAK)
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
@@ -178,13 +180,13 @@ gpu gpu-test gpu-bench: GPU = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" \
   $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)" \
   --training="$(TRAINING)"
 
-gpu: build  ## on a GPU host: the CUDA tests, compute-sanitizer, benchmarks, tables
+gpu: $(VENV)/installed  ## on a GPU host: the CUDA tests, compute-sanitizer, benchmarks, tables
 	$(GPU)
 
-gpu-test: build  ## on a GPU host: the tests and compute-sanitizer alone
+gpu-test: $(VENV)/installed  ## on a GPU host: the tests and compute-sanitizer alone
 	$(GPU) --only tests
 
-gpu-bench: build  ## on a GPU host: the benchmarks alone, about 16 minutes (estimated)
+gpu-bench: $(VENV)/installed  ## on a GPU host: the benchmarks alone, about 16 minutes (estimated)
 	$(GPU) --only benchmarks
 
 VARIANTS := packed_16 packed_20 packed_28 packed_32 rans_16

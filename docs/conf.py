@@ -92,6 +92,7 @@ docs/conformance
 
 docs/architecture
 docs/benchmarks
+docs/claims
 docs/notes/*
 benchmarks/results/*
 tests/fuzz/README

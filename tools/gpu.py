@@ -1,6 +1,6 @@
 """`make gpu`: tests, compute-sanitizer and benchmarks on a GPU host; tables last.
 
-Runs in the root of the repository, after `make build`, with that folder on PYTHONPATH. Each step
+Runs in the root of the repository, after `make build-tests`, that folder on PYTHONPATH. Each step
 has its time: one that takes longer is ended, and has failed. `--only STEP ...` runs some steps, and
 keeps what others have measured with this commit on this GPU and day.
 Results are gathered in build/ and replace those in benchmarks/results/<gpu> when a benchmark

@@ -38,7 +38,10 @@ MODULES = {
     "staging": ("staging",),
     "build": ("build",),
     "convert": ("convert",),
+    "accuracy": ("accuracy",),
     "liquid": ("liquid",),
+    "simulator": ("simulator",),
+    "cluster": ("cluster",),
     "liquid_plans": ("liquid_planning", "liquid_replanning"),
 }
 CASES = {case: module for module, cases in MODULES.items() for case in cases}

@@ -116,6 +116,49 @@ def test_follows_a_host_that_changes() -> None:
         )
 
 
+class Device:
+    """An emulated GPU beside cores: its speed changes while batches are on their way."""
+
+    def __init__(self, balancer: Balancer, host: Host) -> None:
+        self.host = host
+        self.shares = host.steps(balancer, 10_000)
+
+    def run(self, batches: int, **changes: float) -> list[float]:
+        """The shares of so many batches, after the host has changed."""
+        for name, value in changes.items():
+            setattr(self.host, name, value)
+        return list(itertools.islice(self.shares, batches))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize(
+    "speeds",
+    [(1e-3, 4e-3, 0.5e-3), (0.2e-3, 10e-3, 0.2e-3), (10e-3, 1e-3, 10e-3)],
+    ids=["slower, faster", "throttled", "freed"],
+)
+def test_settles_on_a_gpu_whose_speed_changes(speeds: tuple[float, ...], noise: float) -> None:
+    """One balancer in one run: it settles after each change, and stays while nothing changes."""
+    balancer = Balancer()
+    device = Device(balancer, Host(4e-3, speeds[0], noise=noise))
+    for speed in speeds:
+        device.run(500, gpu_sample_s=speed)
+        settled = device.run(500)
+        near = 0.05 if not noise else 0.15
+        assert all(abs(share - device.host.balance()) < near for share in settled)
+        if not noise:
+            assert max(settled) - min(settled) < 0.02
+    assert balancer.share == settled[-1]
+
+
+def test_follows_a_gpu_that_drifts() -> None:
+    """A tenth slower every 200 batches: the share stays beside the balance."""
+    device = Device(Balancer(), Host(4e-3, 1e-3))
+    device.run(500)
+    for step in range(10):
+        shares = device.run(200, gpu_sample_s=1e-3 * 1.1**step)
+        assert abs(shares[-1] - device.host.balance()) < 0.06
+
+
 def balancer_of_one_run(balancer: Balancer) -> Balancer:
     """A run of a host counts from 0: a balancer that goes on where another is."""
     return Balancer(balancer.share)

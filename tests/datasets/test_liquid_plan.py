@@ -39,6 +39,7 @@ from l3dali.datasets.liquid.plan import (
     images_of_listing,
     make_model,
     parse_plan,
+    price_formats,
     read_plan,
 )
 from l3dali.datasets.liquid.profile import FORMATS, Fits, Host, Linear, Profile, Sample, Training
@@ -383,6 +384,30 @@ def test_one_image_is_chosen_for_as_many_are() -> None:
     for name, each, number in zip(names, size, chosen, strict=True):
         assert plan.choose([Seen(name, GROUP, int(each), PIXELS)]) == [FORMATS[number]]
     assert len(set(chosen.tolist())) == 2
+
+
+@pytest.mark.parametrize("gpu", [{}, {"rans": 2e-4, "packed": 1e-4}])
+def test_choices_are_the_cheapest_by_costs(gpu: dict[str, float]) -> None:
+    """One by one, all together, and by the prices of amounts: the same format."""
+    host = {"gpu_cache": 1e8, "upload": 1e9, "gpu": "a GPU"} if gpu else {}
+    profile = make_profile(spread=0.7, gpu=gpu, host=host)
+    plan = plan_of(profile, min_gain=0.0)
+    rng = np.random.default_rng(2)
+    sizes, pixels = rng.uniform(1e4, 5e6, 300).round(), rng.uniform(1e4, 5e6, 300).round()
+    seen = [
+        Seen(f"{i}.png", GROUP, int(size), int(area))
+        for i, (size, area) in enumerate(zip(sizes, pixels, strict=True))
+    ]
+    images = Images(np.zeros(300, np.intp), sizes, pixels, np.ones(300))
+    together = plan.choose(seen)
+    assert [plan.choose([each])[0] for each in seen] == together
+    costs = make_costs(
+        list(plan.groups.values()), images, plan.candidates, has_cache=bool(plan.host.gpu_cache)
+    )
+    prices = price_formats(costs, plan.prices, plan.formats)
+    chosen = prices[np.arange(300), [FORMATS.index(each) for each in together]]
+    assert (chosen <= prices.min(axis=1) * (1 + 2e-5)).all()
+    assert gpu or len(set(together)) > 1
 
 
 def test_an_unknown_group_stays_as_it_is() -> None:

@@ -129,7 +129,7 @@ def built(name: str) -> Path:
     paths = [path for path in found if "sanitize" not in path.parent.name]
     if not paths:
         raise RuntimeError(
-            f"{name} is not built: run `make build`, or configure CMake with "
+            f"{name} is not built: run `make build-tests`, or configure CMake with "
             "-DL3_BUILD_TESTS=ON and set L3_TESTING_LIBRARY to the path of libl3_testing.so"
         )
     return max(paths, key=lambda path: path.stat().st_mtime)

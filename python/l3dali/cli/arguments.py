@@ -187,8 +187,10 @@ def add_new_file_options(parser: Parser, default: str) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
 
 
-def add_host_options(parser: Parser, title: str, default_cache: str = "") -> None:
-    """Adds what a host gives."""
+def add_host_options(
+    parser: Parser, title: str, default_cache: str = ""
+) -> argparse._ArgumentGroup:
+    """Adds what a host gives; returns the group of these options."""
     host = parser.add_argument_group(title)
     host.add_argument("--cores", type=positive_float, metavar="N", help="that decode")
     for name, what in (
@@ -202,6 +204,7 @@ def add_host_options(parser: Parser, title: str, default_cache: str = "") -> Non
     host.add_argument("--gpu-cache", type=cache_argument, metavar="SIZE", help=cache)
     step = "images a second of the training step"
     host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
+    return host
 
 
 def add_orient_option(parser: Parser) -> None:

@@ -18,6 +18,7 @@ from l3dali.cli.arguments import (
     path_argument,
     positive_float,
     positive_number,
+    rate_argument,
     size_argument,
     write_new,
 )
@@ -30,14 +31,17 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from l3dali.cli.arguments import Commands
+    from l3dali.datasets.liquid.hosts import HostFile
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan, Predicted
     from l3dali.datasets.liquid.profile import Profile
+    from l3dali.datasets.liquid.simulate import Simulated
 
 _MORE = {
     "cores": "one more core adds",
     "disk": "100 MB/s more of disk add",
     "network": "100 MB/s more of network add",
+    "file_system": "1 GB/s more of the shared file system add",
     "upload": "1 GB/s more of upload add",
 }
 _LEAST_SHARE = 0.005  # that is worth an argument
@@ -45,7 +49,9 @@ _WORDS = {
     "cores": "the cores",
     "disk": "the disk",
     "network": "the network",
+    "file_system": "the shared file system",
     "upload": "the upload to the GPU",
+    "switch": "the PCIe switches",
     "gpu": "decoding on the GPU",
     "step": "the GPU, which trains and decodes,",
 }
@@ -62,6 +68,7 @@ def add_command(commands: Commands) -> None:
         l3 plan profile.json -o plan.json
         l3 plan profile.json --cores 64 --disk 2GB/s --plot what-if.png
         l3 plan profile.json --target 900 --formats source,rans,packed --json
+        l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s
         """,
     )
     parser.add_argument(
@@ -108,13 +115,29 @@ def add_command(commands: Commands) -> None:
         help="where pixels are wanted; cpu: no GPU decodes, and nothing goes up to it; "
         "default: mixed if the profile has a GPU",
     )
-    add_host_options(parser, "another host than the profile's")
+    host = add_host_options(parser, "another host than the profile's")
+    host.add_argument(
+        "--host",
+        metavar="HOST",
+        help="a description of a host: a FILE, or dgx-a100, dgx-h100, aws-g4dn.xlarge, "
+        "aws-p5.48xlarge, workstation, cpu-node; the other options change it",
+    )
+    host.add_argument(
+        "--nodes", type=positive_number, metavar="N", help="hosts that train together"
+    )
+    shared = "that all nodes together read from the file system they share"
+    host.add_argument("--file-system", type=rate_argument, metavar="RATE", help=shared)
     parser.add_argument(
         "--listing",
         type=path_argument,
         metavar="LIST",
         help="count the choices for these files: lines of size, blank, name "
         "(find -type f -printf '%%s %%P\\n')",
+    )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="also run the plan's pipelines batch by batch, by discrete events",
     )
     parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
     parser.add_argument(
@@ -137,10 +160,11 @@ def _part(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
-    from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan
+    from l3dali.datasets.liquid.hosts import on_host, read_host
+    from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan, rate_of
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
-    profile = read_profile(arguments.profile)
+    profile = measured = read_profile(arguments.profile)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
         raise UsageError(f"{target} is the profile; name another file for the plan")
@@ -149,6 +173,14 @@ def run(arguments: argparse.Namespace) -> int:
     plot: Path | None = arguments.plot
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
+    described = None if arguments.host is None else read_host(arguments.host)
+    if described is not None:
+        described = replace(
+            described,
+            nodes=arguments.nodes or described.nodes,
+            file_system=arguments.file_system or described.file_system,
+        )
+        profile = on_host(measured, described)
     if arguments.device == "cpu":
         profile = without_gpu(profile)
     elif arguments.device == "mixed" and not any(f.gpu_seconds for f in profile.groups.values()):
@@ -160,12 +192,31 @@ def run(arguments: argparse.Namespace) -> int:
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
     plan = find_plan(profile, limits, formats, min_gain)
     counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
+    span: list[float] = []
+    if described is not None and described.gpus is not None and profile.host.gpu is not None:
+        error = described.gpus.decode_error
+        slower_and_faster = (on_host(measured, described, 1 + sign * error) for sign in (-1, 1))
+        span = [rate_of(each, limits, plan.formats) for each in slower_and_faster]
+    simulated: Simulated | None = None
+    if arguments.simulate:
+        from l3dali.datasets.liquid.simulate import simulate_plan
+
+        simulated = simulate_plan(profile, limits, plan.formats)
     write_new(target, plan.to_json())
     if arguments.json:
-        as_json = _as_json(plan, counts) | {"notes": profile.notes}
+        as_json = _as_json(plan, counts) | {
+            "notes": profile.notes,
+            "rate_span": span,
+            "simulated": None if simulated is None else asdict(simulated),
+        }
         print(json.dumps(as_json, indent=1, allow_nan=False))
     else:
-        _print(plan, counts, sys.stderr if target == STDOUT else sys.stdout)
+        file = sys.stderr if target == STDOUT else sys.stdout
+        _print(plan, counts, file)
+        if described is not None:
+            _print_host(described, span, file)
+        if simulated is not None:
+            _print_simulated(simulated, file)
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
     if plot is not None:
@@ -180,7 +231,7 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
     from l3dali.datasets.liquid.profile import Training
 
     host, training = profile.host, profile.training
-    for name in ("cores", "disk", "network", "upload", "gpu_cache"):
+    for name in ("cores", "disk", "network", "upload", "gpu_cache", "nodes", "file_system"):
         given = getattr(arguments, name)
         if given is not None:
             changed: dict[str, Any] = {name: None if math.isinf(given) else given}
@@ -271,6 +322,22 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
 
 
+def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
+    what = f"{host.name}: nothing was measured there"
+    if span and host.gpus is not None:
+        what += (
+            f"; its GPU decoding rates are predicted, and may be {host.gpus.decode_error:.0%} "
+            f"off: {span[0]:.1f} to {span[1]:.1f} images/s"
+        )
+    print(what, file=file)
+
+
+def _print_simulated(found: Simulated, file: TextIO) -> None:
+    busy = f"{_WORDS[found.busiest]} busy for {found.busy[found.busiest]:.0%} of the time"
+    waits = f"; training waits for {found.stalled:.0%} of it" if found.stalled else ""
+    print(f"simulated: {found.rate:.1f} images/s, {busy}{waits}", file=file)
+
+
 def _decoding(plan: Plan) -> str:
     """The call of a pipeline that decodes where the plan says; "" where that is on cores alone."""
     from l3dali.datasets.liquid.profile import CACHE, CPU, L3_FORMATS
@@ -297,8 +364,12 @@ def explain(plan: Plan) -> list[str]:
     lines = []
     if predicted.binding:
         names = [_WORDS[name] for name, dual in predicted.binding.items() if dual > 0.01]
-        verb = "binds" if len(names) == 1 else "bind together"
+        verb = "bind together" if len(names) > 1 else "binds"
+        if names in (["the cores"], ["the PCIe switches"]):
+            verb = "bind"
         more = [f"{_MORE[name]} {gain:.1f} images/s" for name, gain in predicted.more.items()]
+        if plan.host.nodes > 1:
+            names[0] = f"on {plan.host.nodes} nodes {names[0]}"
         lines.append("; ".join([f"{' and '.join(names)} {verb}", *more]))
     else:
         what = "the target" if plan.target else "what the training step takes"
@@ -322,7 +393,7 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         gain = predicted.rate / rate
         lines.append(f"mixing beyond {single} alone ({rate:.1f} images/s): {gain:.2f} times")
         if predicted.turn_seconds:
-            cores = plan.host.cores * plan.host.efficiency
+            cores = plan.host.cores * plan.host.efficiency * plan.host.nodes
             lost = predicted.turn_seconds * predicted.rate / cores
             lines.append(
                 "the originals and L3 have two decoders, which take turns on the cores of a DALI "

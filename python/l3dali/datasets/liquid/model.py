@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 # Resources that an epoch takes by the second.
 CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
+SWITCH, FILE_SYSTEM = "switch", "file_system"  # that GPUs, and nodes, share
 # Those that are full or not.
 SPACE, GPU_CACHE = "space", "gpu_cache"
 
@@ -57,6 +58,7 @@ _CLOSE = 1e-6
 _BISECTIONS = 14
 _TURN_ROUNDS = 3
 _LARGEST_BATCH = 65536
+_PROBE = 2.0**20  # bytes or pixels, at which lines are read off
 
 
 @dataclass(frozen=True)
@@ -313,6 +315,31 @@ def _amounts(group: Group, stored_as: str, place: str, source_bytes: Array, area
     }
 
 
+def price_lines(group: Group, prices: Prices, *, has_cache: bool) -> dict[str, list[Linear]]:
+    """By format, what an image of a group is worth in each place, from its source.
+
+    The same sums as those of `Prices.cost` over `make_costs`, which are lines in bytes and pixels.
+    """
+    lines: dict[str, list[Linear]] = {}
+    known = _priced_places(group)
+    for stored_as in FORMATS:
+        for place in PLACES:
+            if cost_key(stored_as, place) in known and (has_cache or place != CACHE):
+                at = [
+                    {
+                        name: float(amount[0])
+                        for name, amount in _amounts(
+                            group, stored_as, place, np.array([size]), np.array([area])
+                        ).items()
+                    }
+                    for size, area in ((0.0, 0.0), (_PROBE, 0.0), (0.0, _PROBE))
+                ]
+                worth = [sum(getattr(prices, n) * each for n, each in one.items()) for one in at]
+                line = Linear(worth[0], *((each - worth[0]) / _PROBE for each in worth[1:]))
+                lines.setdefault(stored_as, []).append(line)
+    return lines
+
+
 @dataclass(frozen=True)
 class _Row:
     """A resource: of which amount images take, and what the host gives a second, or in all."""
@@ -373,23 +400,31 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
         taken = costs.mean(costs.later, "cpu_seconds", mine)
         if share > _CLOSE:
             parts.append((min(share, 1.0), taken / share))
-    return turn_seconds(parts, limits.batch, limits.host.cores)
+    return turn_seconds(parts, limits.batch, limits.host.cores / limits.host.gpus)
 
 
 def _rate_rows(limits: Limits, costs: Costs, turns: float = 0.0) -> list[_Row]:
+    """What all nodes together give. GPUs take the same number of images each."""
     host = limits.host
-    capacity = host.cores * host.efficiency
+    gpus = host.nodes * host.gpus
+    capacity = host.cores * host.efficiency * host.nodes
     rows = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
-    for name, amount in ((DISK, "read_bytes"), (NETWORK, "read_bytes"), (UPLOAD, "upload_bytes")):
+    for name, amount, count in (
+        (DISK, "read_bytes", host.nodes),
+        (NETWORK, "read_bytes", host.nodes),
+        (FILE_SYSTEM, "read_bytes", 1),
+        (UPLOAD, "upload_bytes", gpus),
+        (SWITCH, "upload_bytes", gpus),
+    ):
         capacity = getattr(host, name)
         if capacity is not None and not math.isinf(capacity):
-            rows.append(_Row(name, amount, capacity))
+            rows.append(_Row(name, amount, capacity * count))
     if costs.later["gpu_seconds"].any():
-        rows.append(_Row(GPU, "gpu_seconds", 1.0))
+        rows.append(_Row(GPU, "gpu_seconds", gpus))
         training = limits.training
         if training is not None and training.gpu_share < 1:
             spent = 1 / training.samples_per_second
-            rows.append(_Row(STEP, "gpu_seconds", 1.0, spent, 1 - training.gpu_share))
+            rows.append(_Row(STEP, "gpu_seconds", gpus, spent, 1 - training.gpu_share))
     return rows
 
 
@@ -399,7 +434,9 @@ def _space_rows(limits: Limits, costs: Costs) -> list[_Row]:
     if limits.disk_space is not None:
         rows.append(_Row(SPACE, "stored_bytes", limits.disk_space / costs.images))
     if limits.host.gpu_cache and costs.later["cached_bytes"].any():
-        rows.append(_Row(GPU_CACHE, "cached_bytes", limits.host.gpu_cache / costs.images))
+        # Each GPU keeps its own part of the data set.
+        cache = limits.host.gpu_cache * limits.host.gpus * limits.host.nodes
+        rows.append(_Row(GPU_CACHE, "cached_bytes", cache / costs.images))
     return rows
 
 
@@ -416,6 +453,10 @@ def check_limits(limits: Limits) -> None:
         "disk bandwidth": host.disk,
         "network bandwidth": host.network,
         "upload bandwidth": host.upload,
+        "bandwidth of a PCIe switch": host.switch,
+        "bandwidth of the file system": host.file_system,
+        "number of GPUs": host.gpus,
+        "number of nodes": host.nodes,
         "target rate": limits.target,
         "training rate": limits.training_rate,
         "disk space": limits.disk_space,
@@ -538,7 +579,7 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
         seconds, binding = max(floor, *used.values()), {}
     first = programme.seconds(shares, costs.first)
     if host.disk is not None:  # nothing is in memory yet
-        first[DISK] = costs.mean(costs.first, "read_bytes", shares) / host.disk
+        first[DISK] = costs.mean(costs.first, "read_bytes", shares) / (host.disk * host.nodes)
     training = limits.training_rate
     least = 1 / training if training else 0.0
     return Solution(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from l3dali.datasets.liquid.groups import group_of, is_label_palette
 from l3dali.datasets.liquid.model import (
     CORES,
     DISK,
+    FILE_SYSTEM,
     NETWORK,
     UPLOAD,
     Group,
@@ -31,6 +33,7 @@ from l3dali.datasets.liquid.model import (
     least,
     make_costs,
     narrowed,
+    price_lines,
     solve,
     solve_with,
 )
@@ -64,10 +67,11 @@ DEFAULT_MIN_GAIN = 0.03
 
 _TIE = 1e-5  # relative, between prices of formats that are worth the same
 _CHUNK = 2**16  # images that are chosen for at a time
+_FEW = 16  # images that are chosen for one by one: numpy's calls take longer than so many
 _CLOSE = 1e-6
 _MOST = 1e4  # times what the host has: more is not looked for
 _BISECTIONS = 12  # of that factor: to a quarter of a percent
-_STEPS = {CORES: 1.0, DISK: 100e6, NETWORK: 100e6, UPLOAD: 1e9}
+_STEPS = {CORES: 1.0, DISK: 100e6, NETWORK: 100e6, FILE_SYSTEM: 1e9, UPLOAD: 1e9}
 
 
 @dataclass(frozen=True)
@@ -197,17 +201,22 @@ class Plan:
         The same image gets the same format on any machine. One of a group that the profile did not
         see stays as it is.
         """
-        numbers = {group: number for number, group in enumerate(self.groups)}
-        rows = [
-            (numbers.get(each.group, -1), each.source_bytes, each.pixels, 1.0) for each in images
-        ]
-        chosen = self.choose_all([image.name for image in images], Images.of(rows))
+        if len(images) <= _FEW:
+            chosen = [self._choose_one(image) for image in images]
+        else:
+            numbers = {group: number for number, group in enumerate(self.groups)}
+            rows = [
+                (numbers.get(each.group, -1), each.source_bytes, each.pixels, 1.0)
+                for each in images
+            ]
+            found = self.choose_all([image.name for image in images], Images.of(rows))
+            chosen = found.tolist()
         # Other decoders give the colours of a palette, not the numbers that label maps mean.
         return [
             DEFAULT_CODING
             if number == FORMATS.index(SOURCE) and is_label_palette(image.group)
             else FORMATS[number]
-            for number, image in zip(chosen.tolist(), images, strict=True)
+            for number, image in zip(chosen, images, strict=True)
         ]
 
     def choose_all(self, names: Sequence[str], images: Images) -> npt.NDArray[np.intp]:
@@ -223,11 +232,46 @@ class Plan:
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.intp)
 
+    @cached_property
+    def _price_lines(self) -> dict[str, dict[int, list[Linear]]]:
+        """By group and number of `FORMATS`, the price of an image in each place.
+
+        From bytes and pixels of the source. Formats are those of the mix, or if an image can be of
+        none of these, all candidates.
+        """
+        lines: dict[str, dict[int, list[Linear]]] = {}
+        for name, group in self.groups.items():
+            known = price_lines(group, self.prices, has_cache=bool(self.host.gpu_cache))
+            usual = self.formats if known.keys() & set(self.formats) else self.candidates
+            lines[name] = {FORMATS.index(f): known[f] for f in FORMATS if f in known and f in usual}
+        return lines
+
+    @cached_property
+    def _tied(self) -> dict[tuple[str, frozenset[int]], Tie]:
+        return {(t.group, frozenset(map(FORMATS.index, t.formats))): t for t in self.ties}
+
+    def _choose_one(self, image: Seen) -> int:
+        """As `_choose_some`, for one, in the same arithmetic."""
+        size, pixels = float(image.source_bytes), float(image.pixels)
+        lines = self._price_lines.get(image.group)
+        if not lines:
+            return FORMATS.index(SOURCE)
+        cost = {n: min(line(size, pixels) for line in each) for n, each in lines.items()}
+        best = min(cost.values())
+        tied = frozenset(n for n, each in cost.items() if each <= best * (1 + _TIE))
+        tie = self._tied.get((image.group, tied))
+        if tie is not None:
+            return FORMATS.index(_by_lot(tie, image.name))
+        return next(n for n, each in cost.items() if each == best)
+
     def _choose_some(self, names: Sequence[str], images: Images) -> npt.NDArray[np.intp]:
-        groups = list(self.groups.values())
-        has_cache = bool(self.host.gpu_cache)
-        costs = make_costs(groups, images, self.candidates, has_cache=has_cache)
-        cost = price_formats(costs, self.prices, self.formats)
+        cost = np.full((len(names), len(FORMATS)), np.inf)
+        for number, lines in enumerate(self._price_lines.values()):
+            rows = np.flatnonzero(images.groups == number)
+            size, pixels = images.source_bytes[rows], images.pixels[rows]
+            for column, places in lines.items():
+                for line in places:
+                    cost[rows, column] = np.minimum(cost[rows, column], line(size, pixels))
         best = cost.min(axis=1)
         chosen: npt.NDArray[np.intp] = cost.argmin(axis=1)
         chosen[np.isinf(best)] = FORMATS.index(SOURCE)
@@ -236,17 +280,21 @@ class Plan:
         for tie in self.ties:
             pattern = np.isin(np.arange(len(FORMATS)), [FORMATS.index(f) for f in tie.formats])
             number = list(self.groups).index(tie.group)
-            rows = ((images.groups == number) & (tied == pattern).all(axis=1)).nonzero()[0].tolist()
-            ends = np.cumsum(tie.shares)
-            for row in rows:
-                place = int(np.searchsorted(ends, _lot(names[row]), side="right"))
-                chosen[row] = FORMATS.index(tie.formats[min(place, len(tie.formats) - 1)])
+            rows = (images.groups == number) & (tied == pattern).all(axis=1)
+            for row in rows.nonzero()[0].tolist():
+                chosen[row] = FORMATS.index(_by_lot(tie, names[row]))
         return chosen
 
     def to_json(self) -> str:
         """The text of a plan file."""
         data = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(data, indent=1, allow_nan=False)
+
+
+def _by_lot(tie: Tie, name: str) -> str:
+    """The format of a tie that an image of this name always gets."""
+    ends = list(accumulate(tie.shares))
+    return tie.formats[min(bisect_right(ends, _lot(name)), len(ends) - 1)]
 
 
 def _lot(name: str) -> float:
@@ -480,6 +528,11 @@ def find_plan(
     )
 
 
+def rate_of(profile: Profile, limits: Limits, formats: Collection[str]) -> float:
+    """Images a second of the best mix of some formats, as `find_plan` predicts them."""
+    return solve(make_model(profile, formats, limits.host).costs, limits).rate
+
+
 def _fewest(
     found: Mapping[tuple[str, ...], Solution],
     costs: Costs,
@@ -572,7 +625,8 @@ def gains_of_more(
 ) -> dict[str, float]:
     """By resource, the images a second that a step of it adds, planned anew with these formats.
 
-    A step is one core, 100 MB/s of disk or network, 1 GB/s of upload.
+    A step is one core, 100 MB/s of disk or network, or 1 GB/s of upload on each node, or 1 GB/s of
+    the file system that they share.
     """
     gains = {}
     for name, had in limiting(limits).items():
@@ -610,7 +664,7 @@ def amount_text(name: str, amount: float) -> str:
     """So much of a resource, for people."""
     if name == CORES:
         return f"{amount:.1f} cores"
-    return f"{amount / 1e6:.0f} MB/s of {name}"
+    return f"{amount / 1e6:.0f} MB/s of {name.replace('_', ' ')}"
 
 
 # Listings.

@@ -126,10 +126,14 @@ class Host:
         cores: how many decode.
         disk: bytes read a second, of files of this size that are not in memory.
         network: bytes received a second, where the data comes over a network.
-        upload: bytes copied to the GPU a second, from pinned memory.
+        upload: bytes copied to a GPU a second, from pinned memory.
         gpu: its name.
-        gpu_cache: bytes of its memory for encoded images.
+        gpu_cache: bytes of a GPU's memory for encoded images.
         efficiency: what a pipeline reaches of the cores, 0 to 1; from one run end to end.
+        gpus: of the machine, all alike.
+        switch: bytes a second to each GPU while all behind its PCIe switch are served.
+        nodes: machines like this that train together.
+        file_system: bytes a second that all nodes together read from the one they share.
     """
 
     cores: float
@@ -139,6 +143,10 @@ class Host:
     gpu: str | None = None
     gpu_cache: float | None = None
     efficiency: float = 1.0
+    gpus: int = 1
+    switch: float | None = None
+    nodes: int = 1
+    file_system: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class Training:
     """The step that the images are for.
 
     Attributes:
-        samples_per_second: what it takes when it never waits.
+        samples_per_second: what it takes when it never waits, on all GPUs of all nodes together.
         gpu_share: of the GPU's time that the step leaves to decoding beside it, 0 to 1.
     """
 
@@ -197,7 +205,7 @@ def without_gpu(profile: Profile) -> Profile:
 
     return replace(
         profile,
-        host=replace(profile.host, upload=None, gpu=None, gpu_cache=None),
+        host=replace(profile.host, upload=None, gpu=None, gpu_cache=None, gpus=1, switch=None),
         groups={
             name: replace(fits, cpu_seconds=on_cores(fits.cpu_seconds), gpu_seconds={})
             for name, fits in profile.groups.items()
@@ -314,7 +322,10 @@ def _check_profile(profile: Profile) -> None:
     host = profile.host
     positive: dict[str, float | None] = {
         f"host.{name}": getattr(host, name)
-        for name in ("cores", "disk", "network", "upload", "efficiency")
+        for name in (
+            *("cores", "disk", "network", "upload", "efficiency"),
+            *("gpus", "switch", "nodes", "file_system"),
+        )
     }
     if profile.training is not None:
         positive["training.samples_per_second"] = profile.training.samples_per_second
