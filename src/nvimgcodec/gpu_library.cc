@@ -1,10 +1,12 @@
 // The CUDA engine, a library of the package's. It is opened when the first decoder needs it, so the
 // extension loads on hosts without it, and wherever it lies itself.
 #include <dlfcn.h>
+#include <unistd.h>
 
-#include <filesystem>
+#include <cstdlib>
+#include <memory>
 #include <stdexcept>
-#include <system_error>
+#include <string>
 
 #include "cuda/engine/cuda_device.h"
 #include "nvimgcodec/gpu.h"
@@ -14,15 +16,20 @@ namespace {
 
 // From site-packages/nvidia/nvimgcodec/extensions it is in site-packages/l3dali. The extension may
 // be a link to the one there. Empty if the package has no CUDA engine.
-std::filesystem::path FindLibrary() {
+std::string FindLibrary() {
   Dl_info here;
   if (dladdr(reinterpret_cast<const void*>(&FindGpu), &here) == 0) return {};
-  std::error_code error;
-  for (const auto& extension :
-       {std::filesystem::path(here.dli_fname), std::filesystem::canonical(here.dli_fname, error)}) {
-    const auto packages = extension.parent_path().parent_path().parent_path().parent_path();
-    auto library = packages / "l3dali" / kCudaLibrary;
-    if (std::filesystem::exists(library, error)) return library;
+  const std::unique_ptr<char, decltype(&free)> linked(realpath(here.dli_fname, nullptr), &free);
+  for (const char* extension : {here.dli_fname, static_cast<const char*>(linked.get())}) {
+    if (extension == nullptr) continue;
+    std::string path = extension;
+    for (int i = 0; i < 4 && !path.empty(); ++i) {
+      const size_t slash = path.rfind('/');
+      path.resize(slash == std::string::npos ? 0 : slash);
+    }
+    if (path.empty()) continue;
+    path = path + "/l3dali/" + kCudaLibrary;
+    if (access(path.c_str(), F_OK) == 0) return path;
   }
   return {};
 }

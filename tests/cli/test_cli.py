@@ -237,7 +237,7 @@ def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixtur
     l3dali.imwrite(tmp_path / "photo.png", image())
     arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
     assert main(["decode", *arguments, "--overwrite"]) == 2
-    assert "both a source and a target" in capsys.readouterr().err
+    assert "photo.png ends in .png already, and would be its own" in capsys.readouterr().err
 
 
 def test_one_source_named_twice_is_one(tmp_path: Path) -> None:
@@ -430,6 +430,47 @@ def test_gif_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         output = capsys.readouterr()
         assert output.out == ""  # no table of zeros
         assert "a.gif: GIF files are not read; make a PNG of it first\n" in output.err
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"mif1", b"avif"])
+def test_images_of_phones_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], brand: bytes
+) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(b"\0\0\0\x1cftyp" + brand + bytes(40))
+    assert main(["encode", str(path)]) == 2
+    name = "AVIF" if brand == b"avif" else "HEIC"
+    assert f"photo.png: {name} files are not read; make a PNG" in capsys.readouterr().err
+
+
+def test_images_that_are_passed_over_are_told_of(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.gif", "b.GIF", "a/c.heic"):
+        (tree / name).touch()
+    assert main(["encode", str(tree), "-o", str(tree / "out")]) == 0
+    error = capsys.readouterr().err
+    assert "other files passed over: 5\n" in error
+    assert "images among the files passed over: 2 .gif, 1 .heic; make PNG of them first" in error
+
+
+def test_empty_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.png").touch()
+    assert main(["encode", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"l3: 1 failed\n{tmp_path}/a.png: the file is empty\n"
+
+
+def test_files_that_end_early_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_png(tmp_path / "a.png")
+    path.write_bytes(path.read_bytes()[:-30])
+    assert main(["encode", str(path)]) == 2
+    assert f"{path}: cannot be read: the file ends too early\n" in capsys.readouterr().err
+
+
+def test_results_of_another_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    l3dali.imwrite(tmp_path / "a.l3", image())
+    assert main(["decode", str(tmp_path / "a.l3"), "-o", "b.jpg"]) == 2
+    assert "l3: results are .png files, and b.jpg ends in .jpg; " in capsys.readouterr().err
 
 
 # How it ends.

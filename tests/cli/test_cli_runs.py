@@ -259,6 +259,8 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["help", "verfy"], "did you mean verify? (see l3 help --help)"),
         (["encode", "a.png", "--verfy"], "did you mean --verify? (see l3 encode --help)"),
         (["encode", "a.png", "--efort=3"], "did you mean --effort? (see l3 encode --help)"),
+        (["--verison"], "--verison; did you mean --version? (see l3 --help)"),
+        (["convert", "--quite", "a"], "--quite; did you mean --quiet? (see l3 convert --help)"),
         (["encode", "a.png", "--coding", "ran"], "did you mean rans? (see l3 encode --help)"),
     ],
 )

@@ -661,3 +661,29 @@ def test_advice_without_split_works(pairs: list[Pair], device: str) -> None:
         return images
 
     assert_same(unpack(define().run()[0]), decode_mixed(samples, device))
+
+
+def test_files_that_the_reader_passes_over_are_told_of(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    import l3dali.pipeline
+
+    image = make_image(np.random.default_rng(1), (20, 31, 3))
+    (tmp_path / "set" / "cats").mkdir(parents=True)
+    (tmp_path / "set" / "cats" / "a.png").write_bytes(imagecodecs.png_encode(image))
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def decoded(reader: dict[str, Any]) -> Any:
+        return l3dali.pipeline.decode(fn.readers.file(**reader)[0])
+
+    root = str(tmp_path / "set")
+    decoded({"file_root": root}).build()
+    l3dali.imwrite(tmp_path / "set" / "cats" / "b.l3", image)
+    decoded({"file_root": root, "file_filters": ["*.l3", "*.png"]}).build()
+    decoded({"files": [f"{root}/cats/a.png"]}).build()
+    assert not recwarn.list
+    for _ in range(2):
+        decoded({"file_root": root}).build()
+    (warned,) = recwarn.list
+    assert f"passes over the .l3 files in {root}: give it file_filters" in str(warned.message)
+    assert warned.filename == __file__

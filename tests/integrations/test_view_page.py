@@ -15,6 +15,7 @@ import l3dali
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -79,6 +80,16 @@ def test_sheet(page: Page, url: str) -> None:
     assert captions[0] == HOSTILE
     assert page.title() == "l3 view"
     assert "4400" in page.locator("figure").nth(4).inner_text()
+
+
+def test_sheet_of_nothing(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    command = [sys.executable, "-m", "l3dali", "view", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        page.goto(server.stderr.readline().split()[1])
+        wait_for(page, "document.getElementById('place').textContent.startsWith('no .l3 files')")
+        server.send_signal(signal.SIGTERM)
 
 
 def test_photo(page: Page, url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -37,7 +38,7 @@ def _can_compile(*command: str) -> bool:
 
 
 @pytest.mark.slow
-def test_webassembly_conforms() -> None:
+def test_webassembly_conforms(tmp_path: Path) -> None:
     if not _can_compile("clang++", "--target=wasm32-wasi", "-fno-exceptions"):
         pytest.skip("clang++ is not installed with lld and the C++ library of wasm32-wasi")
     if shutil.which("node") is None:
@@ -49,6 +50,26 @@ def test_webassembly_conforms() -> None:
     assert right == files, told
     assert int(files) > 500
     assert wasm.stat().st_size < 100_000
+    _run_javascript_of_the_page(wasm, tmp_path)
+
+
+READ_FILES = """
+import { readFileSync } from "node:fs";
+globalThis.fetch = async (name) => new Response(readFileSync(name));
+const bytes = readFileSync("a.l3");
+"""
+
+
+def _run_javascript_of_the_page(wasm: Path, folder: Path) -> None:
+    (code,) = re.findall(r"```js\n(.*?)```", (ROOT / "docs/c.md").read_text(), re.DOTALL)
+    for path in (wasm, wasm.with_name("l3.mjs")):
+        shutil.copy(path, folder)
+    l3dali.imwrite(folder / "a.l3", np.zeros((5, 7, 3), np.uint8))
+    shown = "console.log(height, width, channels, samples.length);"
+    (folder / "page.mjs").write_text(READ_FILES + code + shown)
+    command = ["node", "page.mjs"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout == "5 7 3 105\n", done.stderr
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_guide_warns_first() -> None:
 # Where the code blocks of each page run.
 RUN_BY = {
     "README.md": ("tools/test_readme", "integrations/test_integrations_doc", "cli/test_cli_doc"),
-    "docs/c.md": ("tools/test_c_install",),
+    "docs/c.md": ("tools/test_c_install", "tools/test_32_bits"),
     "docs/datasets.md": ("integrations/test_datasets_doc",),
     "docs/guide.md": ("tools/test_docs",),
     "docs/integrations.md": ("integrations/test_integrations_doc", "integrations/test_streaming"),

@@ -56,6 +56,13 @@ def test_walk_is_ten_commands_and_lines() -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_is_read_in_three_minutes() -> None:
+    assert len(README.splitlines()) <= 120
+    assert len(README.split()) <= 900
+    prose = re.sub(r"```.*?```|<!--.*?-->|^[|!].*?$|\]\(.*?\)", "", README, flags=re.S | re.M)
+    assert len(prose.split()) <= 500  # as people read aloud: 165 words a minute
+
+
 CHECK = """
 import numpy as np
 

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import math
 import os
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -36,8 +37,18 @@ def exit_codes(*others: str) -> str:
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are those of `main`, and name what may have been meant."""
 
+    _given: Sequence[str] = ()  # in the call of parse_known_args that goes on
+
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            # Of two mistakes the one that was typed says more.
+            for name in (each.partition("=")[0] for each in self._given if each[:2] == "--"):
+                if not any(known.startswith(name) for known in self._option_string_actions):
+                    message = f"unrecognized arguments: {name}{self._option_meant(name)}"
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _option_meant(self, name: str) -> str:
+        return _meant(name, self._option_string_actions)
 
     def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*arguments, **options)
@@ -48,10 +59,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
+        self._given = sys.argv[1:] if args is None else args
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each for each in unknown if each.startswith("-")]
-            meant = _meant((options or unknown)[0].partition("=")[0], self._option_string_actions)
+            meant = self._option_meant((options or unknown)[0].partition("=")[0])
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
 
@@ -68,7 +80,8 @@ _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
 def _meant(text: object, known: Iterable[object]) -> str:
-    close = difflib.get_close_matches(str(text), map(str, known), n=1)
+    names = [each for each in known if isinstance(each, str)]  # a number is near no other
+    close = difflib.get_close_matches(str(text), names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
@@ -56,14 +57,14 @@ class Found:
         files: those to work on.
         failures: folders that cannot be read.
         pipes: those of the files that are pipes, named one by one.
-        others: files in folders that were passed over for their suffix.
+        others: how many files in folders were passed over for their suffix, by suffix.
         links: symbolic links to folders, which are not followed.
     """
 
     files: list[File] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     pipes: set[Path] = field(default_factory=set)
-    others: int = 0
+    others: Counter[str] = field(default_factory=Counter)
     links: int = 0
 
 
@@ -135,7 +136,7 @@ def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: P
             if path.suffix.lower() in suffixes:
                 found.files.append(File(path, under / path.relative_to(root)))
             else:
-                found.others += 1
+                found.others[path.suffix.lower()] += 1
 
 
 def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
@@ -175,7 +176,12 @@ def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         if _place(first) != _place(source):
             raise UsageError(f"{first} and {source} would both become {target}")
         targets.setdefault(first, target)
-    for source in targets:
+    for source, target in targets.items():
+        if _place(source) == _place(target):
+            raise UsageError(
+                f"{source} ends in {target.suffix} already, and would be its own result: "
+                "name another with -o"
+            )
         if _place(source) in sources:
             raise UsageError(f"{source} is both a source and a target")
     return targets

@@ -13,6 +13,7 @@ from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
+    UNREAD_SUFFIXES,
     compare,
     find_inputs,
     plan_outputs,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from l3dali.cli.arguments import Commands
+    from l3dali.cli.batch import Found
 
 
 def add_command(commands: Commands) -> None:
@@ -127,12 +129,21 @@ def _encode(options: argparse.Namespace) -> int:
         return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
 
     def last_remark(report: Report) -> list[str]:
-        return reader.remarks_told() + remark(report)
+        return _remark_on_unread(found) + reader.remarks_told() + remark(report)
 
     report = run(list(targets), work, options, remark)
     report.palettes_expanded = reader.expanded
     columns = {"source": report.read_bytes, "L3": report.written_bytes}
     return finish(report, found, options, columns, last_remark)
+
+
+def _remark_on_unread(found: Found) -> list[str]:
+    """Says which images were passed over, for their format is not read."""
+    suffixes = sorted(UNREAD_SUFFIXES & found.others.keys())
+    if not suffixes:
+        return []
+    counts = ", ".join(f"{found.others[suffix]} {suffix}" for suffix in suffixes)
+    return [f"images among the files passed over: {counts}; make PNG of them first"]
 
 
 def _remark_on_palettes(expanded: int) -> list[str]:

@@ -164,6 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan, rate_of
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
+    profile = measured = read_profile(arguments.profile)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
         raise UsageError(f"{target} is the profile; name another file for the plan")
@@ -172,7 +173,6 @@ def run(arguments: argparse.Namespace) -> int:
     plot: Path | None = arguments.plot
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
-    profile = measured = read_profile(arguments.profile)
     described = None if arguments.host is None else read_host(arguments.host)
     if described is not None:
         described = replace(

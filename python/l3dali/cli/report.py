@@ -167,7 +167,7 @@ def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool
 def _print_notes(report: Report, found: Found) -> None:
     notes = {
         "existing results kept": report.kept,
-        "other files passed over": found.others,
+        "other files passed over": found.others.total(),
         "links to folders not followed": found.links,
     }
     if any(notes.values()):
@@ -196,7 +196,7 @@ def _fields(report: Report, found: Found) -> dict[str, Any]:
         "done": len(report.done),
         "kept": report.kept,
         "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
-        "passed_over": found.others,
+        "passed_over": found.others.total(),
         "links_not_followed": found.links,
         "raw_bytes": report.raw_bytes,
         "read_bytes": report.read_bytes,

@@ -43,8 +43,8 @@ Named = TypeVar("Named", Path, str)
 L3_SUFFIX = ".l3"
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
-_OTHER_SUFFIXES = {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}  # of images
-_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX} | _OTHER_SUFFIXES
+UNREAD_SUFFIXES = {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}  # of images
+_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX} | UNREAD_SUFFIXES
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
@@ -116,7 +116,10 @@ def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict
     elif output is not None:
         other = output.suffix.lower() in _KNOWN_SUFFIXES - {suffix}
         if other and not output.exists():
-            raise UsageError(f"{output} is to hold {suffix} files; make it first if it is a folder")
+            raise UsageError(
+                f"results are {suffix} files, and {output} ends in {output.suffix}; "
+                "make it first if it is a folder"
+            )
     return plan_targets(found, output, suffix)
 
 

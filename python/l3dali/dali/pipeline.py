@@ -6,7 +6,10 @@ Importing this module loads the operators, as `import l3dali.plugin` does.
 from __future__ import annotations
 
 import ctypes
+import os
+import warnings
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -81,6 +84,9 @@ def decode(
             makes no sense.
         RuntimeError: this DALI cannot split batches.
 
+    A warning says so where `fn.readers.file` passes over the `.l3` files of its `file_root`: it
+    needs `file_filters` to read them.
+
     While the pipeline runs, a sample of no such format is an error that names it; so is an L3 file
     that is damaged. What `fn.decoders.image` says of a damaged file names no sample.
     """
@@ -92,6 +98,7 @@ def decode(
     for_others = {name: arguments[name] for name in arguments if name not in _CACHE}
     split, merge = _conditionals()
 
+    _warn_of_files_passed_over(encoded)
     is_l3, numbers = fn.l3.recognize(encoded, check_others=True, _with_numbers=True)
     l3, others = split(encoded, predicate=is_l3)
     numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
@@ -122,6 +129,41 @@ def decode(
         images = merge(on_cores(for_cores, of_cores), on_gpu(for_gpu, of_gpu), predicate=picked)
     other_images = fn.decoders.image(others, device=_GPU_DEVICE, **for_others)
     return merge(images, other_images, predicate=is_l3, name=name)
+
+
+def _warn_of_files_passed_over(encoded: DataNode) -> None:
+    """Warns, once for each folder, of L3 files that the reader leaves out for their suffix."""
+    # How the reader was made is no part of DALI's interface. Without it nothing is said.
+    reader = getattr(getattr(encoded, "source", None), "_op", None)
+    given = getattr(reader, "_init_args", {})
+    root = given.get("file_root")
+    chosen = {"file_filters", "files", "file_list"} & given.keys()
+    if given.get("_display_name") != "file" or not isinstance(root, str) or chosen:
+        return
+    if root not in _warned and _has_l3_files(Path(root)):
+        _warned.add(root)
+        warnings.warn(
+            f"fn.readers.file passes over the .l3 files in {root}: "
+            'give it file_filters=["*.l3", "*.png", "*.jpg"]',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_warned: set[str] = set()
+
+
+def _has_l3_files(root: Path) -> bool:
+    """Whether there are L3 files in the folders of a folder, where DALI looks for them."""
+    try:
+        return any(
+            name.endswith(".l3")
+            for folder in root.iterdir()
+            if folder.is_dir()
+            for name in os.listdir(folder)  # noqa: PTH208  (five times as fast)
+        )
+    except OSError:  # DALI says what is wrong with it
+        return False
 
 
 def _check(arguments: dict[str, Any]) -> None:

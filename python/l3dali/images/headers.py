@@ -49,6 +49,13 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "netpbm": _NETPBM,
 }
 _NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
+_BRANDS_NOT_READ = {
+    b"avif": "AVIF",
+    b"avis": "AVIF",
+    b"heic": "HEIC",
+    b"heix": "HEIC",
+    b"mif1": "HEIC",
+}
 _SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
@@ -105,7 +112,11 @@ def read_header(data: bytes) -> Header:
     if format == "l3":
         raise ImageError("an L3 file already")
     if not format:
+        if not data:
+            raise ImageError("the file is empty")
         other = next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), None)
+        if data[4:8] == b"ftyp":
+            other = _BRANDS_NOT_READ.get(bytes(data[8:12]))
         raise ImageError(
             f"{other} files are not read; make a PNG of it first"
             if other
@@ -116,10 +127,17 @@ def read_header(data: bytes) -> Header:
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
-        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+        raise unreadable(error) from error
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
+
+
+def unreadable(error: Exception) -> ImageError:
+    """What to say of an error of a library that reads images."""
+    if "input stream too small" in str(error):  # libpng's
+        return ImageError("cannot be read: the file ends too early")
+    return ImageError(f"cannot be read: {type(error).__name__}: {error}")
 
 
 def format_of(data: bytes) -> tuple[str, bool]:

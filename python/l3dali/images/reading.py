@@ -39,6 +39,7 @@ from l3dali.images.headers import (
     open_tiff,
     read_header,
     read_jpegxl_header,
+    unreadable,
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.metadata import (
@@ -137,7 +138,7 @@ def read_picture(
     except ImageError:
         raise
     except Exception as error:  # Libraries raise anything on damaged data.
-        raise ImageError(f"cannot be read: {type(error).__name__}: {error}") from error
+        raise unreadable(error) from error
     pixels = picture.pixels
     if pixels.dtype.name not in SAMPLE_TYPES:
         raise ImageError(unsupported_samples(pixels.dtype))

@@ -52,7 +52,8 @@ async function showSheet(start, mine) {
   const last = start + page.names.length;
   $("place").textContent = page.names.length
     ? `${start + 1} to ${last} of ${total}${page.done ? "" : " and more"}`
-    : page.done ? `no images of ${total}` : "searching";
+    : !page.done ? "searching"
+    : total ? `no images of ${total}` : "no .l3 files here; l3 encode makes them of images";
   $("problem").textContent = page.problems.join("; ");
   const cells = page.names.map((name, i) => cell(name, start + i));
   $("sheet").replaceChildren(...cells);
@@ -103,7 +104,7 @@ async function showImage(number, mine) {
   image = null;
   tiles = new Map();
   $("facts").replaceChildren();
-  $("cursor").textContent = "";
+  $("cursor").textContent = "the pointer on the image tells its values here";
   $("progress").hidden = true;
   draw();
   try {
@@ -331,8 +332,9 @@ function drawTile(context, level, row, column, tile) {
   }
   context.fillStyle = "#522";
   context.fillRect(left, top, width, height);
-  context.strokeStyle = context.fillStyle = "#d33";
+  context.strokeStyle = "#d33";
   context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
+  context.fillStyle = "#fcc";
   context.fillText(tile.error, left + 6, top + 16, Math.max(10, width - 12));
 }
 
