@@ -1,6 +1,7 @@
 #include "compare_engines.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -183,6 +184,12 @@ Output LayOut(OutputPlan plan, const Layout& layout) {
   return {plan, static_cast<size_t>(first_pixel), static_cast<size_t>(bytes), 0};
 }
 
+// Where types end and halves round, and what is no number.
+constexpr float kEdgeFills[] = {0x1p16f,  65519,    65520,     0x1p31f,    -0x1p31f, 0x1p40f,
+                                -0x1p40f, INFINITY, -INFINITY, NAN,        -0.0f,    0.5f,
+                                -0.5f,    254.5f,   255.5f,    -128.5f,    32767.5f, 2049,
+                                0x1p-14f, 0x1p-15f, 0x1p-25f,  0x1.8p-24f, 2051,     -32768.5f};
+
 Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   const auto below = [random](uint32_t end) { return static_cast<uint32_t>((*random)() % end); };
   OutputPlan plan = WholeImagePlan(info, nullptr);
@@ -216,6 +223,11 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
     for (float& weight : row) weight = static_cast<float>(below(2000)) / 1000 - 1;
   }
   for (float& bias : plan.bias) bias = static_cast<float>(below(256));
+  if (below(4) == 0) {
+    for (float& fill : plan.fill) fill = kEdgeFills[below(std::size(kEdgeFills))];
+  }
+  // Then values take the output's type one at a time.
+  if (below(8) == 0) plan.multiply[below(kMaxChannels)] = 0x1p31f;
   return LayOut(plan, {below(2) == 1, below(2) == 1, below(2) == 1, below(2) == 1});
 }
 

@@ -1,13 +1,15 @@
 // Many small batches over the PTX machine: of files that exist, and of generated ones of every
 // coding, sample type and number of channels, some damaged, in every way that the GPU test knows.
 //
-//   l3_simulated_cases cover OUT NUMBER FILE.l3...      runs NUMBER batches; OUT is what they
-//   executed l3_simulated_cases try LIST SHARD NUMBER FILE.l3...  runs them with each changed
-//   kernel of LIST
+//   l3_simulated_cases cover OUT SHARD BATCHES FILE.l3...  runs batches
+//   l3_simulated_cases try LIST SHARD FILE.l3...           runs each changed kernel of LIST
 //
-// LIST has a line for each: kernel, line of its PTX, the text in that line's place, parted by tabs.
-// SHARD as 0/2. A batch is a process, so that a changed kernel spoils nothing but its own.
-// L3_PTX names the kernels' files.
+// BATCHES is how many, from 0 on, or a file with their numbers, one in a line.
+// OUT is how many batches executed each instruction, OUT.runs which ones: for each batch its
+// number and how many instructions its warps ran, 8 bytes each, and a bit for each instruction.
+// LIST has a line for each change: kernel, line of its PTX, numbers of batches as 3,7, and the text
+// in that line's place, parted by tabs. SHARD as 0/2. A batch is a process, so that a changed
+// kernel spoils nothing but its own. L3_PTX names the kernels' files.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -20,6 +22,7 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -39,8 +42,8 @@ constexpr uint64_t kMaxImageBytes = 12 << 10, kMaxManyWindowsBytes = 2 << 10;
 constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
 constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
-// How many batches try a changed kernel: the shortest, then some of the others.
-constexpr size_t kShortest = 24, kOthers = 24;
+// Ways that differ in stores.
+constexpr uint32_t kAimedWays[] = {kWholeImages, 5, 6, 6, 7, 8, 15, 16, 17};
 constexpr rlim_t kCpuSeconds = 60;
 
 using Bytes = std::vector<uint8_t>;
@@ -69,8 +72,7 @@ fuzz::Parts MakeUsualImage(fuzz::Dice* dice) {
 }
 
 // Empty if it would be larger.
-Bytes MakeFile(fuzz::Dice* dice, uint64_t max_image_bytes) {
-  const fuzz::Parts parts = dice->OneIn(3) ? MakeUsualImage(dice) : fuzz::MakeImage(dice).parts;
+Bytes MakeFile(const fuzz::Parts& parts, fuzz::Dice* dice, uint64_t max_image_bytes) {
   if (parts.info.image_bytes() > max_image_bytes) return {};
   Bytes file = fuzz::ToFile(parts);
   if (!dice->OneIn(3)) return file;
@@ -85,6 +87,79 @@ Bytes MakeFile(fuzz::Dice* dice, uint64_t max_image_bytes) {
   return file;
 }
 
+// What the tiles of an aimed image are.
+enum class Aim { kConstant, kStored, kPacked, kDeltas, kMatch, kRans };
+constexpr Aim kAims[] = {Aim::kConstant, Aim::kStored, Aim::kPacked, Aim::kPacked,
+                         Aim::kDeltas,   Aim::kDeltas, Aim::kDeltas, Aim::kMatch,
+                         Aim::kMatch,    Aim::kRans,   Aim::kRans,   Aim::kRans};
+
+void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
+  shape->channels = static_cast<uint16_t>(dice->Range(1, kMaxChannels));
+  shape->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
+  shape->tile_height_log2 =
+      static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxPackedTileLog2));
+  if (aim == Aim::kRans && dice->OneIn(2)) {  // lanes that are all far from both edges
+    shape->tile_width_log2 = kMaxPackedTileLog2;
+    shape->width_px = 2 * dice->Range(40, 128);
+  } else {  // about what lanes and stores take at once, and about a tile
+    const uint32_t wide = 1u << dice->Range(0, dice->OneIn(2) ? 5 : shape->tile_width_log2);
+    shape->width_px = wide < 4 ? dice->Range(1, 24) : wide - 2 + dice->Below(5);
+  }
+  const uint32_t most = (dice->OneIn(4) ? 1u << 12 : 1u << 10) / shape->width_px;
+  const uint32_t height =
+      dice->OneIn(4) ? (1u << shape->tile_height_log2) + dice->Below(3) : dice->Range(1, 20);
+  shape->height_px = std::clamp(height, 1u, std::max(1u, most));
+}
+
+// Of one coding, sample size and number of channels, all as likely: what kernels have a copy of its
+// own for is not rare then.
+fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
+  fuzz::Parts parts;
+  ImageInfo shape = {};
+  const Aim aim = kAims[dice->Below(std::size(kAims))];
+  const bool has_bytes = dice->OneIn(2);
+  const bool keeps_values = dice->OneIn(2);  // so that plans may have code of their own
+  fuzz::Coded coded;
+  const auto suits = [&] {
+    const bool keeps = coded.table.empty() && coded.info.shift == 0 && !coded.info.is_signed();
+    return (coded.info.sample_bytes() == 1) == has_bytes && (keeps || !keeps_values) &&
+           (coded.model.match_table_count != 0 || aim != Aim::kMatch);
+  };
+  MakeAimedShape(aim, &shape, dice);
+  do {
+    parts.chunks.clear();
+    coded = fuzz::MakeCoding(shape, &parts.chunks, dice);
+  } while (!suits());
+  parts.info = coded.info;
+  for (uint32_t tile = 0; tile < parts.info.tile_count(); ++tile) {
+    const TileRect rect = GetTileRect(parts.info, tile);
+    const uint32_t width = rect.width_px, height = rect.height_px;
+    const auto make = [&] {
+      switch (aim) {
+        case Aim::kConstant: return fuzz::MakeConstantTile(coded, width * height, dice);
+        case Aim::kStored: return fuzz::MakeStoredTile(coded, width, height, dice);
+        case Aim::kPacked: return fuzz::MakePackedTile(coded, width, height, dice);
+        case Aim::kDeltas: return fuzz::MakePackedTile(coded, width, height, dice, true);
+        case Aim::kMatch: return fuzz::MakeMatchTile(coded, width, height, dice);
+        default: return fuzz::MakeRansTile(coded, width, height, dice);
+      }
+    };
+    parts.payloads.push_back(make().payload);
+  }
+  if (dice->OneIn(5)) {  // one has another number in its first fields, or ends elsewhere
+    Bytes& payload = parts.payloads[dice->Below(static_cast<uint32_t>(parts.payloads.size()))];
+    const uint32_t units = static_cast<uint32_t>(payload.size() / kPayloadAlignment);
+    if (dice->OneIn(2) && units > 1) {
+      payload[kTileHeaderBytes + dice->Below(2 * kPayloadAlignment - kTileHeaderBytes)] =
+          static_cast<uint8_t>(dice->Below(20));
+    } else {
+      payload.resize(kPayloadAlignment * dice->Range(units < 4 ? 1 : units / 2, units + 1),
+                     static_cast<uint8_t>(dice->Byte()));
+    }
+  }
+  return parts;
+}
+
 BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
   fuzz::Dice dice(number);
   BatchCase batch;
@@ -97,9 +172,17 @@ BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
     return batch;
   }
   if (has_many_windows) batch.windows = kManyWindows;
-  if (dice.OneIn(4)) batch.way = kWholeImages;
+  const bool is_aimed = number % 3 == 1;
+  if (is_aimed) {
+    batch.way = kAimedWays[dice.Below(std::size(kAimedWays))];
+  } else if (dice.OneIn(4)) {
+    batch.way = kWholeImages;
+  }
   for (uint32_t n = dice.OneIn(4) ? dice.Range(2, 3) : 1; n > 0; --n) {
-    Bytes file = MakeFile(&dice, batch.windows == 0 ? kMaxImageBytes : kMaxManyWindowsBytes);
+    const fuzz::Parts parts = is_aimed        ? MakeAimedImage(&dice)
+                              : dice.OneIn(3) ? MakeUsualImage(&dice)
+                                              : fuzz::MakeImage(&dice).parts;
+    Bytes file = MakeFile(parts, &dice, batch.windows == 0 ? kMaxImageBytes : kMaxManyWindowsBytes);
     if (!file.empty()) batch.files.push_back(std::move(file));
   }
   return batch;
@@ -188,17 +271,6 @@ Outcome RunCase(const BatchCase& batch, uint8_t* seen) {
   return outcome;
 }
 
-// A batch that executed something.
-struct Run {
-  uint32_t number = 0;
-  uint64_t instructions = 0;  // of warps
-  Bytes reached;  // a bit for each instruction of each kernel
-
-  bool Reached(size_t instruction) const {
-    return (reached[instruction / 8] >> instruction % 8 & 1) != 0;
-  }
-};
-
 // A share of what there is.
 struct Shard {
   uint32_t first = 0, step = 0;
@@ -211,40 +283,9 @@ struct Shard {
   }
 };
 
-void Write(std::ostream* out, const Run& run) {
-  const uint64_t head[] = {run.number, run.instructions};
-  out->write(reinterpret_cast<const char*>(head), sizeof head);
-  out->write(reinterpret_cast<const char*>(run.reached.data()),
-             static_cast<std::streamsize>(run.reached.size()));
-}
-
-// Those of some files, the shortest first.
-std::vector<Run> ReadRuns(const std::string& names) {
-  size_t instructions = 0;  // of all kernels
-  for (const auto& [name, loaded] : Runtime::Get().LoadKernels()) {
-    instructions += loaded.kernel->body.code.size();
-  }
-  std::vector<Run> runs;
-  std::istringstream list(names);
-  for (std::string name; std::getline(list, name, ':');) {
-    std::ifstream in(name, std::ios::binary);
-    if (!in) throw std::runtime_error("cannot read " + name);
-    uint64_t head[2];
-    Bytes bits(CeilDiv(instructions, 8));
-    while (
-        in.read(reinterpret_cast<char*>(head), sizeof head) &&
-        in.read(reinterpret_cast<char*>(bits.data()), static_cast<std::streamsize>(bits.size()))) {
-      runs.push_back({static_cast<uint32_t>(head[0]), head[1], bits});
-    }
-  }
-  std::stable_sort(runs.begin(), runs.end(),
-                   [](const Run& a, const Run& b) { return a.instructions < b.instructions; });
-  return runs;
-}
-
 // Runs a share of the batches with the kernels as they are, and writes what they executed. Says
 // which do not end well, and throws if there are any.
-void Cover(const std::string& name, const Shard& shard, uint32_t count,
+void Cover(const std::string& name, const Shard& shard, const std::vector<uint32_t>& numbers,
            const std::vector<Bytes>& existing) {
   std::vector<ptx::Count> counts;
   for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
@@ -255,7 +296,8 @@ void Cover(const std::string& name, const Shard& shard, uint32_t count,
   std::ofstream out(name + ".runs", std::ios::binary);
   uint32_t failures = 0, batches = 0;
   uint64_t instructions = 0;
-  for (uint32_t number = shard.first; number < count; number += shard.step) {
+  for (size_t at = shard.first; at < numbers.size(); at += shard.step) {
+    const uint32_t number = numbers[at];
     const BatchCase batch = MakeCase(number, existing);
     if (batch.files.empty()) continue;
     std::fill_n(seen.get(), counts.size(), uint8_t{0});
@@ -267,15 +309,18 @@ void Cover(const std::string& name, const Shard& shard, uint32_t count,
     if (outcome.instructions == 0) continue;
     ++batches;
     instructions += outcome.instructions;
-    Run run = {number, outcome.instructions, Bytes(CeilDiv(counts.size(), 8))};
+    Bytes reached(CeilDiv(counts.size(), 8));
     for (size_t i = 0; i < counts.size(); ++i) {
       const uint8_t one = seen.get()[i];
-      if (one != 0) run.reached[i / 8] |= static_cast<uint8_t>(1 << i % 8);
+      if (one != 0) reached[i / 8] |= static_cast<uint8_t>(1 << i % 8);
       counts[i].warps += one != 0 ? 1 : 0;
       counts[i].lanes += (one & kRan) != 0 ? 1 : 0;
       counts[i].skipped += (one & kSkipped) != 0 ? 1 : 0;
     }
-    Write(&out, run);
+    const uint64_t head[] = {number, outcome.instructions};
+    out.write(reinterpret_cast<const char*>(head), sizeof head);
+    out.write(reinterpret_cast<const char*>(reached.data()),
+              static_cast<std::streamsize>(reached.size()));
   }
   auto next = counts.begin();
   for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
@@ -291,6 +336,7 @@ void Cover(const std::string& name, const Shard& shard, uint32_t count,
 struct Change {
   std::string kernel, text;
   uint32_t line = 0;
+  std::vector<uint32_t> batches;
 };
 
 std::vector<Change> ReadList(const std::string& name) {
@@ -299,11 +345,15 @@ std::vector<Change> ReadList(const std::string& name) {
   std::vector<Change> changes;
   for (std::string row; std::getline(stream, row);) {
     Change change;
-    std::string line;
+    std::string line, batches;
     std::istringstream fields(row);
     std::getline(std::getline(fields, change.kernel, '\t'), line, '\t');
-    std::getline(fields, change.text);
+    std::getline(std::getline(fields, batches, '\t'), change.text);
     change.line = static_cast<uint32_t>(std::stoul(line));
+    std::istringstream numbers(batches);
+    for (std::string number; std::getline(numbers, number, ',');) {
+      change.batches.push_back(static_cast<uint32_t>(std::stoul(number)));
+    }
     changes.push_back(std::move(change));
   }
   return changes;
@@ -331,27 +381,7 @@ constexpr int32_t kSurvives = -1, kNoPtx = -2;
 
 // Runs batches with a changed kernel until one ends badly.
 Trial TryChange(const Change& change, const std::vector<std::vector<std::string>>& files,
-                const std::vector<Run>& runs, const std::vector<Bytes>& existing) {
-  size_t place = 0;
-  bool is_known = false;
-  for (const auto& [name, loaded] : Runtime::Get().LoadKernels()) {
-    for (const ptx::Instruction& in : loaded.kernel->body.code) {
-      is_known = is_known || (name == change.kernel && in.line == change.line);
-      place += is_known ? 0 : 1;
-    }
-  }
-  if (!is_known) throw std::runtime_error(change.kernel + " has no instruction in such a line");
-  std::vector<const Run*> chosen;  // runs are in order of length
-  for (const Run& run : runs) {
-    if (run.Reached(place)) chosen.push_back(&run);
-  }
-  if (chosen.size() > kShortest + kOthers) {
-    const size_t rest = chosen.size() - kShortest;
-    for (size_t i = 0; i < kOthers; ++i) {
-      chosen[kShortest + i] = chosen[kShortest + i * rest / kOthers];
-    }
-    chosen.resize(kShortest + kOthers);
-  }
+                const std::vector<Bytes>& existing) {
   const Shared<Trial> trial;
   trial->batch = kNoPtx;
   InProcess([&] {
@@ -364,43 +394,56 @@ Trial TryChange(const Change& change, const std::vector<std::vector<std::string>
       Runtime::Get().ReplaceKernel(change.kernel, text);  // ends here if it is none
     }
     trial->batch = kSurvives;
-    for (const Run* run : chosen) {
-      trial->outcome = RunCase(MakeCase(run->number, existing), nullptr);
+    for (const uint32_t number : change.batches) {
+      trial->outcome = RunCase(MakeCase(number, existing), nullptr);
       if (trial->outcome.what[0] == '\0') continue;
-      trial->batch = static_cast<int32_t>(run->number);
+      trial->batch = static_cast<int32_t>(number);
       break;
     }
   });
   return *trial.get();
 }
 
-void Try(const std::string& list, const Shard& shard, const std::string& names,
-         const std::vector<Bytes>& existing) {
+void Try(const std::string& list, const Shard& shard, const std::vector<Bytes>& existing) {
   const std::vector<Change> changes = ReadList(list);
   const auto files = ReadPtx();
-  const std::vector<Run> runs = ReadRuns(names);
   for (size_t i = shard.first; i < changes.size(); i += shard.step) {
-    const Trial trial = TryChange(changes[i], files, runs, existing);
+    const Trial trial = TryChange(changes[i], files, existing);
     std::printf("%zu\t%d\t%s\n", i, trial.batch, trial.outcome.what);
     std::fflush(stdout);
   }
 }
 
+// As many from 0 on, or those of a file.
+std::vector<uint32_t> ReadNumbers(const std::string& text) {
+  std::vector<uint32_t> numbers;
+  if (text.find_first_not_of("0123456789") == std::string::npos) {
+    numbers.resize(std::stoul(text));
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    return numbers;
+  }
+  std::ifstream stream(text);
+  if (!stream) throw std::runtime_error("cannot read " + text);
+  for (uint32_t number; stream >> number;) numbers.push_back(number);
+  return numbers;
+}
+
 int RunProgram(const std::vector<std::string>& arguments) {
-  const std::string what = arguments.size() > 4 ? arguments[0] : "";
-  if (what != "cover" && what != "try") {
-    throw std::runtime_error("cover OUT SHARD NUMBER FILE.l3... or try LIST SHARD RUNS FILE.l3...");
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  const size_t options = what == "cover" ? 4 : 3;
+  if ((what != "cover" && what != "try") || arguments.size() <= options) {
+    throw std::runtime_error("cover OUT SHARD BATCHES FILE.l3... or try LIST SHARD FILE.l3...");
   }
   std::vector<Bytes> existing;
-  for (size_t i = 4; i < arguments.size(); ++i) {
+  for (size_t i = options; i < arguments.size(); ++i) {
     Bytes file = ReadFile(arguments[i]);
     if (file.size() <= kMaxFileBytes) existing.push_back(std::move(file));
   }
   const Shard shard(arguments[2]);
   if (what == "try") {
-    Try(arguments[1], shard, arguments[3], existing);
+    Try(arguments[1], shard, existing);
   } else {
-    Cover(arguments[1], shard, static_cast<uint32_t>(std::stoul(arguments[3])), existing);
+    Cover(arguments[1], shard, ReadNumbers(arguments[3]), existing);
   }
   return 0;
 }

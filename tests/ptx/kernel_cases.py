@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ptx_text import kernel_lines, program_ptx, short_name
-from simulate import CASE_LIMITS, CASES, case_counts, test_files
+from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 
-SURVIVES, NO_PTX = -1, -2
+# In the place of a batch: none ended badly; the text is no PTX; in no batch a value was another.
+SURVIVES, NO_PTX, SAME = -1, -2, -3
+# How many batches try a change: the shortest of those that it may show in, then some of the others.
+_SHORTEST, _OTHERS = 40, 24
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    batch: int  # that ended badly, or SURVIVES, or NO_PTX
+    batch: int  # that ended badly, or one of the above
     what: str  # was wrong
 
     @property
@@ -50,14 +56,16 @@ class Outcome:
 
 
 @contextmanager
-def kernel_files() -> Iterator[dict[str, Path]]:
-    """The PTX of each kernel in a file of its own, with the lines that it has in its unit."""
+def kernel_files(lines_of: dict[str, list[str]] | None = None) -> Iterator[dict[str, Path]]:
+    """The PTX of each kernel in a file of its own, with the lines that it has in its unit, or with
+    other lines."""
     with tempfile.TemporaryDirectory() as folder:
         paths = {}
         for text in program_ptx(CASES):
             kernels = kernel_lines(text)
             for kernel in kernels:
-                lines = text.split("\n")
+                lines = (lines_of or {}).get(kernel, text.split("\n"))
+                lines = list(lines)
                 for begin, end in (kernels[other] for other in kernels if other != kernel):
                     lines[begin : end + 1] = [""] * (end + 1 - begin)
                 paths[kernel] = Path(folder, f"{short_name(kernel)}.ptx")
@@ -65,27 +73,188 @@ def kernel_files() -> Iterator[dict[str, Path]]:
         yield paths
 
 
+# Probes: is a value another with a change?
+
+
+def _probe(line: str, changes: Sequence[str], name: str) -> str | None:
+    """The line, and after it for each change an instruction that runs where a lane has another
+    value. None: there is no such probe for this instruction."""
+    found = re.match(r"\s*([a-z][\w.]*)\s+(%(rs|rd|r|p|f)\d+)\s*,", line)
+    if found is None or found[1].startswith(("ld.", "atom.", "call")):
+        return None
+    result, kind = found[2], found[3]
+    types = {"rs": "b16", "r": "b32", "rd": "b64", "p": "pred", "f": "f32"}
+    parts = ["{ .reg .pred %probe_p; .reg .b32 %probe_r, %probe_s;"]
+    for i, change in enumerate(changes):
+        if not re.match(rf"\s*[a-z][\w.]*\s+{result}\s*,", change):
+            return None
+        parts.append(f".reg .{types[kind]} %probe_{i};")
+        parts.append(change.replace(result, f"%probe_{i}", 1))
+    parts.append(line)
+    for i in range(len(changes)):
+        differs = {
+            "rs": f"setp.ne.s16 %probe_p, %probe_{i}, {result};",
+            "r": f"setp.ne.s32 %probe_p, %probe_{i}, {result};",
+            "rd": f"setp.ne.s64 %probe_p, %probe_{i}, {result};",
+            "p": f"xor.pred %probe_p, %probe_{i}, {result};",
+            "f": f"mov.b32 %probe_r, %probe_{i}; mov.b32 %probe_s, {result}; "
+            "setp.ne.s32 %probe_p, %probe_r, %probe_s;",
+        }[kind]
+        label = f"$probe_{name}_{i}"
+        parts.append(f"{differs} @!%probe_p bra {label}; mov.u32 %probe_r, 0; {label}:")
+    return " ".join(parts) + " }"
+
+
+def _branch_probe(line: str, name: str) -> str | None:
+    """The line, and before it an instruction that runs where a lane takes the branch."""
+    found = re.match(r"\s*@(!?)(%p\d+)\s+bra\s", line)
+    if found is None:
+        return None
+    other = "" if found[1] else "!"
+    label = f"$probe_{name}"
+    return (
+        f"{{ .reg .b32 %probe_r; @{other}{found[2]} bra {label}; mov.u32 %probe_r, 0; {label}: }}"
+        f" {line}"
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    number: int
+    instructions: int  # of warps
+    reached: bytes  # a bit for each instruction of each kernel
+
+    def has(self, place: int) -> bool:
+        return bool(self.reached[place // 8] >> place % 8 & 1)
+
+
+def _run_probed(
+    paths: Sequence[Path], folder: Path, batches: Sequence[int], jobs: int
+) -> list[Path]:
+    """Runs batches with probes in the kernels. Returns what they executed."""
+    environment = os.environ | CASE_LIMITS | {"L3_PTX_CHECKS": "none"}
+    environment["L3_PTX"] = ":".join(map(str, paths))
+    listed = folder / "batches"
+    listed.write_text("\n".join(map(str, batches)))
+    start = time.monotonic()
+
+    def run_shard(shard: int) -> Path:
+        out = folder / f"probed_{shard}.txt"
+        options: list[str | Path] = ["cover", out, f"{shard}/{jobs}", listed]
+        command = [CASES, *options, *test_files()]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        return out
+
+    with ThreadPoolExecutor(jobs) as pool:
+        outs = list(pool.map(run_shard, range(jobs)))
+    print(f"[probes in {len(batches)} batches, {time.monotonic() - start:.0f} s]", flush=True)
+    return outs
+
+
+def _read_runs(counts: Path, instructions: int) -> Iterator[_Run]:
+    content = Path(f"{counts}.runs").read_bytes()
+    size = 16 + (instructions + 7) // 8
+    for begin in range(0, len(content), size):
+        head = content[begin : begin + 16]
+        number, cost = (int.from_bytes(head[i : i + 8], "little") for i in (0, 8))
+        yield _Run(number, cost, content[begin + 16 : begin + size])
+
+
+class _Runs:
+    """Batches, the shortest first, with what they executed."""
+
+    def __init__(self, counts: Sequence[Path]) -> None:
+        # By kernel and line: the number of an instruction among all, and its opcode.
+        self.places: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
+        instructions = 0
+        for row in counts[0].read_text().splitlines():
+            if row.startswith("kernel "):
+                kernel = row.split()[1]
+                continue
+            line, opcode = row.split(" ", 2)[:2]
+            self.places[kernel, int(line)].append((instructions, opcode))
+            instructions += 1
+        runs = (run for one in counts for run in _read_runs(one, instructions))
+        self._runs = sorted(runs, key=lambda run: run.instructions)
+
+    def that_reach(self, place: int) -> list[int]:
+        return [run.number for run in self._runs if run.has(place)]
+
+
+def _chosen(batches: Sequence[int]) -> list[int]:
+    """The shortest, then some of the others."""
+    rest = batches[_SHORTEST:]
+    return [*batches[:_SHORTEST], *rest[:: max(1, -(-len(rest) // _OTHERS))]]
+
+
+def batches_that_differ(changes: Sequence[Change], jobs: int) -> list[list[int]]:
+    """By change: of the batches of case_counts() some in which a lane has another value with it,
+    the shortest first; where no probe is known, some that execute the instruction."""
+    plain = _Runs(case_counts())
+    candidates = [
+        _chosen(plain.that_reach(plain.places[one.kernel, one.line][0][0])) for one in changes
+    ]
+    by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, change in enumerate(changes):
+        by_line[change.kernel, change.line].append(number)
+    lines_of: dict[str, list[str]] = {}
+    for text in program_ptx(CASES):
+        for kernel in kernel_lines(text):
+            lines_of[kernel] = text.split("\n")
+    # Of each change with a probe, which instruction of its line tells.
+    told_by: dict[int, int] = {}
+    for (kernel, line), numbers in by_line.items():
+        text = lines_of[kernel][line - 1]
+        if " bra " in f" {text} ":
+            numbers = [number for number in numbers if not changes[number].text]
+            probed = _branch_probe(text, str(line)) if numbers else None
+        else:
+            probed = _probe(text, [changes[number].text for number in numbers], str(line))
+        if probed is not None:
+            lines_of[kernel][line - 1] = probed
+            told_by |= {number: i for i, number in enumerate(numbers)}
+    batches = sorted({batch for number in told_by for batch in candidates[number]})
+    with kernel_files(lines_of) as paths, tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        runs = _Runs(_run_probed(list(paths.values()), Path(folder), batches, jobs))
+    for number, which in told_by.items():
+        change = changes[number]
+        # Behind the branch of a probe.
+        tells = [
+            place
+            for (_, before), (place, opcode) in pairwise(runs.places[change.kernel, change.line])
+            if before.startswith("bra") and opcode.startswith("mov")
+        ]
+        candidates[number] = runs.that_reach(tells[which if change.text else 0])
+    return candidates
+
+
 def try_changes(changes: Sequence[Change], jobs: int) -> list[Outcome]:
     """Runs batches with each changed kernel, until one ends badly."""
-    outcomes: dict[int, Outcome] = {}
+    differing = batches_that_differ(changes, jobs)
+    outcomes = {
+        number: Outcome(SAME, "") for number, batches in enumerate(differing) if not batches
+    }
+    tried = [number for number in range(len(changes)) if number not in outcomes]
     start = time.monotonic()
     environment = os.environ | CASE_LIMITS
-    runs = ":".join(f"{counts}.runs" for counts in case_counts())
     with kernel_files() as paths, tempfile.NamedTemporaryFile("w") as listed:
-        listed.writelines(f"{one.kernel}\t{one.line}\t{one.text.strip()}\n" for one in changes)
+        for number in tried:
+            one = changes[number]
+            batches = ",".join(map(str, _chosen(differing[number])))
+            listed.write(f"{one.kernel}\t{one.line}\t{batches}\t{one.text.strip()}\n")
         listed.flush()
         environment["L3_PTX"] = ":".join(map(str, paths.values()))
 
         def run_shard(shard: int) -> None:
-            options = ["try", listed.name, f"{shard}/{jobs}", runs]
-            command: list[str | Path] = [CASES, *options, *test_files()]
+            command: list[str | Path] = [CASES, "try", listed.name, f"{shard}/{jobs}"]
+            command += test_files()
             with subprocess.Popen(
                 command, env=environment, stdout=subprocess.PIPE, text=True
             ) as process:
                 assert process.stdout is not None
                 for row in process.stdout:
-                    number, batch, what = row.rstrip("\n").split("\t")
-                    outcomes[int(number)] = Outcome(int(batch), what)
+                    place, batch, what = row.rstrip("\n").split("\t")
+                    outcomes[tried[int(place)]] = Outcome(int(batch), what)
                     if len(outcomes) % 100 == 0:
                         seconds = time.monotonic() - start
                         print(f"[{len(outcomes)}/{len(changes)}, {seconds:.0f} s]", flush=True)

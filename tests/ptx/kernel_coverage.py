@@ -38,14 +38,21 @@ def add_up(files: list[Path]) -> dict[str, list[Executed]]:
 
 def report(kernels: dict[str, list[Executed]]) -> list[str]:
     """A table of kernels, and one of source lines that some kernel never ran."""
-    rows = ["| kernel | instructions | executed | share |", "|---|---|---|---|"]
+    rows = [
+        "| kernel | instructions | executed | share | branches | both ways |",
+        "|---|---|---|---|---|---|",
+    ]
     missed: dict[str, dict[str, int]] = defaultdict(dict)
     reached: set[str] = set()
     for kernel, instructions in kernels.items():
         name = short_name(kernel)
         executed = sum(one.lanes != 0 for one in instructions)
         share = executed / len(instructions)
-        rows.append(f"| {name} | {len(instructions)} | {executed} | {share:.1%} |")
+        # "bra.uni" are those without a guard. Both ways: some lane takes it, and some does not.
+        branches = [one for one in instructions if one.opcode == "bra"]
+        both = sum(one.lanes != 0 and one.skipped != 0 for one in branches)
+        of_instructions = f"{len(instructions)} | {executed} | {share:.1%}"
+        rows.append(f"| {name} | {of_instructions} | {len(branches)} | {both} |")
         for one in instructions:
             if one.lanes:
                 reached.add(one.source)

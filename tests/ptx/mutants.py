@@ -3,8 +3,9 @@
     python tests/ptx/mutants.py --mutants 200 --seed 1
 
 Mutants are other instructions in the place of some that batches executed. Removals are barriers,
-branches, masks and clamps that are missing, from each source line that has one. Ends with 1 if too
-few mutants are noticed, or a missing barrier is not.
+branches, masks and clamps that are missing, from each source line that has one. What known_bits.py
+shows to be the same is not tried. What is not noticed and not in judged.md is listed. Ends with 1
+if too few mutants are noticed, or a missing barrier is not.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_cases import NO_PTX, SURVIVES, Change, Outcome, try_changes
+from judged import Judged, place_of
+from kernel_cases import NO_PTX, SAME, SURVIVES, Change, Outcome, try_changes
 from kernel_coverage import add_up
-from ptx_text import Executed, kernel_lines, own_place, program_ptx, short_name
+from known_bits import KnownBits
+from ptx_text import Executed, body_of, kernel_lines, own_place, program_ptx, short_name
 from simulate import BUILD, CASES, case_counts
 
 _LEAST_NOTICED = 0.7
@@ -87,10 +90,35 @@ def mutate(line: str, opcode: str, chance: random.Random) -> str | None:
     return chance.choice(choices) if choices else None
 
 
+class Rules:
+    """What known_bits.py says of changes in the lines of a unit."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._known: dict[tuple[int, int], KnownBits] = {}
+        self.used: Counter[str] = Counter()
+
+    def shows_same(self, number: int, after: str) -> str | None:
+        """The rule by which another text in a line, counted from 1, changes nothing."""
+        begin, end = body = body_of(self._lines, number)
+        if body not in self._known:
+            self._known[body] = KnownBits(self._lines[begin:end])
+        rule = self._known[body].same_result(self._lines[number - 1], after)
+        if rule is not None:
+            self.used[rule] += 1
+        return rule
+
+
 def make_mutants(
-    lines: Sequence[str], kernel: str, executed: Sequence[Executed], count: int, seed: int
+    lines: Sequence[str],
+    kernel: str,
+    executed: Sequence[Executed],
+    count: int,
+    seed: int,
+    rules: Rules,
 ) -> list[Mutant]:
-    """As many as asked for, of instructions that were executed, or fewer."""
+    """As many as asked for, of instructions that were executed, or fewer. None that a rule shows
+    to be the same."""
     chance = random.Random(f"{short_name(kernel)} {seed}")
     candidates = list(executed)
     chance.shuffle(candidates)
@@ -100,7 +128,7 @@ def make_mutants(
             break
         line = lines[one.line - 1]
         after = mutate(line, one.opcode, chance)
-        if after is not None:
+        if after is not None and rules.shows_same(one.line, after) is None:
             changed = Change(kernel, one.line, after)
             mutants.append(Mutant("mutant", one, line.strip(), changed))
     return mutants
@@ -119,6 +147,12 @@ def without(line: str, executed: Executed) -> tuple[str, str] | None:
     return None
 
 
+def named_place(lines: Sequence[str], one: Executed) -> str:
+    """What CUDA's headers wrap is known by the line that calls it."""
+    is_own = not one.source.partition(":")[0].endswith(".hpp")
+    return one.source if is_own else own_place(lines, one.line)
+
+
 def make_removals(
     lines: Sequence[str], kernel: str, executed: Sequence[Executed], seed: int
 ) -> list[Mutant]:
@@ -132,9 +166,7 @@ def make_removals(
         taken = without(line, one)
         if taken is None:
             continue
-        # What CUDA's headers wrap is known by the line that calls it.
-        is_own = not one.source.partition(":")[0].endswith(".hpp")
-        place = one.source if is_own else own_place(lines, one.line)
+        place = named_place(lines, one)
         changed = Change(kernel, one.line, taken[1])
         found.setdefault(
             (taken[0], place), Mutant(taken[0], one._replace(source=place), line.strip(), changed)
@@ -143,46 +175,78 @@ def make_removals(
 
 
 def is_noticed(outcomes: Sequence[Outcome]) -> bool:
-    return any(outcome.batch != SURVIVES for outcome in outcomes)
+    return any(outcome.batch not in (SURVIVES, SAME) for outcome in outcomes)
 
 
-def mutant_table(results: Sequence[tuple[Mutant, Outcome]]) -> tuple[list[str], float]:
-    """By kernel; the share of all that were noticed."""
-    rows = ["| kernel | mutants | noticed | share |", "|---|---|---|---|"]
-    kernels: dict[str, list[bool]] = {}
+def mutant_table(
+    results: Sequence[tuple[Mutant, Outcome]], judged: Judged
+) -> tuple[list[str], float]:
+    """By kernel; the share that was noticed of all that are not judged to be the same."""
+    rows = ["| kernel | mutants | noticed | judged | noticed of the others |"]
+    rows.append("|---|---|---|---|---|")
+    kernels: dict[str, list[tuple[bool, bool]]] = {}
     for m, outcome in results:
+        noticed = is_noticed([outcome])
+        excused = not noticed and judged.why("mutant", m.executed.source) is not None
         for name in (short_name(m.change.kernel), "all"):
-            kernels.setdefault(name, []).append(is_noticed([outcome]))
+            kernels.setdefault(name, []).append((noticed, excused))
+    shares = {"all": 1.0}
     for name, seen in kernels.items():
-        rows.append(f"| {name} | {len(seen)} | {sum(seen)} | {sum(seen) / len(seen):.1%} |")
-    return rows, sum(kernels["all"]) / len(kernels["all"])
+        noticed_count, excused_count = (sum(flags) for flags in zip(*seen, strict=True))
+        shares[name] = noticed_count / max(1, len(seen) - excused_count)
+        rows.append(
+            f"| {name} | {len(seen)} | {noticed_count} | {excused_count} | {shares[name]:.1%} |"
+        )
+    return rows, shares["all"]
 
 
 def removal_table(
-    results: Sequence[tuple[Mutant, Outcome]],
+    results: Sequence[tuple[Mutant, Outcome]], same: set[tuple[str, str]], judged: Judged
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """By kind: source lines that are missed when their copy in some kernel is taken away. Then kind
-    and place of those that are not."""
+    and place of those that are not. `same`: of which a rule shows in some kernel that nothing
+    changes."""
     places: dict[tuple[str, str], list[Outcome]] = {}
     for m, outcome in results:
         places.setdefault((m.kind, m.executed.source), []).append(outcome)
-    rows = ["| taken away | source lines | noticed |", "|---|---|---|"]
-    for kind in dict.fromkeys(kind for kind, _ in places):
-        seen = [is_noticed(outcomes) for (of, _), outcomes in places.items() if of == kind]
-        rows.append(f"| {kind} | {len(seen)} | {sum(seen)} |")
-    return rows, [place for place, outcomes in places.items() if not is_noticed(outcomes)]
+    missed = [place for place, outcomes in places.items() if not is_noticed(outcomes)]
+    rows = [
+        "| taken away | source lines | noticed | a rule shows it changes nothing | judged | left |",
+        "|---|---|---|---|---|---|",
+    ]
+    left = [
+        (kind, place)
+        for kind, place in missed
+        if (kind, place) not in same and judged.why(kind, place) is None
+    ]
+    for kind in dict.fromkeys(kind for kind, _ in [*places, *same]):
+        of_kind = {place for place in [*places, *same] if place[0] == kind}
+        noticed = len([place for place in places if place[0] == kind]) - sum(
+            place[0] == kind for place in missed
+        )
+        by_rule = len([p for p in same if p[0] == kind and (p not in places or p in missed)])
+        open_ = sum(place[0] == kind for place in left)
+        rows.append(
+            f"| {kind} | {len(of_kind)} | {noticed} | {by_rule} | "
+            f"{len(of_kind) - noticed - by_rule - open_} | {open_} |"
+        )
+    return rows, left
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=200, help="of each kernel")
+    parser.add_argument("--no-removals", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kernels", nargs="*", help="as: packed 8, plans")
     parser.add_argument("--out", type=Path, default=BUILD / "mutants.md")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
+    judged = Judged()
     tried: list[Mutant] = []
+    same: set[tuple[str, str]] = set()  # removals that change nothing
     texts = program_ptx(CASES)
+    used: Counter[str] = Counter()  # rules
     for kernel, instructions in add_up(case_counts()).items():
         if arguments.kernels and short_name(kernel) not in arguments.kernels:
             continue
@@ -195,30 +259,45 @@ def main() -> int:
             and one.opcode in lines[one.line - 1]
             and not _LABEL.match(lines[one.line - 1])
         ]
-        tried += make_mutants(lines, kernel, executed, arguments.mutants, arguments.seed)
-        tried += make_removals(lines, kernel, executed, arguments.seed)
+        rules = Rules(lines)
+        tried += make_mutants(lines, kernel, executed, arguments.mutants, arguments.seed, rules)
+        used += rules.used
+        if arguments.no_removals:
+            continue
+        for removal in make_removals(lines, kernel, executed, arguments.seed):
+            if rules.shows_same(removal.change.line, removal.change.text) is None:
+                tried.append(removal)
+            else:
+                same.add((removal.kind, removal.executed.source))
     outcomes = try_changes([one.change for one in tried], arguments.jobs)
     results = [(m, o) for m, o in zip(tried, outcomes, strict=True) if o.batch != NO_PTX]
     mutants = [(m, o) for m, o in results if m.kind == "mutant"]
-    rows, share = mutant_table(mutants)
-    removed, survivors = removal_table([(m, o) for m, o in results if m.kind != "mutant"])
+    rows, share = mutant_table(mutants, judged)
+    rows += ["", "| not tried, as a rule shows it changes nothing | mutants |", "|---|---|"]
+    rows += [f"| {rule} | {count} |" for rule, count in used.most_common()]
+    removed, left = removal_table([(m, o) for m, o in results if m.kind != "mutant"], same, judged)
     rows += ["", *removed]
-    checks = Counter(outcome.noticed_by for _, outcome in results if outcome.batch != SURVIVES)
+    checks = Counter(outcome.noticed_by for _, outcome in results if is_noticed([outcome]))
     rows += ["", "| noticed by | changes |", "|---|---|"]
     rows += [f"| {check} | {count} |" for check, count in checks.most_common()]
     print("\n".join(rows))
-    rows += ["", "| mutant that survives | source | was | became |", "|---|---|---|---|"]
-    rows += [
-        f"| {short_name(m.change.kernel)} {m.executed.line} | {m.executed.source} | "
-        f"`{m.before}` | `{m.change.text.strip() or 'nothing'}` |"
-        for m, outcome in mutants
-        if outcome.batch == SURVIVES
-    ]
-    rows += ["", "| not noticed if taken away | source |", "|---|---|"]
-    rows += [f"| {kind} | {place} |" for kind, place in survivors]
+    rows += ["", "| mutant that survives | source | was | became | why |", "|---|---|---|---|---|"]
+    for m, outcome in mutants:
+        if is_noticed([outcome]):
+            continue
+        why = judged.why("mutant", m.executed.source)
+        if why is None and outcome.batch == SAME:
+            why = "no batch that was tried has another value there"
+        rows.append(
+            f"| {short_name(m.change.kernel)} {m.executed.line} | {m.executed.source} | "
+            f"`{m.before}` | `{m.change.text.strip() or 'nothing'}` | {why or '?'} |"
+        )
+    rows += ["", "| not noticed if taken away, not judged | source | line |", "|---|---|---|"]
+    rows += [f"| {kind} | {place} | `{place_of(place).text}` |" for kind, place in left]
     arguments.out.write_text("\n".join(rows) + "\n")
     print(f"{share:.1%} of the mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
-    return int(share < _LEAST_NOTICED or any(kind == "barrier" for kind, _ in survivors))
+    print(f"{len(left)} removals neither noticed nor judged: see {arguments.out}")
+    return int(share < _LEAST_NOTICED or any(kind == "barrier" for kind, _ in left))
 
 
 if __name__ == "__main__":

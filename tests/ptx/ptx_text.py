@@ -50,6 +50,15 @@ def kernel_lines(text: str) -> dict[str, tuple[int, int]]:
     return found
 
 
+_BODY = re.compile(r"^\s*(?:\.visible |\.weak )?\.(?:entry|func)\b")
+
+
+def body_of(lines: Sequence[str], number: int) -> tuple[int, int]:
+    """From the head of the kernel or function around a line, counted from 1, to behind its end."""
+    begin = next(i for i in range(number - 1, -1, -1) if _BODY.match(lines[i]))
+    return begin, next(i for i in range(number - 1, len(lines)) if lines[i] == "}") + 1
+
+
 _FILE = re.compile(r'^\s*\.file\s+(\d+) "(.*)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d+ \d+ \d+)(?:.*inlined_at (\d+ \d+ \d+))?")
 _OWN = re.compile(r"/src/(?!base/)")

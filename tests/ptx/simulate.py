@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ STREAMS = BUILD / "l3_simulated_streams"
 CASES = BUILD / "l3_simulated_cases"
 COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
-FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 5000, 500
+FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 6000, 500
 SHARES = 8
 # Of the warps of a launch: no batch comes near, and a kernel that never ends does.
 CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "10000000"}
@@ -91,7 +92,6 @@ def execute(run: Run) -> str:
     """Runs it. Returns what is wrong, empty if nothing is."""
     environment = os.environ | run.environment
     if run.shows:
-        print(f"== {run.name}", flush=True)
         result = subprocess.run(run.command, env=environment, check=False)
         output = ""
     else:
@@ -206,9 +206,54 @@ def case_runs(count: int, **environment: str) -> list[Run]:
     return runs
 
 
+def chance_runs() -> list[Run]:
+    return [
+        run
+        for seed in "123"
+        for run in case_runs(CASES_BY_CHANCE, L3_PTX_POLICY="random", L3_PTX_SEED=seed)
+    ]
+
+
+def tool_runs(tool: str) -> list[Run]:
+    return [Run(tool, [sys.executable, f"tests/ptx/{tool}.py"], shows=True)]
+
+
+def compare_runs() -> list[Run]:
+    written = {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(COMPARE_COUNTS)}
+    return [Run("compare", [COMPARE, *test_files()], written, shows=True)]
+
+
+def parts(is_all: bool, nvcc: Path) -> dict[str, Callable[[], list[Run]]]:
+    """What there is to run, in order. Runs of a part are made when it begins."""
+    usual: dict[str, Callable[[], list[Run]]] = {
+        "compare": compare_runs,
+        "batches": lambda: case_runs(ALL_CASES if is_all else FEW_CASES),
+        "streams": usual_runs,
+    }
+    if not is_all:
+        return usual
+    return usual | {
+        "architectures": lambda: all_runs(nvcc),
+        "chance": chance_runs,
+        "failures": failure_runs,
+        "coverage": lambda: tool_runs("kernel_coverage"),
+        "removals": lambda: tool_runs("removals"),
+        "mutants": lambda: tool_runs("mutants"),
+    }
+
+
+def cpu_seconds() -> float:
+    """Of all that ran so far."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="all that takes up to an hour")
+    parser.add_argument(
+        "--parts", nargs="*", help="these alone, as the table at the end names them"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     nvcc = find_nvcc()
@@ -219,25 +264,26 @@ def main() -> int:
         )
         return 0
     start = time.monotonic()
-    build(nvcc)
-    print(f"built after {time.monotonic() - start:.0f} s", flush=True)
-    written = {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(COMPARE_COUNTS)}
-    compare = Run("compare", [COMPARE, *test_files()], written, shows=True)
-    wrong = [what] if (what := execute(compare)) else []
-    wrong += execute_all(
-        [*case_runs(ALL_CASES if arguments.all else FEW_CASES), *usual_runs()], arguments.jobs
-    )
-    if arguments.all:
-        by_chance = [
-            run
-            for seed in "123"
-            for run in case_runs(CASES_BY_CHANCE, L3_PTX_POLICY="random", L3_PTX_SEED=seed)
-        ]
-        runs = [*all_runs(nvcc), *by_chance, *failure_runs()]
-        wrong += execute_all(runs, arguments.jobs)
-        for tool in ("kernel_coverage", "mutants", "removals"):
-            run = Run(tool, [sys.executable, f"tests/ptx/{tool}.py"], shows=True)
-            wrong += [what] if (what := execute(run)) else []
+    rows = ["| part | runs | failed | seconds | CPU seconds |", "|---|---|---|---|---|"]
+    wrong: list[str] = []
+    found = parts(arguments.all, nvcc)
+    if unknown := set(arguments.parts or ()) - {"build", *found}:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are build, {', '.join(found)}")
+    chosen = {name: runs for name, runs in found.items() if name in (arguments.parts or found)}
+    for name, make_runs in {"build": None, **chosen}.items():
+        begun, used = time.monotonic(), cpu_seconds()
+        print(f"== {name}", flush=True)
+        failed: list[str] = []
+        runs: list[Run] = []
+        if make_runs is None:
+            build(nvcc)
+        else:
+            runs = make_runs()
+            failed = execute_all(runs, arguments.jobs)
+        wrong += failed
+        took = f"{time.monotonic() - begun:.0f} | {cpu_seconds() - used:.0f}"
+        rows.append(f"| {name} | {len(runs)} | {len(failed)} | {took} |")
+    print("\n".join(rows))
     print(f"{len(wrong)} runs failed, after {time.monotonic() - start:.0f} s")
     return int(bool(wrong))
 

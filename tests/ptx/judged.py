@@ -1,0 +1,59 @@
+"""judged.md: source lines whose loss no run notices, or that never run, each with the reason.
+
+A line is known by its file and text, so that the list outlives other changes of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_LIST = Path("tests/ptx/judged.md")
+_ROW = re.compile(r"^\| ([\w ]+) \| ([\w.]+) \| `(.*)` \| (.+) \|$")
+
+
+class Place(NamedTuple):
+    """A source line."""
+
+    file: str
+    text: str
+
+
+@cache
+def _lines(file: str) -> list[str]:
+    # What kernels call is in core/, where two files have a name.
+    found = sorted(Path("src").rglob(file), key=lambda path: "core" not in path.parts)
+    return found[0].read_text().split("\n") if found else []
+
+
+def place_of(source: str) -> Place:
+    """Of file:line. The text is empty where there is no such line."""
+    file, _, number = source.partition(":")
+    lines = _lines(file) if file not in ("", "?") else []
+    line = int(number) if number.isdigit() else 0
+    return Place(file, lines[line - 1].strip() if 0 < line <= len(lines) else "")
+
+
+class Judged:
+    """The list."""
+
+    def __init__(self) -> None:
+        rows = (_ROW.match(row) for row in _LIST.read_text().splitlines())
+        found = [row.groups() for row in rows if row is not None]
+        self._reasons = {
+            (kind, Place(file, text.replace("\\|", "|"))): why for kind, file, text, why in found
+        }
+
+    def why(self, kind: str, source: str) -> str | None:
+        """The reason for a line, given as file:line."""
+        return self._reasons.get((kind, place_of(source)))
+
+    def stale(self) -> list[Place]:
+        """Lines that the sources do not have."""
+        return [
+            place
+            for _, place in self._reasons
+            if place.text not in (line.strip() for line in _lines(place.file))
+        ]
