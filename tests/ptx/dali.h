@@ -34,14 +34,14 @@ std::string make_string(const Parts&... parts) {
 }
 
 #define DALI_FAIL(message) throw std::runtime_error(message)
-#define DALI_ENFORCE(condition, message) \
-  do {                                   \
+#define DALI_ENFORCE(condition, message)  \
+  do {                                    \
     if (!(condition)) DALI_FAIL(message); \
   } while (false)
-#define CUDA_CALL(call)                                                \
-  do {                                                                 \
-    const cudaError_t error = (call);                                  \
-    if (error != cudaSuccess) DALI_FAIL(cudaGetErrorName(error));      \
+#define CUDA_CALL(call)                                           \
+  do {                                                            \
+    const cudaError_t error = (call);                             \
+    if (error != cudaSuccess) DALI_FAIL(cudaGetErrorName(error)); \
   } while (false)
 
 class OpSpec {

@@ -1,7 +1,9 @@
-// src/nvimgcodec/gpu_library.cc and src/cuda/engine/cuda_library.cc: the GPU decoder of nvImageCodec
-// finds the CUDA engine as a library beside the extension, here one over the stand-in runtime.
+// src/nvimgcodec/gpu_library.cc and src/cuda/engine/cuda_library.cc: the GPU decoder of
+// nvImageCodec finds the CUDA engine as a library beside the extension, here one over the stand-in
+// runtime.
 //
-//   site/nvidia/nvimgcodec/extensions/l3_simulated_extension [FILE.l3]   without a file: there is none
+//   site/nvidia/nvimgcodec/extensions/l3_simulated_extension [FILE.l3]   without a file: there is
+//   none
 #include <cstdio>
 #include <fstream>
 #include <iterator>

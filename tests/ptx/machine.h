@@ -41,8 +41,8 @@ struct Launch {
 };
 
 // How often warps ran an instruction, how many lanes did, and for how many its guard was false.
-// Of loads and stores: in shared memory the passes that bank conflicts make of them, in global memory
-// the lines of 128 bytes; and the sectors of 32 bytes there.
+// Of loads and stores: in shared memory the passes that bank conflicts make of them, in global
+// memory the lines of 128 bytes; and the sectors of 32 bytes there.
 struct Count {
   uint64_t warps = 0, lanes = 0, skipped = 0;
   uint64_t wavefronts = 0, sectors = 0;

@@ -3,8 +3,6 @@
 // what comes out must be what the CPU decodes.
 //
 //   l3_simulated_operator FILE.l3...
-#include "op/mixed_backend.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +11,7 @@
 
 #include "core/output.h"
 #include "cpu/cpu_decoder.h"
+#include "op/mixed_backend.h"
 
 #define CHECK(condition)                                                              \
   do {                                                                                \
@@ -153,9 +152,10 @@ void WithoutACache(const std::vector<File>& files) {
 
 void WithACache(const std::vector<File>& files) {
   for (const char* type : {"", "threshold", "largest"}) {
-    MixedBackend backend(
-        Spec().Set<int64_t>("cache_size", 1).Set<std::string>("cache_type", type).Set(
-            "cache_debug", true));
+    MixedBackend backend(Spec()
+                             .Set<int64_t>("cache_size", 1)
+                             .Set<std::string>("cache_type", type)
+                             .Set("cache_debug", true));
     const bool is_largest = std::strcmp(type, "largest") == 0;
     CHECK(Run(&backend, files, From::kHost, false, files[0].name) == 0);
     // The damaged file was not kept; the largest are, once they are known. Nothing is filled beside
