@@ -111,9 +111,23 @@ def _cpu_seconds() -> float:
     return children.ru_utime + children.ru_stime
 
 
+def kernels_of(log: str) -> Kernels:
+    """What `ptxas -v` says."""
+    kernels = {}
+    for part in log.split("Compiling entry function")[1:]:
+        found = re.search(r"DecodeTilesI\w*?KindE(\d)E\w*?KindE(\d)ELj(\d)E", part)
+        assert found is not None
+        kind, store, size = map(int, found.groups())
+        stack, stores, loads = map(int, re.findall(r"(\d+) bytes (?:stack|spill)", part)[:3])
+        registers = re.search(r"Used (\d+) registers", part)
+        assert registers is not None
+        kernels[kind, size, store] = Kernel(int(registers[1]), stack, stores + loads)
+    return kernels
+
+
 def compile_kernels(nvcc: str, arch: int, folder: Path) -> tuple[Kernels, Build]:
     """All of them, one unit after the other."""
-    kernels = {}
+    kernels: Kernels = {}
     begin, ptx_bytes, fatbin_bytes = _cpu_seconds(), 0, 0
     for unit in UNITS.values():
         source, fatbin = Path(f"src/cuda/kernels/{unit}.cu"), folder / f"{unit}.fatbin"
@@ -122,14 +136,7 @@ def compile_kernels(nvcc: str, arch: int, folder: Path) -> tuple[Kernels, Build]
         log = _run(nvcc, *flags, code, "-fatbin", source, "-o", fatbin)
         ptx_bytes += (folder / f"{unit}.ptx").stat().st_size
         fatbin_bytes += fatbin.stat().st_size
-        for part in log.split("Compiling entry function")[1:]:
-            found = re.search(r"DecodeTilesI\w*?KindE(\d)E\w*?KindE(\d)ELj(\d)E", part)
-            assert found is not None
-            kind, store, size = map(int, found.groups())
-            stack, stores, loads = map(int, re.findall(r"(\d+) bytes (?:stack|spill)", part)[:3])
-            registers = re.search(r"Used (\d+) registers", part)
-            assert registers is not None
-            kernels[kind, size, store] = Kernel(int(registers[1]), stack, stores + loads)
+        kernels |= kernels_of(log)
     return kernels, Build(_cpu_seconds() - begin, ptx_bytes, fatbin_bytes)
 
 
@@ -149,19 +156,23 @@ def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, 
     return per_block, blocks, block_bytes, packed_bytes
 
 
+def occupancy(gpu: Gpu, kernel: Kernel, kind: int, size: int, folder: Path) -> tuple[int, int, int]:
+    """Blocks on a multiprocessor, warps a block, bytes a block."""
+    per_block, blocks, block_bytes, packed_bytes = plan_batch(gpu, kernel, size, folder)
+    if KINDS[kind] == "rans":
+        return blocks, per_block, block_bytes
+    by_shared = 1024 * gpu.shared_kib // (packed_bytes + 1024 * gpu.reserved_kib)
+    return min(kernel.warps(gpu), gpu.blocks, by_shared), 1, packed_bytes
+
+
 def _kernel_rows(arch: int, kernels: Kernels, folder: Path) -> list[list[str]]:
     rows = []
-    gpu = GPUS[arch]
     for (kind, size, store), kernel in sorted(kernels.items()):
-        per_block, blocks, block_bytes, packed_bytes = plan_batch(gpu, kernel, size, folder)
-        warps, shared = f"{blocks} x {per_block}", str(block_bytes)
-        if KINDS[kind] == "packed":
-            by_shared = 1024 * gpu.shared_kib // (packed_bytes + 1024 * gpu.reserved_kib)
-            warps = str(min(kernel.warps(gpu), gpu.blocks, by_shared))
-            shared = str(packed_bytes)
-        name = f"sm_{arch} ({gpu.name}), {UNITS[kind, size]}, {STORES[store]}"
-        numbers = (kernel.registers, kernel.stack_bytes, kernel.spill_bytes)
-        rows.append([name, *map(str, numbers), shared, warps])
+        blocks, warps, shared = occupancy(GPUS[arch], kernel, kind, size, folder)
+        name = f"sm_{arch} ({GPUS[arch].name}), {UNITS[kind, size]}, {STORES[store]}"
+        numbers = (kernel.registers, kernel.stack_bytes, kernel.spill_bytes, shared)
+        held = f"{blocks} x {warps}" if KINDS[kind] == "rans" else str(blocks)
+        rows.append([name, *map(str, numbers), held])
     return rows
 
 

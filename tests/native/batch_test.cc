@@ -451,7 +451,8 @@ void DamageAmongWindowsOfOneFile() {
   std::vector<CudaSample> samples;
   for (const Window& window : {Window{0, 0, 9, 9}, Window{290, 190, 10, 10}, Window{9, 9, 1, 1},
                                Window{280, 180, 19, 20}}) {
-    OutputPlan plan = WholeImagePlan(picture->view.info, static_cast<uint8_t*>(memory.get()));
+    uint8_t* const output = static_cast<uint8_t*>(memory.get()) + 3 * 300 * 50 * samples.size();
+    OutputPlan plan = WholeImagePlan(picture->view.info, output);
     plan.window = window;
     samples.push_back({picture->view, plan});
     samples.back().shares_file = samples.size() > 1;

@@ -600,16 +600,23 @@ class DeviceBuffer {
         bytes_(bytes),
         memory_(device_->AllocateDevice(bytes)) {
     const Data fresh(bytes, kUntouched);
-    device_->Copy(memory_.get(), fresh.data(), bytes, stream_.get());
+    Copy(memory_.get(), fresh.data());
   }
   void* data() const { return memory_.get(); }
   Data Read() const {
     Data read(bytes_);
-    device_->Copy(read.data(), memory_.get(), bytes_, stream_.get());
+    Copy(read.data(), memory_.get());
     return read;
   }
 
  private:
+  void Copy(void* to, const void* from) const {
+    device_->Copy(to, from, bytes_, stream_.get());
+    const auto copied = device_->MakeEvent();
+    copied->Record(stream_.get());
+    copied->Synchronize();
+  }
+
   std::unique_ptr<GpuDevice> device_;
   std::shared_ptr<CUstream_st> stream_;
   size_t bytes_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "ptx/lanes.h"
 #include "ptx/warp.h"
@@ -15,29 +16,40 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
+// Where a lane goes, of generic addresses too.
+struct Place {
+  Space space;
+  uint64_t address;
+};
+
+Place PlaceOf(const Warp& warp, const Instruction& in, uint32_t lane) {
+  auto address = static_cast<uint64_t>(in.offset);
+  if (in.address != kNoSlot) address += warp.Value(in.address, in.wide_address, lane);
+  Space space = in.space;
+  if (space == Space::kGeneric) {
+    space = (address & kSharedWindow) != 0  ? Space::kShared
+            : (address & kLocalWindow) != 0 ? Space::kLocal
+                                            : Space::kGlobal;
+    address &= ~(kSharedWindow | kLocalWindow);
+  }
+  if (space == Space::kShared) address = static_cast<uint32_t>(address);
+  return {space, address};
+}
+
 }  // namespace
 
 // Memory of one access of one lane.
 class Machine::Access {
  public:
   Access(Machine* machine, Warp* warp, const Instruction& in, uint32_t lane, uint32_t bytes) {
-    uint64_t address = static_cast<uint64_t>(in.offset);
-    if (in.address != kNoSlot) {
-      address += warp->Value(in.address, in.wide_address, lane);
-      if (warp->IsDirty(in.address, lane)) {
-        machine->Report(in, "an address that depends on what nobody has written",
-                        machine->Who(*warp, lane));
-        warp->dirty[in.address] &= ~(1u << lane);
-      }
+    if (in.address != kNoSlot && warp->IsDirty(in.address, lane)) {
+      machine->Report(in, "an address that depends on what nobody has written",
+                      machine->Who(*warp, lane));
+      warp->dirty[in.address] &= ~(1u << lane);
     }
-    space = in.space;
-    if (space == Space::kGeneric) {
-      space = (address & kSharedWindow) != 0  ? Space::kShared
-              : (address & kLocalWindow) != 0 ? Space::kLocal
-                                              : Space::kGlobal;
-      address &= ~(kSharedWindow | kLocalWindow);
-    }
-    if (space == Space::kShared) address = static_cast<uint32_t>(address);
+    const Place place = PlaceOf(*warp, in, lane);
+    space = place.space;
+    const uint64_t address = place.address;
     if (address % bytes != 0) {
       machine->Stop(in, "an address that is no multiple of " + std::to_string(bytes) + ", " +
                             Hex(address) + ", " + machine->Who(*warp, lane));
@@ -93,7 +105,31 @@ class Machine::Access {
   }
 };
 
+void Machine::CountTraffic(const Warp& warp, const Instruction& in, uint32_t mask) {
+  constexpr uint32_t kBanks = 32, kSectorBytes = 32, kLineBytes = 128;
+  const uint32_t bytes = in.operation->bytes * in.vector;
+  std::set<uint64_t> words, sectors, lines;
+  ForLanes(mask, [&](uint32_t lane) {
+    const Place place = PlaceOf(warp, in, lane);
+    for (uint64_t at = place.address; at < place.address + bytes; at += std::min(bytes, 4u)) {
+      if (place.space == Space::kShared) {
+        words.insert(at / 4);
+      } else if (place.space != Space::kLocal) {
+        sectors.insert(at / kSectorBytes);
+        lines.insert(at / kLineBytes);
+      }
+    }
+  });
+  // A bank gives one word at a time.
+  uint64_t of_bank[kBanks] = {};
+  for (const uint64_t word : words) ++of_bank[word % kBanks];
+  Count& count = (*counts_)[static_cast<size_t>(&in - code_->code.data())];
+  count.wavefronts += *std::max_element(of_bank, of_bank + kBanks) + lines.size();
+  count.sectors += sectors.size();
+}
+
 void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
+  if (options_.counts_traffic && in.space != Space::kEntryParam) CountTraffic(*warp, in, mask);
   const uint32_t element = in.operation->bytes, bytes = element * in.vector;
   const bool is_store = in.kind == Kind::kStore;
   ForLanes(mask, [&](uint32_t lane) {

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "ptx/runtime.h"
 
@@ -150,11 +151,21 @@ cudaError_t CUDARTAPI cudaMemcpy(void* to, const void* from, size_t bytes, cudaM
   Runtime::Get().WaitFor(stream, stream->queued(), stream->clock);
   return error != cudaSuccess ? error : Ended();
 }
-cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
+cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t handle) {
   L3_BEGIN(kCopy, cudaErrorUnknown);
   Runtime& runtime = Runtime::Get();
+  const auto stream = runtime.FindStream(handle);
+  if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
   if (!runtime.IsDevice(to) || !runtime.IsRange(to, bytes)) return Say(cudaErrorInvalidValue);
-  runtime.Fill(to, value, bytes);
+  runtime.Fill(to, value, bytes, stream);
+  return Ended();
+}
+cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}
+cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
+  const Lock lock(Runtime::Get().mutex);
+  std::tie(*free_bytes, *all_bytes) = Runtime::Get().device_bytes();
   return cudaSuccess;
 }
 

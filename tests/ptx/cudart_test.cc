@@ -18,7 +18,7 @@ extern "C" void __cudaRegisterFunction(void**, const char* host, char*, const ch
 namespace {
 
 constexpr size_t kBytes = 1024;
-char kFill, kMissing, kSpin;  // their addresses stand for kernels
+char kBanks, kFill, kMissing, kSpin;  // their addresses stand for kernels
 
 int failures = 0;
 
@@ -85,6 +85,8 @@ void BadCopies() {
   EXPECT(Copy(nullptr, host.data(), nullptr), cudaErrorInvalidValue);
   EXPECT(Copy(nullptr, nullptr, nullptr, 0), cudaSuccess);
   EXPECT(cudaMemset(device, 0, kBytes + 1), cudaErrorInvalidValue);
+  EXPECT(cudaMemsetAsync(device + 1, 0, kBytes, nullptr), cudaErrorInvalidValue);
+  EXPECT(cudaMemsetAsync(pinned, 0, kBytes, nullptr), cudaErrorInvalidValue);
   EXPECT(cudaMemset(device, 0, kBytes), cudaSuccess);
   EXPECT(Copy(host.data(), device, nullptr), cudaSuccess);
   EXPECT(cudaFree(device), cudaSuccess);
@@ -101,6 +103,7 @@ void BadHandles() {
   EXPECT(cudaStreamDestroy(stream), cudaErrorInvalidResourceHandle);
   EXPECT(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
   EXPECT(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
+  EXPECT(cudaMemsetAsync(device, 0, kBytes, stream), cudaErrorInvalidResourceHandle);
   EXPECT(cudaEventDestroy(event), cudaSuccess);
   EXPECT(cudaEventDestroy(event), cudaErrorInvalidResourceHandle);
   EXPECT(cudaEventSynchronize(event), cudaErrorInvalidResourceHandle);
@@ -133,6 +136,12 @@ void OutOfMemory() {
   EXPECT(cudaMalloc(&memory, size_t{1} << 40), cudaErrorMemoryAllocation);
   EXPECT(cudaMalloc(&memory, 0), cudaSuccess);
   EXPECT(cudaFree(memory), cudaSuccess);
+  size_t before = 0, after = 0, all = 0;
+  EXPECT(cudaMemGetInfo(&before, &all), cudaSuccess);
+  uint8_t* device = Allocate();
+  EXPECT(cudaMemGetInfo(&after, &all), cudaSuccess);
+  if (before != all || after != all - kBytes) Expect(cudaErrorUnknown, cudaSuccess, "free bytes");
+  EXPECT(cudaFree(device), cudaSuccess);
 }
 
 // A fault stays until the process ends.
@@ -195,6 +204,19 @@ void Streams(bool waits) {
 void Ordered() { Streams(true); }
 void Unordered() { Streams(false); }
 
+void ReleasedFill() {
+  uint8_t* device = Allocate();
+  const cudaStream_t stream = MakeStream();
+  EXPECT(cudaMemsetAsync(device, 0, kBytes, stream), cudaSuccess);
+  EXPECT(cudaFree(device), cudaSuccess);
+  EXPECT(cudaStreamSynchronize(stream), cudaSuccess);
+}
+void Traffic() {
+  uint8_t* device = Allocate();
+  EXPECT(Fill(device, dim3(1), dim3(32), 0, nullptr, &kBanks), cudaSuccess);
+  EXPECT(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT(cudaFree(device), cudaSuccess);
+}
 void ReleasedInFlight() {
   uint8_t *device = Allocate(), *pinned = AllocatePinned();
   const cudaStream_t stream = MakeStream();
@@ -246,7 +268,9 @@ const std::map<std::string, std::function<void()>> kCases = {
     {"ordered", Ordered},
     {"out_of_bounds", OutOfBounds},
     {"out_of_memory", OutOfMemory},
+    {"released_fill", ReleasedFill},
     {"released_in_flight", ReleasedInFlight},
+    {"traffic", Traffic},
     {"unordered", Unordered},
     {"unwritten", Unwritten},
     {"use_after_free", UseAfterFree},
@@ -260,6 +284,8 @@ int main(int argc, char** argv) {
     for (const auto& entry : kCases) std::printf("%s\n", entry.first.c_str());
     return argc == 1 ? 0 : 2;
   }
+  __cudaRegisterFunction(nullptr, &kBanks, nullptr, "Banks", -1, nullptr, nullptr, nullptr, nullptr,
+                         nullptr);
   __cudaRegisterFunction(nullptr, &kFill, nullptr, "Fill", -1, nullptr, nullptr, nullptr, nullptr,
                          nullptr);
   __cudaRegisterFunction(nullptr, &kSpin, nullptr, "Spin", -1, nullptr, nullptr, nullptr, nullptr,

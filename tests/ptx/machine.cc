@@ -45,6 +45,7 @@ Options OptionsOfEnvironment() {
   }
   options.checks_order = checks == "all" || checks == "order";
   options.checks_undefined = checks == "all" || checks == "undefined";
+  options.counts_traffic = *Environment("L3_PTX_TRAFFIC", "") != '\0';
   options.max_instructions = EnvironmentNumber("L3_PTX_MAX_INSTRUCTIONS", options.max_instructions);
   return options;
 }

@@ -19,10 +19,11 @@ struct Options {
   uint32_t seed = 1;
   bool checks_order = true;      // accesses that nothing orders
   bool checks_undefined = true;  // what nobody has written
+  bool counts_traffic = false;   // wavefronts and sectors
   uint64_t max_instructions = uint64_t{1} << 34;  // of the warps of a launch
 };
 // From L3_PTX_POLICY (in_order, random), L3_PTX_SEED, L3_PTX_CHECKS (all, order, undefined,
-// none), L3_PTX_MAX_INSTRUCTIONS. Throws a Fault if one means nothing.
+// none), L3_PTX_TRAFFIC (any), L3_PTX_MAX_INSTRUCTIONS. Throws a Fault if one means nothing.
 Options OptionsOfEnvironment();
 
 struct Dim {
@@ -40,8 +41,11 @@ struct Launch {
 };
 
 // How often warps ran an instruction, how many lanes did, and for how many its guard was false.
+// Of loads and stores: in shared memory the passes that bank conflicts make of them, in global
+// memory the lines of 128 bytes; and the sectors of 32 bytes there.
 struct Count {
   uint64_t warps = 0, lanes = 0, skipped = 0;
+  uint64_t wavefronts = 0, sectors = 0;
 };
 
 struct BlockState;
@@ -79,6 +83,7 @@ class Machine {
   void RunUnpack(Warp* warp, const Instruction& in, uint32_t mask);
   void RunAddress(Warp* warp, const Instruction& in, uint32_t mask);
   void RunMemory(Warp* warp, const Instruction& in, uint32_t mask);
+  void CountTraffic(const Warp& warp, const Instruction& in, uint32_t mask);
   void RunAtomic(Warp* warp, const Instruction& in, uint32_t mask);
   void RunCall(Warp* warp, const Instruction& in, uint32_t at, uint32_t mask);
   void RunCollective(Warp* warp, const Instruction& in, uint32_t mask);

@@ -179,6 +179,10 @@ bool Runtime::ReleaseDevice(void* memory) {
 
 bool Runtime::ReleasePinned(void* memory) { return Release(&pinned_, memory, "pinned memory"); }
 
+std::pair<uint64_t, uint64_t> Runtime::device_bytes() const {
+  return {kDeviceBytes - device_bytes_, kDeviceBytes};
+}
+
 bool Runtime::IsDevice(const void* place) { return FindAllocation(&device_, place) != nullptr; }
 
 bool Runtime::IsRange(const void* place, size_t bytes) {
@@ -382,10 +386,16 @@ void Runtime::Copy(void* to, const void* from, size_t bytes,
   if (!to_device && pinned_to == nullptr) WaitFor(stream, stream->queued(), stream->clock);
 }
 
-void Runtime::Fill(void* to, int value, size_t bytes) {
-  const std::shared_ptr<Stream> stream = all_streams_[0];
+void Runtime::Fill(void* to, int value, size_t bytes, const std::shared_ptr<Stream>& stream) {
+  if (bytes == 0) return;
   const uint32_t operation = Begin("a fill of " + std::to_string(bytes) + " bytes", stream);
+  Allocation* used = FindAllocation(&device_, to);
+  if (used != nullptr) used->uses.push_back(operation);
   Queue(stream, [=] {
+    if (!IsDevice(to)) {
+      findings_.Add("l3_cudart: " + Name(operation), "a fill of memory that was released", "");
+      return;
+    }
     Touch(operation, to, bytes, true);
     std::memset(to, value, bytes);
     Block* block = memory_.Find(reinterpret_cast<uint64_t>(to));
@@ -553,6 +563,8 @@ bool Runtime::Finish() {
   }
   const std::string path = Environment("L3_PTX_COUNTS");
   if (!path.empty()) WriteCounts(path.c_str());
+  const std::string traffic = Environment("L3_PTX_TRAFFIC");
+  if (!traffic.empty()) WriteTraffic(traffic.c_str());
   std::fflush(nullptr);
   return findings_.empty();
 }
@@ -571,6 +583,21 @@ void Runtime::WriteCounts(const char* path) const {
       const std::string file = in.source_file < files.size() ? files[in.source_file] : "";
       out << in.line << " " << in.operation->name << " " << count.warps << " " << count.lanes << " "
           << count.skipped << " " << in.source_line << " " << file << "\n";
+    }
+  }
+}
+
+void Runtime::WriteTraffic(const char* path) const {
+  std::ofstream out(path);
+  for (const auto& entry : kernels_) {
+    const Loaded& loaded = entry.second;
+    if (loaded.kernel == nullptr) continue;
+    out << "kernel " << loaded.kernel->body.name << "\n";
+    const std::vector<Instruction>& code = loaded.kernel->body.code;
+    for (size_t i = 0; i < loaded.counts.size(); ++i) {
+      const Count& count = loaded.counts[i];
+      if (count.wavefronts == 0) continue;
+      out << code[i].line << " " << count.wavefronts << " " << count.sectors << "\n";
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ptx/machine.h"
@@ -31,6 +32,7 @@ class Stream {
   explicit Stream(uint32_t number) : number_(number) {}
   uint32_t number() const { return number_; }
   uint32_t queued() const { return done_ + static_cast<uint32_t>(queue_.size()); }
+  size_t waiting() const { return queue_.size(); }
   void Queue(std::function<void()> work) { queue_.push_back(std::move(work)); }
   void RunUntil(uint32_t count);
 
@@ -83,7 +85,9 @@ class Runtime : public OperationOrder {
   void MakeWait(const std::shared_ptr<Stream>& stream, const Event& event);
 
   void Copy(void* to, const void* from, size_t bytes, const std::shared_ptr<Stream>& stream);
-  void Fill(void* to, int value, size_t bytes);
+  void Fill(void* to, int value, size_t bytes, const std::shared_ptr<Stream>& stream);
+  // Of the device's memory, what is left and what there is.
+  std::pair<uint64_t, uint64_t> device_bytes() const;
 
   // Kernels.
   // Returns what names the unit.
@@ -106,6 +110,7 @@ class Runtime : public OperationOrder {
   // From now on the kernel is that of another module. Ends the program if it is none.
   void ReplaceKernel(const std::string& name, const std::string& ptx);
   void WriteCounts(const char* path) const;
+  void WriteTraffic(const char* path) const;  // lines of PTX that have some: wavefronts, sectors
 
   bool IsBefore(uint32_t earlier, uint32_t later) const override;
   std::string Name(uint32_t operation) const override;

@@ -9,12 +9,15 @@ Ends with 1 if a run finds anything. Where there is no nvcc nothing runs, and th
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,13 +36,31 @@ OTHER_ARCHS = ("75", "90")
 COMPARE = BUILD / "l3_simulated_compare"
 STREAMS = BUILD / "l3_simulated_streams"
 CASES = BUILD / "l3_simulated_cases"
+BATCH = BUILD / "l3_simulated_batch"
+OPERATOR = BUILD / "l3_simulated_operator"
+NVIMGCODEC = BUILD / "l3_simulated_nvimgcodec"
+SITE = BUILD / "site"  # laid out as site-packages
+EXTENSION = SITE / "nvidia/nvimgcodec/extensions/l3_simulated_extension"
 COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
 FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 6000, 500
 SHARES = 8
 # Of the warps of a launch: no batch comes near, and a kernel that never ends does.
 CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "10000000"}
-_TARGETS = ("l3_simulated_compare", "l3_simulated_streams", "l3_simulated_cases")
+_TARGETS = (COMPARE.name, STREAMS.name, CASES.name, BATCH.name, OPERATOR.name)
+_MODULE = "l3_simulated_module"  # of Python
+# Tests of the emulated GPU that CUDA's device is not for.
+NOT_SIMULATED = {
+    "destruction_waits_for_its_own_work": "copies to pageable memory are queued",
+    "hundred_megapixels": "is long",
+    "memory_of_the_framework": "kernels use memory that CUDA does not know",
+    "windows_of_one_file": "tiles are counted",
+}
+# And what else some of them do that the machine would report.
+_CHECKS = {
+    "cache_keeps_no_damage": "undefined",  # a cache is filled beside hits: tests/ptx/README.md
+    "windows_of_pinned_files": "order",  # bytes between windows are read
+}
 
 
 @dataclass(frozen=True)
@@ -60,16 +81,41 @@ def find_nvcc() -> Path | None:
     return root / "bin/nvcc" if root else None
 
 
-def build(nvcc: Path) -> None:
+def adapters_to_build(everything: bool) -> list[str]:
+    """Targets of adapters, of those whose packages are here."""
+    found = [BATCH.name] if everything else []
+    nvidia = importlib.util.find_spec("nvidia")
+    folders = (nvidia and nvidia.submodule_search_locations) or ()
+    header = "nvimgcodec/include/nvimgcodec.h"
+    if any(Path(folder, header).exists() for folder in folders):
+        found += [EXTENSION.name, "l3_simulated_library"]
+        found += [NVIMGCODEC.name] if everything else []
+    else:
+        print("SKIPPED: the GPU decoder of nvImageCodec, whose header is not installed")
+    has_python = Path(sysconfig.get_path("include"), "Python.h").exists()
+    if everything and has_python and importlib.util.find_spec("pybind11"):
+        found.append(_MODULE)
+    elif everything:
+        print("SKIPPED: l3dali._cuda, which needs pybind11 and Python's headers")
+    return found
+
+
+def build(nvcc: Path, everything: bool = False) -> None:
     """Builds the programs, with PTX of one architecture in them."""
+    adapters = adapters_to_build(everything)
     options = ["-DL3_CUDA=ON", f"-DL3_CUDA_ARCHS={ARCH}-virtual"]
-    options += ["-DL3_SIMULATE=ON", "-DL3_DALI=OFF", "-DL3_NVIMGCODEC=OFF", "-DL3_BUILD_PYTHON=OFF"]
-    options += ["-DL3_BUILD_TESTS=ON"]
+    options += ["-DL3_SIMULATE=ON", "-DL3_DALI=OFF", "-DL3_BUILD_TESTS=ON"]
+    options += [f"-DL3_NVIMGCODEC={'ON' if EXTENSION.name in adapters else 'OFF'}"]
+    options += [f"-DL3_BUILD_PYTHON={'ON' if _MODULE in adapters else 'OFF'}"]
+    options += [f"-DPython_EXECUTABLE={sys.executable}"]
+    if _MODULE in adapters:
+        options.append(f"-Dpybind11_DIR={importlib.import_module('pybind11').get_cmake_dir()}")
     if not _has_usable_nvcc():
         options.append(f"-DL3_CUDA_ROOT={nvcc.parent.parent}")
     subprocess.run(["cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", *options], check=True)
     # The kernels take longest: first, so that the rest is done meanwhile.
-    subprocess.run(["cmake", "--build", BUILD, "--parallel", "--target", *_TARGETS], check=True)
+    targets = [*_TARGETS, *adapters]
+    subprocess.run(["cmake", "--build", BUILD, "--parallel", "--target", *targets], check=True)
 
 
 def test_files() -> list[Path]:
@@ -127,6 +173,36 @@ def usual_runs() -> list[Run]:
         Run(name, streams, {"L3_CUDART_STREAMS": pace, "L3_PTX_SEED": seed})
         for name, pace, seed in named
     ]
+
+
+def adapter_runs(everything: bool) -> list[Run]:
+    """The operator and the library; and tests of the emulated GPU, with CUDA's in its place."""
+    files = stream_files()
+    runs = [
+        Run(f"operator, {pace}", [OPERATOR, *files], {"L3_CUDART_STREAMS": pace})
+        for pace in ("at_once", "late", "random")
+    ]
+    adapters = adapters_to_build(everything)
+    if EXTENSION.name in adapters:
+        runs.append(Run("library", [EXTENSION.absolute(), files[-1]]))
+    for program in (BATCH, NVIMGCODEC):
+        if program.name in adapters:
+            listed = subprocess.run([program, "--list"], check=True, capture_output=True, text=True)
+            for test in sorted(set(listed.stdout.split()) - NOT_SIMULATED.keys()):
+                checks = {"L3_PTX_CHECKS": _CHECKS[test]} if test in _CHECKS else {}
+                runs.append(Run(f"{program.name} {test}", [program, test], checks))
+    if _MODULE in adapters:
+        python = Path(".venv-integrations/bin/python")
+        if python.exists():
+            test = "tests/integrations/test_torch_decode.py"
+            command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            module = {"L3_SIMULATED_CUDA": str(next(SITE.glob("l3dali/_cuda*")))}
+            runs.append(
+                Run("l3dali.torch", [*command, test, "-k", "simulated or ptx_machine"], module)
+            )
+        else:
+            print("SKIPPED: l3dali.torch, which needs PyTorch: make test-integrations installs it")
+    return runs
 
 
 def calls_of(run: Run) -> Iterator[tuple[str, int]]:
@@ -229,6 +305,7 @@ def parts(is_all: bool, nvcc: Path) -> dict[str, Callable[[], list[Run]]]:
         "compare": compare_runs,
         "batches": lambda: case_runs(ALL_CASES if is_all else FEW_CASES),
         "streams": usual_runs,
+        "adapters": lambda: adapter_runs(is_all),
     }
     if not is_all:
         return usual
@@ -276,7 +353,7 @@ def main() -> int:
         failed: list[str] = []
         runs: list[Run] = []
         if make_runs is None:
-            build(nvcc)
+            build(nvcc, arguments.all)
         else:
             runs = make_runs()
             failed = execute_all(runs, arguments.jobs)

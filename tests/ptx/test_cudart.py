@@ -28,6 +28,22 @@ PTX = """
     st.global.u32 [%rd3], %r1;
     ret;
 }
+.visible .entry Banks(.param .u64 memory)
+{
+    .shared .align 4 .b8 words[256];
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [memory];
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 3;
+    mov.u32 %r3, words;
+    add.u32 %r4, %r3, %r2;
+    st.shared.u32 [%r4], %r1;
+    mul.wide.u32 %rd2, %r1, 32;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r1;
+    ret;
+}
 .visible .entry Spin(.param .u64 memory)
 {
 loop:
@@ -53,7 +69,9 @@ CASES: dict[str, tuple[str | None, dict[str, str]]] = {
     "ordered": (None, {"L3_CUDART_STREAMS": "late"}),
     "out_of_bounds": ("out of bounds, 4 bytes at byte 64 of the 64 of an allocation", {}),
     "out_of_memory": (None, {}),
+    "released_fill": ("device memory was released while work that nobody waited for", {}),
     "released_in_flight": ("pinned memory was released while work that nobody waited for", {}),
+    "traffic": (None, {}),
     "unordered": ("by work of a stream that nothing orders before this", {}),
     "unwritten": ("a copy to the host of what nobody has written", {}),
     "use_after_free": ("in memory that was released", {}),
@@ -103,6 +121,22 @@ def test_what_nothing_orders_is_seen_at_any_pace(pace: str, tmp_path: Path) -> N
     assert "by work of a stream that nothing orders before this" in result.stderr
     result = run(tmp_path, "ordered", L3_CUDART_STREAMS=pace)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_traffic_is_counted(tmp_path: Path) -> None:
+    """Every other word: two lanes a bank. A sector a lane: 32 in 8 lines."""
+    counts = tmp_path / "traffic.txt"
+    result = run(tmp_path, "traffic", L3_PTX_TRAFFIC=str(counts))
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = PTX.splitlines()
+    shared, stored = (
+        next(i for i, line in enumerate(lines, 1) if start in line and i > lines.index(banks))
+        for banks in (".visible .entry Banks(.param .u64 memory)",)
+        for start in ("st.shared", "st.global")
+    )
+    rows = counts.read_text().split("kernel ")
+    (of_banks,) = (row.splitlines()[1:] for row in rows if row.startswith("Banks"))
+    assert of_banks == [f"{shared} 2 0", f"{stored} 8 32"]
 
 
 def test_options_that_mean_nothing(tmp_path: Path) -> None:

@@ -768,6 +768,32 @@ def test_every_step_fits_a_command_of_ten_minutes(gpu_tool: Any, tmp_path: Path)
     assert all(step.limit_s < 600 for step in gpu_tool._steps(tmp_path, tmp_path, []))
 
 
+def test_digests_of_the_gpu_are_those_of_the_ptx_machine(
+    gpu_tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated, measured = tmp_path / "simulated.txt", tmp_path / "digests.txt"
+    monkeypatch.setattr(gpu_tool, "_SIMULATED", simulated)
+    rows = [f"{i:016x} all, whole, window 0, tests/a {i}.l3\n" for i in range(30)]
+    simulated.write_text("".join(rows))
+    steps = gpu_tool._steps(tmp_path, tmp_path, [])
+    (step,) = (step for step in steps if step.name == "digests")
+    altered = [*rows[:-1], rows[-1].replace("1d", "1e", 1)]
+    for content, outcome, last_line in (
+        (rows, "passed", "30 and 30 digests, 0 differences"),
+        (altered, "FAILED", "30 and 30 digests, 1 differences"),
+        (rows[1:], "FAILED", "29 and 30 digests, 1 differences"),
+        ([*rows, rows[0]], "FAILED", "31: no digest, or one more of the same: 0000000000000000"),
+        ([*rows, "0000"], "FAILED", "31: no digest, or one more of the same: 0000"),
+        ([], "FAILED", "empty: the program that writes it was cut off"),
+    ):
+        measured.write_text("".join(content))
+        result = gpu_tool._run(step)
+        assert (result.outcome, result.is_error) == (outcome, outcome != "passed")
+        assert last_line in result.last_line
+    measured.unlink()
+    assert "has not run" in gpu_tool._run(step).last_line
+
+
 def test_some_steps(gpu_tool: Any) -> None:
     steps = [gpu_tool.Step(name, "tests", []) for name in ("compare", "memcheck")]
     steps.append(gpu_tool.Step("kernels", "benchmarks", []))
