@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SIDE_PX = 512
 # Decodes a file by the CUDA engine and compares: tests/ptx/library_test.cc.
 _DECODE = Path("build/simulate/site/nvidia/nvimgcodec/extensions/l3_simulated_extension")
-_WARPS_FIRST = 150  # turns of the hottest loop that the model runs
+_TURNS = 60  # of the hottest loop, that the model runs
 
 # By compute capability: clock, and cycles for which an instruction of a warp fills a pipe of a
 # scheduler. That for memory is shared by four.
@@ -267,7 +267,7 @@ def issue_rate(blocks: Sequence[Block], warps: int, seed: int = 1) -> float:
     hot = [(block.code, block.count / top) for block in blocks if block.count > 0.002 * top]
 
     def trace() -> Iterator[Instruction]:
-        for _ in range(_WARPS_FIRST):
+        for _ in range(_TURNS):
             for code, share in hot:
                 for _ in range(int(share) + (chance.random() < share - int(share))):
                     yield from code
@@ -370,9 +370,8 @@ def predict(
     )
 
 
-def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> list[Prediction]:
+def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> Iterator[Prediction]:
     """Compiles what the cases need, and runs them."""
-    found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kind in sorted({case.kind for case in cases}):
@@ -384,9 +383,8 @@ def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> list
             source = f"src/cuda/kernels/{unit}.cu"
             flags = ("-std=c++17", "-O3", "-Isrc", "-lineinfo", f"-arch=compute_{arch}")
             run(tools["nvcc"], *flags, "-ptx", source, "-o", ptx)
-            log = run(
-                tools["ptxas"], "-v", "-O3", "-lineinfo", f"-arch=sm_{arch}", ptx, "-o", cubin
-            )
+            options = ("-v", "-O3", "-lineinfo", f"-arch=sm_{arch}")
+            log = run(tools["ptxas"], *options, ptx, "-o", cubin)
             compiled = ptxas.kernels_of(log)[number, 1, 0]
             held, per_block, _ = ptxas.occupancy(ptxas.GPUS[arch], compiled, number, 1, folder)
             sass = run(tools["nvdisasm"], "-gp", "-hex", "-c", cubin)
@@ -394,8 +392,9 @@ def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> list
                 if case.kind == kind:
                     lines = execute(case, ptx, kernel, folder)
                     blocks = blocks_of(read_sass(sass, kernel), lines)
-                    found.append(predict(case, arch, lines, blocks, held * per_block))
-    return found
+                    one = predict(case, arch, lines, blocks, held * per_block)
+                    print(f"{one.case}: {one.sass:.2f} instructions a pixel", file=sys.stderr)
+                    yield one
 
 
 def report(predictions: Sequence[Prediction]) -> str:
@@ -429,7 +428,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--archs", type=int, nargs="+", choices=list(CLOCKS_GHZ), default=[80, 90])
-    parser.add_argument("--out", type=Path, help="a file for the tables, which are printed too")
+    parser.add_argument("--out", type=Path, help="a file for the tables, written as they come")
     for tool in ("nvcc", "ptxas", "nvdisasm"):
         parser.add_argument(f"--{tool}", default=tool)
     args = parser.parse_args()
@@ -440,10 +439,13 @@ def main() -> None:
     if not (ROOT / _DECODE).exists():
         parser.error(f"{_DECODE} is missing: `make simulate` builds it")
     cases = read_images(args.data)
-    page = report([one for arch in args.archs for one in predict_all(cases, arch, tools)])
-    if args.out is not None:
-        args.out.write_text(page)
-    print(page)
+    predictions: list[Prediction] = []
+    for arch in args.archs:
+        for one in predict_all(cases, arch, tools):
+            predictions.append(one)
+            if args.out is not None:  # so that a run that is cut off leaves what it has
+                args.out.write_text(report(predictions))
+    print(report(predictions))
 
 
 if __name__ == "__main__":

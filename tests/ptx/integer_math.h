@@ -137,6 +137,14 @@ struct Max {
     return a < b ? b : a;
   }
 };
+// Of signed integers: what is below 0 becomes 0.
+template <class Choose>
+struct Relu {
+  template <class T>
+  T operator()(T a, T b) const {
+    return Max()(T{0}, Choose()(a, b));
+  }
+};
 struct And {
   template <class T>
   T operator()(T a, T b) const {

@@ -334,8 +334,9 @@ def integer_arithmetic() -> None:
 
             add(f"{name}.{t} %d, %a, %b;", "b32 b32", "b32", edges, halves, target=90)
     for name, choose in (("min", min), ("max", max)):
-        add(f"{name}.relu.s32 %d, %a, %b;", "b32 b32", "b32", edges,
-            lambda x, y: max(0, choose(read(x, "s32"), read(y, "s32"))), target=90)
+        for order in ("relu.s32", "s32.relu"):  # by the manual, and as nvcc writes it
+            add(f"{name}.{order} %d, %a, %b;", "b32 b32", "b32", edges,
+                lambda x, y: max(0, choose(read(x, "s32"), read(y, "s32"))), target=90)
 
 
 def dot_by_hand(a: int, b: int, c: int) -> int:

@@ -138,6 +138,12 @@ void Builder::AddIntegers() {
     Whole<Abs, T, T>("abs" + type);
   });
   Whole<AddSaturated, int32_t, int32_t, int32_t>("add.sat.s32");
+  for (const char* name : {"min.relu.s32", "min.s32.relu"}) {  // by the manual, and as nvcc has it
+    Whole<Relu<Min>, int32_t, int32_t, int32_t>(name);
+  }
+  for (const char* name : {"max.relu.s32", "max.s32.relu"}) {
+    Whole<Relu<Max>, int32_t, int32_t, int32_t>(name);
+  }
   Whole<SubSaturated, int32_t, int32_t, int32_t>("sub.sat.s32");
 }
 

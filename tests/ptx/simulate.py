@@ -86,13 +86,13 @@ def adapters_to_build(everything: bool) -> list[str]:
     found = [BATCH.name] if everything else []
     nvidia = importlib.util.find_spec("nvidia")
     folders = (nvidia and nvidia.submodule_search_locations) or ()
-    header = "nvimgcodec/include/nvimgcodec.h"
-    if any(Path(folder, header).exists() for folder in folders):
+    has_header = any(Path(f, "nvimgcodec/include/nvimgcodec.h").exists() for f in folders)
+    has_python = Path(sysconfig.get_path("include"), "Python.h").exists()
+    if has_header and has_python:  # CMake asks for both
         found += [EXTENSION.name, "l3_simulated_library"]
         found += [NVIMGCODEC.name] if everything else []
     else:
-        print("SKIPPED: the GPU decoder of nvImageCodec, whose header is not installed")
-    has_python = Path(sysconfig.get_path("include"), "Python.h").exists()
+        print("SKIPPED: the GPU decoder of nvImageCodec, whose header or Python's is not installed")
     if everything and has_python and importlib.util.find_spec("pybind11"):
         found.append(_MODULE)
     elif everything:
