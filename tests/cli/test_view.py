@@ -90,8 +90,7 @@ class Client:
         return np.frombuffer(body, dtype).reshape(-1, width, channels)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def make_folder(tmp_path: Path) -> Path:
     """A folder with images, a shard, a damaged file and links that leave it."""
     named = tmp_path / "named"
     (named / "sub").mkdir(parents=True)
@@ -110,6 +109,11 @@ def folder(tmp_path: Path) -> Path:
         for name in ("1.l3", "1.json", "x/2.l3"):
             tar.add(named / "a.l3", name)
     return named
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_folder(tmp_path)
 
 
 @pytest.fixture
