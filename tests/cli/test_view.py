@@ -177,6 +177,21 @@ def test_a_damaged_shard_shows_what_it_has(tmp_path: Path, folder: Path) -> None
     assert client.ask("thumbnail/0")[0] == 200
 
 
+def test_whatever_a_shard_makes_tarfile_raise_the_search_goes_on(tmp_path: Path) -> None:
+    """An OverflowError ended the search: what came behind was never listed."""
+    pytest.importorskip("imagecodecs")
+    from convert_tools import write_bad_shard
+
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    write_bad_shard(shards / "a.tar")
+    l3dali.imwrite(shards / "b.l3", MASK)
+    listed = Client(tmp_path, shards).json("list")
+    assert listed["names"] == ["b.l3"]
+    assert listed["done"]
+    assert listed["problems"][0].startswith("a.tar: ")
+
+
 def test_headers_that_claim_much_are_not_read(tmp_path: Path) -> None:
     shard = tmp_path / "a.tar"
     header = tarfile.TarInfo("x")

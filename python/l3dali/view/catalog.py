@@ -133,7 +133,7 @@ class Catalog:
                 for member in _members(file):
                     inner = f"{name}/{member.name}"
                     yield Entry(inner, path, root, member.offset_data, member.size)
-        except (OSError, ValueError, tarfile.TarError, RecursionError) as error:
+        except Exception as error:  # tarfile raises anything; the search goes on with the next.
             self._note(error, name)
 
     def _note(self, error: Exception, name: str = "") -> None:
