@@ -192,6 +192,22 @@ def test_whatever_a_shard_makes_tarfile_raise_the_search_goes_on(tmp_path: Path)
     assert listed["problems"][0].startswith("a.tar: ")
 
 
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+@pytest.mark.parametrize("size", [-512, -1024, -(2**40)])
+def test_a_member_of_a_negative_size_ends_its_shard(tmp_path: Path, kind: bytes, size: int) -> None:
+    """tarfile goes back to it: the search never ended, and its list grew."""
+    pytest.importorskip("imagecodecs")
+    from convert_tools import negative_header
+
+    shard = tmp_path / "a.tar"
+    first = tarfile.TarInfo("first.l3").tobuf()
+    shard.write_bytes(first + negative_header("x.l3", kind, size) + bytes(1024))
+    found = catalog.Catalog([shard])
+    while not (page := found.page(0, 10**9))[2] and page[1] < 10:
+        pass
+    assert page[1] < 3
+
+
 def test_headers_that_claim_much_are_not_read(tmp_path: Path) -> None:
     shard = tmp_path / "a.tar"
     header = tarfile.TarInfo("x")
