@@ -37,8 +37,15 @@ Arguments = tuple[object, ...]
 
 def constant_file(columns: int, rows: int) -> bytes:
     """Tiles of 256 x 256 pixels of one value, 8 bytes a pixel: half a MiB for 20 bytes."""
-    sides = {"tile_width_log2": 8, "tile_height_log2": 8}
-    stream = Stream(256 * columns, 256 * rows, channels=4, sample_bits=16, used_bits=16, **sides)
+    stream = Stream(
+        256 * columns,
+        256 * rows,
+        channels=4,
+        sample_bits=16,
+        used_bits=16,
+        tile_width_log2=8,
+        tile_height_log2=8,
+    )
     stream.payloads = [constant_tile([1] * 4)] * (columns * rows)
     return stream.to_bytes()
 

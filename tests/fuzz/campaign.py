@@ -259,8 +259,8 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield f"* executions in all: {result['executions']:,}"
     yield f"* of targets that decode: {result['decoding_executions']:,}"
     yield ""
-    columns = ("target", "build", "runs", "executions", "left out", "since the last edge")
-    columns += ("executions/CPU s", "CPU minutes", "edges")
+    columns = ["target", "build", "runs", "executions", "left out", "since the last edge"]
+    columns += ["executions/CPU s", "CPU minutes", "edges"]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in result["targets"]:
