@@ -284,7 +284,7 @@ void AppendPackedTile(const PixelView& pixels, const ValueCoding& coding, const 
 
 // Constant, or the smaller of rans and packed.
 void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const TileRect& rect,
-                    const RansImage& rans, uint32_t payload, uint64_t stored_bytes,
+                    const RansCoder& rans, uint32_t payload, uint64_t stored_bytes,
                     TileWorkspace* work, std::vector<uint8_t>* out) {
   LoadTile(pixels, coding, rect, work->planes.get());
   if (IsConstant(*work->planes)) {
@@ -308,7 +308,7 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
 // A tile of an image with up to four channels, or of a group. With `only_stored` no other coding is
 // tried.
 void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding& coding,
-                const RansImage* rans, bool only_stored, uint32_t payload, TileWorkspace* work,
+                const RansCoder* rans, bool only_stored, uint32_t payload, TileWorkspace* work,
                 std::vector<uint8_t>* out) {
   const size_t begin = out->size();
   const uint64_t samples = uint64_t{rect.width_px} * rect.height_px * pixels.channels;
@@ -372,7 +372,7 @@ Payloads EncodeTiles(const PixelView& pixels, ImageInfo info,
   encoded.sizes.resize(payloads);
   encoded.runs.resize(tasks);
   const auto is_left_out = [&](uint32_t tile) { return !left_out.empty() && left_out[tile]; };
-  std::optional<RansImage> rans;
+  std::optional<RansCoder> rans;
   if (options.mode == EncodeMode::kRans && !only_stored) {
     std::vector<uint32_t> tiles;
     for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {

@@ -13,7 +13,7 @@
 //   FindRankedValues         value table, ranks    every possible sample has a rank, which is
 //                                                  below 2^used_bits
 //   MatchImage               colours, tokens       payloads are made of these, not of pixels
-//   RansImage: Probe,        plans, model, tiles   any plan models any values; RansSymbols has a
+//   RansCoder: Probe,        plans, model, tiles   any plan models any values; RansSymbols has a
 //     Plan, Refine           as modelled           frequency above 0 for every token; a tile that
 //                                                  was not kept is modelled anew
 //   EncodeTiles: a payload   the smallest          each is made of a copy of its own

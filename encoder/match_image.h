@@ -27,7 +27,7 @@ struct MatchTile {
 
 class MatchImage {
  public:
-  using LoadTile = RansImage::LoadTile;
+  using LoadTile = RansCoder::LoadTile;
 
   // Whether any of a few probed tiles is not rejected. `info` has the image's used bits.
   static bool IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,

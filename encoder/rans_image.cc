@@ -53,7 +53,7 @@ struct Workspace {
 
 // Calls visit(payload, &samples) for some payloads, on several threads; not for constant ones.
 template <typename PayloadOf, typename Visit>
-void VisitTiles(uint64_t count, unsigned threads, const RansImage::LoadTile& load,
+void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& load,
                 const PayloadOf& payload_of, const Visit& visit) {
   ParallelForWithState(
       count, threads, [] { return std::make_unique<Workspace>(); },
@@ -68,7 +68,7 @@ void VisitTiles(uint64_t count, unsigned threads, const RansImage::LoadTile& loa
 
 }  // namespace
 
-RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
                      const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
                      unsigned threads, const LoadTile& load)
     : group_count_(static_cast<uint32_t>(groups.size())),
@@ -94,7 +94,7 @@ RansImage::RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& gro
   }
 }
 
-void RansImage::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
                       const LoadTile& load, RansCounts* counts) {
   const uint64_t count_of_tiles = tiles.size();
   const uint64_t probes = std::min(
@@ -147,7 +147,7 @@ void RansImage::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   }
 }
 
-void RansImage::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
                      const LoadTile& load, RansCounts* counts) {
   plans_.resize(uint64_t{info.tile_count()} * group_count_);
   const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
@@ -162,7 +162,7 @@ void RansImage::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, 
              });
 }
 
-void RansImage::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
+void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
                        RansCounts* counts) {
   struct State {
     Workspace work;
@@ -188,7 +188,7 @@ void RansImage::Refine(const std::vector<uint32_t>& tiles, unsigned threads, con
       });
 }
 
-void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables) {
+void RansCoder::ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables) {
   // Tokens of tiles that were not counted need a frequency too.
   const uint32_t all_tokens = info.used_bits <= 8 ? kRansShortTokens : kRansTokens;
   const uint32_t spare_tokens = settings_.effort == 1 ? all_tokens : 0;
@@ -210,7 +210,7 @@ void RansImage::ChooseModel(const ImageInfo& info, const RansCounts& counts, uin
   symbols_.emplace(model);
 }
 
-void RansImage::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
+void RansCoder::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
                               std::vector<uint8_t>* out) const {
   // A tile that was constant when the plans were made is not kept, but may have changed since.
   if (!tiles_.empty() && tiles_[payload]) {

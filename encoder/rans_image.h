@@ -15,7 +15,7 @@
 
 namespace l3 {
 
-class RansImage {
+class RansCoder {
  public:
   // Fills in the values of a payload: those of tile after tile are numbered, in each group after
   // group. Called from several threads at once.
@@ -23,7 +23,7 @@ class RansImage {
 
   // The first pass. `info` has the image's used bits; `tiles` are those whose payloads will be
   // asked for; effort is 1 to 9. The model has up to `max_tables` tables.
-  RansImage(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
+  RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
             const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
             unsigned threads, const LoadTile& load);
 

@@ -105,8 +105,8 @@ uint32_t CountUsed(const std::vector<uint8_t>& used) {
 template <typename Sample>
 std::vector<uint8_t> FindUsedSamples(const PixelView& pixels, uint32_t most, unsigned threads) {
   const uint64_t row_bytes = RowBytes(pixels);
-  const size_t kinds = size_t{1} << (8 * sizeof(Sample));
-  std::vector<uint8_t> used(kinds);
+  constexpr size_t kKinds = size_t{1} << (8 * sizeof(Sample));
+  std::vector<uint8_t> used(kKinds);
   std::mutex mutex;  // of `used`
   std::atomic<bool> too_many{false};
   const auto scan = [&](std::vector<uint8_t>& mine, uint64_t task) {
@@ -114,7 +114,7 @@ std::vector<uint8_t> FindUsedSamples(const PixelView& pixels, uint32_t most, uns
     ScanTask(pixels, task, [&](const uint8_t* row) {
       MarkSamples<Sample>(row, row_bytes, mine.data());
       bytes_since_count += row_bytes;
-      if (bytes_since_count >= kinds) {
+      if (bytes_since_count >= kKinds) {
         bytes_since_count = 0;
         if (CountUsed(mine) > most) too_many = true;
       }
@@ -122,11 +122,11 @@ std::vector<uint8_t> FindUsedSamples(const PixelView& pixels, uint32_t most, uns
     });
     if (too_many) return;
     std::lock_guard<std::mutex> lock(mutex);
-    for (size_t i = 0; i < kinds; ++i) used[i] |= mine[i];
+    for (size_t i = 0; i < kKinds; ++i) used[i] |= mine[i];
     if (CountUsed(used) > most) too_many = true;
   };
   ParallelForWithState(
-      TaskCount(pixels), threads, [kinds] { return std::vector<uint8_t>(kinds); }, scan);
+      TaskCount(pixels), threads, [] { return std::vector<uint8_t>(kKinds); }, scan);
   if (too_many) used.clear();
   return used;
 }

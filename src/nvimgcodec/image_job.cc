@@ -62,7 +62,7 @@ nvimgcodecProcessingStatus_t Open(const Log& log, const nvimgcodecImageDesc_t* i
         "nvImageCodec does not say what to decode, or its structs are older than those of 0.7.");
     return kFail;
   }
-  const EncodedFile& file = job->file.emplace(code_stream->io_stream);
+  const StreamBytes& file = job->file.emplace(code_stream->io_stream);
   Status status = ParseImage(file.data(), file.size(), &job->view);
   if (status == Status::kOk && HasTooManyChannels(job->view.info)) {
     status = Status::kUnsupportedFeature;

@@ -7,14 +7,14 @@
 #include "core/tile.h"
 #include "format/image_view.h"
 #include "nvimgcodec/abi.h"
-#include "nvimgcodec/encoded_file.h"
 #include "nvimgcodec/log.h"
+#include "nvimgcodec/stream_bytes.h"
 
 namespace l3 {
 
 // An image to decode: a validated file, and where its pixels go.
 struct ImageJob {
-  std::optional<EncodedFile> file;  // the view is of its bytes
+  std::optional<StreamBytes> file;  // the view is of its bytes
   ImageView view;
   OutputPlan output;
   cudaStream_t stream;  // to decode on, where that is a GPU's

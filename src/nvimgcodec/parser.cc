@@ -24,7 +24,7 @@ nvimgcodecStatus_t CanParse(void*, int* result, nvimgcodecCodeStreamDesc_t* code
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
   return Guarded(NVIMGCODEC_STATUS_EXTENSION_INTERNAL_ERROR, [&] {
-    const EncodedFile begin(code_stream->io_stream, sizeof(kSignature));
+    const StreamBytes begin(code_stream->io_stream, sizeof(kSignature));
     *result = begin.size() == sizeof(kSignature) &&
               std::memcmp(begin.data(), kSignature, sizeof(kSignature)) == 0;
     return NVIMGCODEC_STATUS_SUCCESS;
@@ -100,7 +100,7 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
 
 Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   ImageInfo& info = image->info;
-  const EncodedFile header(stream, kHeaderBytes);
+  const StreamBytes header(stream, kHeaderBytes);
   image->file_bytes = header.file_bytes();
   const Status status = ParseHeader(header.data(), header.size(), &info);
   if (status != Status::kOk) return status;
@@ -111,7 +111,7 @@ Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   if (!has_earned_size || header.file_bytes() < head_bytes) return Status::kTruncated;
   image->orientation = kAsStored;
   if (info.chunks_bytes == 0) return Status::kOk;
-  const EncodedFile head(stream, head_bytes);
+  const StreamBytes head(stream, head_bytes);
   if (head.size() < head_bytes) return Status::kTruncated;
   image->orientation =
       ReadOrientation(FindChunk(head.data() + kHeaderBytes, info.chunks_bytes, kChunkExif));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "format/image_view.h"
-#include "nvimgcodec/encoded_file.h"
 #include "nvimgcodec/log.h"
+#include "nvimgcodec/stream_bytes.h"
 #include "plan/orientation.h"
 
 namespace l3 {

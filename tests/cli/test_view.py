@@ -90,8 +90,7 @@ class Client:
         return np.frombuffer(body, dtype).reshape(-1, width, channels)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def make_folder(tmp_path: Path) -> Path:
     """A folder with images, a shard, a damaged file and links that leave it."""
     named = tmp_path / "named"
     (named / "sub").mkdir(parents=True)
@@ -110,6 +109,11 @@ def folder(tmp_path: Path) -> Path:
         for name in ("1.l3", "1.json", "x/2.l3"):
             tar.add(named / "a.l3", name)
     return named
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_folder(tmp_path)
 
 
 @pytest.fixture
@@ -171,6 +175,37 @@ def test_a_damaged_shard_shows_what_it_has(tmp_path: Path, folder: Path) -> None
     assert page["names"] == ["cut.tar/1.l3"]
     assert "cut.tar" in page["problems"][0]
     assert client.ask("thumbnail/0")[0] == 200
+
+
+def test_whatever_a_shard_makes_tarfile_raise_the_search_goes_on(tmp_path: Path) -> None:
+    """An OverflowError ended the search: what came behind was never listed."""
+    pytest.importorskip("imagecodecs")
+    from convert_tools import write_bad_shard
+
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    write_bad_shard(shards / "a.tar")
+    l3dali.imwrite(shards / "b.l3", MASK)
+    listed = Client(tmp_path, shards).json("list")
+    assert listed["names"] == ["b.l3"]
+    assert listed["done"]
+    assert listed["problems"][0].startswith("a.tar: ")
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+@pytest.mark.parametrize("size", [-512, -1024, -(2**40)])
+def test_a_member_of_a_negative_size_ends_its_shard(tmp_path: Path, kind: bytes, size: int) -> None:
+    """tarfile goes back to it: the search never ended, and its list grew."""
+    pytest.importorskip("imagecodecs")
+    from convert_tools import negative_header
+
+    shard = tmp_path / "a.tar"
+    first = tarfile.TarInfo("first.l3").tobuf()
+    shard.write_bytes(first + negative_header("x.l3", kind, size) + bytes(1024))
+    found = catalog.Catalog([shard])
+    while not (page := found.page(0, 10**9))[2] and page[1] < 10:
+        pass
+    assert page[1] < 3
 
 
 def test_headers_that_claim_much_are_not_read(tmp_path: Path) -> None:

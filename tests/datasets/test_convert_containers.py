@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import tarfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from convert_tools import (
     as_pixels,
     convert,
     image,
+    negative_header,
     pixels_of,
     png,
     read_tar,
@@ -142,6 +144,21 @@ def test_damaged_records(
     assert convert(source, tmp_path / "d") == 2
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.tfrecord").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_tar_header_of_a_negative_size(
+    tmp_path: Path, kind: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is behind one of the last two kinds was read whole, as its body."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(negative_header("a", kind, -512) + bytes(2**26))
+    tracemalloc.start()
+    assert convert(path, tmp_path / "d") == 2
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**25
+    assert "a.tar: " in capsys.readouterr().err
 
 
 def test_fields_that_are_no_images_are_not_kept() -> None:

@@ -40,10 +40,16 @@ READERS = "fuzz_readers"
 # Files that targets of whole files begin with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
-OF_CHOICES = ("fuzz_build", "fuzz_plan")
 DECODING = tuple(target for target in CXX_TARGETS if target != "fuzz_parse")
 LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
+MAX_BYTES = {"fuzz_build": 400, "fuzz_plan": 400, "fuzz_encode": 1000, "fuzz_encode_change": 1000}
+# Freed memory is kept for 16 MiB of others: it stays in the processor's caches.
+SANITIZERS = {
+    "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=0:"
+    "quarantine_size_mb=16:malloc_context_size=8:clear_shadow_mmap_threshold=4194304",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 
 Record = dict[str, Any]
 
@@ -54,8 +60,7 @@ def command_of(target: str, build: Path) -> list[str]:
         return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
     # Entropic weights cost as much as a decode of small images.
     options = ["-len_control=0", "-entropic=0", "-timeout=300", "-report_slow_units=120"]
-    options += ["-max_len=400" if target in OF_CHOICES else "-max_len=8192"]
-    return [str(build / target), *options]
+    return [str(build / target), *options, f"-max_len={MAX_BYTES.get(target, 4096)}"]
 
 
 def corpora(target: str, state: Path) -> list[Path]:
@@ -87,11 +92,10 @@ def run(target: str, build: Path, state: Path, minutes: float) -> int:
         f"-artifact_prefix={artifacts}/{target}-",
         *map(str, corpora(target, state)),
     ]
-    environment = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1"}
     with (state / "logs" / name).open("w") as log:
         log.write(json.dumps(head) + "\n")
         log.flush()
-        child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        child = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | SANITIZERS)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = code = os.waitstatus_to_exitcode(status)
         cpu_s = round(usage.ru_utime + usage.ru_stime, 1)
@@ -100,7 +104,10 @@ def run(target: str, build: Path, state: Path, minutes: float) -> int:
 
 
 def read_log(path: Path) -> Record:
-    """What one run did: its head, and executions, cpu_s, cov, features, exit as far as known."""
+    """What one run did: its head, and executions, cpu_s, cov, features, exit as far as known.
+
+    `grown` is the execution with the last new edge, `left_out` what the target left out.
+    """
     lines = path.read_text(errors="replace").splitlines()
     record: Record = json.loads(lines[0]) | {"log": path.name, "executions": 0, "exit": None}
     for line in lines[1:]:
@@ -108,8 +115,12 @@ def read_log(path: Path) -> Record:
             record |= json.loads(line)
         elif found := re.match(r"(?:stat::number_of_executed_units:\s+|Done |#)(\d+)", line):
             record["executions"] = max(record["executions"], int(found[1]))
-        if found := re.search(r"\bcov: (\d+) ft: (\d+)", line):
-            record |= {"cov": int(found[1]), "features": int(found[2])}
+        elif found := re.match(r"left out: (\d+)", line):
+            record["left_out"] = int(found[1])
+        if found := re.match(r"#(\d+).*\bcov: (\d+) ft: (\d+)", line):
+            if int(found[2]) > record.get("cov", 0):
+                record["grown"] = int(found[1])
+            record |= {"cov": int(found[2]), "features": int(found[3])}
         if found := re.search(r"(\d+) inline 8-bit counters", line):
             record["edges"] = int(found[1])
     return record
@@ -193,10 +204,17 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
     for record in runs:
         row = totals.setdefault(
             (record["target"], record["build"]),
-            {"runs": 0, "executions": 0, "timed_executions": 0, "cpu_s": 0.0, "edges_covered": 0},
+            {
+                **{"runs": 0, "executions": 0, "left_out": 0, "since_growth": 0},
+                **{"timed_executions": 0, "cpu_s": 0.0, "edges_covered": 0},
+            },
         )
         row["runs"] += 1
         row["executions"] += record["executions"]
+        row["left_out"] += record.get("left_out", 0)
+        if record.get("cov", 0) > row["edges_covered"]:
+            row["since_growth"] = -record.get("grown", 0)
+        row["since_growth"] += record["executions"]
         if "cpu_s" in record:  # a run that has ended
             row["timed_executions"] += record["executions"]
             row["cpu_s"] += record["cpu_s"]
@@ -231,8 +249,9 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each"
     yield "run. An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of"
     yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of one"
-    yield "build, with the corpus that the target had at last. Targets that decode do so on all"
-    yield "engines of the CPU; emulated lanes have one execution in 16, and all of the first runs."
+    yield "build, with the corpus that the target had at last. What is not checked of each input is"
+    yield 'in tests/fuzz/README.md; "left out" are executions whose image was too large to be'
+    yield 'judged. "Since the last edge" are executions that brought no new one.'
     yield ""
     yield f"* date: {result['date']}"
     yield f"* commits: {', '.join(result['commits'])}"
@@ -240,16 +259,20 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield f"* executions in all: {result['executions']:,}"
     yield f"* of targets that decode: {result['decoding_executions']:,}"
     yield ""
-    yield "| target | build | runs | executions | executions/CPU s | CPU minutes | edges |"
-    yield "|---|---|---|---|---|---|---|"
+    columns = ["target", "build", "runs", "executions", "left out", "since the last edge"]
+    columns += ["executions/CPU s", "CPU minutes", "edges"]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
     for row in result["targets"]:
         rate = f"{row['timed_executions'] / row['cpu_s']:,.0f}" if row["cpu_s"] else "-"
         edges = f"{row['edges_covered']:,} of {row['edges']:,}" if row.get("edges") else "-"
         name = f"`{row['target']}` | {row['build']} | {row['runs']}"
-        yield f"| {name} | {row['executions']:,} | {rate} | {row['cpu_s'] / 60:.1f} | {edges} |"
+        counts = f"{row['executions']:,} | {row['left_out']:,} | {row['since_growth']:,}"
+        yield f"| {name} | {counts} | {rate} | {row['cpu_s'] / 60:.1f} | {edges} |"
     if result["coverage"]:
         yield ""
-        yield "Coverage by llvm-cov, of all C++ corpora together:"
+        commit = result["coverage"]["commit"]
+        yield f"Coverage by llvm-cov at {commit}, of all C++ corpora together:"
         yield ""
         yield "| layer | lines | regions |"
         yield "|---|---|---|"

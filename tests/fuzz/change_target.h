@@ -68,7 +68,7 @@ inline std::vector<uint8_t> ChangedCopy(const uint8_t* data, size_t size, uint64
 inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size_t size,
                                uint64_t seed) {
   l3_info info;
-  if (ReadInfo(data, size, &info) != L3_OK || info.image_bytes > limits.image_bytes) return "";
+  if (ReadInfo(data, size, &info) != L3_OK || !IsWithinLimits(info.image_bytes)) return "";
   std::mt19937_64 random(seed);
   const bool emulated = IsForEmulated(data, size);
   const bool threaded = random() % limits.emulated_share == 0;
@@ -76,6 +76,7 @@ inline std::string CheckChange(const uint8_t* data, const uint8_t* changed, size
   const L3TestPlan any_plan = RandomPlan(info, random(), &plan_bytes);
   for (const L3TestPlan* plan : {static_cast<const L3TestPlan*>(nullptr), &any_plan}) {
     const uint32_t choices = static_cast<uint32_t>(random());
+    if (limits.check_share > 1 && (seed % 2 == 0) != (plan == nullptr)) continue;
     const uint32_t step = 1 + static_cast<uint32_t>(random() % 8);
     std::vector<uint8_t> expected;
     for (uint32_t engine = 0; engine <= kL3TestEncodedCache; ++engine) {

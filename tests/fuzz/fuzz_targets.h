@@ -29,8 +29,18 @@ struct Limits {
   uint64_t image_bytes = uint64_t{1} << 24;
   // Emulated lanes take as long as many engines of the CPU: they decode one input in so many.
   uint32_t emulated_share = 1;
+  // Checks that take as long as all others together: one input in so many has each.
+  uint32_t check_share = 1;
 };
 inline Limits limits;
+
+// Whether an image was not judged, since it is too large.
+inline bool is_left_out = false;
+
+inline bool IsWithinLimits(uint64_t image_bytes) {
+  is_left_out |= image_bytes > limits.image_bytes;
+  return image_bytes <= limits.image_bytes;
+}
 
 constexpr const char* kEngineNames[kL3TestEngineCount] = {
     "scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon"};
@@ -39,9 +49,19 @@ inline bool IsEmulated(uint32_t engine) {
   return engine == kL3TestEmulatedCuda || engine == kL3TestEmulatedSmallCuda;
 }
 
-// Whether emulated lanes decode these bytes; always the same for the same bytes.
+// Whether these bytes are among one in `share`: always the same for the same bytes. Shares of
+// different numbers have nothing to do with each other.
+inline bool IsOneIn(uint32_t share, uint32_t number, const uint8_t* data, size_t size) {
+  if (share <= 1) return true;
+  const uint64_t mixed = (Crc32c(data, size) ^ number) * uint64_t{0x9E3779B97F4A7C15u};
+  return (mixed >> 32) % share == 0;
+}
+
+// What is not checked of each input, where limits say so.
+enum Shared : uint32_t { kOfEmulated, kOfInterface, kOfOptions, kOfPlans, kOfKernels, kOfThreads };
+
 inline bool IsForEmulated(const uint8_t* data, size_t size) {
-  return limits.emulated_share <= 1 || Crc32c(data, size) % limits.emulated_share == 0;
+  return IsOneIn(limits.emulated_share, kOfEmulated, data, size);
 }
 
 // The engines to compare with the scalar one on these bytes.
@@ -130,6 +150,7 @@ inline std::string CheckOptions(const uint8_t* data, size_t size, const l3_info&
   std::mt19937 random(seed);
   std::vector<uint32_t> channels;
   l3_decode_options options = RandomOptions(info, &random, &channels);
+  if (!IsOneIn(limits.emulated_share, kOfThreads, data, size)) options.threads = 1;
   ExactBytes file(data, size);
   l3_output output = {};
   output.struct_size = sizeof(output);
@@ -169,20 +190,10 @@ inline std::string CheckOptions(const uint8_t* data, size_t size, const l3_info&
   return same ? "" : "l3_decode gives another window";
 }
 
-// Decodes with every engine, and by l3_decode(). `expected` receives what they agree on; what does
-// not parse or is too large has no pixels.
-inline std::string CheckDecode(const uint8_t* data, size_t size, Decoded* expected) {
-  *expected = Decoded{};
-  l3_info info;
-  expected->status = ReadInfo(data, size, &info);
-  if (expected->status != L3_OK || info.image_bytes > limits.image_bytes) return "";
-  const uint64_t row_bytes = info.image_bytes / info.height;
-  *expected = Decode(kL3TestScalar, data, size, info.image_bytes, row_bytes);
-  for (const uint32_t engine : OtherEngines(data, size)) {
-    const std::string error = Compare(
-        kEngineNames[engine], Decode(engine, data, size, info.image_bytes, row_bytes), *expected);
-    if (!error.empty()) return error;
-  }
+// Decodes by l3_decode(), of one input in some. `expected` is what engines agree on.
+inline std::string CheckInterface(const uint8_t* data, size_t size, const l3_info& info,
+                                  const Decoded& expected) {
+  if (!IsOneIn(limits.check_share, kOfInterface, data, size)) return "";
   ExactBytes file(data, size);
   ExactBytes pixels(info.image_bytes);
   l3_output output = {};
@@ -191,8 +202,26 @@ inline std::string CheckDecode(const uint8_t* data, size_t size, Decoded* expect
   decoded.status = l3_decode(file.data(), size, nullptr, pixels.data(), info.image_bytes, &output);
   decoded.bad_tile = output.bad_tile;
   if (decoded.status == L3_OK) decoded.pixels.assign(pixels.data(), pixels.data() + pixels.size());
-  const std::string error = Compare("l3_decode", decoded, *expected);
-  return error.empty() ? CheckOptions(data, size, info, *expected, Crc32c(data, size)) : error;
+  return Compare("l3_decode", decoded, expected);
+}
+
+// Decodes with every engine, and by l3_decode(). `expected` receives what they agree on; what does
+// not parse or is too large has no pixels.
+inline std::string CheckDecode(const uint8_t* data, size_t size, Decoded* expected) {
+  *expected = Decoded{};
+  l3_info info;
+  expected->status = ReadInfo(data, size, &info);
+  if (expected->status != L3_OK || !IsWithinLimits(info.image_bytes)) return "";
+  const uint64_t row_bytes = info.image_bytes / info.height;
+  *expected = Decode(kL3TestScalar, data, size, info.image_bytes, row_bytes);
+  for (const uint32_t engine : OtherEngines(data, size)) {
+    const std::string error = Compare(
+        kEngineNames[engine], Decode(engine, data, size, info.image_bytes, row_bytes), *expected);
+    if (!error.empty()) return error;
+  }
+  const std::string error = CheckInterface(data, size, info, *expected);
+  if (!error.empty() || !IsOneIn(limits.check_share, kOfOptions, data, size)) return error;
+  return CheckOptions(data, size, info, *expected, Crc32c(data, size));
 }
 
 // A plan for any window of an image, to bytes that are all the output's.
@@ -315,7 +344,7 @@ inline Plans RandomPlans(const l3_info& info, uint64_t seed) {
 // Decodes by random plans with every engine, all at once. The truth is each plan alone.
 inline std::string CheckPlan(const uint8_t* data, size_t size, uint64_t seed) {
   l3_info info;
-  if (ReadInfo(data, size, &info) != L3_OK || info.image_bytes > limits.image_bytes) return "";
+  if (ReadInfo(data, size, &info) != L3_OK || !IsWithinLimits(info.image_bytes)) return "";
   const Plans windows = RandomPlans(info, seed);
   if (windows.plans.empty()) return "";
   // Leaves what others decoded before.
@@ -409,19 +438,20 @@ class PixelFiller {
   uint32_t repeats_;
 };
 
-// What to encode, but for the pixels.
+// What to encode, but for the pixels. Most is small and quick, so that much is encoded.
 struct EncodeInput {
   explicit EncodeInput(Choices* choices) {
-    const bool is_large = choices->Below(8) == 7;
-    image.width = 1 + choices->Below(is_large ? 600 : 100);
-    image.height = 1 + choices->Below(is_large ? 300 : 24);
+    const uint32_t size = choices->Below(64);
+    image.width = 1 + choices->Below(size == 63 ? 600 : size >= 56 ? 100 : 40);
+    image.height = 1 + choices->Below(size == 63 ? 300 : size >= 56 ? 24 : 10);
     image.channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
     image.type = L3_UINT8 + choices->Below(kSampleTypes);
     constexpr uint32_t kCodings[] = {L3_CODING_PACKED, L3_CODING_RANS, L3_CODING_STORED};
     options.struct_size = sizeof(options);
     options.coding = kCodings[choices->Below(3)];
-    options.effort = 1 + choices->Below(9);
-    options.threads = choices->Below(16) == 15 ? 2 : 1;
+    const uint32_t effort = choices->Below(32);
+    options.effort = 1 + (effort < 26 ? effort % 3 : effort - 23);
+    options.threads = choices->Below(64) == 63 ? 2 : 1;
     if (choices->Below(2) == 1) {
       options.tile_width = 32u << choices->Below(4);
       options.tile_height = 8u << choices->Below(6);
@@ -455,7 +485,7 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   Choices choices(data, size);
   EncodeInput input(&choices);
   const PixelFiller filler(&choices);
-  if (input.bytes() > limits.image_bytes) return "";
+  if (!IsWithinLimits(input.bytes())) return "";
   const std::vector<uint8_t> pixels = filler.Fill(input.bytes());
   ExactBytes exact_pixels(pixels.data(), pixels.size());
   input.image.pixels = exact_pixels.data();
@@ -464,13 +494,15 @@ inline std::string CheckEncode(const uint8_t* data, size_t size) {
   l3_test_limit_kernels(0);
   std::string error = input.Encode(&file);
   if (!error.empty()) return error;
-  size_t file_size = 0;
-  ExactBytes again(file.size());
-  l3_test_limit_kernels(1 + static_cast<uint32_t>(size % 3));
-  const l3_status status =
-      l3_encode(&input.image, &input.options, again.data(), again.size(), &file_size);
-  if (status != L3_OK || !std::equal(file.begin(), file.end(), again.data())) {
-    return "other kernels of the encoder give other bytes";
+  if (IsOneIn(limits.check_share, kOfKernels, data, size)) {
+    size_t file_size = 0;
+    ExactBytes again(file.size());
+    l3_test_limit_kernels(1 + static_cast<uint32_t>(size % 3));
+    const l3_status status =
+        l3_encode(&input.image, &input.options, again.data(), again.size(), &file_size);
+    if (status != L3_OK || !std::equal(file.begin(), file.end(), again.data())) {
+      return "other kernels of the encoder give other bytes";
+    }
   }
   Decoded decoded;
   error = CheckDecode(file.data(), file.size(), &decoded);
@@ -489,7 +521,7 @@ inline std::string CheckEncodeChanging(const uint8_t* data, size_t size) {
   // Rans takes most passes.
   if (choices.Below(2) == 0) input.options.coding = L3_CODING_RANS;
   const uint64_t first_seed = 4 * uint64_t{choices.Below(1 << 16)};
-  if (input.bytes() > limits.image_bytes) return "";
+  if (!IsWithinLimits(input.bytes())) return "";
   // Half of the images are constant or have few bits, so that the other has more than a pass found.
   const auto fill = [&] {
     const uint32_t kind = choices.Below(4);
@@ -502,6 +534,8 @@ inline std::string CheckEncodeChanging(const uint8_t* data, size_t size) {
   const std::vector<uint8_t> before = fill();
   const std::vector<uint8_t> after = fill();
   for (uint64_t seed = first_seed; seed < first_seed + 4; ++seed) {
+    // Each of four ways to change takes as long.
+    if (limits.check_share > 1 && seed % 4 != Crc32c(data, size) % 4) continue;
     const ChangingPixels pixels(before.data(), after.data(), input.row_bytes(), input.image.height,
                                 seed);
     input.image.pixels = pixels.data();

@@ -1026,7 +1026,7 @@ constexpr uint32_t kMaxMadeSamples = 1u << 11;
 constexpr uint32_t kMaxSometimesMadeSamples = 1u << 14;
 constexpr uint32_t kMaxRarelyMadeSamples = 1u << 16;
 
-inline void MakeShape(ImageInfo* info, Dice* dice) {
+inline void MakeShape(ImageInfo* info, Dice* dice, uint32_t smaller = 1) {
   info->channels = static_cast<uint16_t>(dice->OneIn(6) ? dice->Range(kMaxChannels + 1, 13)
                                                         : dice->Range(1, kMaxChannels));
   info->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
@@ -1042,7 +1042,7 @@ inline void MakeShape(ImageInfo* info, Dice* dice) {
   const uint32_t most = (size == 63  ? kMaxRarelyMadeSamples
                          : size > 47 ? kMaxSometimesMadeSamples
                                      : kMaxMadeSamples) /
-                        info->channels;
+                        info->channels / smaller;
   const auto side = [dice](uint32_t tile_log2, uint32_t limit) {
     const uint32_t tile = 1u << tile_log2;
     uint32_t length = 0;
@@ -1135,9 +1135,10 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   return coded;
 }
 
-inline Image MakeImage(Dice* dice) {
+// `smaller` divides the samples that it may have: up to 16.
+inline Image MakeImage(Dice* dice, uint32_t smaller = 1) {
   Image image;
-  MakeShape(&image.parts.info, dice);
+  MakeShape(&image.parts.info, dice, smaller);
   const Coded coded = MakeCoding(image.parts.info, &image.parts.chunks, dice);
   const ImageInfo& info = image.parts.info = coded.info;
   const std::vector<ChannelGroup> groups = MakeGroups(info.channels, dice);

@@ -26,7 +26,8 @@ from convert_tools import (
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
-from l3dali.datasets.convert import engine
+from l3dali.datasets.convert import engine, parquet
+from l3dali.datasets.convert.images import Options
 from l3dali.images.headers import format_of
 
 COUNT = 10
@@ -180,6 +181,42 @@ def test_a_dictionary_that_expands_costs_its_shard(
     assert convert(tmp_path / "s", tmp_path / "d", "--untrusted", "--grow") == 2
     assert "\na.parquet: " in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"b.tar", "b.idx"}
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_dictionary_expands_a_little_at_a_time(
+    tmp_path: Path, store_schema: bool, compression: str
+) -> None:
+    """2,000 rows with one value of 4 MiB, without --untrusted: 8 GiB if all were there at once."""
+    value = png() + bytes(2**22)
+    source = tmp_path / "a.parquet"
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([value]))
+    pq.write_table(
+        pa.table({"image": rows, "number": range(2000)}),
+        source,
+        compression=compression,
+        dictionary_pagesize_limit=2**30,
+        store_schema=store_schema,
+    )
+    lengths = []
+    with source.open("rb") as opened:
+        for entry in parquet.read_entries(opened, Options()):
+            lengths.append(len(entry.batch))
+            assert sum(len(blob.data) for blob in entry.blobs) <= parquet._EXPANDED_BYTES
+            if len(lengths) > 3:
+                break
+    assert set(lengths) == {parquet._EXPANDED_BYTES // (len(value) + 4)}
+
+
+def test_few_values_of_many_rows_are_read_together(tmp_path: Path) -> None:
+    source = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"word": ["a", "b", "c"] * 1000, "plain": [b"d" * 3000] * 3000}), source
+    )
+    with source.open("rb") as opened:
+        lengths = [len(entry.batch) for entry in parquet.read_entries(opened, Options())]
+    assert lengths == [1024, 1024, 952]
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -31,6 +32,8 @@
 
 #include "cuda/emulation/emulated_device.h"
 #include "encoder/encoder.h"
+#include "native/changing_pixels.h"
+#include "native/exact_bytes.h"
 #include "nvimgcodec/abi.h"
 #include "nvimgcodec/gpu.h"
 
@@ -40,6 +43,19 @@
       throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #condition); \
     }                                                                                 \
   } while (false)
+
+namespace {
+std::atomic<int64_t> g_allocations{-1};  // that succeed before one fails; negative: all
+}  // namespace
+
+// Not inline, or GCC takes malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (g_allocations >= 0 && g_allocations-- == 0) throw std::bad_alloc();
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace l3 {
 
@@ -1072,6 +1088,7 @@ struct Encoding {
   Processed can_encode = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   Processed encoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   Data file;
+  bool ran_out = false;  // of memory
 };
 
 struct EncodeAsk {
@@ -1079,6 +1096,7 @@ struct EncodeAsk {
   nvimgcodecQualityType_t quality = NVIMGCODEC_QUALITY_TYPE_DEFAULT;
   size_t room = SIZE_MAX;
   uint32_t tile_width = 0;
+  int64_t allocations = -1;  // that succeed before one fails; negative: all
 };
 
 Encoding Encode(const Framework& framework, const Image& image, const EncodeAsk& ask = {}) {
@@ -1100,7 +1118,10 @@ Encoding Encode(const Framework& framework, const Image& image, const EncodeAsk&
   params.quality_value = 95;
   result.can_encode = desc.canEncode(encoder, stream.desc(), image.desc(), &params, 0);
   if (encoder != nullptr) {
+    g_allocations = ask.allocations;
     const nvimgcodecStatus_t status = desc.encode(encoder, stream.desc(), image.desc(), &params, 0);
+    result.ran_out = ask.allocations >= 0 && g_allocations < 0;
+    g_allocations = -1;
     result.encoded = image.status;
     CHECK((status == NVIMGCODEC_STATUS_SUCCESS) == (image.status == kSuccess));
     desc.destroy(encoder);
@@ -1241,6 +1262,153 @@ void EncoderRefuses() {
   CHECK(Encode(framework, image).encoded == NVIMGCODEC_PROCESSING_STATUS_FAIL);
 }
 
+// An image that says anything of itself. Its rows are there if they take up to 1 MiB.
+struct AnyImage {
+  AnyImage(uint32_t seed, bool is_usual) : random(seed) {
+    auto plane = Tagged<nvimgcodecImagePlaneInfo_t>(NVIMGCODEC_STRUCTURE_TYPE_IMAGE_PLANE_INFO);
+    nvimgcodecImageInfo_t& info = image.info;
+    const auto enumerant = [&](uint32_t usual) { return Odd(is_usual) ? random() % 16 : usual; };
+    info.sample_format = static_cast<nvimgcodecSampleFormat_t>(1 + random() % 16);
+    info.color_spec = static_cast<nvimgcodecColorSpec_t>(enumerant(NVIMGCODEC_COLORSPEC_SRGB));
+    info.chroma_subsampling =
+        static_cast<nvimgcodecChromaSubsampling_t>(enumerant(NVIMGCODEC_SAMPLING_NONE));
+    const bool is_planar = info.sample_format % 2 == 1;
+    const uint32_t channels = FormatChannels(info.sample_format, 1 + random() % 4);
+    info.num_planes = Any(is_usual, is_planar ? channels : 1, {0, 2, 5, 32, 33, UINT32_MAX});
+    plane.num_channels = Any(is_usual, is_planar ? 1 : channels, {0, 2, 5, 255, UINT32_MAX});
+    plane.width = Any(is_usual, 1 + random() % 70, {0, 1, 1 << 16, 1u << 31, UINT32_MAX});
+    plane.height = Any(is_usual, 1 + random() % 40, {0, 1, 1 << 16, 1u << 31, UINT32_MAX});
+    constexpr int kAnyTypes[] = {0x0801, 0x0802, 0x1003, 0x1004, 0x2005, 0x1009, 0x400D, 0, -1};
+    plane.sample_type =
+        static_cast<nvimgcodecSampleDataType_t>(kAnyTypes[random() % (is_usual ? 4 : 9)]);
+    sample_bytes = std::min<size_t>(8, TypeBytes(plane.sample_type));
+    row_bytes = uint64_t{plane.width} * plane.num_channels * sample_bytes;
+    plane.row_stride = row_bytes + random() % 3 * (random() % 9);
+    if (Odd(is_usual)) plane.row_stride = row_bytes - 1;
+    if (Odd(is_usual)) plane.row_stride = random() % 2 == 0 ? 0 : SIZE_MAX;
+    for (nvimgcodecImagePlaneInfo_t& each : info.plane_info) each = plane;
+    if (Odd(is_usual)) info.plane_info[1 + random() % 3].width += 1;
+    rows = uint64_t{std::min(info.num_planes, 64u)} * plane.height;
+    constexpr uint64_t kMost = 1 << 20;
+    is_there = rows > 0 && rows < kMost && plane.row_stride < kMost && row_bytes < kMost &&
+               (rows - 1) * plane.row_stride + row_bytes < kMost;
+    info.buffer = nullptr;
+    info.buffer_kind = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST;
+  }
+
+  // Any other number, if it is odd.
+  uint32_t Any(bool is_usual, uint32_t usual, std::initializer_list<uint32_t> others) {
+    return Odd(is_usual) ? others.begin()[random() % others.size()] : usual;
+  }
+  bool Odd(bool is_usual) { return !is_usual && random() % 12 == 0; }
+
+  // What a decoder gives, of rows that follow each other by the stride.
+  Data Samples(const uint8_t* data) const {
+    const nvimgcodecImagePlaneInfo_t& plane = image.info.plane_info[0];
+    const uint32_t channels = std::max(image.info.num_planes, plane.num_channels);
+    const bool is_bgr = image.info.sample_format == NVIMGCODEC_SAMPLEFORMAT_P_BGR ||
+                        image.info.sample_format == NVIMGCODEC_SAMPLEFORMAT_I_BGR;
+    Data samples;
+    for (size_t y = 0; y < plane.height; ++y) {
+      for (size_t x = 0; x < plane.width; ++x) {
+        for (size_t c = 0; c < channels; ++c) {
+          const size_t place = is_bgr && c != 1 ? 2 - c : c;
+          const size_t row = plane.num_channels == 1 ? place * plane.height + y : y;
+          const size_t column = plane.num_channels == 1 ? x : x * channels + place;
+          const uint8_t* from = data + row * plane.row_stride + column * sample_bytes;
+          samples.insert(samples.end(), from, from + sample_bytes);
+        }
+      }
+    }
+    return samples;
+  }
+
+  std::mt19937 random;
+  Image image;
+  uint64_t sample_bytes, row_bytes, rows;
+  bool is_there;
+};
+
+constexpr const char* kOptions[] = {
+    "l3_encoder:coding=packed", "l3_encoder:coding=rans l3_encoder:effort=1",
+    "l3_encoder:coding=rans l3_encoder:effort=9", "l3_encoder:coding=stored"};
+
+// Whatever images say of themselves, they are refused or encoded, and nothing is read but their
+// rows.
+void EncoderTakesAnyImage() {
+  const Framework framework;
+  std::map<Processed, uint32_t> seen;
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    AnyImage any(seed, seed % 4 == 0);
+    const nvimgcodecImageInfo_t& info = any.image.info;
+    const size_t stride = info.plane_info[0].row_stride;
+    ExactBytes pixels(any.is_there ? (any.rows - 1) * stride + any.row_bytes : 1);
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      pixels.data()[i] = static_cast<uint8_t>(any.random() & 63);
+    }
+    if (any.is_there) any.image.info.buffer = pixels.data();
+    const Encoding encoding = Encode(framework, any.image, {kOptions[seed % 4]});
+    ++seen[encoding.encoded];
+    CHECK(any.is_there || encoding.encoded != kSuccess);
+    CHECK(encoding.file.empty() == (encoding.encoded != kSuccess));
+    if (encoding.encoded != kSuccess) continue;
+    CHECK(encoding.can_encode == kSuccess);
+    const std::vector<Result> results = DecodeOnCpu(framework, {{encoding.file, {}}});
+    CHECK(results[0].decoded == kSuccess);
+    CHECK(results[0].buffer == any.Samples(pixels.data()));
+  }
+  CHECK(seen[kSuccess] > 400 && seen[NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED] > 50);
+  CHECK(seen.size() > 6);
+}
+
+// Pixels that are others each time they are read: the file may not decode.
+void EncoderOnChangingPixels() {
+  const Framework framework;
+  uint32_t encoded = 0;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    AnyImage any(seed, true);
+    if (!any.is_there) continue;
+    std::vector<Data> versions(2, Data(any.row_bytes * any.rows));
+    for (uint8_t& byte : versions[0]) byte = static_cast<uint8_t>(any.random() & 3);
+    for (uint8_t& byte : versions[1]) byte = static_cast<uint8_t>(any.random());
+    const ChangingPixels pixels(versions[0].data(), versions[1].data(), any.row_bytes,
+                                static_cast<uint32_t>(any.rows), seed);
+    nvimgcodecImageInfo_t& info = any.image.info;
+    for (nvimgcodecImagePlaneInfo_t& plane : info.plane_info) {
+      plane.row_stride = pixels.row_stride_bytes();
+    }
+    info.buffer = const_cast<uint8_t*>(pixels.data());
+    const Encoding encoding = Encode(framework, any.image, {kOptions[seed % 4]});
+    CHECK(encoding.can_encode == encoding.encoded);
+    encoded += encoding.encoded == kSuccess;
+  }
+  CHECK(encoded > 200);
+}
+
+// Whichever allocation fails, the image fails and the next one does not.
+void EncoderWithoutMemory() {
+  const Framework framework;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    AnyImage any(seed, true);
+    if (!any.is_there) continue;
+    Data pixels(any.rows * any.image.info.plane_info[0].row_stride, 7);
+    any.image.info.buffer = pixels.data();
+    const Encoding whole = Encode(framework, any.image, {kOptions[seed % 2]});
+    if (whole.encoded != kSuccess) continue;
+    EncodeAsk ask = {kOptions[seed % 2]};
+    for (ask.allocations = 0;; ++ask.allocations) {
+      const Encoding encoding = Encode(framework, any.image, ask);
+      CHECK(Encode(framework, any.image, {kOptions[seed % 2]}).file == whole.file);
+      if (!encoding.ran_out) {
+        CHECK(encoding.file == whole.file);
+        break;
+      }
+      CHECK(encoding.encoded == NVIMGCODEC_PROCESSING_STATUS_FAIL && encoding.file.empty());
+    }
+    CHECK(ask.allocations > 3);
+  }
+}
+
 void NothingForNull() {
   const Framework framework;
   const nvimgcodecDecoderDesc_t& gpu = framework.gpu();
@@ -1332,8 +1500,11 @@ const std::map<std::string, void (*)()> kTests = {
     {"damage_fails_alone", DamageFailsAlone},
     {"empty_batches", EmptyBatches},
     {"encoder_and_decoder", EncoderAndDecoder},
+    {"encoder_on_changing_pixels", EncoderOnChangingPixels},
     {"encoder_options", EncoderOptions},
     {"encoder_refuses", EncoderRefuses},
+    {"encoder_takes_any_image", EncoderTakesAnyImage},
+    {"encoder_without_memory", EncoderWithoutMemory},
     {"executors_threads", ExecutorsThreads},
     {"formats_that_l3_does_not_have", FormatsThatL3DoesNotHave},
     {"gpu_decodes_as_the_cpu", GpuDecodesAsTheCpu},

@@ -255,7 +255,7 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
   const auto device = gpu.MakeDevice(EmulatedPace::kEager);
   const auto stream = gpu.MakeStream(pace);
   const auto cache = std::make_shared<l3::EncodedCache>(
-      l3::CacheOptions{uint64_t{1} << 26, l3::CachePolicy::kThreshold, 0},
+      l3::CacheOptions{uint64_t{1} << 20, l3::CachePolicy::kThreshold, 0},
       gpu.MakeDevice(EmulatedPace::kLazy));
   l3::BatchDecoder decoder(gpu.MakeDevice(pace), cache,
                            (seed & 2) != 0 ? kSmallParts : l3::BatchDecoder::kUsualUpload);

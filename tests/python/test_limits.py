@@ -17,7 +17,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec
-from l3dali.datasets.convert import arrow, tar, tfrecord, zip_archive
+from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
 from l3dali.images import headers as image_headers
 from l3dali.view import catalog
 from l3dali.view import pixels as view_pixels
@@ -225,7 +225,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 18  # the head, and the limits
+    assert len(ROWS) == 1 + 19  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -236,6 +236,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of a header of a tar file") == tar._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of a member") == catalog._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of all chunks") == view_pixels.MAX_KEPT_BYTES
+    assert limit_of("bytes of the values that rows of a Parquet") == parquet._EXPANDED_BYTES
     assert limit_of("images of a record of a TFRecord file") == tfrecord._MAX_IMAGES
     assert limit_of("bytes of the values that rows of an Arrow") == arrow._EXPANDED_BYTES
     assert limit_of("bytes of an image in a zip archive") == zip_archive.MAX_IMAGE_BYTES

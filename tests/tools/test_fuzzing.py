@@ -54,6 +54,16 @@ def test_commands_survive_damaged_books(tmp_path: Path, target: str) -> None:
     assert "Done 40 runs" in done.stdout
 
 
+@pytest.mark.parametrize("target", ["requests", "files"])
+def test_the_viewer_survives_what_it_is_asked_and_shown(tmp_path: Path, target: str) -> None:
+    for package in ("PIL", "starlette"):
+        pytest.importorskip(package)
+    command = [sys.executable, str(FUZZ / "fuzz_view.py"), target, "--runs", "60"]
+    done = subprocess.run([*command, "--found", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Done 60 runs" in done.stdout
+
+
 def test_a_reader_that_fails_or_hangs_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -94,7 +104,9 @@ def test_ledger_reads_logs(
         json.dumps(head),
         "INFO: Loaded 1 modules   (45564 inline 8-bit counters): 45564 [0x1, 0x2), ",
         "#300\tNEW    cov: 30 ft: 40 corp: 3/9b lim: 4 exec/s: 0 rss: 30Mb L: 3/4",
+        "#400\tREDUCE cov: 31 ft: 44 corp: 3/9b lim: 4 exec/s: 0 rss: 30Mb L: 2/4",
         "#500\tpulse  cov: 31 ft: 44 corp: 3/9b lim: 4 exec/s: 0 rss: 30Mb",
+        "left out: 20",
     ]
     campaign = _load("campaign")
     (tmp_path / "logs").mkdir()
@@ -107,4 +119,5 @@ def test_ledger_reads_logs(
 
     campaign.ledger(tmp_path, tmp_path / "none", tmp_path / "fuzz")
     assert json.loads((tmp_path / "fuzz.json").read_text())["executions"] == executions
-    assert f"| `fuzz_parse` | fuzz | 1 | {executions} |" in (tmp_path / "fuzz.md").read_text()
+    row = f"| `fuzz_parse` | fuzz | 1 | {executions} | 20 | {executions - 400} |"
+    assert row in (tmp_path / "fuzz.md").read_text()

@@ -154,3 +154,22 @@ def test_imports_point_down(module: Path) -> None:
     for imported in imports(module) - {own}:
         assert imported not in PYTHON_FACES, f"{module} imports {imported}"
         assert below is None or imported in below, f"{module} imports {imported}"
+
+
+def test_types_of_headers_have_names_of_their_own() -> None:
+    """Two of one name in namespace l3 share the code that compilers do not inline.
+
+    The nvImageCodec extension ended where the encoder lacked memory: a class of the one destroyed
+    a struct of the other.
+    """
+    places: dict[str, set[str]] = {}
+    for source in SOURCES:
+        if source.suffix not in (".h", ".cuh"):
+            continue
+        text = (ROOT / source).read_text()
+        for name in re.findall(
+            r"^(?:class|struct|union) (?:alignas\([^)]*\)+ )?(\w+)[^;{]*\{", text, re.MULTILINE
+        ):
+            places.setdefault(name, set()).add(str(source))
+    assert len(places) > 100
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -133,7 +133,7 @@ class Catalog:
                 for member in _members(file):
                     inner = f"{name}/{member.name}"
                     yield Entry(inner, path, root, member.offset_data, member.size)
-        except (OSError, ValueError, tarfile.TarError, RecursionError) as error:
+        except Exception as error:  # tarfile raises anything; the search goes on with the next.
             self._note(error, name)
 
     def _note(self, error: Exception, name: str = "") -> None:
@@ -157,14 +157,21 @@ def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
 
 
 class _Headers:
-    """What tarfile needs of a file, and no reads of a size that nobody has earned."""
+    """What tarfile needs of a file: no reads of a size that nobody has earned, and no way back.
+
+    tarfile takes a member of a negative size, behind which it finds that member again.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.tell = file.tell
-        self.seek = file.seek
+
+    def seek(self, offset: int) -> None:
+        if offset < self._file.tell():
+            raise tarfile.ReadError(f"a header asks for byte {offset}")
+        self._file.seek(offset)
 
     def read(self, size: int) -> bytes:
-        if size > _MAX_HEADER_BYTES:
+        if not 0 <= size <= _MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size} bytes")
         return self._file.read(size)

@@ -54,7 +54,7 @@ void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function&
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
 // time of a multiprocessor whose schedulers are busy, 54 cycles a step (docs/notes/kernels.md).
 double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
-                       const RansPlan& plan, uint32_t multiprocessors) {
+                       const RansGrid& plan, uint32_t multiprocessors) {
   const double alone = 20;  // one warp, no other
   const double fill = 4;    // tables, by one warp
   const uint32_t warps = plan.warps_per_block;
@@ -91,15 +91,15 @@ void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
   }
 }
 
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
+RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
                   uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits) {
-  RansPlan best = {};
+  RansGrid best = {};
   double best_time = 0;
   for (uint32_t per_block = 1; per_block <= warps.per_block; ++per_block) {
     const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + per_block * scratch_bytes;
     // The smallest is planned even if it does not fit: launching it fails with CUDA's error.
     if (bytes > limits.shared_bytes_per_block && per_block > 1) break;
-    const RansPlan plan = {
+    const RansGrid plan = {
         per_block, std::max(1u, std::min(limits.shared_bytes / (bytes + limits.reserved_bytes),
                                          warps.per_multiprocessor / per_block))};
     double time = 0;

@@ -99,14 +99,14 @@ struct GpuLimits {
 };
 
 // How the rans tiles of a batch are decoded.
-struct RansPlan {
+struct RansGrid {
   uint32_t warps_per_block;
   uint32_t blocks_per_multiprocessor;
 };
 
 // The plan of the least predicted time for images of so many tasks, launched in parts, when a
 // warp needs `scratch_bytes` of shared memory, and a multiprocessor has so many `warps`.
-RansPlan PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
+RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
                   uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits);
 
 class BatchLayout {

@@ -26,6 +26,10 @@ SUFFIXES = (".parquet",)
 _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
+_EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
+_PAGE_HEAD_BYTES = 16
+_NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
+_DICTIONARY_PAGE = 2
 
 # Called with name, value and row of each value that may be an image; gives the new value and the
 # new name, or None if both stay.
@@ -75,10 +79,10 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
     Raises:
         ParquetError: the file is damaged.
     """
-    yield from _read_rows(open_file(source), options)
+    yield from _read_rows(source, open_file(source), options)
 
 
-def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
+def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
     import pyarrow
 
     first_row = 0
@@ -86,7 +90,7 @@ def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
             row_bytes = max(1, shape.total_byte_size // max(1, shape.num_rows))
-            count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS)
+            count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
             for batch in file.iter_batches(batch_size=count, row_groups=[group]):
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
@@ -109,6 +113,49 @@ def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
     return Rows(batch, group, blobs, rows)
 
 
+def _most_rows(source: BinaryIO, group: Any) -> int:
+    """How many rows of a group fit in memory where each has the largest value of a dictionary.
+
+    A value is in the file once, however often rows have it, and takes up to all of its dictionary.
+    """
+    columns = (group.column(i) for i in range(group.num_columns))
+    largest = sum(
+        _dictionary_bytes(source, column)
+        for column in columns
+        if column.physical_type.endswith("BYTE_ARRAY")
+    )
+    return int(max(1, _EXPANDED_BYTES // max(1, largest)))
+
+
+def _dictionary_bytes(source: BinaryIO, column: Any) -> int:
+    """The size of a column's dictionary, by the page that it is in: readers go by the same number.
+
+    Of a page header, which is a struct of Thrift's compact protocol, the first fields are its type
+    and its size: https://parquet.apache.org/docs/file-format/data-pages/
+    """
+    start = column.data_page_offset
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
+        start = column.dictionary_page_offset
+    source.seek(start)
+    head = source.read(_PAGE_HEAD_BYTES).ljust(_PAGE_HEAD_BYTES, b"\0")
+    numbers = []
+    at = 0
+    for _ in range(2):
+        if head[at] != _NEXT_I32:
+            return int(column.total_uncompressed_size)
+        number = shift = 0
+        for byte in head[at + 1 : at + 6]:
+            at += 1
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        at += 1
+        numbers.append(number >> 1)  # of sizes and types, none below 0
+    kind, size = numbers
+    return size if kind == _DICTIONARY_PAGE else 0
+
+
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
     """Converts a file; there is no index to return."""
     import pyarrow.parquet
@@ -128,7 +175,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             pending.clear()
             pending_bytes = 0
 
-        for rows, outcomes in pool.convert(_read_rows(file, pool.options)):
+        for rows, outcomes in pool.convert(_read_rows(source, file, pool.options)):
             # Row groups end where they did; very large ones are split to save memory.
             if rows.group != group or pending_bytes > _GROUP_BYTES:
                 flush()

@@ -159,7 +159,7 @@ class _Recorder:
         self._has_body = self._is_pax = False  # what was read last
 
     def read(self, size: int) -> bytes:
-        if size > _MAX_HEADER_BYTES:
+        if not 0 <= size <= _MAX_HEADER_BYTES:
             raise TarError(f"a damaged tar file: a header of {size} bytes")
         data = self._source.read(size)
         self._record.append(data)

@@ -9,12 +9,12 @@
 namespace l3 {
 
 // A file or its beginning in memory: mapped if the stream can, else read.
-class EncodedFile {
+class StreamBytes {
  public:
   static constexpr size_t kWhole = SIZE_MAX;
 
   // At most `bytes` bytes; none if the stream cannot be read.
-  explicit EncodedFile(nvimgcodecIoStreamDesc_t* stream, size_t bytes = kWhole) : stream_(stream) {
+  explicit StreamBytes(nvimgcodecIoStreamDesc_t* stream, size_t bytes = kWhole) : stream_(stream) {
     if (stream->size(stream->instance, &file_bytes_) != NVIMGCODEC_STATUS_SUCCESS) file_bytes_ = 0;
     size_ = bytes < file_bytes_ ? bytes : file_bytes_;
     if (size_ == 0) return;
@@ -26,11 +26,11 @@ class EncodedFile {
       Read();
     }
   }
-  ~EncodedFile() {
+  ~StreamBytes() {
     if (mapped_ != nullptr) stream_->unmap(stream_->instance, mapped_, size_);
   }
-  EncodedFile(const EncodedFile&) = delete;
-  EncodedFile& operator=(const EncodedFile&) = delete;
+  StreamBytes(const StreamBytes&) = delete;
+  StreamBytes& operator=(const StreamBytes&) = delete;
 
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
