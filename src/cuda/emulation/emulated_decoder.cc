@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "cuda/emulation/emulated_warp.h"
-#include "cuda/kernels/border_fill.cuh"
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/tile_kernels.cuh"
 
@@ -33,51 +32,33 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
         BuildRansLookup<Samples>(warp, 0, 1, *sample.rans, lookup.get());
       });
     }
-    if (task.payload_units == 0) {
-      if (task.tile == 0) continue;
-      emulator.Run([&](EmulatedWarp& warp) {
-        FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
-      });
-      continue;
-    }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
-    ++decoded_tiles;
+    if (task.payload_units != 0) ++decoded_tiles;
     emulator.Run([&](EmulatedWarp& warp) {
-      const Status status = DecodeTileWarp<kKind, kSampleBytes>(
-          warp, sample, OutputOfTask<kStore>(batch, sample, i), task, lookup.get(), scratch.get());
-      if (status == Status::kOk || warp.lane() != 0) return;
-      const auto note = [&](uint32_t number) {
-        uint64_t& result = batch.results[number];
-        result = std::min(result, BadTile(task.tile, status));
-      };
-      if constexpr (kStore == StoreKind::kPlans) {
-        const TilePlans plans = PlansOfTask(batch, i);
-        std::for_each(plans.takers, plans.takers + plans.count, note);
-      } else {
-        note(task.sample);
-      }
+      RunTask<kKind, kStore, kSampleBytes>(
+          warp, batch, i, lookup.get(), scratch.get(),
+          [](uint64_t* result, uint64_t bad) { *result = std::min(*result, bad); });
     });
   }
   return decoded_tiles;
 }
 
-template <TileKind kKind, StoreKind kStore>
+template <TileKind kKind, uint32_t kSampleBytes>
 uint64_t DecodeTilesWith(const TileBatch& batch) {
-  return batch.sample_bytes == 1 ? DecodeTilesWith<kKind, kStore, 1>(batch)
-                                 : DecodeTilesWith<kKind, kStore, 2>(batch);
-}
-
-template <TileKind kKind>
-uint64_t DecodeTilesWith(const TileBatch& batch) {
-  return batch.store() == StoreKind::kStored ? DecodeTilesWith<kKind, StoreKind::kStored>(batch)
-                                             : DecodeTilesWith<kKind, StoreKind::kPlans>(batch);
+  return batch.store() == StoreKind::kStored
+             ? DecodeTilesWith<kKind, StoreKind::kStored, kSampleBytes>(batch)
+             : DecodeTilesWith<kKind, StoreKind::kPlans, kSampleBytes>(batch);
 }
 
 }  // namespace
 
 uint64_t DecodeTilesEmulated(const TileBatch& batch) {
-  return batch.kind == TileKind::kRans ? DecodeTilesWith<TileKind::kRans>(batch)
-                                       : DecodeTilesWith<TileKind::kPacked>(batch);
+  if (batch.kind == TileKind::kRans) {
+    return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kRans, 1>(batch)
+                                   : DecodeTilesWith<TileKind::kRans, 2>(batch);
+  }
+  return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kPacked, 1>(batch)
+                                 : DecodeTilesWith<TileKind::kPacked, 2>(batch);
 }
 
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,

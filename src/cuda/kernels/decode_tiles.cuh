@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/kernels/border_fill.cuh"
 #include "cuda/kernels/decode_tiles.h"
 #include "cuda/kernels/tile_kernels.cuh"
 
@@ -73,28 +72,11 @@ __global__ void __launch_bounds__(
     }
     __syncthreads();
   }
-  const TileTask task = batch.tasks[task_number];
-  if constexpr (kKind == TileKind::kPacked && kStore == StoreKind::kPlans) {
-    if (task.payload_units == 0 && task.tile != 0) {
-      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
-    }
-  }
-  if (task.payload_units == 0) return;
-  const DecodeSample sample = batch.samples[task.sample];
-  const Status status = DecodeTileWarp<kKind, kSampleBytes>(
-      warp, sample, OutputOfTask<kStore>(batch, sample, task_number), task, lookup, scratch);
-  if (status == Status::kOk) return;
-  const auto note = [&](uint32_t number) {
-    static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-    atomicMin(reinterpret_cast<unsigned long long*>(&batch.results[number]),
-              BadTile(task.tile, status));
-  };
-  if constexpr (kStore == StoreKind::kPlans) {
-    const TilePlans plans = PlansOfTask(batch, task_number);
-    for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) note(plans.takers[i]);
-  } else if (warp.lane() == 0) {
-    note(task.sample);
-  }
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  RunTask<kKind, kStore, kSampleBytes>(
+      warp, batch, task_number, lookup, scratch, [](uint64_t* result, uint64_t bad) {
+        atomicMin(reinterpret_cast<unsigned long long*>(result), bad);
+      });
 }
 
 template <TileKind kKind, uint32_t kSampleBytes>

@@ -26,6 +26,16 @@ L3_DEVICE T* GlobalPointer(T* p) {
 #endif
 }
 
+// p + number * bytes, in one instruction.
+L3_DEVICE uint8_t* PlaceAt(uint8_t* p, int32_t number, int32_t bytes) {
+#if defined(__CUDA_ARCH__)
+  asm("mad.wide.s32 %0, %1, %2, %0;" : "+l"(p) : "r"(number), "r"(bytes));
+  return p;
+#else
+  return p + int64_t{number} * bytes;
+#endif
+}
+
 // A place in shared memory, for functions that are called.
 #if defined(__CUDA_ARCH__)
 using SharedPlace = uint32_t;

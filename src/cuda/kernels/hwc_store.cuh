@@ -94,9 +94,27 @@ L3_DEVICE void InterleaveRun(const uint32_t (&pixel)[kGroupSize][kWords],
   }
 }
 
+// Where the rows of a tile go, for tiles that are rare.
+struct StoredRows {
+  uint8_t* tile;  // the place of its first sample, at any address
+  uint64_t row_stride_bytes;
+  uint32_t pixel_bytes;
+
+  L3_DEVICE uint8_t* Place(uint32_t x, uint32_t y) const {
+    return tile + y * row_stride_bytes + x * pixel_bytes;
+  }
+  // Stores pixels [x, x + width) of row y of the tile, width 1 to kRowSpan. `row` holds their
+  // samples, channels interleaved, in shared memory that all lanes may read, and a word to spare
+  // behind them.
+  template <class Warp>
+  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                              uint32_t width) const {
+    CopyBytes(warp.lane(), row, 0, width * pixel_bytes, Place(x, y));
+  }
+};
+
 template <uint32_t kPixelBytes>
-class HwcStore {
- public:
+struct HwcStore : StoredRows {
   // Has no code for rows that have not been staged.
   static constexpr bool kHasHalves = false;
   struct Halves {
@@ -105,17 +123,14 @@ class HwcStore {
     static L3_DEVICE constexpr bool serves() { return true; }
   };
 
-  // `tile` is the place of the tile's first sample, at any address.
-  L3_DEVICE HwcStore(uint8_t* tile, uint64_t row_stride_bytes)
-      : tile_(tile), row_stride_bytes_(row_stride_bytes) {}
+  L3_DEVICE HwcStore(uint8_t* first, uint64_t stride_bytes)
+      : StoredRows{first, stride_bytes, kPixelBytes} {}
 
-  // Stores pixels [x, x + width) of row y of the tile, width 1 to kRowSpan.
-  // `row` holds their samples, channels interleaved, in shared memory that all
-  // lanes may read, and a word to spare behind them.
+  // StoreRareRow() for tiles that are not rare.
   template <class Warp>
   L3_DEVICE void StoreRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                           uint32_t width) const {
-    uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
+    uint8_t* out = Place(x, y);
     const uint32_t bytes = width * kPixelBytes;
     if (reinterpret_cast<uintptr_t>(out) % 16 != 0 || bytes % 16 != 0) {
       return CopyBytes(warp.lane(), row, 0, bytes, out);
@@ -125,14 +140,6 @@ class HwcStore {
       const uint32_t at = i + 16 * warp.lane();
       if (at < bytes) StoreChunk(out + at, *reinterpret_cast<const Chunk*>(row + at));
     }
-  }
-
-  // The same for the rows of tiles that are rare, with little code.
-  template <class Warp>
-  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                              uint32_t width) const {
-    CopyBytes(warp.lane(), row, 0, width * kPixelBytes,
-              tile_ + y * row_stride_bytes_ + x * kPixelBytes);
   }
 
   // Stores eight pixels that lie in words, from (x, y) of the tile on, by this lane alone. Returns
@@ -149,7 +156,7 @@ class HwcStore {
   // lane alone. `rest_of_run` says that StoreRun() did not do all of them.
   L3_DEVICE void StorePart(const SharedPixels& pixels, uint32_t i, uint32_t x, uint32_t y,
                            uint32_t count, [[maybe_unused]] bool rest_of_run) const {
-    uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
+    uint8_t* out = Place(x, y);
     L3_NO_UNROLL
     for (uint32_t end = i + count; i < end; ++i) {
       const uint8_t* pixel = pixels.Pixel(i);
@@ -165,7 +172,7 @@ class HwcStore {
   template <uint32_t kWords>
   L3_DEVICE void StorePixels(const uint32_t (&words)[kWords], uint32_t x, uint32_t y) const {
     static_assert(kWords % 2 == 0);
-    uint8_t* out = tile_ + y * row_stride_bytes_ + x * kPixelBytes;
+    uint8_t* out = Place(x, y);
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 8);
     if (misaligned == 0) {
       // Each lane stores to a line of its own: the fewer stores, the better.
@@ -192,7 +199,6 @@ class HwcStore {
     }
   }
 
- private:
   // Stores the words from kFirst on, which are 16-byte aligned.
   template <uint32_t kFirst, uint32_t kWords>
   static L3_DEVICE void StoreAligned(const uint32_t (&words)[kWords], uint8_t* out) {
@@ -204,9 +210,6 @@ class HwcStore {
       StoreTwoWords(out + 4 * (kWords - 2), words[kWords - 2], words[kWords - 1]);
     }
   }
-
-  uint8_t* tile_;
-  uint64_t row_stride_bytes_;
 };
 
 }  // namespace l3

@@ -88,14 +88,6 @@ L3_DEVICE uint32_t DotLow(uint32_t a, uint32_t b, uint32_t sum) {
 #endif
   return sum;
 }
-L3_DEVICE uint32_t DotHigh(uint32_t a, uint32_t b, uint32_t sum) {
-#if defined(__CUDA_ARCH__)
-  asm("dp2a.hi.u32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  return sum;
-#else
-  return DotLow(a, b >> 16, sum);
-#endif
-}
 L3_DEVICE int32_t SignedDot(uint32_t a, uint32_t b, int32_t sum) {
 #if defined(__CUDA_ARCH__)
   asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
@@ -158,21 +150,30 @@ L3_DEVICE int32_t Clamp(int32_t v, int32_t high) {
 #endif
 }
 
+L3_DEVICE float FloatOf(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// a * b + c, for an exact product.
+L3_DEVICE float AddProduct(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // For a v below 2^23, the bits of the float 2^23 + v are kFloatOffset + v.
 constexpr uint32_t kFloatOffset = 0x4B000000;
 
 // The bits of the float v, from kFloatOffset + v.
 L3_DEVICE uint32_t FloatBits(uint32_t offset_v) {
-#if defined(__CUDA_ARCH__)
-  return __float_as_uint(__uint_as_float(offset_v) - 8388608.0f);
-#else
-  float v;
-  std::memcpy(&v, &offset_v, sizeof(v));
-  v -= 8388608.0f;
+  const float v = FloatOf(offset_v) - FloatOf(kFloatOffset);
   uint32_t bits;
   std::memcpy(&bits, &v, sizeof(bits));
   return bits;
-#endif
 }
 
 }  // namespace l3

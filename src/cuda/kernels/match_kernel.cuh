@@ -8,18 +8,6 @@
 
 namespace l3 {
 
-// The words of a pixel as PackPixel() makes them.
-template <uint32_t kChannels, uint32_t kBytes>
-L3_DEVICE void PackColor(uint32_t low, uint32_t high,
-                         uint32_t (&words)[PixelWords(kChannels, kBytes)]) {
-  if constexpr (kBytes == 1) {
-    words[0] = PermuteBytes(low, high, 0x6420);
-  } else {
-    words[0] = low;
-    if constexpr (kChannels > 2) words[1] = high;
-  }
-}
-
 // Turns the numbers of a run into colours, as PackPixel() makes them.
 template <uint32_t kChannels, uint32_t kBytes>
 L3_DEVICE void ColorPixels(const ColorTable& colors, const SharedPixels& pixels) {
@@ -33,12 +21,8 @@ L3_DEVICE void ColorPixels(const ColorTable& colors, const SharedPixels& pixels)
       low = LoadConstantWord(color);
       high = LoadConstantWord(color + 4);
     }
-    uint32_t words[PixelWords(kChannels, kBytes)];
-    PackColor<kChannels, kBytes>(low, high, words);
-    L3_UNROLL
-    for (uint32_t k = 0; k < PixelWords(kChannels, kBytes); ++k) {
-      StoreWord(place + 4 * kWarpLanes * k, words[k]);
-    }
+    StoreWord(place, kBytes == 1 ? PermuteBytes(low, high, 0x6420) : low);
+    if constexpr (PixelWords(kChannels, kBytes) > 1) StoreWord(place + 4 * kWarpLanes, high);
   }
 }
 

@@ -175,17 +175,18 @@ L3_DEVICE bool ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t end
 
   uint32_t bit = 8 * fields + bits_end - bits;
   folded->Fill(0);
-  L3_UNROLL
-  for (uint32_t half = 0; half < kGroupSize; half += 4) {
+  L3_NO_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
     uint32_t lo, hi;
     ReadWindow(payload, bit, &lo, &hi);
     L3_UNROLL
-    for (uint32_t i = half; i < half + 4; ++i) {
-      const uint32_t taken = mask >> i & 1 ? width : 0;
-      folded->Set(i, lo & ((1u << taken) - 1));
+    for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+      const uint32_t taken = mask & 1 ? width : 0;
+      folded->word[k] |= (lo & ((1u << taken) - 1)) << (16 * half);
       lo = FunnelShift(lo, hi, taken);
       hi >>= taken;
       bit += taken;
+      mask >>= 1;
     }
   }
   return true;

@@ -7,16 +7,11 @@
 // output after the other. core/output.h says what a value is, here too.
 #pragma once
 
-#if defined(__CUDACC__)
-#include <cuda_fp16.h>
-#endif
-
 #include "core/output.h"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/sample_group.cuh"
-#include "cuda/kernels/store_path.h"
 #include "cuda/kernels/tile_batch.h"
 #include "cuda/kernels/tile_tools.cuh"
 #include "cuda/kernels/warp.h"
@@ -90,8 +85,16 @@ template <OutputType kType>
 L3_DEVICE uint32_t ConvertTwoValues(float first, float second) {
 #if defined(__CUDA_ARCH__)
   if constexpr (kType == OutputType::kF16) {
-    const __half2 halves = __floats2half2_rn(first, second);
-    return *reinterpret_cast<const uint32_t*>(&halves);
+    uint32_t halves;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+#else
+    asm("{ .reg .b16 low, high;\n"
+        "  cvt.rn.f16.f32 low, %1; cvt.rn.f16.f32 high, %2; mov.b32 %0, {low, high}; }"
+        : "=r"(halves)
+        : "f"(first), "f"(second));
+#endif
+    return halves;
   }
 #endif
   return uint32_t{ConvertValue<kType>(first)} | uint32_t{ConvertValue<kType>(second)} << 16;
@@ -260,49 +263,64 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
                 plan.PixelPlace(part.x, part.y));
       continue;
     }
-    const auto store = [&](uint32_t pixel, uint32_t step, const PixelRange& range) {
-      const SharedPixels pixels = {row, pixel * pixel_bytes, step * pixel_bytes, ~0u, 4};
-      StoreEight<kSampleBytes>(plan, sample, pixels, range, part.y);
-    };
-    if (sample.row_order == RowOrder::kScattered) {
-      // Lanes side by side have pixels side by side.
-      store(lane, kWarpLanes, {part.x - part.skip + lane, kWarpLanes, part.x, part.count});
-      continue;
-    }
     // Groups of eight begin where the lowest of their places in memory is a multiple of eight.
     const auto lowest = reinterpret_cast<uintptr_t>(plan.Place(part.x, part.y, 0));
     const uint32_t value = static_cast<uint32_t>(lowest) >> OutputBytes(plan.type) / 2;
+    const bool scattered = sample.row_order == RowOrder::kScattered;
     const uint32_t head =
         1 + (sample.row_order == RowOrder::kForwards ? 0 - value - 1 : value) % kGroupSize;
+    // Of scattered rows lanes side by side have pixels side by side, all in one turn.
     L3_NO_UNROLL
-    for (uint32_t end = head + lane * kGroupSize; end < part.count + kGroupSize; end += kRowSpan) {
-      const uint32_t begin = end < kGroupSize ? 0 : end - kGroupSize;
+    for (uint32_t end = scattered ? part.count + kGroupSize - 1 : head + lane * kGroupSize;
+         end < part.count + kGroupSize; end += kRowSpan) {
+      const uint32_t begin = end < kGroupSize || scattered ? 0 : end - kGroupSize;
       const uint32_t stop = end < part.count ? end : part.count;
       // The last pixels of a row have eight too: some that come before them, in the window or not.
       constexpr uint32_t kLast = kRowSpan - kGroupSize;
-      const uint32_t pixel = part.skip + begin < kLast ? part.skip + begin : kLast;
-      store(pixel, 1, {part.x - part.skip + pixel, 1, part.x + begin, stop - begin});
+      const uint32_t last = part.skip + begin < kLast ? part.skip + begin : kLast;
+      const uint32_t pixel = scattered ? lane : last;
+      const uint32_t step = scattered ? kWarpLanes : 1;
+      const SharedPixels pixels = {row, pixel * pixel_bytes, step * pixel_bytes, ~0u, 4};
+      StoreEight<kSampleBytes>(plan, sample, pixels,
+                               {part.x - part.skip + pixel, step, part.x + begin, stop - begin},
+                               part.y);
     }
   }
 }
 
+// StoredRows by plans.
+template <uint32_t kSampleBytes>
+struct PlannedRows {
+  TilePlans plans;
+  uint32_t tile_x, tile_y;  // the tile's place in the image
+  uint32_t pixel_bytes;
+
+  template <class Warp>
+  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
+                              uint32_t width) const {
+    StoreRowByPlans<kSampleBytes>(warp.lane(), plans.plans, plans.samples, plans.takers,
+                                  plans.count, tile_x, tile_y, PlaceInShared(row), pixel_bytes, x,
+                                  y, width);
+  }
+};
+
 template <uint32_t kChannels, uint32_t kSampleBytes>
-class PlansStore {
+class PlansStore : public PlannedRows<kSampleBytes> {
  public:
   static constexpr bool kHasHalves = true;
 
-  // `rect` is the tile's place in the image.
-  L3_DEVICE PlansStore(const TilePlans& plans, const TileRect& rect)
-      : plans_(plans), x_(rect.x_px), y_(rect.y_px) {}
+  explicit L3_DEVICE PlansStore(const PlannedRows<kSampleBytes>& rows)
+      : PlannedRows<kSampleBytes>(rows) {}
 
   // Stores rows of a packed tile that have not been staged, if all plans ask for halves.
   class Halves {
    public:
     // `keeps_values` says that values are samples.
     template <class Warp>
-    L3_DEVICE Halves(Warp& warp, const PlansStore& store, bool keeps_values, WarpScratch* scratch)
-        : store_(store), scratch_(scratch) {
-      const TilePlans& plans = store.plans_;
+    L3_DEVICE Halves(Warp& warp, const PlansStore& store, bool keeps_values, uint32_t width,
+                     WarpScratch* scratch)
+        : store_(store), width_(width), scratch_(scratch) {
+      const TilePlans& plans = store_.plans;
       bool serves = keeps_values;
       L3_NO_UNROLL
       for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) {
@@ -311,116 +329,123 @@ class PlansStore {
       }
       // What comes from lane 0 tells the compiler that lanes do not part there.
       takers_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
+      if (takers_ != 0) Choose(warp, 0);
     }
 
     L3_DEVICE bool serves() const { return takers_ != 0; }
 
-    // Stores the first `width` pixels of row y of the tile, eight in each lane. Halves pass through
-    // scratch->row: whatever the place of the window, lanes then store 16 bytes at a time.
+    // Stores row y of the tile, eight pixels of each lane. Of the fields of `planes` the bits in
+    // `max` count.
     template <class Warp>
-    L3_DEVICE void StoreRow(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
-                            uint32_t width) {
-      L3_NO_UNROLL
-      for (uint32_t i = 0; i < takers_; ++i) {
-        warp.Sync();  // what came before has been stored
-        // The place of a single taker stays.
-        if (takers_ != 1 || y == 0) {
-          if (warp.lane() == 0) Choose(i, width);
-          warp.Sync();
-        }
+    L3_DEVICE void StoreRow(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t max,
+                            uint32_t y) {
+      uint32_t taker = 0;
+      do {
         const HalvesPlace place = scratch_->halves;
-        if (OnAllLanes(warp, place.top + y < place.height)) StorePlanes(warp, planes, y, place);
-      }
+        if (place.top + y < place.height) StorePlanes(warp, planes, max, y, place);
+        if (takers_ == 1) return;
+        taker = taker + 1 == takers_ ? 0 : taker + 1;
+        Choose(warp, taker);
+      } while (taker != 0);
     }
 
    private:
     static constexpr uint32_t kPlaneBytes = 2 * kRowSpan;
 
-    L3_DEVICE void Choose(uint32_t i, uint32_t width) {
-      const TilePlans& plans = store_.plans_;
-      const uint32_t taker = GlobalPointer(plans.takers)[i];
-      const OutputPlan& plan = GlobalPointer(plans.plans)[taker];
+    // Rows go to the i-th taker from now on.
+    template <class Warp>
+    L3_DEVICE void Choose(Warp& warp, uint32_t i) {
+      warp.Sync();  // what came before has been stored
+      if (warp.lane() == 0) PutPlace(GlobalPointer(store_.plans.takers)[i]);
+      warp.Sync();
+    }
+    L3_DEVICE void PutPlace(uint32_t taker) {
+      const OutputPlan& plan = GlobalPointer(store_.plans.plans)[taker];
       const Window& window = plan.window;
-      const RowPart part(window, store_.x_ - window.x_px, 0, width);
+      const RowPart part(window, store_.tile_x - window.x_px, 0, width_);
+      const int64_t offset = plan.channel_offset_bytes[0];
       HalvesPlace& place = scratch_->halves;
       L3_NO_UNROLL
       for (uint32_t c = 0; c < kMaxChannels; ++c) {
-        place.subtract[c] = plan.subtract[c];
-        place.multiply[c] = plan.multiply[c];
-        place.channel_offset_bytes[c] = plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0];
+        place.subtract[c] = SubtractOf(plan.subtract[c]);
+        place.multiply[c] = MultiplyOf(plan.multiply[c]);
+        place.channel_offset[c] =
+            static_cast<int32_t>((plan.channel_offset_bytes[c] - offset) / 16);
       }
-      const bool forwards = GlobalPointer(plans.samples)[taker].row_order == RowOrder::kForwards;
-      const uint32_t top = store_.y_ - window.y_px;
-      place.is_forwards = forwards;
+      const bool forwards =
+          GlobalPointer(store_.plans.samples)[taker].row_order == RowOrder::kForwards;
       place.begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
       place.count = part.count;
-      place.top = top;
+      place.top = store_.tile_y - window.y_px;
       place.height = part.count == 0 ? 0 : window.height_px;
-      place.out =
-          plan.Place(forwards ? part.x : part.x + part.count - 1, static_cast<int32_t>(top), 0);
-      place.y_stride_bytes = plan.y_stride_bytes;
+      place.out = plan.Place(forwards ? part.x : part.x + part.count - 1,
+                             static_cast<int32_t>(place.top), 0) -
+                  2 * place.begin;
+      place.y_stride_bytes = static_cast<int32_t>(plan.y_stride_bytes);
+      const uint32_t bytes = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place.out)) |
+                             static_cast<uint32_t>(plan.y_stride_bytes) | 2 * place.begin |
+                             2 * place.count;
+      place.way =
+          (forwards ? 0 : HalvesPlace::kMirrored) | (bytes % 16 == 0 ? HalvesPlace::kAligned : 0);
     }
 
+    // Where groups of a row lie at multiples of 16 bytes, lanes store theirs. Else halves pass
+    // through scratch->row, so that lanes store 16 bytes all the same.
     template <class Warp>
-    L3_DEVICE void StorePlanes(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t y,
-                               const HalvesPlace& place) {
-      uint8_t* const buffer = scratch_->row;
-      const uint32_t lane = warp.lane();
-      const bool forwards = OnAllLanes(warp, place.is_forwards != 0);
-      uint8_t* const halves = buffer + 16 * (forwards ? lane : kWarpLanes - 1 - lane);
+    L3_DEVICE void StorePlanes(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t max,
+                               uint32_t y, const HalvesPlace& place) {
+      OutputGroup<2> halves[kChannels];
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {
         float values[kGroupSize];
         L3_UNROLL
         for (uint32_t i = 0; i < kGroupSize; ++i) {
-          values[i] = ScaledValue(planes[c].Value(i), place.subtract[c], place.multiply[c]);
+          values[i] =
+              ScaledValue(planes[c].word[i % SampleGroup::kWords], 16 * (i / SampleGroup::kWords),
+                          max, place.subtract[c], place.multiply[c]);
         }
-        auto group = ConvertValues<OutputType::kF16>(values);
-        if (!forwards) group = group.Reversed();
-        const uint32_t* word = group.word;
-        StoreChunk(halves + kPlaneBytes * c, {{word[0], word[1], word[2], word[3]}});
+        halves[c] = ConvertValues<OutputType::kF16>(values);
       }
+      const uint32_t lane = warp.lane();
+      uint32_t group = lane;  // in the order of memory
+      if ((place.way & HalvesPlace::kMirrored) != 0) {
+        group = kWarpLanes - 1 - lane;
+        L3_UNROLL
+        for (OutputGroup<2>& one : halves) one = one.Reversed();
+      }
+      const auto store = [&](const auto& place_of_channel) {
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) {
+          const uint32_t* word = halves[c].word;
+          StoreChunk(place_of_channel(c), {{word[0], word[1], word[2], word[3]}});
+        }
+      };
+      uint8_t* const row =
+          PlaceAt(GlobalPointer(place.out), static_cast<int32_t>(y), place.y_stride_bytes);
+      if ((place.way & HalvesPlace::kAligned) != 0) {
+        if (kGroupSize * group - place.begin >= place.count) return;
+        uint8_t* const first = PlaceAt(row, static_cast<int32_t>(group), 16);
+        return store([&](uint32_t c) {
+          return c == 0 ? first : PlaceAt(first, place.channel_offset[c], 16);
+        });
+      }
+      uint8_t* const buffer = scratch_->row;
+      warp.Sync();  // what came before has been stored
+      store([&](uint32_t c) { return buffer + 16 * group + kPlaneBytes * c; });
       warp.Sync();
-      uint8_t* const out = place.out + int64_t{y} * place.y_stride_bytes;
-      const uint32_t before =
-          (0 - static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out)) / 2) % kGroupSize;
-      const uint32_t head = before < place.count ? before : place.count;
-      const uint32_t groups = (place.count - head) / kGroupSize;
-      const uint32_t at = head + lane * kGroupSize;
-      const uint32_t from = 2 * (place.begin + at);
-      if (lane < groups) {
-        const bool aligned = from % 16 == 0;
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) {
-          const uint8_t* plane = buffer + kPlaneBytes * c;
-          StoreChunk(
-              out + 2 * at + place.channel_offset_bytes[c],
-              aligned ? *reinterpret_cast<const Chunk*>(plane + from) : LoadUnaligned(plane, from));
-        }
-      }
-      if (lane < place.count - groups * kGroupSize) {
-        const uint32_t single = lane < head ? lane : lane + groups * kGroupSize;
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) {
-          StoreHalf(out + 2 * single + place.channel_offset_bytes[c],
-                    LoadU16(buffer + kPlaneBytes * c + 2 * (place.begin + single)));
-        }
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        CopyBytes(lane, buffer + kPlaneBytes * c, 2 * place.begin, 2 * place.count,
+                  PlaceAt(row, place.channel_offset[c], 16) + 2 * place.begin);
       }
     }
 
     const PlansStore& store_;
+    uint32_t width_;  // of the tile
     WarpScratch* scratch_;
     uint32_t takers_;  // 0: another code serves
   };
 
-  // Those of the pixels that are in the windows.
-  template <class Warp>
-  L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
-                              uint32_t width) const {
-    StoreRowByPlans<kSampleBytes>(warp.lane(), plans_.plans, plans_.samples, plans_.takers,
-                                  plans_.count, x_, y_, PlaceInShared(row), kPixelBytes, x, y,
-                                  width);
-  }
   // Stores a run of pixels that lie in words, from (x, y) of the tile on, for the plans that have
   // code for it. Returns whether those were all.
   template <uint32_t kWords>
@@ -428,7 +453,7 @@ class PlansStore {
                           uint32_t y) const {
     bool all = true;
     ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
-      const RunPlace place(plan, sample, x_ + x, y_ + y);
+      const RunPlace place(plan, sample, this->tile_x + x, this->tile_y + y);
       if (!place.has_code) {
         all = all && place.is_outside;
       } else if (sample.path == StorePath::kStored) {
@@ -445,7 +470,7 @@ class PlansStore {
   L3_DEVICE void StorePart(const SharedPixels& pixels, uint32_t i, uint32_t x, uint32_t y,
                            uint32_t count, bool rest_of_run) const {
     ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
-      const RunPlace place(plan, sample, x_ + x, y_ + y);
+      const RunPlace place(plan, sample, this->tile_x + x, this->tile_y + y);
       if (rest_of_run && (place.has_code || place.is_outside)) return;
       const RowPart part(plan.window, place.x, place.y, count);
       if (part.count == 0) return;
@@ -474,23 +499,29 @@ class PlansStore {
     }
   };
 
-  static L3_DEVICE float FloatOf(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
+  // OutputValue() of the sample at a bit of a word, with `max` of its bits. A sample that stays
+  // where it is, below bit 24, is a float already: times 2^(bit - 149). One operation makes it
+  // 2^-22 times the sample, and subtracts. The product of SubtractOf() and MultiplyOf() takes
+  // these 2^-22 away. Powers of two change no rounding here.
+  static L3_DEVICE float ScaledValue(uint32_t word, uint32_t bit, uint32_t max, float subtract,
+                                     float multiply) {
+    if (bit + 8 * kSampleBytes > 24) {
+      word >>= bit;
+      bit = 0;
+    }
+    const float power = FloatOf((254 - bit) << 23);  // 2^(127 - bit)
+    return Multiply(AddProduct(FloatOf(word & max << bit), power, subtract), multiply);
   }
-  // OutputValue(), of a field of a word, which conversions can pick.
-  static L3_DEVICE float ScaledValue(uint32_t sample, float subtract, float multiply) {
-    using Field = std::conditional_t<kSampleBytes == 1, uint8_t, uint16_t>;
-    return Multiply(Add(static_cast<float>(static_cast<Field>(sample)), -subtract), multiply);
-  }
+  static L3_DEVICE float SubtractOf(float subtract) { return subtract * -0x1p-22f; }
+  static L3_DEVICE float MultiplyOf(float multiply) { return multiply * 0x1p22f; }
 
   template <class Function>
   L3_DEVICE void ForEachTaker(const Function& function) const {
+    const TilePlans& all = this->plans;
     L3_NO_UNROLL
-    for (uint32_t i = 0; i < plans_.count; ++i) {
-      const uint32_t taker = GlobalPointer(plans_.takers)[i];
-      function(GlobalPointer(plans_.plans)[taker], GlobalPointer(plans_.samples)[taker]);
+    for (uint32_t i = 0; i < all.count; ++i) {
+      const uint32_t taker = GlobalPointer(all.takers)[i];
+      function(GlobalPointer(all.plans)[taker], GlobalPointer(all.samples)[taker]);
     }
   }
   template <uint32_t kWords>
@@ -504,17 +535,14 @@ class PlansStore {
       float values[kGroupSize];
       L3_UNROLL
       for (uint32_t i = 0; i < kGroupSize; ++i) {
-        const uint32_t word = pixel[i][c * kBits / 32];
-        values[i] = ScaledValue(word >> (c * kBits % 32), FloatOf(subtract.word[c]),
-                                FloatOf(multiply.word[c]));
+        values[i] = ScaledValue(pixel[i][c * kBits / 32], c * kBits % 32, (1u << kBits) - 1,
+                                SubtractOf(FloatOf(subtract.word[c])),
+                                MultiplyOf(FloatOf(multiply.word[c])));
       }
       l3::StoreRow(ConvertValues<OutputType::kF16>(values), order,
                    out + plan.channel_offset_bytes[c]);
     }
   }
-
-  TilePlans plans_;
-  uint32_t x_, y_;
 };
 
 }  // namespace l3

@@ -146,10 +146,7 @@ L3_DEVICE bool MapPixels(const SampleMap& map, const SharedPixels& pixels, uint3
     L3_UNROLL
     for (uint32_t c = 0; c < kChannels; ++c) {
       uint8_t* place = pixels.Pixel(i) + c * kBytes / 4 * pixels.word_step + c * kBytes % 4;
-      const uint32_t value = kBytes == 1 ? *place : LoadU16(place);
-      const bool in_table = value < map.value_count;
-      StoreSample(place, 0, in_table ? map(value) : 0, 8 * kBytes);
-      valid = valid && in_table;
+      valid = PutSample<kBytes>(map, LoadValue<kBytes>(place, 0), 0, place) && valid;
     }
   }
   return valid;

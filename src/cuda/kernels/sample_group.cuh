@@ -34,9 +34,6 @@ struct SampleGroup {
   L3_DEVICE void Set(uint32_t i, uint32_t value) {
     word[i % kWords] |= value << (16 * (i / kWords));
   }
-  L3_DEVICE uint32_t Value(uint32_t i) const {
-    return word[i % kWords] >> (16 * (i / kWords)) & kFieldMask;
-  }
   // Word k of the neighbours to the left or right of these values. `lane_left`
   // and `lane_right` are the last and the first word of the neighbouring lanes.
   L3_DEVICE uint32_t Left(uint32_t k, uint32_t lane_left) const {
@@ -139,19 +136,19 @@ struct GroupMath {
 };
 
 // Undoes subtract green (AddGreen of core/color.h). To subtract half of the
-// range is to add it.
+// range is to add it. What it changes keeps the bits of `mask`. The green is added `times` times.
 template <uint32_t kChannels, uint32_t kSampleBytes>
 L3_DEVICE void AddGreenToPlanes(const GroupMath<kSampleBytes>& math,
-                                const SampleGroup (&planes)[kChannels],
-                                SampleGroup (&values)[kChannels]) {
+                                const SampleGroup (&planes)[kChannels], uint32_t times,
+                                uint32_t mask, SampleGroup (&values)[kChannels]) {
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) values[c] = planes[c];
   if constexpr (kChannels >= 3) {
     L3_UNROLL
     for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
-      const uint32_t green = math.Sum(planes[1].word[k], math.range.half);
-      values[0].word[k] = math.Sum(planes[0].word[k], green) & math.range.mask;
-      values[2].word[k] = math.Sum(planes[2].word[k], green) & math.range.mask;
+      const uint32_t green = math.Sum(planes[1].word[k] * times, math.range.half * times);
+      values[0].word[k] = math.Sum(planes[0].word[k], green) & mask;
+      values[2].word[k] = math.Sum(planes[2].word[k], green) & mask;
     }
   }
 }

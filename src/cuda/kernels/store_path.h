@@ -2,25 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
 
 #include "core/output.h"
+#include "cuda/kernels/tile_batch.h"
 #include "format/constants.h"
 #include "format/image_view.h"
 
 namespace l3 {
-
-enum class StorePath : uint8_t {
-  kStored,  // rows as they are stored
-  kHalves,  // normalized CHW float16, as the inputs of networks have it
-  kEight,   // eight values at a time
-  kOne,     // eight values, converted one at a time: they may be NaN
-};
-
-// How the values of a channel lie in a row of the output.
-enum class RowOrder : uint8_t { kForwards, kBackwards, kScattered };
 
 inline RowOrder GetRowOrder(const OutputPlan& plan) {
   const int64_t bytes = OutputBytes(plan.type);
@@ -49,14 +41,17 @@ inline bool IsBounded(const OutputPlan& plan) {
 }
 
 // Halves of all stored channels, each scaled by itself, in planes that are a multiple of eight
-// values apart.
+// values apart, as HalvesPlace has them. What is subtracted is 0, or far above what rounds to 0.
 inline bool AreHalves(const ImageInfo& info, const OutputPlan& plan) {
+  constexpr float kLeastSubtracted = 0x1p-100f;
+  const auto fits = [](int64_t v) { return v == static_cast<int32_t>(v); };
   bool halves = plan.op == PixelOp::kScale && plan.range == 1 && plan.type == OutputType::kF16 &&
                 !info.is_signed() && plan.channels == info.channels &&
-                GetRowOrder(plan) != RowOrder::kScattered;
+                GetRowOrder(plan) != RowOrder::kScattered && fits(plan.y_stride_bytes);
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    halves = halves && plan.source[c] == c &&
-             (plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0]) % 16 == 0;
+    const int64_t offset = plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0];
+    halves = halves && plan.source[c] == c && offset % 16 == 0 && fits(offset / 16) &&
+             (plan.subtract[c] == 0 || std::fabs(plan.subtract[c]) >= kLeastSubtracted);
   }
   return halves;
 }

@@ -9,12 +9,22 @@
 #include "core/output.h"
 #include "core/rans_model.h"
 #include "core/tile.h"
-#include "cuda/kernels/store_path.h"
 #include "format/image_view.h"
 #include "format/rans_model.h"
 #include "format/status.h"
 
 namespace l3 {
+
+// By which code a sample's plan is carried out (store_path.h).
+enum class StorePath : uint8_t {
+  kStored,  // rows as they are stored
+  kHalves,  // normalized CHW float16, as the inputs of networks have it
+  kEight,   // eight values at a time
+  kOne,     // eight values, converted one at a time: they may be NaN
+};
+
+// How the values of a channel lie in a row of the output.
+enum class RowOrder : uint8_t { kForwards, kBackwards, kScattered };
 
 // One image. Pointers are the kernel's.
 struct DecodeSample {
@@ -94,17 +104,6 @@ struct TilePlans {
 L3_HOST_DEVICE inline TilePlans PlansOfTask(const TileBatch& batch, uint64_t task) {
   const TakerList& list = batch.taker_lists[task];
   return {batch.plans, batch.samples, batch.takers + list.begin, list.count};
-}
-
-// Where the tile of a task goes, for DecodeTileWarp().
-template <StoreKind kStore>
-L3_HOST_DEVICE inline decltype(auto) OutputOfTask(const TileBatch& batch,
-                                                  const DecodeSample& sample, uint64_t task) {
-  if constexpr (kStore == StoreKind::kPlans) {
-    return PlansOfTask(batch, task);
-  } else {
-    return (sample.output);
-  }
 }
 
 // Kernels read up to this many bytes past a payload: whole words, and the words

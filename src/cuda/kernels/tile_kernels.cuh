@@ -16,6 +16,7 @@
 #include "core/color.h"
 #include "core/packed.h"
 #include "core/tile.h"
+#include "cuda/kernels/border_fill.cuh"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/match_kernel.cuh"
@@ -55,71 +56,53 @@ L3_DEVICE void StageRow(Warp& warp, uint32_t (&words)[kWords], const SampleMap& 
   warp.Sync();  // the row before has been stored
   L3_UNROLL
   for (uint32_t i = 0; i < kWords; ++i) StoreWord(place + 4 * i, words[i]);
-  if (map.table != nullptr && !LookUp<kSampleBytes>(map, count * kChannels, place)) {
-    *valid = false;
+  const uint32_t mapped = map.table != nullptr ? count * kChannels : 0;
+  L3_NO_UNROLL
+  for (uint32_t i = 0; i < mapped; ++i) {
+    *valid = PutSample<kSampleBytes>(map, LoadValue<kSampleBytes>(place, i), i, place) && *valid;
   }
   warp.Sync();
 }
 
-template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
-L3_DEVICE Status DecodeConstantTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
-                                        const TilePayload& tile, const Store& store,
-                                        WarpScratch* scratch) {
-  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + 2 * kMaxChannels);
+// Decodes a stored tile, whose rows are values as they are, or a constant one, which has a value
+// for each of kMaxChannels channels: 0 for those that the image lacks.
+template <uint32_t kSampleBytes, class Warp, class Rows>
+L3_DEVICE Status DecodePlainTileWarp(Warp& warp, uint32_t channels, const SampleMap& map,
+                                     const TileRect& rect, const TilePayload& tile,
+                                     const Rows& rows, RunningCheck<Warp>* check, uint8_t* row) {
+  const bool is_constant = tile.coding == TileCoding::kConstant;
+  const uint32_t pixel_bytes = channels * kSampleBytes;
+  const uint64_t row_bytes = uint64_t{rect.width_px} * pixel_bytes;
+  const uint64_t bytes = is_constant ? 2 * kMaxChannels : row_bytes * rect.height_px;
+  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + bytes);
   if (status != Status::kOk) return status;
-  SampleGroup values[kChannels];
-  L3_UNROLL
-  for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t value = LoadU16(tile.data + kTileHeaderBytes + 2 * c);
-    if (value >= (c < kChannels ? map.value_count : 1)) return Status::kCorruptTile;
-    if (c < kChannels) values[c].Fill(value);
-  }
+  const uint8_t* values = tile.data + kTileHeaderBytes;
   bool valid = true;
-  uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-  Interleave<kChannels, kSampleBytes>(values, words);
-  StageRow<kChannels, kSampleBytes>(warp, words, map, kGroupSize, scratch, &valid);
+  for (uint32_t c = is_constant ? channels : kMaxChannels; c < kMaxChannels; ++c) {
+    valid = valid && LoadU16(values + 2 * c) == 0;
+  }
   L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
-  }
-  return Status::kOk;
-}
-
-template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
-L3_DEVICE Status DecodeStoredTileWarp(Warp& warp, const SampleMap& map, const TileRect& rect,
-                                      const TilePayload& tile, const Store& store,
-                                      RunningCheck<Warp>* check, WarpScratch* scratch) {
-  constexpr uint32_t kPixelBytes = kChannels * kSampleBytes;
-  const uint64_t row_bytes = uint64_t{rect.width_px} * kPixelBytes;
-  const Status status = CheckBodyEnd(tile, kTileHeaderBytes + row_bytes * rect.height_px);
-  if (status != Status::kOk) return status;
-  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    L3_NO_UNROLL
     for (uint32_t x = 0; x < rect.width_px; x += kRowSpan) {
       const uint32_t width = rect.width_px - x < kRowSpan ? rect.width_px - x : kRowSpan;
-      const uint32_t count = LaneSamples(warp.lane(), width);
-      const uint64_t begin = kTileHeaderBytes + row_bytes * y + x * kPixelBytes;
-      uint64_t in = begin + warp.lane() * kGroupSize * kPixelBytes;
-      check->ReadTo(static_cast<uint32_t>(begin) + kReadAheadBytes);
-      SampleGroup values[kChannels];
-      L3_UNROLL
-      for (uint32_t c = 0; c < kChannels; ++c) values[c].Fill(0);
-      bool valid = true;
-      L3_UNROLL
-      for (uint32_t i = 0; i < kGroupSize; ++i) {
-        if (i >= count) break;
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) {
-          const uint32_t value = kSampleBytes == 1 ? tile.data[in] : LoadU16(tile.data + in);
-          in += kSampleBytes;
-          valid = valid && value < map.value_count;
-          values[c].Set(i, value);
+      if (!is_constant || (x | y) == 0) {
+        const uint64_t begin = row_bytes * y + x * pixel_bytes;
+        check->ReadTo(kTileHeaderBytes + static_cast<uint32_t>(begin) + kReadAheadBytes);
+        warp.Sync();  // the row before has been stored
+        for (uint32_t i = warp.lane(); i < kRowSpan * channels; i += kWarpLanes) {
+          uint32_t value = 0;
+          if (is_constant) {
+            value = LoadU16(values + 2 * (i % channels));
+          } else if (i < width * channels) {
+            value = LoadValue<kSampleBytes>(values + begin, i);
+          }
+          valid = PutSample<kSampleBytes>(map, value, i, row) && valid;
         }
+        if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
+        warp.Sync();
       }
-      if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
-      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-      Interleave<kChannels, kSampleBytes>(values, words);
-      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-      store.StoreRareRow(warp, scratch->row, x, y, width);
+      rows.StoreRareRow(warp, row, x, y, width);
     }
   }
   return Status::kOk;
@@ -153,6 +136,9 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     width[c] = body.channel[c].start_width;
   }
 
+  const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
+  // The same number, but the compiler does not know that it is 0 or 1.
+  [[maybe_unused]] const uint32_t green_times = warp.Shuffle(adds_green ? 1 : 0, 0);
   uint32_t pos = body.residuals_offset;
   bool valid = true;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
@@ -160,12 +146,13 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     check->ReadTo(pos + kReadAheadBytes);
     L3_UNROLL
     for (uint32_t c = 0; c < kChannels; ++c) {
-      const uint32_t row_bytes = body.channel[c].width_row_bytes;
+      const uint32_t at = kUsual ? 0 : c;  // delta channels have their codes at the same places
+      const uint32_t row_bytes = body.channel[at].width_row_bytes;
       if (y % kRowsPerRead == 0) {
         predictors[c] = ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
         codes[c] = ReadWord(tile.data, tile.size,
                             body.channel[c].widths_offset + y * row_bytes + 4 * lane);
-        code_bit[c] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
+        code_bit[at] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
         const uint32_t rows_left = rect.height_px - y;
         const uint32_t unused = rows_left < kRowsPerRead ? 4 * (kRowsPerRead - rows_left) : 0;
         if (layout(c) != ChannelLayout::kConstant &&
@@ -173,8 +160,8 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
           return Status::kCorruptTile;
         }
       }
-      const uint32_t code = warp.Shuffle(codes[c], code_bit[c] / 32) >> (code_bit[c] % 32);
-      code_bit[c] += 8 * row_bytes;
+      const uint32_t code = warp.Shuffle(codes[c], code_bit[at] / 32) >> (code_bit[at] % 32);
+      if (!kUsual || c + 1 == kChannels) code_bit[at] += 8 * row_bytes;
       if (layout(c) == ChannelLayout::kAbsolute) {
         width[c] = WidthOfCode(code & 15, max_width);
       } else if (layout(c) == ChannelLayout::kDelta) {
@@ -207,26 +194,25 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     }
 
     SampleGroup values[kChannels];
-    const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
-    if constexpr (kUsual && Store::kHasHalves) {
-      L3_UNROLL
-      for (uint32_t c = 0; c < kChannels; ++c) values[c] = rows[c];
-      if (adds_green) AddGreenToPlanes(math, rows, values);
-      halves->StoreRow(warp, values, y, rect.width_px);
+    if constexpr (Store::kHasHalves) {
+      if (kUsual || halves->serves()) {
+        AddGreenToPlanes(math, rows, green_times, ~0u, values);
+        halves->StoreRow(warp, values, math.range.max, y);
+        continue;
+      }
+    }
+    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+    if (adds_green) {
+      AddGreenToPlanes(math, rows, 1, math.range.mask, values);
+      Interleave<kChannels, kSampleBytes>(values, words);
     } else {
-      uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-      if (adds_green) {
-        AddGreenToPlanes(math, rows, values);
-        Interleave<kChannels, kSampleBytes>(values, words);
-      } else {
-        Interleave<kChannels, kSampleBytes>(rows, words);
-      }
-      StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-      if constexpr (kUsual) {
-        store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
-      } else {
-        store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
-      }
+      Interleave<kChannels, kSampleBytes>(rows, words);
+    }
+    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+    if constexpr (kUsual && !Store::kHasHalves) {
+      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    } else {
+      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
     }
   }
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
@@ -253,7 +239,7 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
   status = static_cast<Status>(warp.Shuffle(static_cast<uint32_t>(status), 0));
   if (status != Status::kOk) return status;
 
-  typename Store::Halves halves(warp, store, map.keeps_values(), scratch);
+  typename Store::Halves halves(warp, store, map.keeps_values(), rect.width_px, scratch);
   bool usual = halves.serves();
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) {
@@ -265,18 +251,27 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
                                                                   store, &halves, check, scratch);
 }
 
-// The store policy of a tile: for an image that leaves whole and as stored, or by plans.
-template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE HwcStore<kChannels * kSampleBytes> MakeStore(const DecodeSample& sample,
-                                                       const ImageOutput& image,
-                                                       const TileRect& rect) {
+// Where the rows of a tile go: of an image that leaves whole and as stored, or by plans.
+template <uint32_t kSampleBytes>
+L3_DEVICE StoredRows MakeRows(const DecodeSample& sample, const ImageOutput& image,
+                              const TileRect& rect) {
   const ImageOutput output = OutputOfTile(sample.info, image, rect);
-  return {GlobalPointer(output.data), output.row_stride_bytes};
+  return {GlobalPointer(output.data), output.row_stride_bytes, sample.info.pixel_bytes()};
+}
+template <uint32_t kSampleBytes>
+L3_DEVICE PlannedRows<kSampleBytes> MakeRows(const DecodeSample& sample, const TilePlans& plans,
+                                             const TileRect& rect) {
+  return {plans, rect.x_px, rect.y_px, sample.info.pixel_bytes()};
+}
+
+// The store policy of tiles with kChannels channels.
+template <uint32_t kChannels, uint32_t kSampleBytes>
+L3_DEVICE HwcStore<kChannels * kSampleBytes> StoreOf(const StoredRows& rows) {
+  return {rows.tile, rows.row_stride_bytes};
 }
 template <uint32_t kChannels, uint32_t kSampleBytes>
-L3_DEVICE PlansStore<kChannels, kSampleBytes> MakeStore(const DecodeSample&, const TilePlans& plans,
-                                                        const TileRect& rect) {
-  return {plans, rect};
+L3_DEVICE PlansStore<kChannels, kSampleBytes> StoreOf(const PlannedRows<kSampleBytes>& rows) {
+  return PlansStore<kChannels, kSampleBytes>(rows);
 }
 
 // function(channels), by a type that has their number.
@@ -291,25 +286,21 @@ L3_DEVICE auto WithChannels(uint32_t channels, const Function& function) {
 }
 
 template <uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodePlainTile(Warp& warp, const DecodeSample& sample, const Output& output,
-                                 const TileRect& rect, const TilePayload& tile,
-                                 RunningCheck<Warp>* check, uint8_t* memory) {
+L3_DEVICE Status DecodeSimpleTile(Warp& warp, const DecodeSample& sample, const Output& output,
+                                  const TileRect& rect, const TilePayload& tile,
+                                  RunningCheck<Warp>* check, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
+  const auto rows = MakeRows<kSampleBytes>(sample, output, rect);
+  if (tile.coding == TileCoding::kConstant || tile.coding == TileCoding::kStored) {
+    return DecodePlainTileWarp<kSampleBytes>(warp, sample.info.channels, sample.map, rect, tile,
+                                             rows, check, scratch->row);
+  }
+  if (tile.coding != TileCoding::kPacked) return Status::kCorruptTile;
   return WithChannels(sample.info.channels, [&](auto channels) {
     constexpr uint32_t kChannels = decltype(channels)::value;
-    const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
-    switch (tile.coding) {
-      case TileCoding::kConstant:
-        return DecodeConstantTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
-                                                               scratch);
-      case TileCoding::kStored:
-        return DecodeStoredTileWarp<kChannels, kSampleBytes>(warp, sample.map, rect, tile, store,
-                                                             check, scratch);
-      case TileCoding::kPacked:
-        return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect,
-                                                             tile, store, check, scratch);
-      default: return Status::kCorruptTile;
-    }
+    return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect, tile,
+                                                         StoreOf<kChannels, kSampleBytes>(rows),
+                                                         check, scratch);
   });
 }
 
@@ -320,13 +311,14 @@ L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const O
                                  uint8_t* memory) {
   using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
   if (sample.rans == nullptr) return Status::kCorruptTile;
+  const auto rows = MakeRows<kSampleBytes>(sample, output, rect);
   if (tile.coding == TileCoding::kMatch) {
     if (sample.rans->match_table_count == 0) return Status::kCorruptTile;
     const auto store_run = [&](const MatchLane& lane, uint32_t steps) {
       return WithChannels(sample.info.channels, [&](auto channels) {
         constexpr uint32_t kChannels = decltype(channels)::value;
-        return lane.StoreRun<kChannels, kSampleBytes>(
-            steps, sample.map, MakeStore<kChannels, kSampleBytes>(sample, output, rect));
+        return lane.StoreRun<kChannels, kSampleBytes>(steps, sample.map,
+                                                      StoreOf<kChannels, kSampleBytes>(rows));
       });
     };
     return DecodeMatchTileWarp(warp, sample.colors, rect, tile, lookup,
@@ -336,10 +328,9 @@ L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const O
   if (tile.coding != TileCoding::kRans) return Status::kCorruptTile;
   return WithChannels(sample.info.channels, [&](auto channels) {
     constexpr uint32_t kChannels = decltype(channels)::value;
-    const auto store = MakeStore<kChannels, kSampleBytes>(sample, output, rect);
     return DecodeRansTileWarp<kChannels, Samples>(
-        warp, sample.info, sample.map, rect, tile, lookup, store, check,
-        reinterpret_cast<RansScratch<kChannels, kSampleBytes>*>(memory));
+        warp, sample.info, sample.map, rect, tile, lookup, StoreOf<kChannels, kSampleBytes>(rows),
+        check, reinterpret_cast<RansScratch<kChannels, kSampleBytes>*>(memory));
   });
 }
 
@@ -364,11 +355,39 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
       status =
           DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup, memory);
     } else {
-      status = DecodePlainTile<kSampleBytes>(warp, sample, output, rect, tile, &check, memory);
+      status = DecodeSimpleTile<kSampleBytes>(warp, sample, output, rect, tile, &check, memory);
     }
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp) ? status : Status::kChecksumMismatch;
+}
+
+// Does a task of a launch. lower(result, bad) makes a sample's result `bad` if that is less.
+template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes, class Warp, class Lower>
+L3_DEVICE void RunTask(Warp& warp, const TileBatch& batch, uint64_t number,
+                       const RansLookup* lookup, uint8_t* memory, const Lower& lower) {
+  const TileTask task = batch.tasks[number];
+  if constexpr (kKind == TileKind::kPacked && kStore == StoreKind::kPlans) {
+    if (task.payload_units == 0 && task.tile != 0) {
+      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+    }
+  }
+  if (task.payload_units == 0) return;
+  const DecodeSample sample = batch.samples[task.sample];
+  const auto decode = [&](const auto& output) {
+    return DecodeTileWarp<kKind, kSampleBytes>(warp, sample, output, task, lookup, memory);
+  };
+  if constexpr (kStore == StoreKind::kPlans) {
+    const TilePlans plans = PlansOfTask(batch, number);
+    const Status status = decode(plans);
+    for (uint32_t i = warp.lane(); status != Status::kOk && i < plans.count; i += kWarpLanes) {
+      lower(&batch.results[plans.takers[i]], BadTile(task.tile, status));
+    }
+  } else {
+    const Status status = decode(sample.output);
+    if (status == Status::kOk || warp.lane() != 0) return;
+    lower(&batch.results[task.sample], BadTile(task.tile, status));
+  }
 }
 
 }  // namespace l3

@@ -34,19 +34,16 @@ L3_DEVICE void MapWords(const SampleMap& map, uint32_t (&words)[kWords]) {
   }
 }
 
-// Turns `count` of a lane's values, as they lie in memory, into samples by the
-// value table. Returns false if one of them is no rank of it.
 template <uint32_t kSampleBytes>
-L3_DEVICE bool LookUp(const SampleMap& map, uint32_t count, uint8_t* values) {
-  const uint16_t* table = GlobalPointer(map.table);
-  bool valid = true;
-  L3_NO_UNROLL
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t value = kSampleBytes == 1 ? values[i] : LoadU16(values + 2 * i);
-    const bool in_table = value < map.value_count;
-    StoreSample(values, i, in_table ? table[value] : 0, 8 * kSampleBytes);
-    valid = valid && in_table;
-  }
+L3_DEVICE uint32_t LoadValue(const uint8_t* values, uint64_t i) {
+  return kSampleBytes == 1 ? values[i] : LoadU16(values + 2 * i);
+}
+
+// Puts a value at place i of `samples`, as a sample. Returns false if it has none.
+template <uint32_t kSampleBytes>
+L3_DEVICE bool PutSample(const SampleMap& map, uint32_t value, uint32_t i, uint8_t* samples) {
+  const bool valid = value < map.value_count;
+  StoreSample(samples, i, valid ? map(value) : 0, 8 * kSampleBytes);
   return valid;
 }
 

@@ -11,16 +11,14 @@ namespace l3 {
 // Where the rows of a packed tile go as normalized CHW float16, by one plan. Lanes load it 16 bytes
 // at a time.
 struct alignas(16) HalvesPlace {
-  float subtract[kMaxChannels], multiply[kMaxChannels];
-  // Of the lowest half in memory that is in the window, in the tile's first row; bytes to the next
-  // row, and from the first channel to others.
-  uint8_t* out;
-  int64_t y_stride_bytes;
-  int64_t channel_offset_bytes[kMaxChannels];
-  uint32_t begin;        // of those halves, among a row's in the order of memory
-  uint32_t count;        // of them
-  uint32_t top, height;  // the tile's first row, from the window's; the window's rows
-  uint32_t is_forwards;
+  static constexpr uint32_t kMirrored = 1, kAligned = 2;
+  float subtract[kMaxChannels], multiply[kMaxChannels];  // of PlansStore::ScaledValue()
+  uint8_t* out;  // of the first half in memory of the tile's first row, in the window or not
+  int32_t y_stride_bytes;
+  uint32_t way;  // kMirrored, kAligned
+  int32_t channel_offset[kMaxChannels];  // from the first one, in units of 16 bytes
+  uint32_t begin, count;                 // of a row's halves those in the window
+  uint32_t top, height;                  // the tile's first row, from the window's; its rows
 };
 
 // For packed tiles, constant and stored ones. What all lanes know of their tile is here, as
