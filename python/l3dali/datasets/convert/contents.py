@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from l3dali.console import Failure, megabytes, ratio, reason_of
@@ -65,13 +66,13 @@ class Places:
     Attributes:
         found: those to look into.
         failures: folders that cannot be listed, results that are gone.
-        others: files that were passed over.
+        others: how many files were passed over, by suffix.
         links: links to folders, which are not followed.
     """
 
     found: list[Place] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    others: int = 0
+    others: Counter[str] = field(default_factory=Counter)
     links: int = 0
 
 
@@ -99,7 +100,7 @@ def find_places(arguments: Iterable[str]) -> Places:
                 continue
             place = Place(url, file, kinds[name], rows.get(name))
             if place.is_copy and place.row is None:
-                places.others += 1
+                places.others[PurePosixPath(name).suffix.lower()] += 1
             else:
                 places.found.append(place)
         if url in sources.whole:
