@@ -67,7 +67,7 @@ int main(int, char** v) {
   const l3::GpuLimits gpu = {n[0], n[1], n[2], n[3], {}};
   const std::vector<uint64_t> tasks(32, 128);
   const l3::WarpLimits warps = {n[4], n[4] < 20 ? n[4] : 20};
-  const l3::RansPlan plan = l3::PlanRans(tasks, {{32, 0, 0, 0}}, scratch, warps, gpu);
+  const l3::RansGrid plan = l3::PlanRans(tasks, {{32, 0, 0, 0}}, scratch, warps, gpu);
   std::printf("%u %u %zu %zu", plan.warps_per_block, plan.blocks_per_multiprocessor,
               sizeof(l3::RansLookup) + plan.warps_per_block * scratch, sizeof(l3::WarpScratch));
 }

@@ -646,7 +646,7 @@ def test_orientation_is_applied_when_asked(orientation: int, channels: int) -> N
 _PHOTO = PIL.Image.fromarray(noise(3))
 REFUSED = {
     "text": (b"no image at all", "known format"),
-    "empty": (b"", "known format"),
+    "empty": (b"", "is empty"),
     "l3": (b"\x8bL3F\r\n\x1a\n", "an L3 file already"),
     "png_animation": (
         saved(_PHOTO, "PNG", save_all=True, append_images=[_PHOTO.rotate(9)]),

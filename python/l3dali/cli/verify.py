@@ -46,7 +46,7 @@ def add_command(commands: Commands) -> None:
         l3 verify train_l3/                      checksums, every tile decoded
         l3 verify train_l3/ --source train/      each pixel, and that none is missing
         l3 verify train_l3/ --json-summary - --quiet | jq .failures
-        l3 verify s3://data/train-l3             shards too, and what the manifest says
+        l3 verify s3://data/train-l3             shards too, as the manifest has them
         """,
         sets=True,
     )
