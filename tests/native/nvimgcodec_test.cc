@@ -49,9 +49,12 @@ std::atomic<int64_t> g_allocations{-1};  // that succeed before one fails; negat
 }  // namespace
 
 // Not inline, or GCC takes malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  if (g_allocations >= 0 && g_allocations-- == 0) return nullptr;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  if (g_allocations >= 0 && g_allocations-- == 0) throw std::bad_alloc();
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  if (void* memory = operator new(bytes, std::nothrow)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
