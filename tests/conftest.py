@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import engines
 import pytest
@@ -82,3 +82,13 @@ def require_engine(request: pytest.FixtureRequest) -> None:
     engine = request.getfixturevalue("engine")
     if engine in engines.ENGINES and not engines.is_available(engine):
         pytest.skip(f"this machine or build has no engine {engine}")
+
+
+@pytest.fixture
+def memory() -> Generator[Any]:
+    """fsspec's file system in memory, empty."""
+    fsspec = pytest.importorskip("fsspec")
+    storage = fsspec.filesystem("memory")
+    storage.store.clear()
+    yield storage
+    storage.store.clear()

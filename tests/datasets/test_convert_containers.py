@@ -206,15 +206,6 @@ def test_no_records(tmp_path: Path) -> None:
 # Other storage.
 
 
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    fsspec = pytest.importorskip("fsspec")
-    storage = fsspec.filesystem("memory")
-    storage.store.clear()
-    yield storage
-    storage.store.clear()
-
-
 def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(3))
     (tmp_path / "s" / "sub").mkdir()

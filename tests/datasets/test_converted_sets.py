@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +161,6 @@ def test_originals_that_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     originals[0].write_bytes(originals[0].read_bytes() + b" ")
     assert run("verify", tmp_path / "d", "--source", source) == 2
     assert f"{originals[0]}: its bytes are not those" in capsys.readouterr().err
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    fsspec = pytest.importorskip("fsspec")
-    storage = fsspec.filesystem("memory")
-    storage.store.clear()
-    yield storage
-    storage.store.clear()
 
 
 def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +380,8 @@ def _quiet() -> None:
 
 
 Change = Callable[[bytes, random.Random], bytes]
+# What gives seeds, changes one and judges it, by name.
+Targets = Mapping[str, tuple[Callable[[], list[bytes]], Change, Check]]
 
 
 def _run_cases(
@@ -459,6 +461,19 @@ def run_atheris(arguments: list[str]) -> None:
     limits = [f"-timeout={MAX_SECONDS}", f"-rss_limit_mb={MAX_BYTES >> 20}", "-max_len=20000"]
     atheris.Setup([sys.argv[0], *limits, *arguments], check, custom_mutator=custom_mutator)
     atheris.Fuzz()
+
+
+def run_target(targets: Targets, about: str | None) -> int:
+    """Runs one of several targets, as the command's arguments say; gives the exit code."""
+    parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
+    parser.add_argument("target", choices=targets)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--found", type=Path, help="a folder for inputs that fail")
+    arguments = parser.parse_args()
+    seeds_of, change, judge = targets[arguments.target]
+    runs, seed, found = arguments.runs, arguments.seed, arguments.found
+    return 1 if run(runs, seed, found, seeds_of(), change, judge) else 0
 
 
 def main() -> int:

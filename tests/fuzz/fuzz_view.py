@@ -10,7 +10,6 @@ in time and memory (`fuzz_readers.py`, whose driver this uses), and never bytes 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import random
@@ -139,18 +138,5 @@ TARGETS = {
 }
 
 
-def main() -> int:
-    """Runs one target."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("target", choices=TARGETS)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--found", type=Path, help="a folder for inputs that fail")
-    arguments = parser.parse_args()
-    seeds, change, judge = TARGETS[arguments.target]
-    runs, seed, found = arguments.runs, arguments.seed, arguments.found
-    return 1 if fuzz_readers.run(runs, seed, found, seeds(), change, judge) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fuzz_readers.run_target(TARGETS, __doc__))
