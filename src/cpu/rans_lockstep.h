@@ -292,4 +292,17 @@ constexpr SpreadTable MakeSpreadTable() {
 }
 inline constexpr SpreadTable kSpreadTable = MakeSpreadTable();
 
+// Where bytes of pixels lie that have `stride` bytes each, so that they come to lie side by side.
+struct SqueezeTable {
+  uint8_t at[16];
+};
+constexpr SqueezeTable MakeSqueezeTable(uint32_t pixel_bytes, uint32_t stride) {
+  SqueezeTable table{};
+  for (uint32_t i = 0; i < 16; ++i) {
+    const uint32_t place = i / pixel_bytes * stride + i % pixel_bytes;
+    table.at[i] = static_cast<uint8_t>(place < 16 ? place : 0x80);
+  }
+  return table;
+}
+
 }  // namespace l3

@@ -26,10 +26,12 @@ L3_OP uint8x16_t U8(Vector v) { return vreinterpretq_u8_u16(v); }
 L3_OP int8x16_t S8(Vector v) { return vreinterpretq_s8_u16(v); }
 L3_OP int16x8_t S16(Vector v) { return vreinterpretq_s16_u16(v); }
 L3_OP uint32x4_t U32(Vector v) { return vreinterpretq_u32_u16(v); }
+L3_OP uint64x2_t U64(Vector v) { return vreinterpretq_u64_u16(v); }
 L3_OP int32x4_t S32(Vector v) { return vreinterpretq_s32_u16(v); }
 L3_OP Vector From(uint8x16_t v) { return vreinterpretq_u16_u8(v); }
 L3_OP Vector From(int16x8_t v) { return vreinterpretq_u16_s16(v); }
 L3_OP Vector From(uint32x4_t v) { return vreinterpretq_u16_u32(v); }
+L3_OP Vector From(uint64x2_t v) { return vreinterpretq_u16_u64(v); }
 L3_OP Vector From(int32x4_t v) { return vreinterpretq_u16_s32(v); }
 
 L3_OP Vector Load(const void* p) { return From(vld1q_u8(static_cast<const uint8_t*>(p))); }
@@ -105,6 +107,10 @@ L3_OP Vector ZipHigh8(Vector a, Vector b) { return From(vzip2q_u8(U8(a), U8(b)))
 L3_OP Vector Pack(Vector low, Vector high) {
   return vqmovun_high_s32(vqmovun_s32(S32(low)), S32(high));
 }
+L3_OP Vector ZipLow32(Vector a, Vector b) { return From(vzip1q_u32(U32(a), U32(b))); }
+L3_OP Vector ZipHigh32(Vector a, Vector b) { return From(vzip2q_u32(U32(a), U32(b))); }
+L3_OP Vector ZipLow64(Vector a, Vector b) { return From(vtrn1q_u64(U64(a), U64(b))); }
+L3_OP Vector ZipHigh64(Vector a, Vector b) { return From(vtrn2q_u64(U64(a), U64(b))); }
 
 // The bit of each of 8 lanes.
 L3_OP Vector LaneBits() {
@@ -141,14 +147,14 @@ L3_OP Vector LookUp4(const uint32_t* table, uint64_t index) {
   found = vld1q_lane_u32(table + (index >> 32 & 0xFFFF), found, 2);
   return From(vld1q_lane_u32(table + (index >> 48), found, 3));
 }
-L3_OP Wide LookUp(const uint32_t* table, Vector index) {
-  const uint64x2_t by_fours = vreinterpretq_u64_u16(index);
+L3_OP Wide LookUp(const uint32_t* table, const uint16_t* at) {
+  const uint64x2_t by_fours = U64(Load(at));
   return {
       {LookUp4(table, vgetq_lane_u64(by_fours, 0)), LookUp4(table, vgetq_lane_u64(by_fours, 1))}};
 }
 
 L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
-  const uint64x2_t by_fours = vreinterpretq_u64_u16(index);
+  const uint64x2_t by_fours = U64(index);
   const Vector one = LookUp4(table, vgetq_lane_u64(by_fours, 0));
   const Vector other = LookUp4(table, vgetq_lane_u64(by_fours, 1));
   *low = vuzp1q_u16(one, other);

@@ -89,6 +89,10 @@ L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b);
 L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm256_unpacklo_epi8(a, b); }
 L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm256_unpackhi_epi8(a, b); }
 L3_OP Vector Pack(Vector low, Vector high) { return _mm256_packus_epi32(low, high); }
+L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm256_unpacklo_epi32(a, b); }
+L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm256_unpackhi_epi32(a, b); }
+L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm256_unpacklo_epi64(a, b); }
+L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm256_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t part) {
   const Vector bits = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
@@ -123,24 +127,18 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
 }
 
 // A gather is no faster on Zen 5 (2026-11-20, Kodak), and slow where microcode guards it.
-L3_OP __m128i LookUp4(const uint32_t* table, uint64_t index) {
-  return _mm_setr_epi32(
-      static_cast<int>(table[index & 0xFFFF]), static_cast<int>(table[index >> 16 & 0xFFFF]),
-      static_cast<int>(table[index >> 32 & 0xFFFF]), static_cast<int>(table[index >> 48]));
+L3_OP __m128i LookUp4(const uint32_t* table, const uint16_t* index) {
+  return _mm_setr_epi32(static_cast<int>(table[index[0]]), static_cast<int>(table[index[1]]),
+                        static_cast<int>(table[index[2]]), static_cast<int>(table[index[3]]));
 }
 L3_OP __m128i LookUpEven(const uint32_t* table, uint64_t one, uint64_t other) {
   return _mm_setr_epi32(
       static_cast<int>(table[one & 0xFFFF]), static_cast<int>(table[one >> 32 & 0xFFFF]),
       static_cast<int>(table[other & 0xFFFF]), static_cast<int>(table[other >> 32 & 0xFFFF]));
 }
-L3_OP Wide LookUp(const uint32_t* table, Vector index) {
-  alignas(32) uint64_t by_fours[kWidth / 4];
-  Store(by_fours, index);
-  Wide found;
-  for (uint32_t h = 0; h < 2; ++h) {
-    found.half[h] = _mm256_setr_m128i(LookUp4(table, by_fours[h]), LookUp4(table, by_fours[2 + h]));
-  }
-  return found;
+L3_OP Wide LookUp(const uint32_t* table, const uint16_t* index) {
+  return {{_mm256_setr_m128i(LookUp4(table, index), LookUp4(table, index + 8)),
+           _mm256_setr_m128i(LookUp4(table, index + 4), LookUp4(table, index + 12))}};
 }
 
 L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
@@ -287,6 +285,11 @@ L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm512_unpacklo_epi8(a, b); }
 L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm512_unpackhi_epi8(a, b); }
 // Signed numbers, limited to [0, 2^16).
 L3_OP Vector Pack(Vector low, Vector high) { return _mm512_packus_epi32(low, high); }
+// In each 16 bytes.
+L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm512_unpacklo_epi32(a, b); }
+L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm512_unpackhi_epi32(a, b); }
+L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm512_unpacklo_epi64(a, b); }
+L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm512_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
 L3_OP uint32_t LanesOf(const Vector* mask) { return _mm512_movepi16_mask(mask[0]); }
@@ -302,7 +305,9 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
   found[0] = _mm512_permutexvar_epi8(twice, table.bytes);
 }
 
-L3_OP Wide LookUp(const uint32_t* table, Vector index) {
+// `at` has the indices of kWidth lanes.
+L3_OP Wide LookUp(const uint32_t* table, const uint16_t* at) {
+  const Vector index = Load(at);
   const Vector zero = _mm512_setzero_si512();
   return {{_mm512_i32gather_epi32(ZipLow16(index, zero), table, 4),
            _mm512_i32gather_epi32(ZipHigh16(index, zero), table, 4)}};
