@@ -175,6 +175,11 @@ def test_zeros_in_place_of_bad_samples(name: str, pair: Pair, device: str) -> No
             assert image.shape == (1, 1, 3), kind
 
 
+def test_other_formats_are_sent_to_dalis_decoder(pair: Pair, device: str) -> None:
+    with pytest.raises(RuntimeError, match=r"\(kBadMagic\)\. `fn.decoders.image` reads other"):
+        decode([pair.png], device)
+
+
 @pytest.mark.parametrize("damage", ["CRC of the index", "payloads too short", "no payloads"])
 def test_zeros_are_not_sized_by_claims(pair: Pair, device: str, damage: str) -> None:
     """A hundred bytes that claim 2^31 pixels in two tiles, which must be stored ones."""
