@@ -62,10 +62,13 @@ def format_not_read(data: bytes) -> str:
 
 
 def remedy_for_other(data: bytes) -> str:
-    """What a file is that is no L3 file, and how to make one of it; "" if that is not sure."""
+    """What a file is that is no L3 file, and how to make one of it; "" if nothing is known."""
     name, is_sure = format_of(data)
-    if name in _NAMES and is_sure:
-        return f"a {_NAMES[name]} file, not an L3 image: l3 encode makes one of it"
+    if name in _NAMES:
+        what = f"a {_NAMES[name]} file, not an L3 image"
+        if not is_sure:
+            what = f"not an L3 image, perhaps a {_NAMES[name]} file"
+        return f"{what}: l3 encode makes one of it"
     if other := format_not_read(data):
         article = "an" if other[0] in "AO" else "a"
         return f"{article} {other} file, not an L3 image: make a PNG of it, and l3 encode that"
