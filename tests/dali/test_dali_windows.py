@@ -467,7 +467,7 @@ WRONG_WINDOW = re.compile(
     [
         ("decode_crop", [], {"crop": (51.0, 10.0)}),
         ("decode_crop", [], {"crop": (60.0, 90.0), "crop_pos_x": 0.0, "crop_pos_y": 1.0}),
-        ("decode_slice", [np.float32([0.5, 0.5]), np.float32([0.6, 0.1])], {}),
+        ("decode_slice", [np.array([0.5, 0.5], np.float32), np.array([0.6, 0.1], np.float32)], {}),
         ("decode_slice", [], {"start": [-1, 3], "shape": [2, 2], "axes": [0, 1]}),
     ],
 )
