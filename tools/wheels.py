@@ -21,9 +21,13 @@ import sys
 import zipfile
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import emulated_python
 import old_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -104,12 +108,12 @@ def make_venv(python: str | Path, folder: Path, *packages: str) -> Path:
     return made
 
 
-def fetch(python: Path, requirement: str, folder: Path, machine: str) -> Path:
-    """A package alone, for its headers and libraries."""
+def fetch(python: Path, requirements: Sequence[str], folder: Path, machine: str) -> Path:
+    """Packages alone, for their headers and libraries."""
     if not folder.is_dir():
         systems = [f"--platform=manylinux{system}_{machine}" for system in ("_2_28", "2014")]
         command = ["install", "-q", "--no-deps", "--only-binary", ":all:", *systems, "--target"]
-        run(python, "-m", "pip", *command, folder, requirement)
+        run(python, "-m", "pip", *command, folder, *requirements)
     return folder
 
 
@@ -130,8 +134,9 @@ def cuda_for(machine: str, tools: Path, work: Path) -> tuple[dict[str, str | Pat
     release = re.search(r"release (\d+\.\d+)", run(nvcc, "--version"))
     assert release is not None
     if machine != platform.machine():
-        runtime = f"nvidia-cuda-runtime=={release[1]}.*"
-        (cuda,) = fetch(tools, runtime, work / "cuda", machine).glob("nvidia/cu*")
+        # DALI's headers include those of the compiler too, which g++ does not find by itself.
+        needed = [f"nvidia-cuda-{part}=={release[1]}.*" for part in ("runtime", "crt", "cccl")]
+        (cuda,) = fetch(tools, needed, work / "cuda", machine).glob("nvidia/cu*")
     elif packaged:
         cuda = packaged.parents[1]
     else:
@@ -247,10 +252,10 @@ def main(arguments: list[str] | None = None) -> None:
     needed = run(tools, "build_backend/l3_build_backend.py", L3_CUDA_ARCHS=args.archs).split()
     if compilers := [package for package in needed if not package.startswith("nvidia-dali")]:
         run(tools, "-m", "pip", "install", "-q", *compilers)
-    headers = fetch(tools, NVIMGCODEC, work / "nvimgcodec", machine)
+    headers = fetch(tools, [NVIMGCODEC], work / "nvimgcodec", machine)
     # Packages of one version for CUDA 12 and 13 have the same headers and symbols.
     dalis = [
-        fetch(tools, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}", machine) for v in args.dalis
+        fetch(tools, [f"nvidia-dali-cuda120=={v}"], work / f"dali-{v}", machine) for v in args.dalis
     ]
     old = old_symbols.make(compiler, allowed_versions(tools, machine), work / "old_symbols")
     link = f"'-L{old}' -Wl,--exclude-libs,libstdc++.a"
