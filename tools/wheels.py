@@ -267,6 +267,10 @@ def main(arguments: list[str] | None = None) -> None:
         "CMAKE_SHARED_LINKER_FLAGS": link,
         "CMAKE_MODULE_LINKER_FLAGS": link,
     }
+    # In one place for all Pythons: if it lies elsewhere than before, it clears CMake's folder, and
+    # GPU code is compiled anew. What it needs is in each Python's own environment.
+    backend = fetch(tools, ["scikit-build-core"], work / "backend", machine)
+    environment["PYTHONPATH"] = str(backend)
     tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
     pythons: dict[str, Path | None] = {}
     if args.aarch64:
