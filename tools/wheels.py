@@ -5,6 +5,7 @@ alike; the plugin takes those that fit. GPU code is compiled once for all of the
 whether the wheels run on the systems of SYSTEM; DALI's libraries stay DALI's own.
 
 With --aarch64 the wheel is for 64-bit ARM: cross-compiled for Debian's Python, tried under qemu.
+L3_CUDA=OFF leaves the kernels out, which take nvcc as long for each processor.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import emulated_python
 import old_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -36,14 +42,14 @@ NVIMGCODEC = "nvidia-nvimgcodec-cu12==0.7.*"
 EXTENSION = "nvidia/nvimgcodec/extensions/libl3dali_ext.so"
 
 TRY_WITHOUT_DALI = """
-import numpy as np, l3dali, l3dali._cuda
+import numpy as np, l3dali
 image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3)
 for coding in l3dali.CODINGS:
     assert np.array_equal(l3dali.decode(l3dali.encode(image, coding=coding)), image)
 l3dali.imwrite("a.l3", image)
 """
 TRY_WITH_DALI = """
-import numpy as np, l3dali, l3dali._cuda, l3dali.plugin
+import numpy as np, l3dali, l3dali.plugin
 from nvidia import nvimgcodec
 from nvidia.dali import fn, pipeline_def
 image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3).astype(np.uint8)
@@ -60,9 +66,13 @@ pipeline = decoded()
 pipeline.build()
 for output in pipeline.run():
     assert np.array_equal(output.at(0), image)
-with open("/proc/self/maps") as maps:  # all adapters share one library of kernels
-    assert len({line.split()[-1] for line in maps if "l3_cuda" in line}) == 1
 print(l3dali.plugin.library_path().name)
+"""
+TRY_CUDA = "import l3dali._cuda\n"
+# All adapters share one library of kernels.
+TRY_SHARING = """
+with open("/proc/self/maps") as maps:
+    assert len({line.split()[-1] for line in maps if "l3_cuda" in line}) == 1
 """
 
 
@@ -98,12 +108,12 @@ def make_venv(python: str | Path, folder: Path, *packages: str) -> Path:
     return made
 
 
-def fetch(python: Path, requirement: str, folder: Path, machine: str) -> Path:
-    """A package alone, for its headers and libraries."""
+def fetch(python: Path, requirements: Sequence[str], folder: Path, machine: str) -> Path:
+    """Packages alone, for their headers and libraries."""
     if not folder.is_dir():
         systems = [f"--platform=manylinux{system}_{machine}" for system in ("_2_28", "2014")]
         command = ["install", "-q", "--no-deps", "--only-binary", ":all:", *systems, "--target"]
-        run(python, "-m", "pip", *command, folder, requirement)
+        run(python, "-m", "pip", *command, folder, *requirements)
     return folder
 
 
@@ -124,8 +134,9 @@ def cuda_for(machine: str, tools: Path, work: Path) -> tuple[dict[str, str | Pat
     release = re.search(r"release (\d+\.\d+)", run(nvcc, "--version"))
     assert release is not None
     if machine != platform.machine():
-        runtime = f"nvidia-cuda-runtime=={release[1]}.*"
-        (cuda,) = fetch(tools, runtime, work / "cuda", machine).glob("nvidia/cu*")
+        # DALI's headers include those of the compiler too, which g++ does not find by itself.
+        needed = [f"nvidia-cuda-{part}=={release[1]}.*" for part in ("runtime", "crt", "cccl")]
+        (cuda,) = fetch(tools, needed, work / "cuda", machine).glob("nvidia/cu*")
     elif packaged:
         cuda = packaged.parents[1]
     else:
@@ -187,16 +198,18 @@ def check(python: Path, wheel: Path, dalis: list[tuple[str, str]], folder: Path)
     install = (*pip, "install", "-q", "--no-compile", "--only-binary", ":all:")
     run(*install, wheel, CC="false", CXX="false")
     image = folder / "a.l3"
-    run(made, "-c", TRY_WITHOUT_DALI.replace('"a.l3"', repr(str(image))))
+    has_cuda = any("l3dali/_cuda." in name for name in zipfile.ZipFile(wheel).namelist())
+    cuda, sharing = (TRY_CUDA, TRY_SHARING) if has_cuda else ("", "")
+    run(made, "-c", cuda + TRY_WITHOUT_DALI.replace('"a.l3"', repr(str(image))))
     l3 = folder / "bin" / "l3"
     run(l3, "--version")
     run(l3, "verify", image)
     image.unlink()
     before = installed(made)
-    for cuda, version in dalis:
-        dali = f"nvidia-dali-cuda{cuda}=={version}"
+    for cuda_version, version in dalis:
+        dali = f"nvidia-dali-cuda{cuda_version}=={version}"
         run(*install, dali, CC="false", CXX="false")
-        used = run(made, "-c", TRY_WITH_DALI).strip().splitlines()[-1]
+        used = run(made, "-c", cuda + TRY_WITH_DALI + sharing).strip().splitlines()[-1]
         if used != f"libl3_dali-{version}.so":
             raise SystemExit(f"{wheel.name}: {dali} got {used}")
         print(f"{wheel.name}: decodes in {dali}", flush=True)
@@ -239,10 +252,10 @@ def main(arguments: list[str] | None = None) -> None:
     needed = run(tools, "build_backend/l3_build_backend.py", L3_CUDA_ARCHS=args.archs).split()
     if compilers := [package for package in needed if not package.startswith("nvidia-dali")]:
         run(tools, "-m", "pip", "install", "-q", *compilers)
-    headers = fetch(tools, NVIMGCODEC, work / "nvimgcodec", machine)
+    headers = fetch(tools, [NVIMGCODEC], work / "nvimgcodec", machine)
     # Packages of one version for CUDA 12 and 13 have the same headers and symbols.
     dalis = [
-        fetch(tools, f"nvidia-dali-cuda120=={v}", work / f"dali-{v}", machine) for v in args.dalis
+        fetch(tools, [f"nvidia-dali-cuda120=={v}"], work / f"dali-{v}", machine) for v in args.dalis
     ]
     old = old_symbols.make(compiler, allowed_versions(tools, machine), work / "old_symbols")
     link = f"'-L{old}' -Wl,--exclude-libs,libstdc++.a"
@@ -254,6 +267,10 @@ def main(arguments: list[str] | None = None) -> None:
         "CMAKE_SHARED_LINKER_FLAGS": link,
         "CMAKE_MODULE_LINKER_FLAGS": link,
     }
+    # In one place for all Pythons: if it lies elsewhere than before, it clears CMake's folder, and
+    # GPU code is compiled anew. What it needs is in each Python's own environment.
+    backend = fetch(tools, ["scikit-build-core"], work / "backend", machine)
+    environment["PYTHONPATH"] = str(backend)
     tried = list(product(args.cudas, args.dalis[-1:] if args.newest else args.dalis))
     pythons: dict[str, Path | None] = {}
     if args.aarch64:

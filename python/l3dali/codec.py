@@ -22,6 +22,7 @@ import numpy.typing as npt
 from l3dali import _native
 from l3dali.errors import L3Error, Status
 from l3dali.metadata import dump_metadata, load_metadata
+from l3dali.signatures import remedy_for_other
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -351,7 +352,7 @@ def info(data: Buffer) -> Info:
         L3Error: as `l3dali.info`, which takes files, too.
     """
     content = contiguous(data)
-    with telling_of_rest([content]):
+    with telling_more([content]):
         fields = _native.info(content)
     chunks = fields["chunks"]
     palette = chunks.get("plte")
@@ -500,7 +501,7 @@ def _plan(
     *,
     names_items: bool,
 ) -> _native.DecodeBatch:
-    with telling_of_rest(items):
+    with telling_more(items):
         return _native.DecodeBatch(
             items,
             windows=windows,
@@ -514,18 +515,21 @@ def _plan(
 
 
 @contextlib.contextmanager
-def telling_of_rest(items: Sequence[Buffer]) -> Iterator[None]:
-    """Errors say so if the data goes on behind the image."""
+def telling_more(items: Sequence[Buffer]) -> Iterator[None]:
+    """Errors name another format, and say so if the data goes on behind the image."""
     try:
         yield
     except L3Error as error:
-        if error.status is not Status.CORRUPT_HEADER:
-            raise
-        size = _image_bytes(items[error.index or 0])
-        if size is None:
+        data = items[error.index or 0]
+        reason = ""
+        if error.status is Status.BAD_MAGIC:
+            reason = remedy_for_other(bytes(memoryview(data)[:16]))
+        elif error.status is Status.CORRUPT_HEADER:
+            size = _image_bytes(data)
+            reason = f"the data goes on behind the image, which has {size} bytes" if size else ""
+        if not reason:
             raise
         item = "" if error.index is None else f"item {error.index}: "
-        reason = f"the data goes on behind the image, which has {size} bytes"
         raise L3Error(item + reason, error.status, error.index) from None
 
 

@@ -24,7 +24,7 @@ from l3dali.codec import (
     checked_window,
     checked_windows,
     contiguous,
-    telling_of_rest,
+    telling_more,
 )
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _decode(
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
-    with telling_of_rest(files):
+    with telling_more(files):
         batch = (_native if gpu is None else gpu.module).DecodeBatch(
             files,
             windows=windows,

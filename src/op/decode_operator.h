@@ -417,11 +417,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
                        (outside_ != Outside::kError || IsInside(region, image));
     if (sound) return "";
-    return dali::make_string("The window of ", failures_.Name(input, i), ", rows [",
-                             region.y.begin_px, ", ", region.y.end_px(), ") and columns [",
-                             region.x.begin_px, ", ", region.x.end_px(),
-                             "), is empty or not inside the image of ", image.height_px, " x ",
-                             image.width_px, " pixels (height x width).");
+    // As DALI's decoders say it.
+    return dali::make_string("The cropping window [", region.y.begin_px, "..", region.y.end_px(),
+                             ", ", region.x.begin_px, "..", region.x.end_px(), "] of ",
+                             failures_.Name(input, i), " is not valid for image dimensions [",
+                             image.height_px, " x ", image.width_px, "].");
   }
 
   Backend backend_;

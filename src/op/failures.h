@@ -89,11 +89,12 @@ class FailurePolicy {
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
               const std::string& where = "") {
     const bool is_empty = input.tensor_shape_span(sample)[0] <= 1;
-    Report(dali::make_string(
-        "L3 decoding failed at ", Name(input, sample), where, ": ", StatusMessage(status), " (",
-        StatusName(status), ").",
+    const char* advice =
         is_empty ? " A reader with skip_cached_images gives no bytes of what it finds cached."
-                 : ""));
+        : status == Status::kBadMagic ? " `fn.decoders.image` reads other formats, and L3, too."
+                                      : "";
+    Report(dali::make_string("L3 decoding failed at ", Name(input, sample), where, ": ",
+                             StatusMessage(status), " (", StatusName(status), ").", advice));
   }
 
   // The same of a sample that `message` names: sound, but not what the arguments ask for.

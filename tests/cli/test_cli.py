@@ -622,6 +622,16 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "channel 9 is asked for, and the image has 7" in output
 
 
-@pytest.mark.parametrize("wrong", ["1,1", "-1", "4096", "a", ""])
-def test_wrong_channels(tmp_path: Path, wrong: str) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("1,1", "names 1 more than once"),
+        ("4096", "are 0 to 4095, not 4096"),
+        *((text, f"{text!r} is no list of numbers, such as 3,2,1") for text in ("-1", "a", "")),
+    ],
+)
+def test_wrong_channels(
+    tmp_path: Path, wrong: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["decode", str(tmp_path / "scene.l3"), f"--channels={wrong}"]) == 2
+    assert says in capsys.readouterr().err

@@ -15,7 +15,7 @@ from PIL import Image
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.headers import L3_SIGNATURE
+from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

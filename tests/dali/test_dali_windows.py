@@ -6,6 +6,7 @@ arguments; the outputs must be equal, and so must the verdict on arguments out o
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -456,13 +457,38 @@ def test_sizes_that_no_integer_holds(device: str, fixed: dict[str, Any]) -> None
     assert "number of pixels" in str(ours)
 
 
+WRONG_WINDOW = re.compile(
+    r"The cropping window (\[.+?\])(?: of sample 0)? is not valid for image dimensions (\[.+?\])"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "fixed"),
+    [
+        ("decode_crop", [], {"crop": (51.0, 10.0)}),
+        ("decode_crop", [], {"crop": (60.0, 90.0), "crop_pos_x": 0.0, "crop_pos_y": 1.0}),
+        ("decode_slice", [np.array([0.5, 0.5], np.float32), np.array([0.6, 0.1], np.float32)], {}),
+        ("decode_slice", [], {"start": [-1, 3], "shape": [2, 2], "axes": [0, 1]}),
+    ],
+)
+def test_windows_outside_are_told_in_dalis_words(
+    device: str, name: str, inputs: list[Any], fixed: dict[str, Any]
+) -> None:
+    pair = make_pair(make_image(np.random.default_rng(5), (50, 70, 3)))
+    verdicts = (verdict(each, pair, device, inputs, fixed) for each in (COUNTERPARTS[name], name))
+    theirs, ours = (WRONG_WINDOW.search(str(error)) for error in verdicts)
+    assert theirs is not None
+    assert ours is not None
+    assert ours.groups() == theirs.groups()
+
+
 def test_window_outside_names_the_sample(pairs: list[Pair], device: str) -> None:
     sizes = [np.array([3.0, 4.0], np.float32)] * 3 + [np.array([500.0, 4.0], np.float32)]
 
     def define(l3: Any, crop: Any) -> Any:
         return fn.l3.decode_crop(l3, crop=crop, device=device)
 
-    with pytest.raises(RuntimeError, match="sample 3"):
+    with pytest.raises(RuntimeError, match=r"\] of sample 3 is not valid"):
         run(define, device, {"l3": [p.l3 for p in pairs[:4]], "crop": sizes})
 
 

@@ -924,6 +924,15 @@ def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "no files in the folders named" in capsys.readouterr().err
 
 
+def test_a_file_in_the_place_of_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "d").write_text("mine")
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "d is a file; results go to a folder" in capsys.readouterr().err
+    assert (tmp_path / "d").read_text() == "mine"
+
+
 def test_no_space_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

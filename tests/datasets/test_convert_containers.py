@@ -119,7 +119,7 @@ def find_images(record: bytes, format: str = "l3") -> list[bytes]:
     if not features:
         features = list(pb2.Example.FromString(record).features.feature.values())
     values = [value for feature in features for value in feature.bytes_list.value]
-    from l3dali.images.headers import format_of
+    from l3dali.signatures import format_of
 
     return [value for value in values if format_of(value[:16])[0] == format]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@settings(max_examples=900)
+@settings(max_examples=600)
 @given(made=strategies.MADE, threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6]))
 def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) -> None:
     assert engines.decode("reference", made.data) == made.outcome
@@ -21,13 +21,13 @@ def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) 
         assert outcome == made.outcome, engine
 
 
-@settings(max_examples=900)
+@settings(max_examples=600)
 @given(data=strategies.DAMAGED)
 def test_damaged_streams(data: bytes) -> None:
     judge(data)
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(image=strategies.images())
 def test_encoder_output(image: Samples) -> None:
     data = engines.encode(image)

@@ -28,7 +28,7 @@ from nvidia.dali import fn, pipeline_def
 import l3dali.plugin  # noqa: F401
 from l3dali.datasets.convert import engine, parquet
 from l3dali.datasets.convert.images import Options
-from l3dali.images.headers import format_of
+from l3dali.signatures import format_of
 
 COUNT = 10
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -23,7 +23,8 @@ tfrecord = pytest.importorskip("tfrecord")
 
 PAGE = (ROOT / "docs" / "datasets.md").read_text()
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-ELSEWHERE = ("s3://", "--engine ray")  # test_convert_s3.py and test_convert_ray.py
+# Of test_convert_s3.py, test_files_s3.py and test_convert_ray.py; what a package index serves.
+ELSEWHERE = ("s3://", "--engine ray", "pip install")
 
 
 def picture(seed: int, height: int = 48, width: int = 64) -> bytes:
@@ -78,6 +79,8 @@ def test_the_page_runs(folder: Path) -> None:
     commands = programs = 0
     for language, text in BLOCKS:
         if language == "python":
+            if "s3://" in text:
+                continue
             programs += 1
             script = folder / f"program{programs}.py"
             script.write_text(text)

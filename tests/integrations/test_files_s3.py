@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
 from s3_tools import Server, s3_server  # noqa: E402
 
+DOC = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
 MOST = 0.10  # of the file, for a window of 256 x 256 in 2048 x 1024
 
 
@@ -49,3 +52,15 @@ def test_a_window_fetches_its_tiles_alone(
     server.sent = 0
     assert np.array_equal(l3dali.imread("s3://data/scene.l3"), image)
     assert server.sent == len(data)
+
+
+def test_program_of_the_docs(server: Server) -> None:
+    """The one of docs/datasets.md that reads from a bucket."""
+    (code,) = re.findall(r"^```python\n([^`]*s3://[^`]*)^```", DOC, re.MULTILINE)
+    image = np.add.outer(np.arange(1024), np.arange(2048))[..., None] // 16 + np.arange(3)
+    s3fs.S3FileSystem().pipe_file("data/scenes/a.l3", l3dali.encode(image.astype(np.uint8)))
+    names: dict[str, object] = {}
+    exec(code, names)
+    scene = names["scene"]
+    assert isinstance(scene, np.ndarray)
+    assert np.array_equal(scene, image.astype(np.uint8)[384:640, 896:1152])

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 from numpy.typing import NDArray
 
 import l3dali
 from l3dali import codec
+from l3dali.cli import main
 
 Image = NDArray[Any]
 
@@ -462,6 +464,39 @@ def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> N
         l3dali.decode(damaged)
     window = (0, 0, 190, 300)
     np.testing.assert_array_equal(l3dali.decode(damaged, window=window), part(image, window))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("PNG", "a PNG file, not an L3 image: l3 encode makes one of it"),
+        ("JPEG", "a JPEG file, not an L3 image: l3 encode makes one of it"),
+        ("WebP", "a WebP file, not an L3 image: l3 encode makes one of it"),
+        ("TIFF", "a TIFF file, not an L3 image: l3 encode makes one of it"),
+        ("BMP", "not an L3 image, perhaps a BMP file: l3 encode makes one of it"),
+        ("GIF", "a GIF file, not an L3 image: make a PNG of it, and l3 encode that"),
+        ("AVIF", "an AVIF file, not an L3 image: make a PNG of it, and l3 encode that"),
+    ],
+)
+def test_other_formats_are_named(
+    tmp_path: Path, name: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.l3"
+    PIL.Image.fromarray(PHOTO).save(path, name)
+    data = path.read_bytes()
+    calls: list[Callable[[bytes], object]] = [l3dali.decode, l3dali.info, l3dali.verify]
+    for call in calls:
+        with pytest.raises(l3dali.L3Error) as caught:
+            call(data)
+        assert str(caught.value) == what
+        assert caught.value.status is l3dali.Status.BAD_MAGIC
+    with pytest.raises(l3dali.L3Error) as caught:
+        l3dali.decode_batch([ENCODED, data])
+    assert (caught.value.index, str(caught.value)) == (1, f"item 1: {what}")
+    for command in (["info"], ["verify"], ["thumbnail"], ["decode", "-o"]):
+        result = [] if command in (["info"], ["verify"]) else [str(tmp_path / "b.png")]
+        assert main([command[0], str(path), *command[1:], *result]) == 2
+        assert f"a.l3: {what}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,9 @@ def test_header_is_c99_and_c_plus_plus(tmp_path: Path, compiler: str, standard: 
 
 def test_example_by_find_package(tmp_path: Path, prefix: Path) -> None:
     cmake = _need("cmake")
+    (of_docs,) = re.findall(r"```cmake\n(.*?)```", DOC, re.DOTALL)
+    lines = (ROOT / "examples" / "CMakeLists.txt").read_text().splitlines()
+    assert set(of_docs.replace("(program ", "(l3_roundtrip ").splitlines()) <= set(lines)
     _run(cmake, "-S", ROOT / "examples", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
     _run(cmake, "--build", tmp_path)
     assert "samples as" in _run(tmp_path / "l3_roundtrip")

@@ -20,7 +20,7 @@ from imageio.core.v3_plugin_api import ImageProperties, PluginV3
 
 from l3dali import codec
 from l3dali.files import read_info
-from l3dali.images.headers import L3_SIGNATURE
+from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from l3dali import codec
 from l3dali.errors import L3Error
 from l3dali.files import read_info
-from l3dali.images.headers import L3_SIGNATURE
+from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

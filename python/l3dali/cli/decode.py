@@ -96,8 +96,11 @@ def _decode(options: argparse.Namespace) -> int:
 
 def _channels(text: str) -> list[int]:
     """The numbers in a list that commas separate."""
+    names = text.split(",")
+    if not all(name.strip().isdecimal() for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers, such as 3,2,1")
     try:
-        return codec.checked_channels([int(number) for number in text.split(",")])
+        return codec.checked_channels([int(name) for name in names])
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -68,7 +68,8 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
         found = find_files(options.paths, suffixes)
         where = "in the folders named"
     if not found.files and not found.failures:
-        raise UsageError(f"no {' '.join(sorted(suffixes))} files {where}")
+        advice = "; l3 encode makes them of images" if suffixes == {L3_SUFFIX} else ""
+        raise UsageError(f"no {' '.join(sorted(suffixes))} files {where}{advice}")
     return found
 
 

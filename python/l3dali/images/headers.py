@@ -14,6 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from l3dali.metadata import MAX_METADATA_BYTES
+from l3dali.signatures import (
+    JPEG2000_CODESTREAM,
+    JPEGXL_CODESTREAM,
+    PNG_SIGNATURE,
+    format_not_read,
+    format_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,42 +28,13 @@ if TYPE_CHECKING:
     import tifffile
     from typing_extensions import Buffer
 
-__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "format_of", "read_header"]
+__all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"]
 
 MAX_TIFF_PAGES = 256  # Reduced copies in one file; pyramids have some ten.
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
 
 Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
-
-
-# What files begin with.
-L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_RIFF = b"RIFF"  # and WEBP behind its size
-_JPEGXL_CODESTREAM = b"\xff\x0a"
-_JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
-_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
-SIGNATURES: dict[str, tuple[bytes, ...]] = {
-    "l3": (L3_SIGNATURE,),
-    "png": (PNG_SIGNATURE,),
-    "jpeg": (b"\xff\xd8\xff",),
-    "webp": (_RIFF,),
-    "jpegxl": (_JPEGXL_CODESTREAM, b"\0\0\0\x0cJXL \r\n\x87\n"),
-    "jpeg2000": (_JPEG2000_CODESTREAM, b"\0\0\0\x0cjP  \r\n\x87\n"),
-    "bmp": (b"BM",),
-    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-    "netpbm": _NETPBM,
-}
-_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
-_BRANDS_NOT_READ = {
-    b"avif": "AVIF",
-    b"avis": "AVIF",
-    b"heic": "HEIC",
-    b"heix": "HEIC",
-    b"mif1": "HEIC",
-}
-_SHORT_SIGNATURES = (b"BM", _JPEGXL_CODESTREAM, *_NETPBM)
 
 
 class ImageError(ValueError):
@@ -114,9 +92,7 @@ def read_header(data: bytes) -> Header:
     if not format:
         if not data:
             raise ImageError("the file is empty")
-        other = next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), None)
-        if data[4:8] == b"ftyp":
-            other = _BRANDS_NOT_READ.get(bytes(data[8:12]))
+        other = format_not_read(data)
         raise ImageError(
             f"{other} files are not read; make a PNG of it first"
             if other
@@ -138,19 +114,6 @@ def unreadable(error: Exception) -> ImageError:
     if "input stream too small" in str(error):  # libpng's
         return ImageError("cannot be read: the file ends too early")
     return ImageError(f"cannot be read: {type(error).__name__}: {error}")
-
-
-def format_of(data: bytes) -> tuple[str, bool]:
-    """The `Format`, "l3" or "" that the first 16 bytes of a file show, and whether surely so.
-
-    Not sure are signatures so short that other data may begin so.
-    """
-    if data.startswith(_RIFF) and data[8:12] != b"WEBP":
-        return "", False
-    for name, signatures in SIGNATURES.items():
-        if data.startswith(signatures):
-            return name, not data.startswith(_SHORT_SIGNATURES)
-    return "", False
 
 
 def _header(format: Format, width: int, height: int, raw: int, read: int) -> Header:
@@ -359,7 +322,7 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
 
 
 def _jpegxl_start(data: bytes) -> bytes:
-    if data.startswith(_JPEGXL_CODESTREAM):
+    if data.startswith(JPEGXL_CODESTREAM):
         return data[:_JPEGXL_HEADER_BYTES]
     start = b""
     for kind, begin, end in boxes(data):
@@ -397,9 +360,9 @@ def jpeg2000_start(data: bytes) -> int:
         ImageError: there is none.
     """
     start = 0
-    if not data.startswith(_JPEG2000_CODESTREAM):
+    if not data.startswith(JPEG2000_CODESTREAM):
         start = next((begin for kind, begin, _ in boxes(data) if kind == b"jp2c"), len(data))
-    if data[start : start + 4] != _JPEG2000_CODESTREAM:
+    if data[start : start + 4] != JPEG2000_CODESTREAM:
         raise ImageError("cannot be read: a JPEG 2000 without an image")
     return start
 

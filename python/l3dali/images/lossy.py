@@ -8,13 +8,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from l3dali.images.headers import (
-    ImageError,
-    boxes,
-    format_of,
-    jpeg2000_start,
-    read_jpegxl_header,
-)
+from l3dali.images.headers import ImageError, boxes, jpeg2000_start, read_jpegxl_header
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,7 +34,6 @@ from l3dali.images.geometry import (
 )
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
-    PNG_SIGNATURE,
     ImageError,
     open_tiff,
     read_header,
@@ -54,6 +53,7 @@ from l3dali.metadata import (
     tiff_item_bytes,
     without_geometry,
 )
+from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.codec import MAX_CHANNELS
-from l3dali.images.headers import PNG_SIGNATURE, ImageError, open_tiff
+from l3dali.images.headers import ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
 from l3dali.metadata import (
     TIFF_TYPES,
@@ -24,6 +24,7 @@ from l3dali.metadata import (
     tiff_item_bytes,
     tiff_of_metadata,
 )
+from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

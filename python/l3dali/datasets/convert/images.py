@@ -12,11 +12,12 @@ from l3dali import codec
 from l3dali.console import reason_of
 from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
-from l3dali.images.headers import ImageError, format_of, read_header
+from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
 from l3dali.images.writing import WRITERS, write_picture
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

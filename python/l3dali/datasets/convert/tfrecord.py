@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image
 from l3dali.datasets.convert.storage import needs
-from l3dali.images.headers import format_of
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

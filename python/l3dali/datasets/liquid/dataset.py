@@ -21,7 +21,8 @@ from l3dali.datasets.convert.storage import is_remote, open_folder
 from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
-from l3dali.images.headers import ImageError, format_of, read_header
+from l3dali.images.headers import ImageError, read_header
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

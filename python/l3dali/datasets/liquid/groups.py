@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.images.headers import PNG_SIGNATURE
+from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
     from l3dali.images.headers import Header

@@ -264,10 +264,17 @@ def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
     """
     try:
         data = json.loads(text)
+    except UnicodeDecodeError:
+        raise UsageError(f"no {kind} of l3 {kind}, which is JSON") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"no whole JSON: {error}") from None
-    if not isinstance(data, dict) or data.pop("format", None) != f"l3-{kind}":
+    if not isinstance(data, dict):
         raise UsageError(f"no {kind} of l3 {kind}")
+    name = data.pop("format", None)
+    if name != f"l3-{kind}":
+        is_profile = (kind, name) == ("plan", "l3-profile")
+        advice = ", but a profile: l3 plan makes a plan of it" if is_profile else ""
+        raise UsageError(f"no {kind} of l3 {kind}{advice}")
     found = data.pop("version", None)
     if found != version:
         raise UsageError(f"a {kind} of version {found}; this l3 reads version {version}")

@@ -1,0 +1,75 @@
+"""What files of image formats begin with, and what people call them. Reads nothing else of them."""
+
+from __future__ import annotations
+
+L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RIFF = b"RIFF"  # and WEBP behind its size
+JPEGXL_CODESTREAM = b"\xff\x0a"
+JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
+_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
+SIGNATURES: dict[str, tuple[bytes, ...]] = {
+    "l3": (L3_SIGNATURE,),
+    "png": (PNG_SIGNATURE,),
+    "jpeg": (b"\xff\xd8\xff",),
+    "webp": (_RIFF,),
+    "jpegxl": (JPEGXL_CODESTREAM, b"\0\0\0\x0cJXL \r\n\x87\n"),
+    "jpeg2000": (JPEG2000_CODESTREAM, b"\0\0\0\x0cjP  \r\n\x87\n"),
+    "bmp": (b"BM",),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "netpbm": _NETPBM,
+}
+_SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
+_NAMES = {
+    "png": "PNG",
+    "jpeg": "JPEG",
+    "webp": "WebP",
+    "jpegxl": "JPEG XL",
+    "jpeg2000": "JPEG 2000",
+    "bmp": "BMP",
+    "tiff": "TIFF",
+    "netpbm": "netpbm",
+}
+# Of formats that nothing here reads.
+_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
+_BRANDS_NOT_READ = {
+    b"avif": "AVIF",
+    b"avis": "AVIF",
+    b"heic": "HEIC",
+    b"heix": "HEIC",
+    b"mif1": "HEIC",
+}
+
+
+def format_of(data: bytes) -> tuple[str, bool]:
+    """The format, such as "png", "l3" or "", that 16 bytes of a file show, and whether surely so.
+
+    Not sure are signatures so short that other data may begin so.
+    """
+    if data.startswith(_RIFF) and data[8:12] != b"WEBP":
+        return "", False
+    for name, signatures in SIGNATURES.items():
+        if data.startswith(signatures):
+            return name, not data.startswith(_SHORT_SIGNATURES)
+    return "", False
+
+
+def format_not_read(data: bytes) -> str:
+    """The name of a format that is known, and that L3 does not read; "" for others."""
+    if data[4:8] == b"ftyp":
+        return _BRANDS_NOT_READ.get(bytes(data[8:12]), "")
+    return next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), "")
+
+
+def remedy_for_other(data: bytes) -> str:
+    """What a file is that is no L3 file, and how to make one of it; "" if nothing is known."""
+    name, is_sure = format_of(data)
+    if name in _NAMES:
+        what = f"a {_NAMES[name]} file, not an L3 image"
+        if not is_sure:
+            what = f"not an L3 image, perhaps a {_NAMES[name]} file"
+        return f"{what}: l3 encode makes one of it"
+    if other := format_not_read(data):
+        article = "an" if other[0] in "AO" else "a"
+        return f"{article} {other} file, not an L3 image: make a PNG of it, and l3 encode that"
+    return ""
