@@ -429,6 +429,32 @@ def test_header_gives_the_size_and_enough_memory(name: str) -> None:
     assert picture.pixels.nbytes <= header.read_bytes
 
 
+def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
+    """A JPEG 2000 of 12 x 8 numbers of palette entries, which have so many channels."""
+
+    def box(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(body), kind) + body
+
+    stream = bytes(imagecodecs.jpeg2k_encode(np.zeros((12, 8), np.uint8), codecformat="j2k"))
+    header = box(b"ihdr", struct.pack(">IIHBBBB", 12, 8, 1, 7, 7, 0, 0))
+    header += box(b"colr", struct.pack(">BBBI", 1, 0, 0, 16))
+    entries = struct.pack(">HB", 2, columns) + bytes([7]) * columns + bytes(2 * columns)
+    palette = box(b"pclr", entries)
+    palette += box(b"cmap", b"".join(struct.pack(">HBB", 0, 1, i) for i in range(columns)))
+    file = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    file += box(b"jp2h", header + palette) if in_header else palette + box(b"jp2h", header)
+    return file + box(b"jp2c", stream)
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_a_palette_of_many_channels_is_refused(in_header: bool) -> None:
+    """OpenJPEG would make 255 samples of each byte: 2 KB could take 340 GB."""
+    assert read_picture(palette_jp2(3)).pixels.shape == (12, 8, 3)
+    assert read_picture(palette_jp2(4)).pixels.shape == (12, 8, 4)
+    with pytest.raises(ImageError, match="255 channels; up to 4"):
+        read_header(palette_jp2(255, in_header=in_header))
+
+
 @pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))
 def test_large_images_are_refused_before_they_are_decoded(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -386,8 +386,24 @@ def _read_jpeg2000(data: bytes) -> Header:
     start = jpeg2000_start(data)
     right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
     (channels,) = struct.unpack_from(">H", data, start + 40)
-    channels = max(3, _checked_channels(channels))  # One channel may be numbers of a palette.
+    # One channel may be numbers of a palette, whose entries have as many as they like.
+    channels = max(
+        3, _checked_channels(channels), _checked_channels(_palette_channels(data[:start]))
+    )
     return _header("jpeg2000", right - left, bottom - top, 2 * channels, _JPEG2000_PEAK * channels)
+
+
+def _palette_channels(data: bytes) -> int:
+    """The channels of the palette in the boxes before a codestream; 0 without one."""
+
+    def kinds() -> Iterator[tuple[bytes, int]]:
+        for kind, begin, end in boxes(data):
+            yield kind, begin
+            if kind == b"jp2h":
+                yield from ((inner, begin + at) for inner, at, _ in boxes(data[begin:end]))
+
+    palettes = (at + 2 for kind, at in kinds() if kind == b"pclr")
+    return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
 
 
 def jpeg2000_start(data: bytes) -> int:
