@@ -127,7 +127,7 @@ def zips() -> list[bytes]:
     ):
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", packing) as archive:
-            archive.mkdir("a")
+            archive.writestr("a/", b"")
             archive.writestr("a/0.png", png(0))
             link = zipfile.ZipInfo("link")
             link.external_attr = 0o120777 << 16

@@ -351,19 +351,34 @@ def test_tiff_whose_tags_share_their_bytes_is_refused() -> None:
         read_picture(data)
 
 
-@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
-def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
-    pixels = noise(3, height=512, width=512)
-    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
-    assert read_picture(data).pixels.shape == (512, 512, 3)
+def with_small_page(data: bytes) -> bytes:
+    """A TIFF of one tile whose page says that it is of 16 x 16 pixels."""
     page = tifffile.TiffFile(io.BytesIO(data)).pages.first
     patched = bytearray(data)
     for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
         tag = page.tags[name]
         size = {3: 2, 4: 4}[int(tag.dtype)]
         patched[tag.valueoffset : tag.valueoffset + size] = (16).to_bytes(size, "little")
+    return bytes(patched)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
+def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    assert read_picture(data).pixels.shape == (512, 512, 3)
     with pytest.raises(ImageError, match="larger than the page"):
-        read_picture(bytes(patched))
+        read_picture(with_small_page(data))
+
+
+@pytest.mark.parametrize("compression", ["lerc", "jpegxr"])
+def test_tiff_whose_tiles_cannot_be_judged_is_refused(compression: str) -> None:
+    """200 bytes of LERC could take 30 GB."""
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    for each in (data, with_small_page(data)):
+        with pytest.raises(ImageError, match=f"tiles are {compression.upper()}"):
+            read_picture(each)
 
 
 def test_tiff_without_samples_is_refused() -> None:
