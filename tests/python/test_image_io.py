@@ -351,6 +351,18 @@ def test_tiff_whose_tags_share_their_bytes_is_refused() -> None:
         read_picture(data)
 
 
+def test_a_jpeg_is_read_as_a_jpeg_alone() -> None:
+    """Pillow's reader of SPIDER, which knows no signature, found an image of another size."""
+    fields = {1: 4.0, 4: 1.0, 11: 8.0, 12: 1.0, 21: 1024.0, 22: 1024.0}
+    spider = bytearray(struct.pack("<27f", *(fields.get(i, 0.0) for i in range(27))))
+    spider[:4] = b"\xff\xd8\xff\x4b"
+    frame = struct.pack(">4sBHHB", b"\xff\xc0\0\x11", 8, 4, 8, 3) + bytes(9)
+    data = bytes(spider).ljust(2000, b"\0") + frame
+    assert (read_header(data).height, read_header(data).width) == (4, 8)
+    with pytest.raises(ImageError, match="cannot identify image file"):
+        read_picture(data)
+
+
 def with_small_page(data: bytes) -> bytes:
     """A TIFF of one tile whose page says that it is of 16 x 16 pixels."""
     page = tifffile.TiffFile(io.BytesIO(data)).pages.first

@@ -45,7 +45,9 @@ def test_readers_survive_damage(tmp_path: Path) -> None:
     assert "Done 300 runs" in done.stdout
 
 
-@pytest.mark.parametrize("target", ["tar", "tfrecord", "manifest", "profile", "plan"])
+@pytest.mark.parametrize(
+    "target", ["tar", "tfrecord", "zip", "manifest", "profile", "host", "plan"]
+)
 def test_commands_survive_damaged_books(tmp_path: Path, target: str) -> None:
     for package in ("crc32c", "imagecodecs", "rich", "scipy"):
         pytest.importorskip(package)
