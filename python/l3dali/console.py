@@ -92,9 +92,10 @@ def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | Non
     for i, header in enumerate(headers):
         table.add_column(header, justify="right" if i else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     file = file or sys.stdout
-    console = Console(file=file, width=None if file.isatty() else 120)
+    # Names are no markup.
+    console = Console(file=file, width=None if file.isatty() else 120, markup=False, emoji=False)
     with console.capture() as text:  # Rich would end the process at a closed pipe.
         console.print(table)
     print(text.get(), end="", file=file)

@@ -431,6 +431,12 @@ def edit(target: Path, **fields: object) -> None:
         {"source_bytes": True},
         {"formats": {"png": {"images": []}}},
         {"failures": [[1, 2]]},
+        {"formats": {"png\33[2J": {"images": 1}}},
+        {"formats": {"png": {"raw_bytes": 10**400}}},
+        {"formats": {"png": {"images": -1}}},
+        {"stored": {"rans\n": 1}},
+        {"version": "\33[2J"},
+        {"source": "\ud800.png", "result": "\ud800.l3"},
     ],
 )
 def test_rows_edited_by_hand_are_passed_over(
@@ -452,6 +458,19 @@ def test_rows_edited_by_hand_are_passed_over(
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"victim", "0.l3"}
     assert files_below(target) == {"0.l3", "other.l3"}
     assert rows_of(target)["0.png"].result == "0.l3"
+
+
+def test_names_in_a_manifest_are_no_markup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    edit(target, formats={"[/red]": {"images": 1}})
+    (source / "1.png").write_bytes(png())
+    assert convert(source, target) == 0
+    assert "[/red]" in capsys.readouterr().out
 
 
 def test_a_row_behind_a_link_is_passed_over(

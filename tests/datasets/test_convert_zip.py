@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 
+import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import zip_archive
 
@@ -239,6 +240,21 @@ def test_an_image_that_inflates_too_far(
     source = write_zip(tmp_path / "a.zip", [("a.bmp", b"BM" + bytes(10_000))])
     assert convert(source, tmp_path / "d", "-j", 1) == 2
     assert "a.bmp: an image of 10002 bytes; up to 10000 are read" in capsys.readouterr().err
+
+
+def test_an_l3_file_that_inflates_too_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 MB of zeros in a zip archive would take 4 GB."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("small.l3", l3dali.encode(image()))
+        with archive.open("bomb.l3", "w") as member:
+            for _ in range(65):
+                member.write(bytes(2**20))
+    for command in (["info"], ["verify"]):
+        assert main([*command, str(path)]) == 2
+        assert "bomb.l3: an image of 68157440 bytes; up to 67108864" in capsys.readouterr().err
 
 
 def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -217,6 +217,15 @@ def test_a_host_that_makes_no_sense_is_refused(
     assert error.count("\n") == 1
 
 
+def test_the_name_of_a_host_stays_on_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps({**TWO, "name": "a\33[2J\nb"}))
+    assert run(make_profile(), tmp_path, "--host", str(path)) == 0
+    assert "a\\x1b[2J\\nb: nothing was measured there" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["no-such-host", "no-such-file.json"])
 def test_a_host_that_is_not_there_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=name):

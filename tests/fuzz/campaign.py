@@ -47,7 +47,7 @@ MAX_BYTES = {"fuzz_build": 400, "fuzz_plan": 400, "fuzz_encode": 1000, "fuzz_enc
 # Freed memory is kept for 16 MiB of others: it stays in the processor's caches.
 SANITIZERS = {
     "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=0:"
-    "quarantine_size_mb=16:malloc_context_size=8:clear_shadow_mmap_threshold=4194304",
+    "quarantine_size_mb=16:malloc_context_size=1:clear_shadow_mmap_threshold=4194304",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
 

@@ -13,6 +13,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import struct
 import sys
 import tempfile
@@ -28,7 +29,18 @@ from fuzz_readers import _mutate_bytes  # noqa: E402
 
 _ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1, 2**31, 2**63, 1e308, float("nan"), 0.5, [], {}),
-    *("", "x", "\0", "../victim", "/etc/passwd", "a" * 300, "d/../../victim", "rans", "png"),
+    *(
+        "",
+        "x",
+        "\0",
+        "\33[2J\n",
+        "../victim",
+        "/etc/passwd",
+        "a" * 300,
+        "d/../../victim",
+        "rans",
+        "png",
+    ),
 )
 
 
@@ -76,6 +88,58 @@ def parquets() -> list[bytes]:
     return files
 
 
+def arrows() -> list[bytes]:
+    import pyarrow as pa
+    from convert_tools import png
+    from pyarrow import ipc
+
+    files = []
+    for column in (
+        pa.array([png(0), b"text", None]),
+        pa.array([{"bytes": png(i), "path": f"{i}.png"} for i in range(3)]),
+        pa.array([[png(0), png(1)], [], None]),
+        pa.array([png(0)] * 3).dictionary_encode(),
+        pa.array([png(0), b"text"], pa.binary_view()),
+    ):
+        table = pa.table({"image": column})
+        for new in (ipc.new_file, ipc.new_stream):
+            for compression in (None, "lz4", "zstd"):
+                file = io.BytesIO()
+                with new(
+                    file, table.schema, options=ipc.IpcWriteOptions(compression=compression)
+                ) as out:
+                    out.write_table(table)
+                files.append(file.getvalue())
+    return files
+
+
+def zips() -> list[bytes]:
+    import zipfile
+
+    from convert_tools import png
+
+    files = []
+    for packing in (
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+        zipfile.ZIP_BZIP2,
+        zipfile.ZIP_LZMA,
+    ):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", packing) as archive:
+            archive.writestr("a/", b"")
+            archive.writestr("a/0.png", png(0))
+            link = zipfile.ZipInfo("link")
+            link.external_attr = 0o120777 << 16
+            archive.writestr(link, "a/b")
+            with archive.open("1.png", "w", force_zip64=True) as member:
+                member.write(png(1))
+            archive.writestr("words.txt", "words " * 100)
+            archive.comment = b"a comment"
+        files.append(file.getvalue())
+    return files
+
+
 def manifests() -> list[bytes]:
     with tempfile.TemporaryDirectory() as name:
         _make_source(Path(name))
@@ -87,6 +151,13 @@ def profiles() -> list[bytes]:
     from test_liquid_plan import make_profile
 
     return [make_profile(count=4).to_json().encode()]
+
+
+def hosts() -> list[bytes]:
+    from l3dali.datasets.liquid import hosts
+
+    folder = Path(hosts.__file__).with_name("hosts")
+    return [(folder / f"{name}.json").read_bytes() for name in ("dgx-a100", "cpu-node")]
 
 
 def plans() -> list[bytes]:
@@ -113,6 +184,29 @@ def change_tar(data: bytes, rng: random.Random) -> bytes:
             header[148:156] = b" " * 8
             out[block + 148 : block + 156] = b"%06o\0 " % sum(header)
     return _mutate_bytes(bytes(out), rng) if rng.random() < 0.1 else bytes(out)
+
+
+def change_some(data: bytes, rng: random.Random) -> bytes:
+    """In one to four places."""
+    for _ in range(rng.randint(1, 4)):
+        data = _mutate_bytes(data, rng)
+    return data
+
+
+def change_zip(data: bytes, rng: random.Random) -> bytes:
+    """In headers of members, and the directory."""
+    if rng.random() < 0.2:
+        return _mutate_bytes(data, rng)
+    out = bytearray(data)
+    headers = [found.start() for found in re.finditer(rb"PK[\x01\x03\x05][\x02\x04\x06]", data)]
+    for _ in range(rng.randint(1, 3)):
+        at = rng.choice(headers) + rng.randrange(4, 50)
+        number = rng.choice(
+            (0, 1, 0xFFFF, 0xFFFFFFFF, rng.randrange(len(out)), rng.getrandbits(32))
+        )
+        size = rng.choice((1, 2, 4))
+        out[at : at + size] = (number & (1 << 8 * size) - 1).to_bytes(size, "little")
+    return bytes(out)
 
 
 def change_records(data: bytes, rng: random.Random) -> bytes:
@@ -173,12 +267,15 @@ def _l3(*arguments: str) -> None:
     from l3dali.cli import main
 
     with (
-        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stdout(io.StringIO()) as shown,
         contextlib.redirect_stderr(io.StringIO()) as told,
     ):
         code = main(arguments)
+    text = shown.getvalue() + told.getvalue()
     if code not in (0, 2):
         raise AssertionError(f"{arguments} ended with {code}: {told.getvalue()}")
+    if "\33" in text:
+        raise AssertionError(f"{arguments} sends control characters to a terminal: {text!r}")
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:
@@ -227,6 +324,15 @@ def check_profile(data: bytes) -> None:
         _l3("plan", str(path), "-o", f"{name}/plan.json")
 
 
+def check_host(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        profile, host = Path(name, "profile.json"), Path(name, "host.json")
+        profile.write_bytes(profiles()[0])
+        host.write_bytes(data)
+        asked = ("--host", str(host), "--simulate")
+        _l3("plan", str(profile), *asked, "-o", f"{name}/plan.json")
+
+
 def check_plan(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         source = _make_source(Path(name))
@@ -243,8 +349,11 @@ TARGETS = {
     "tar": (tars, change_tar, _of("webdataset", ".tar")),
     "tfrecord": (records, change_records, _of("tfrecord", ".tfrecord")),
     "parquet": (parquets, _mutate_bytes, _of("parquet", ".parquet")),
+    "arrow": (arrows, change_some, _of("arrow", ".arrow")),
+    "zip": (zips, change_zip, _of("zip", ".zip")),
     "manifest": (manifests, change_json, check_manifest),
     "profile": (profiles, change_json, check_profile),
+    "host": (hosts, change_json, check_host),
     "plan": (plans, change_json, check_plan),
 }
 

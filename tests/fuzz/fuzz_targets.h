@@ -450,7 +450,7 @@ struct EncodeInput {
     options.struct_size = sizeof(options);
     options.coding = kCodings[choices->Below(3)];
     const uint32_t effort = choices->Below(32);
-    options.effort = 1 + (effort < 26 ? effort % 3 : effort - 23);
+    options.effort = effort < 20 ? 1 : effort < 26 ? 2 + effort % 2 : effort - 22;
     options.threads = choices->Below(64) == 63 ? 2 : 1;
     if (choices->Below(2) == 1) {
       options.tile_width = 32u << choices->Below(4);

@@ -288,11 +288,13 @@ class Picture {
 
 // Chunks (format.md 4).
 
-inline std::vector<uint16_t> MakeValueTable(uint32_t sample_bits, Dice* dice) {
+// `smaller` divides the values of large tables.
+inline std::vector<uint16_t> MakeValueTable(uint32_t sample_bits, Dice* dice,
+                                            uint32_t smaller = 1) {
   const uint32_t samples = 1u << sample_bits;
   uint32_t count = 1 + dice->Below(std::min(samples, 1u << dice->Range(0, 8)));
-  if (dice->OneIn(16)) count = 1 + dice->Below(std::min(samples, 1u << 12));
-  if (dice->OneIn(128)) count = samples;
+  if (dice->OneIn(16)) count = 1 + dice->Below(std::min(samples, (1u << 12) / smaller));
+  if (dice->OneIn(128)) count = smaller == 1 ? samples : std::min(samples, 1u << 10);
   Dice bulk = dice->Bulk();
   std::vector<uint16_t> table;
   uint32_t next = 0;
@@ -1100,14 +1102,15 @@ inline Bytes GroupsChunk(const std::vector<ChannelGroup>& groups) {
 }
 
 // Bits and values of samples, and the model, with their chunks.
-inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice* dice) {
+inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice* dice,
+                        uint32_t smaller = 1) {
   Coded coded;
   coded.info = shape;
   ImageInfo& info = coded.info;
   info.sample_type = static_cast<SampleType>(dice->Below(kSampleTypes));
   info.meaning = dice->OneIn(8) ? Meaning::kLabels : Meaning::kColor;
   if (dice->OneIn(4)) {
-    coded.table = MakeValueTable(info.sample_bits(), dice);
+    coded.table = MakeValueTable(info.sample_bits(), dice, smaller);
     const uint32_t count = static_cast<uint32_t>(coded.table.size());
     info.used_bits = static_cast<uint8_t>(std::max(1u, BitLength(count - 1)));
     info.shift = 0;
@@ -1135,11 +1138,11 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   return coded;
 }
 
-// `smaller` divides the samples that it may have: up to 16.
+// `smaller` divides the samples that it may have, up to 16, and the values of its table.
 inline Image MakeImage(Dice* dice, uint32_t smaller = 1) {
   Image image;
   MakeShape(&image.parts.info, dice, smaller);
-  const Coded coded = MakeCoding(image.parts.info, &image.parts.chunks, dice);
+  const Coded coded = MakeCoding(image.parts.info, &image.parts.chunks, dice, smaller);
   const ImageInfo& info = image.parts.info = coded.info;
   const std::vector<ChannelGroup> groups = MakeGroups(info.channels, dice);
   if (groups.size() > 1) {

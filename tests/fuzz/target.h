@@ -8,16 +8,17 @@
 #include <string>
 
 #include "fuzz/fuzz_targets.h"
+#include "fuzz/large_blocks.h"
 
 namespace l3::fuzz {
 
 // Executions whose image was too large to be judged.
 inline uint64_t left_out = 0;
 
-// Small images, emulated lanes for one input in 64, and for one in 4 what is checked beside engines
-// against each other. L3_FUZZ_EVERYTHING=1 leaves out nothing.
+// Small images, emulated lanes for one input in 256, and for one in 4 what is checked beside
+// engines against each other. L3_FUZZ_EVERYTHING=1 leaves out nothing.
 inline void LowerLimits() {
-  if (std::getenv("L3_FUZZ_EVERYTHING") == nullptr) limits = {uint64_t{1} << 15, 64, 4};
+  if (std::getenv("L3_FUZZ_EVERYTHING") == nullptr) limits = {uint64_t{1} << 15, 256, 4};
   std::atexit([] {  // for the ledger
     std::fprintf(stderr, "left out: %llu\n", static_cast<unsigned long long>(left_out));
   });

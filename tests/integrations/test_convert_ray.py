@@ -50,6 +50,53 @@ def held(*arguments, **options):
 
 job.convert_each = held
 """
+# A worker ends at a step of what is named after it: once for each name, or, of some, always.
+STEPS = ("reading", "encoding", "writing", "announced", "published")
+DYING = """
+import os, pathlib, signal
+from l3dali.datasets.convert import pipeline, storage
+
+def die_at(step, place):
+    name = os.path.basename(place)
+    always = os.path.exists(FOLDER + "/always")
+    if not name.startswith(step) or name.endswith(".idx"):
+        return
+    if always and name not in ("writing.tar", "published.tar"):
+        return
+    deaths = FOLDER + "/" + name
+    if os.path.exists(deaths) and not always:
+        return
+    with open(deaths, "a") as file:
+        file.write(".")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def read(self, size):
+    data = _read(self, size)
+    die_at("reading", self._place)
+    return data
+
+def convert_image(blob, *arguments):
+    die_at("encoding", blob.name)
+    return _convert_image(blob, *arguments)
+
+def write(self, data):
+    half = len(data) // 2
+    _write(self, data[:half])
+    self._file.flush()
+    die_at("writing", self._place)
+    _write(self, data[half:])
+
+def replace(self, target):
+    die_at("announced", str(target))
+    result = _replace(self, target)
+    die_at("published", str(target))
+    return result
+
+_read, storage.HashedReader._read = storage.HashedReader._read, read
+_convert_image, pipeline.convert_image = pipeline.convert_image, convert_image
+_write, storage.HashedWriter.write = storage.HashedWriter.write, write
+_replace, pathlib.Path.replace = pathlib.Path.replace, replace
+"""
 WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 # Clusters of tests that run at the same time are not to be found.
 ALONE = """
@@ -84,13 +131,15 @@ def add_worker(cluster: Cluster, number: int = 1) -> object:
     )
 
 
-def convert_on(cluster: Cluster, *arguments: object) -> subprocess.CompletedProcess[str]:
+def convert_on(
+    cluster: Cluster, *arguments: object, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
     command = [*map(str, arguments), "--engine", "ray", "--address", cluster.address]
     return subprocess.run(
         [sys.executable, "-m", "l3dali", "convert", *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
 
@@ -178,6 +227,63 @@ def test_a_worker_is_killed(
     again = convert_on(cluster, source, there)
     assert "nothing to do" in again.stdout, again
     assert temporaries(there) == set()
+
+
+def test_a_worker_dies_at_each_step(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGKILL. A job that always ends its worker is told of, and costs no other."""
+    source, by_one, died, site = (tmp_path / name for name in ("s", "e", "died", "site"))
+    for number, step in enumerate(STEPS):
+        write_tar(source / f"{step}.tar", [(f"{step}.member.png", png(number))])
+        (source / f"{step}.file.png").write_bytes(png(number))
+    for folder in (died, site):
+        folder.mkdir()
+    (site / "sitecustomize.py").write_text(DYING.replace("FOLDER", repr(str(died))))
+    with monkeypatch.context() as changed:
+        changed.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+        for number in (1, 2):
+            add_worker(cluster, number)
+    assert convert(source, by_one) == 0
+
+    def convert_there(name: str) -> tuple[subprocess.CompletedProcess[str], dict[str, int]]:
+        """Runs; and how often a worker has died at what."""
+        before = {path.name: path.stat().st_size for path in died.iterdir()}
+        done = convert_on(cluster, source, tmp_path / name, timeout=400)
+        after = {path.name: path.stat().st_size for path in died.iterdir()}
+        return done, {name: n for name, size in after.items() if (n := size - before.get(name, 0))}
+
+    def is_same(name: str) -> bool:
+        there = tmp_path / name
+        same = files_below(there) - temporaries(there) == files_below(by_one)
+        return same and all(
+            (there / file).read_bytes() == (by_one / file).read_bytes()
+            for file in files_below(by_one)
+        )
+
+    done, deaths = convert_there("once")
+    assert done.returncode == 0, done
+    results = {f"{step}.{end}" for step in STEPS[2:] for end in ("tar", "file.l3")}
+    inputs = {"reading.tar", "reading.file.png", "encoding.member.png", "encoding.file.png"}
+    assert deaths == dict.fromkeys(results | inputs, 1)
+    assert is_same("once")
+
+    (died / "always").touch()
+    done, deaths = convert_there("always")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done
+    # A task is run four times. One whose result has appeared finds it the second time.
+    assert deaths == {"writing.tar": 4, "published.tar": 1}
+    (failed,) = [row for row in rows_of(tmp_path / "always").values() if row.status != "done"]
+    assert failed.source == "writing.tar"
+    assert failed.reason.startswith("Ray: ")
+    assert "writing.tar: Ray: " in done.stderr
+    left = files_below(tmp_path / "always") - temporaries(tmp_path / "always")
+    assert left == files_below(by_one) - {"writing.tar", "writing.idx"}
+    (died / "always").unlink()
+    done, deaths = convert_there("always")
+    assert (done.returncode, deaths) == (0, {}), done
+    assert is_same("always")
+    assert temporaries(tmp_path / "always") == set()
 
 
 def test_a_cluster_that_is_started_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,19 +351,46 @@ def test_tiff_whose_tags_share_their_bytes_is_refused() -> None:
         read_picture(data)
 
 
-@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
-def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
-    pixels = noise(3, height=512, width=512)
-    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
-    assert read_picture(data).pixels.shape == (512, 512, 3)
+def test_a_jpeg_is_read_as_a_jpeg_alone() -> None:
+    """Pillow's reader of SPIDER, which knows no signature, found an image of another size."""
+    fields = {1: 4.0, 4: 1.0, 11: 8.0, 12: 1.0, 21: 1024.0, 22: 1024.0}
+    spider = bytearray(struct.pack("<27f", *(fields.get(i, 0.0) for i in range(27))))
+    spider[:4] = b"\xff\xd8\xff\x4b"
+    frame = struct.pack(">4sBHHB", b"\xff\xc0\0\x11", 8, 4, 8, 3) + bytes(9)
+    data = bytes(spider).ljust(2000, b"\0") + frame
+    assert (read_header(data).height, read_header(data).width) == (4, 8)
+    with pytest.raises(ImageError, match="cannot identify image file"):
+        read_picture(data)
+
+
+def with_small_page(data: bytes) -> bytes:
+    """A TIFF of one tile whose page says that it is of 16 x 16 pixels."""
     page = tifffile.TiffFile(io.BytesIO(data)).pages.first
     patched = bytearray(data)
     for name in ("ImageWidth", "ImageLength", "RowsPerStrip"):
         tag = page.tags[name]
         size = {3: 2, 4: 4}[int(tag.dtype)]
         patched[tag.valueoffset : tag.valueoffset + size] = (16).to_bytes(size, "little")
+    return bytes(patched)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "png", "webp", "jpegxl"])
+def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    assert read_picture(data).pixels.shape == (512, 512, 3)
     with pytest.raises(ImageError, match="larger than the page"):
-        read_picture(bytes(patched))
+        read_picture(with_small_page(data))
+
+
+@pytest.mark.parametrize("compression", ["lerc", "jpegxr"])
+def test_tiff_whose_tiles_cannot_be_judged_is_refused(compression: str) -> None:
+    """200 bytes of LERC could take 30 GB."""
+    pixels = noise(3, height=512, width=512)
+    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    for each in (data, with_small_page(data)):
+        with pytest.raises(ImageError, match=f"tiles are {compression.upper()}"):
+            read_picture(each)
 
 
 def test_tiff_without_samples_is_refused() -> None:
@@ -427,6 +454,32 @@ def test_header_gives_the_size_and_enough_memory(name: str) -> None:
     assert (header.height, header.width) == picture.pixels.shape[:2]
     assert picture.pixels.nbytes <= header.raw_bytes
     assert picture.pixels.nbytes <= header.read_bytes
+
+
+def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
+    """A JPEG 2000 of 12 x 8 numbers of palette entries, which have so many channels."""
+
+    def box(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(body), kind) + body
+
+    stream = bytes(imagecodecs.jpeg2k_encode(np.zeros((12, 8), np.uint8), codecformat="j2k"))
+    header = box(b"ihdr", struct.pack(">IIHBBBB", 12, 8, 1, 7, 7, 0, 0))
+    header += box(b"colr", struct.pack(">BBBI", 1, 0, 0, 16))
+    entries = struct.pack(">HB", 2, columns) + bytes([7]) * columns + bytes(2 * columns)
+    palette = box(b"pclr", entries)
+    palette += box(b"cmap", b"".join(struct.pack(">HBB", 0, 1, i) for i in range(columns)))
+    file = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    file += box(b"jp2h", header + palette) if in_header else palette + box(b"jp2h", header)
+    return file + box(b"jp2c", stream)
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_a_palette_of_many_channels_is_refused(in_header: bool) -> None:
+    """OpenJPEG would make 255 samples of each byte: 2 KB could take 340 GB."""
+    assert read_picture(palette_jp2(3)).pixels.shape == (12, 8, 3)
+    assert read_picture(palette_jp2(4)).pixels.shape == (12, 8, 4)
+    with pytest.raises(ImageError, match="255 channels; up to 4"):
+        read_header(palette_jp2(255, in_header=in_header))
 
 
 @pytest.mark.parametrize("name", _files_of_all_formats(noise(3)))

@@ -225,7 +225,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 19  # the head, and the limits
+    assert len(ROWS) == 1 + 20  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -240,6 +240,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("images of a record of a TFRecord file") == tfrecord._MAX_IMAGES
     assert limit_of("bytes of the values that rows of an Arrow") == arrow._EXPANDED_BYTES
     assert limit_of("bytes of an image in a zip archive") == zip_archive.MAX_IMAGE_BYTES
+    assert limit_of("bytes of an L3 file of more than 64 MiB") == zip_archive.MAX_L3_TIMES
     assert limit_of("bytes of all members of a zip archive") == zip_archive.MAX_TIMES
     for function in (l3dali.decode, l3dali.verify, l3dali.imread, l3dali.transcode):
         default = inspect.signature(function).parameters["max_pixels"].default

@@ -23,7 +23,7 @@ from l3dali.cli.arguments import (
     write_new,
 )
 from l3dali.cli.batch import STDOUT
-from l3dali.console import complain, duration, megabytes, print_table, ratio
+from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 from l3dali.errors import UsageError
 
@@ -323,7 +323,7 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
 
 
 def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
-    what = f"{host.name}: nothing was measured there"
+    what = f"{printable(host.name)}: nothing was measured there"
     if span and host.gpus is not None:
         what += (
             f"; its GPU decoding rates are predicted, and may be {host.gpus.decode_error:.0%} "

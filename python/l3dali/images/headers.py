@@ -349,8 +349,24 @@ def _read_jpeg2000(data: bytes) -> Header:
     start = jpeg2000_start(data)
     right, bottom, left, top = struct.unpack_from(">4I", data, start + 8)
     (channels,) = struct.unpack_from(">H", data, start + 40)
-    channels = max(3, _checked_channels(channels))  # One channel may be numbers of a palette.
+    # One channel may be numbers of a palette, whose entries have as many as they like.
+    channels = max(
+        3, _checked_channels(channels), _checked_channels(_palette_channels(data[:start]))
+    )
     return _header("jpeg2000", right - left, bottom - top, 2 * channels, _JPEG2000_PEAK * channels)
+
+
+def _palette_channels(data: bytes) -> int:
+    """The channels of the palette in the boxes before a codestream; 0 without one."""
+
+    def kinds() -> Iterator[tuple[bytes, int]]:
+        for kind, begin, end in boxes(data):
+            yield kind, begin
+            if kind == b"jp2h":
+                yield from ((inner, begin + at) for inner, at, _ in boxes(data[begin:end]))
+
+    palettes = (at + 2 for kind, at in kinds() if kind == b"pclr")
+    return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
 
 
 def jpeg2000_start(data: bytes) -> int:
@@ -469,20 +485,27 @@ _LARGE_TILE_PIXELS = 2**24
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses strips and tiles that are images, of another size than the page says."""
-    from tifffile import TIFF
+    """Refuses strips and tiles that are images, of another size than the page says.
 
-    if page.compression not in TIFF.IMAGE_COMPRESSIONS:
+    Those of LERC and JPEG XR, which are read nowhere else, say theirs in ways of their own.
+    """
+    from tifffile import COMPRESSION, TIFF
+
+    if page.compression not in {*TIFF.IMAGE_COMPRESSIONS, COMPRESSION.LERC}:
         return  # The others decode to as many bytes as they are asked for.
     samples = page.samplesperpixel if len(page.chunks) > 2 else 1
     allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
     for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
+        if offset == 0 or size == 0:
+            continue  # nothing is stored
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
         format, _ = format_of(start)
-        if format in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
-            header = _READERS[format](start)
-            if header.width * header.height > allowed:
-                raise ImageError("a damaged TIFF: a tile is larger than the page says")
+        if format not in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
+            kind = getattr(COMPRESSION(page.compression), "name", page.compression)
+            raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
+        header = _READERS[format](start)
+        if header.width * header.height > allowed:
+            raise ImageError("a damaged TIFF: a tile is larger than the page says")
 
 
 _CHUNK_HEADER_BYTES = 4096

@@ -478,4 +478,5 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
-    return Image.open(io.BytesIO(data))
+    # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
+    return Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))

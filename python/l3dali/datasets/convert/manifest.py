@@ -101,6 +101,7 @@ class Row:
 
 
 # The types of a row's values; lists and dicts are judged one by one.
+_TOO_MUCH = 2**63  # of anything that is counted
 _GROUPED = ("stored", "formats", "failures")
 _numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
@@ -119,14 +120,16 @@ def row_of_json(line: str) -> Row | None:
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         row = Row(**fields)
-        numbers = [*row.stored.values()]
+        numbers = [row.source_bytes, row.result_bytes, row.area, *row.stored.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
+        os.fsencode(row.source)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     is_row = (
         all(type(value) in _TYPES[name] for name, value in fields.items() if name not in _GROUPED)
-        and all(type(number) is int for number in numbers)
+        and all(type(number) is int and 0 <= number < _TOO_MUCH for number in numbers)
+        and all(name.isprintable() for name in (row.version, *row.stored, *row.formats))
         and all(type(text) is str for text in texts)
         and row.status in (DONE, DROPPED, FAILED)
         and not leads_out(row.source)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".zip",)
 
 MAX_IMAGE_BYTES = 2**31  # of a member, inflated
+_FREE_L3_BYTES = 2**26  # of an L3 file that takes little in the archive
+MAX_L3_TIMES = 100  # that a larger one may be larger than what it takes there
 MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _ENCRYPTED = 1
@@ -128,14 +130,24 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
                 if stat.S_ISLNK(info.external_attr >> 16):
                     _refuse_link(name, head + file.read(CHUNK_BYTES), options)
                 elif may_be_image(name, head, options):
-                    if info.file_size > MAX_IMAGE_BYTES:
+                    most = _most_bytes(info, archive, options)
+                    if info.file_size > most:
                         raise ZipError(
-                            f"{name}: an image of {info.file_size} bytes; up to {MAX_IMAGE_BYTES} "
-                            "are read from an archive"
+                            f"{name}: an image of {info.file_size} bytes; up to {most} are read "
+                            "from an archive, and of L3 files that it packs no more than "
+                            f"{MAX_L3_TIMES} times what they take"
                         )
                     blobs.append(Blob(name, head + file.read(), name))
         yield Member(info, blobs)
         del blobs
+
+
+def _most_bytes(info: zipfile.ZipInfo, archive: zipfile.ZipFile, options: Options) -> int:
+    """How large an image may be."""
+    if options.to == "l3":  # Label maps without compression shrink to anything.
+        return MAX_IMAGE_BYTES
+    packed = min(info.compress_size, archive.start_dir)  # Members may claim more than there is.
+    return min(max(_FREE_L3_BYTES, MAX_L3_TIMES * packed), MAX_IMAGE_BYTES)
 
 
 def _refuse_link(name: str, data: bytes, options: Options) -> None:
