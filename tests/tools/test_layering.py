@@ -102,7 +102,7 @@ def test_libraries_stay_in_their_place(source: Path) -> None:
 
 # Python. Each package imports those of floors below its own, so there is no circle among them.
 PACKAGES = (
-    {"_build_info", "_native", "_cuda", "errors", "metadata", "console"},
+    {"_build_info", "_native", "_cuda", "_starting", "errors", "metadata", "console"},
     {"codec"},
     {"images"},
     {"files"},
