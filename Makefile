@@ -72,7 +72,7 @@ build: $(VENV)/package  ## build and install the package into .venv
 build-tests: $(VENV)/installed  ## the same with the programs and packages of tests and benchmarks
 
 demo: $(VENV)/package  ## encode photographs, decode them through DALI, compare, draw demo/
-	@echo '== Demo: photographs through DALI, 10 seconds'
+	@echo '== Demo: photographs through DALI, 30 CPU seconds'
 	$(PY) examples/demo.py
 
 test: $(VENV)/installed  ## run all tests, but for the sanitizers and the tests beside other packages

@@ -94,6 +94,7 @@ def main() -> int:
 
     measured = []
     for image_format in FORMATS:
+        print(f"{image_format.name}: encoding, decoding, comparing, measuring", flush=True)
         files = write_files(photographs, image_format, output)
         decoded = run_pipeline(files, image_format, device, threads)
         wrong = [

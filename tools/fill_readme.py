@@ -97,7 +97,8 @@ def compared() -> str:
             ]
         )
     head = ["beside PNG", "bytes", "decoding, one core", "DALI, whole images", "DALI, crops"]
-    text = f"Set `{PIPELINE_SET}`. Bytes and one core: {origin(speeds)}. DALI: {origin(pipelines)}"
+    text = f"Two measurements of the set `{PIPELINE_SET}`. Bytes and one core: {origin(speeds)}"
+    text += f". DALI: {origin(pipelines)}"
     return f"{text}.\n\n{table(head, rows)}"
 
 

@@ -461,6 +461,10 @@ def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
     """The image as the native codec wants it: three axes, contiguous, native byte order."""
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
+    if isinstance(image, (str, os.PathLike)):
+        raise TypeError(
+            "encode takes an array, not a path; transcode takes the bytes of an image file"
+        )
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)

@@ -10,7 +10,7 @@ import errno
 import io
 import os
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.console import printable
 from l3dali.errors import L3Error, Status, UsageError
+from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,8 +121,12 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     Raises:
         OSError: the file cannot be written.
         TypeError: `file` is none of these, or `encode` refuses the image.
-        ValueError: `encode` refuses the image or an option.
+        ValueError: the name of `file` ends as that of another image format (`a.png`), or `encode`
+            refuses the image or an option.
     """
+    if isinstance(image, (str, os.PathLike)):
+        raise TypeError("imwrite takes the path first, then the array: imwrite('a.l3', image)")
+    _check_suffix(file)
     _write(file, codec.encode(image, **options))
 
 
@@ -359,6 +364,17 @@ def _reading(file: Any) -> contextlib.AbstractContextManager[Any]:
     if hasattr(file, "open"):
         return _opened(file, "rb")  # type: ignore[no-any-return]
     raise _type_error("info", file, ", nor bytes")
+
+
+def _check_suffix(file: Any) -> None:
+    """Raises ValueError if a path is named as an image of another format."""
+    if not hasattr(file, "write"):
+        suffix = PurePath(_name(file)).suffix
+        if suffix.lower() in IMAGE_SUFFIXES:
+            raise ValueError(
+                f"imwrite writes .l3 files, and {_name(file)} ends in {suffix}; "
+                "l3 decode makes other images of L3 files"
+            )
 
 
 def _write(file: Any, data: bytes) -> None:

@@ -228,13 +228,14 @@ def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
     result = subprocess.run([*L3, "encode", tree], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == (
-        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3\n"
+        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3: rename one of "
+        "them, or put them into folders of their own\n"
     )
     assert not list(tree.rglob("*.l3"))
 
 
 def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    l3dali.imwrite(tmp_path / "photo.png", image())
+    (tmp_path / "photo.png").write_bytes(l3dali.encode(image()))
     arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
     assert main(["decode", *arguments, "--overwrite"]) == 2
     assert "photo.png ends in .png already, and would be its own" in capsys.readouterr().err

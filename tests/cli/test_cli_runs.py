@@ -184,6 +184,21 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
+def test_an_interrupt_while_the_command_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command, wanted in (
+        (["-m", "l3dali", "--version"], "l3: interrupted\n"),
+        (["-c", "import l3dali"], "KeyboardInterrupt\n"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+        assert ended.stderr.endswith(wanted)
+        assert ("Traceback" in ended.stderr) == (command[0] == "-c")
+
+
 def test_info_of_a_file_larger_than_the_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -454,6 +454,14 @@ def test_command_refuses(folder: Path, arguments: list[str]) -> None:
     assert main(["view", str(folder), *arguments]) == 2
 
 
+def test_command_refuses_a_file_of_another_format(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert main(["view", str(folder / "photo.png")]) == 2
+    assert f"{folder}/photo.png: not an L3 file; l3 encode makes one" in capsys.readouterr().err
+
+
 def test_page_has_no_code_of_others(client: Client) -> None:
     for name in ("", "page.js", "page.css"):
         status, body = client.ask(name)

@@ -867,7 +867,7 @@ def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture
         (tmp_path / "s").mkdir(exist_ok=True)
         (tmp_path / "s" / name).write_bytes(png())
     assert convert(tmp_path / "s", tmp_path / "d") == 2
-    assert "would both make a.l3" in capsys.readouterr().err
+    assert "would both make a.l3: rename one of them" in capsys.readouterr().err
 
 
 def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,7 +138,10 @@ def test_without_a_gpu_one_line_says_so(
 ) -> None:
     monkeypatch.setattr(of_gpu, "has_gpu", lambda: False)
     assert main(["profile", str(folder), "-o", str(folder.parent / "p.json")]) == 0
-    assert "no GPU was measured (there is none): mixed and the" in capsys.readouterr().err
+    assert (
+        "no GPU was measured (there is none): plans from this profile decode on the CPU"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_gpu_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +278,9 @@ def test_a_plan_decodes_on_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found["predicted"]["shares"].keys() == {"rans@mixed"}
     # The disk binds, with the smallest files.
     assert found["predicted"]["rate"] == pytest.approx(400e6 / 520_000, rel=1e-3)
-    assert 'decode them by: l3dali.pipeline.decode(encoded, device="mixed")' in (
-        " ".join(capsys.readouterr().out.split())
-    )
+    said = capsys.readouterr().out
+    assert 'decode them by: fn.l3.decode(encoded, device="mixed")\n' in said
+    assert "caution" not in said
 
 
 def test_a_plan_uses_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,7 +289,37 @@ def test_a_plan_uses_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert shares["rans@cache"] == pytest.approx(0.5, abs=0.01)
     assert found["predicted"]["rate"] == pytest.approx(2 * 400e6 / 520_000, rel=0.01)
     assert found["predicted"]["first_rate"] == pytest.approx(400e6 / 520_000, rel=0.01)
-    assert "cache_size=248)" in " ".join(capsys.readouterr().out.split())
+    said = capsys.readouterr().out
+    wanted = 'fn.l3.decode(encoded, device="mixed", cache_size=248, skip_cached_images=True)\n'
+    assert f"decode them by: {wanted}" in said
+    assert "read them by: fn.readers.file(files=paths, skip_cached_images=True)" in said
+
+
+def test_a_mix_reads_what_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Originals of a few bytes stay, and the others are in the cache."""
+    profile = made_up_profile(gpu_cache=1e9)
+    small = replace(profile.samples[0], name="1.png", group="jpeg 3", sizes={"source": 64_000})
+    profile = replace(
+        profile,
+        groups={
+            **profile.groups,
+            "jpeg 3": replace(
+                profile.groups["png rgb 8"],
+                sizes={"source": Linear(base=64_000)},
+                cpu_seconds={"source@cpu": Linear(base=15e-3)},
+                gpu_seconds={},
+            ),
+        },
+        samples=[
+            *profile.samples,
+            replace(small, cpu_seconds={"source@cpu": 15e-3}, gpu_seconds={}, weight=1),
+        ],
+    )
+    shares = plan(tmp_path, profile)["predicted"]["shares"]
+    assert shares.keys() == {"packed@cache", "source@cpu"}
+    said = capsys.readouterr().out
+    assert 'l3dali.pipeline.decode(encoded, device="mixed", cache_size=954)' in said
+    assert "l3dali.pipeline.decode reads cached files even so, which is not counted" in said
 
 
 def test_cores_take_load_off_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,7 +198,7 @@ def test_the_step_is_of_all_gpus() -> None:
         ({"gpus": {**TWO["gpus"], "decode": {"png": 1e9}}}, "unknown coding 'png'"),  # type: ignore[dict-item]
         ({"gpus": {**TWO["gpus"], "decode": {"rans": 0}}}, "gpus.decode['rans'] is 0"),  # type: ignore[dict-item]
         ({"gpus": {**TWO["gpus"], "decode_error": 1}}, "decode_error is 1"),  # type: ignore[dict-item]
-        ({"format": "l3-plan"}, "no host of l3 host"),
+        ({"format": "l3-plan"}, "this is a plan, not a description of a host"),
         ({"version": 2}, "version 2"),
     ],
 )
@@ -246,10 +246,36 @@ def test_the_command_plans_for_a_host_that_ships(
     said = capsys.readouterr().out
     assert "on 8 nodes the shared file system binds" in said
     assert "8 x A100 SXM4 40 GB: nothing was measured there" in said
-    assert "predicted, and may be 30% off" in said
+    assert "predicted, and may be 30% off: that changes nothing here" in said
+    assert "as the rate is bound by the shared file system" in " ".join(said.split())
     assert run(make_profile(), tmp_path, *arguments, "--json") == 0
     low, high = json.loads(capsys.readouterr().out)["rate_span"]
     assert low == pytest.approx(high)  # decoding does not bind
+
+
+def test_a_set_in_the_caches_of_gpus_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tiles of a few kB: two nodes of 115 core seconds plan each in 16 us and do nothing else."""
+    monkeypatch.setattr("test_liquid_plan.PIXELS", 64 * 64)
+    table = {"source": (8e3, 2e-4), "rans": (7e3, 1e-4), "packed": (8e3, 3e-5)}
+    arguments = ["--host", "dgx-a100", "--nodes", "2", "--file-system", "10GB/s"]
+    assert run(make_profile(table), tmp_path, *arguments) == 0
+    said = capsys.readouterr().out
+    assert "caution: the images fit into the caches of the GPUs" in said
+    assert "predicted: 14,400,000 images/s" in said
+    assert "14400000" not in said
+    assert "as the rate is bound by the cores" in said
+    assert run(make_profile(table), tmp_path, *arguments, "--gpu-cache", "0") == 0
+    assert "caution" not in capsys.readouterr().out
+
+
+def test_the_range_of_predicted_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = {**TWO, "disk": None, "gpus": {**TWO["gpus"], "decode": {"rans": 0.4e9}}}  # type: ignore[dict-item]
+    (tmp_path / "host.json").write_text(json.dumps(slow))
+    arguments = ["--host", str(tmp_path / "host.json"), "--formats", "rans", "--cores", "1"]
+    assert run(make_profile(), tmp_path, *arguments) == 0
+    assert re.search(r"30% off: [\d.,]+ to [\d.,]+ images/s", capsys.readouterr().out)
 
 
 def test_options_change_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

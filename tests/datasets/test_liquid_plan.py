@@ -565,7 +565,8 @@ def test_identity_is_of_what_decides() -> None:
     ("change", "says"),
     [
         ({"version": 2}, "a plan of version 2"),
-        ({"format": "l3-profile"}, "no plan of l3 plan, but a profile: l3 plan makes a plan of it"),
+        ({"format": "l3-profile"}, "this is a profile, not a plan; l3 plan makes one"),
+        ({"format": "l3-shoe"}, "this is no plan; l3 plan makes one"),
         ({"formats": ["gif"]}, "unknown format 'gif'"),
         ({"formats": []}, "no groups of images, or no formats"),
         ({"candidates": ["rans"]}, "not among the candidates"),

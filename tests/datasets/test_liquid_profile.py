@@ -24,6 +24,7 @@ from engines import ROOT
 
 from l3dali import codec
 from l3dali.cli import main
+from l3dali.cli.profile import _print
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.work import find_sources
@@ -243,7 +244,7 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         (["nowhere"], "no such file or folder"),
-        (["empty"], "no images"),
+        (["empty"], "no images found in the data set named; read are .bmp .j2k .jp2"),
         (["set", "--disk", "0MB/s"], "is no rate"),
         (["set", "--disk=-5MB/s"], "is no rate"),
         (["set", "--disk", "nan"], "is no rate"),
@@ -417,6 +418,14 @@ def test_few_images_borrow() -> None:
     assert borrowed.images == 2
 
 
+def test_the_table_names_who_lends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [sample(1000 + 10 * i, "png rgb 8", rans=500 + 5 * i) for i in range(12)]
+    samples.append(sample(2000, "jpeg 3", rans=900))
+    lent = profile(samples=samples, groups=fit_groups(samples), images=13)
+    _print(lent, to_errors=False)
+    assert "jpeg 3: 1 (borrowed from png rgb 8)" in capsys.readouterr().out
+
+
 def test_sources_of_another_format_do_not_lend() -> None:
     large = [sample(pixels, rans=pixels) for pixels in range(1000, 11000, 500)]
     one = sample(2000, "tiff 3", rans=2000, source=7777)
@@ -448,7 +457,7 @@ def test_reading(folder: Path) -> None:
     reading = measure_reading(files, 5, np.random.default_rng(1))
     assert reading.rate > 0
     assert reading.cpu_seconds(1000, 0) > 0
-    assert any("MB alone" in note for note in reading.notes)
+    assert any("MB only, so it is not reliable: give it by --disk" in n for n in reading.notes)
     (folder / "deep.png").unlink()
     gone = [each for each in files if each[1].name == "deep.png"]
     with pytest.raises(OSError, match="No such file"):
@@ -529,8 +538,9 @@ GROUP = ("groups", "png rgb 8")
         ("", "no whole JSON"),
         (profile().to_json()[:200], "no whole JSON"),
         ("[" * 100_000, "no whole JSON"),
-        ("[]", "no profile of l3 profile"),
-        ("{}", "no profile of l3 profile"),
+        ("[]", "this is no profile; l3 profile makes one"),
+        ("{}", "this is no profile; l3 profile makes one"),
+        (changed("format", to="l3-plan"), "this is a plan, not a profile; l3 profile makes one"),
         (changed("version", to=2), "version 2"),
         (changed("host", to=3), "host is int, not an object"),
         (changed("host", to={}), "host.cores is missing"),

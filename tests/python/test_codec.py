@@ -83,9 +83,8 @@ def test_any_strides_and_byte_order(image: Image) -> None:
         np.zeros((4, 4), np.uint32),
         np.full((4, 4), None),
         [[1, 2], [3, 4]],
-        "pixels",
     ],
-    ids=["float", "bool", "int32", "uint32", "object", "list", "text"],
+    ids=["float", "bool", "int32", "uint32", "object", "list"],
 )
 def test_refused_samples(image: Any) -> None:
     with pytest.raises(TypeError, match="L3 holds uint8, uint16, int8, int16"):
@@ -109,6 +108,12 @@ def test_advice_on_other_samples(
     assert f"({advised}" in str(refused.value)
     stored = to_stored(image)
     assert np.array_equal(back(l3dali.decode(l3dali.encode(stored))).reshape(6, 8), image)
+
+
+def test_a_path_is_no_image() -> None:
+    for path in ("a.png", Path("a.png")):
+        with pytest.raises(TypeError, match="encode takes an array, not a path; transcode takes"):
+            l3dali.encode(path)  # type: ignore[arg-type]
 
 
 def test_refused_mask() -> None:

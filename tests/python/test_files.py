@@ -179,6 +179,21 @@ def test_paths_of_upath(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.l3", "b.l3"]
 
 
+@pytest.mark.parametrize("kind", [str, Path, OnlyOpens])
+def test_imwrite_refuses_the_name_of_another_format(tmp_path: Path, kind: Any) -> None:
+    for name in ("a.png", "b.JPG", "c.gif"):
+        with pytest.raises(ValueError, match=rf"imwrite writes \.l3 files, and .*{name} ends in"):
+            l3dali.imwrite(kind(tmp_path / name), PHOTO)
+    assert list(tmp_path.iterdir()) == []
+    l3dali.imwrite(kind(tmp_path / "a.other"), PHOTO)
+
+
+def test_imwrite_says_which_argument_is_first(tmp_path: Path) -> None:
+    for path in ("a.l3", tmp_path / "a.l3"):
+        with pytest.raises(TypeError, match="the path first, then the array"):
+            l3dali.imwrite(PHOTO, path)  # type: ignore[arg-type]
+
+
 def test_nothing_is_written_of_an_image_that_is_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     for file in (buffer, tmp_path / "photo.l3", OnlyOpens(tmp_path / "photo.l3")):

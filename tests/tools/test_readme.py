@@ -63,6 +63,12 @@ def test_is_read_in_three_minutes() -> None:
     assert len(prose.split()) <= 500  # as people read aloud: 165 words a minute
 
 
+def test_pages_install_from_a_clone() -> None:
+    """No package index has l3dali yet."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert "pip install 'l3dali" not in page.read_text(), page.name
+
+
 CHECK = """
 import numpy as np
 

@@ -24,7 +24,7 @@ from l3dali.cli.arguments import (
 )
 from l3dali.cli.batch import STDOUT
 from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
-from l3dali.datasets.liquid.profile import DEFAULT_BATCH
+from l3dali.datasets.liquid.profile import CACHE, CPU, DEFAULT_BATCH, L3_FORMATS
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
         file = sys.stderr if target == STDOUT else sys.stdout
         _print(plan, counts, file)
         if described is not None:
-            _print_host(described, span, file)
+            _print_host(described, plan, span, file)
         if simulated is not None:
             _print_simulated(simulated, file)
         for note in profile.notes:
@@ -309,11 +309,15 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
     for name, (count, size) in counts.items():
         print(f"listing: {count} images as {name}, {megabytes(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
-    print(f"predicted: {later:.1f} images/s, {first:.1f} in the first epoch", file=file)
-    for line in explain(plan):
+    print(f"predicted: {_rate(later)} images/s, {_rate(first)} in the first epoch", file=file)
+    if _shares_by_place(plan.predicted.shares).get(CACHE, 0.0) > 1 - _LEAST_SHARE:
+        print(
+            "caution: the images fit into the caches of the GPUs, so this rate has next to no "
+            "reading and no upload in it; --gpu-cache 0 plans without caches",
+            file=file,
+        )
+    for line in [*explain(plan), *_decoding(plan)]:
         print(line, file=file)
-    if how := _decoding(plan):
-        print(f"decode them by: {how}", file=file)
     grown = ratio(predicted.stored_bytes, predicted.source_bytes)
     print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
     if predicted.encode_seconds is None:
@@ -322,40 +326,79 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
 
 
-def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
+def _print_host(host: HostFile, plan: Plan, span: list[float], file: TextIO) -> None:
     what = f"{printable(host.name)}: nothing was measured there"
     if span and host.gpus is not None:
         what += (
-            f"; its GPU decoding rates are predicted, and may be {host.gpus.decode_error:.0%} "
-            f"off: {span[0]:.1f} to {span[1]:.1f} images/s"
+            f"; its GPU decoding rates are predicted, and may be {host.gpus.decode_error:.0%} off: "
         )
+        low, high = map(_rate, span)
+        if low != high:
+            what += f"{low} to {high} images/s"
+        elif names := _binding(plan):
+            what += f"that changes nothing here, as the rate is bound by {' and '.join(names)}"
+        else:
+            what += "that changes nothing here, as more than enough is reached"
     print(what, file=file)
 
 
 def _print_simulated(found: Simulated, file: TextIO) -> None:
     busy = f"{_WORDS[found.busiest]} busy for {found.busy[found.busiest]:.0%} of the time"
     waits = f"; training waits for {found.stalled:.0%} of it" if found.stalled else ""
-    print(f"simulated: {found.rate:.1f} images/s, {busy}{waits}", file=file)
+    print(f"simulated: {_rate(found.rate)} images/s, {busy}{waits}", file=file)
 
 
-def _decoding(plan: Plan) -> str:
-    """The call of a pipeline that decodes where the plan says; "" where that is on cores alone."""
-    from l3dali.datasets.liquid.profile import CACHE, CPU, L3_FORMATS
-
-    by_place: dict[str, float] = {}
-    for key, share in plan.predicted.shares.items():
-        stored_as, _, place = key.partition("@")
-        if stored_as in L3_FORMATS:
-            by_place[place] = by_place.get(place, 0.0) + share
+def _decoding(plan: Plan) -> list[str]:
+    """The call of a pipeline that decodes where the plan says; nothing if cores alone decode."""
+    shares = plan.predicted.shares
+    by_place = _shares_by_place({k: s for k, s in shares.items() if _format_of(k) in L3_FORMATS})
     if not by_place.keys() - {CPU}:
-        return ""
+        return []
     arguments = ['encoded, device="mixed"']
     on_cores = by_place.get(CPU, 0.0) / sum(by_place.values())
+    is_cached = CACHE in by_place and plan.host.gpu_cache
+    mixes = on_cores >= _LEAST_SHARE or any(_format_of(key) not in L3_FORMATS for key in shares)
     if on_cores >= _LEAST_SHARE:
         arguments.append(f"cpu_share={on_cores:.2f}")
-    if CACHE in by_place and plan.host.gpu_cache:
-        arguments.append(f"cache_size={plan.host.gpu_cache / 2**20:.0f}")
-    return f"l3dali.pipeline.decode({', '.join(arguments)})"
+    if is_cached:
+        arguments.append(f"cache_size={(plan.host.gpu_cache or 0) / 2**20:.0f}")
+    if is_cached and not mixes:
+        arguments.append("skip_cached_images=True")
+    call = "l3dali.pipeline.decode" if mixes else "fn.l3.decode"
+    lines = [f"decode them by: {call}({', '.join(arguments)})"]
+    if is_cached and mixes:
+        lines.append(
+            "l3dali.pipeline.decode reads cached files even so, which is not counted; "
+            "--gpu-cache 0 plans without a cache"
+        )
+    elif is_cached:
+        reader = "fn.readers.file(files=paths, skip_cached_images=True)"
+        lines.append(f"read them by: {reader}, or another reader with that argument")
+    return lines
+
+
+def _format_of(key: str) -> str:
+    """The format of a key `format@place`."""
+    return key.partition("@")[0]
+
+
+def _shares_by_place(shares: dict[str, float]) -> dict[str, float]:
+    """By place, the share of the images."""
+    by_place: dict[str, float] = {}
+    for key, share in shares.items():
+        place = key.partition("@")[2]
+        by_place[place] = by_place.get(place, 0.0) + share
+    return by_place
+
+
+def _rate(number: float) -> str:
+    """Images a second, for people."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.1f}"
+
+
+def _binding(plan: Plan) -> list[str]:
+    """What decides the rate, in words; nothing if what was asked for is reached."""
+    return [_WORDS[name] for name, dual in plan.predicted.binding.items() if dual > 0.01]
 
 
 def explain(plan: Plan) -> list[str]:
@@ -363,11 +406,11 @@ def explain(plan: Plan) -> list[str]:
     predicted = plan.predicted
     lines = []
     if predicted.binding:
-        names = [_WORDS[name] for name, dual in predicted.binding.items() if dual > 0.01]
+        names = _binding(plan)
         verb = "bind together" if len(names) > 1 else "binds"
         if names in (["the cores"], ["the PCIe switches"]):
             verb = "bind"
-        more = [f"{_MORE[name]} {gain:.1f} images/s" for name, gain in predicted.more.items()]
+        more = [f"{_MORE[name]} {_rate(gain)} images/s" for name, gain in predicted.more.items()]
         if plan.host.nodes > 1:
             names[0] = f"on {plan.host.nodes} nodes {names[0]}"
         lines.append("; ".join([f"{' and '.join(names)} {verb}", *more]))
@@ -386,12 +429,12 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         lines.append("the originals cannot be decoded in a pipeline, or were left out")
     elif single != "source":
         lines.append(
-            f"switching from the originals ({source:.1f} images/s) to {single} alone "
-            f"({rate:.1f}): {rate / source:.2f} times"
+            f"switching from the originals ({_rate(source)} images/s) to {single} alone "
+            f"({_rate(rate)}): {rate / source:.2f} times"
         )
     if len(plan.formats) > 1:
         gain = predicted.rate / rate
-        lines.append(f"mixing beyond {single} alone ({rate:.1f} images/s): {gain:.2f} times")
+        lines.append(f"mixing beyond {single} alone ({_rate(rate)} images/s): {gain:.2f} times")
         if predicted.turn_seconds:
             cores = plan.host.cores * plan.host.efficiency * plan.host.nodes
             lost = predicted.turn_seconds * predicted.rate / cores
@@ -404,7 +447,7 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         gain = predicted.best_rate / predicted.rate - 1
         kept = " and convert nothing" if plan.formats == ["source"] else ""
         lines.append(
-            f"do not mix{kept}: {plan.formats[0]} alone gives {predicted.rate:.1f} images/s, and "
-            f"the best mix {max(0.0, gain):.1%} more (--min-gain {plan.min_gain:.1%})"
+            f"do not mix{kept}: {plan.formats[0]} alone gives {_rate(predicted.rate)} images/s, "
+            f"and the best mix {max(0.0, gain):.1%} more (--min-gain {plan.min_gain:.1%})"
         )
     return lines

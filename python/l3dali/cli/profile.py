@@ -182,7 +182,9 @@ def _print(profile: Profile, *, to_errors: bool) -> None:
 def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
     weight = sum(sample.weight for sample in samples)
     pixels = sum(sample.weight * sample.pixels for sample in samples)
-    title = f"{name}: {fits.images}" + (f" (as {fits.borrowed})" if fits.borrowed else "")
+    title = f"{name}: {fits.images}" + (
+        f" (borrowed from {fits.borrowed})" if fits.borrowed else ""
+    )
     rows = []
 
     def gpu_rate(key: str) -> str:

@@ -19,6 +19,7 @@ from l3dali.cli.arguments import (
 )
 from l3dali.console import complain
 from l3dali.errors import UsageError
+from l3dali.images.headers import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
@@ -87,6 +88,8 @@ def _view(options: argparse.Namespace) -> int:
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
+        if path.is_file() and not (path.suffix.lower() in (".l3", ".tar") or _is_l3(path)):
+            raise UsageError(f"{path}: not an L3 file; l3 encode makes one of an image")
     try:
         import uvicorn
 
@@ -121,6 +124,11 @@ def _view(options: argparse.Namespace) -> int:
             webbrowser.open(url)
         uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def _is_l3(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(L3_SIGNATURE)) == L3_SIGNATURE
 
 
 def _listener(port: int) -> socket.socket:

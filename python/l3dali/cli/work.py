@@ -27,7 +27,7 @@ from l3dali.cli.files import check_stdin, check_stream, read_stdin
 from l3dali.cli.report import Done, Report
 from l3dali.console import complain, progress, say
 from l3dali.errors import UsageError
-from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.reading import IMAGE_SUFFIXES, READ_SUFFIXES
 from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Named = TypeVar("Named", Path, str)
 L3_SUFFIX = ".l3"
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
-UNREAD_SUFFIXES = {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}  # of images
+UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
 _KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX} | UNREAD_SUFFIXES
 
 

@@ -65,12 +65,13 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
 
-__all__ = ["READ_SUFFIXES", "read_picture"]
+__all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture"]
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
+IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 
 
 def read_picture(

@@ -22,6 +22,7 @@ from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
+from l3dali.images.reading import READ_SUFFIXES
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def open_dataset(
     if not found.candidates and l3_files:
         raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
     if not found.candidates:
-        raise UsageError("no images of other formats in the data set named")
+        suffixes = " ".join(sorted(READ_SUFFIXES))
+        raise UsageError(f"no images found in the data set named; read are {suffixes}")
     return found
 
 

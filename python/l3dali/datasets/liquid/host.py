@@ -164,7 +164,8 @@ def measure_reading(
         )
     if sum(sizes) < _FEWEST_BYTES:
         notes.append(
-            f"the rate of the storage is from {sum(sizes) / 1e6:.1f} MB alone; --disk gives it"
+            f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, so it is not "
+            "reliable: give it by --disk"
         )
     return Reading(sum(sizes) / wall, _cost_of_reading(sizes, costs), notes)
 

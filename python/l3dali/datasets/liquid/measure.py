@@ -162,7 +162,8 @@ def measure_profile(
         gpu = open_gpu(max(1, math.floor(usable)))
     except LookupError as error:
         notes.append(
-            f"no GPU was measured ({error}): mixed and the cache of the GPU are no candidates"
+            f"no GPU was measured ({error}): plans from this profile decode on the CPU, unless "
+            "l3 plan --host names a host with GPUs"
         )
     meter = _Meter(decoders, options, allow_lossy, reading.cpu_seconds, gpu)
     end = time.monotonic() + _DECODING * seconds

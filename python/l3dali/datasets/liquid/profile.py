@@ -256,6 +256,9 @@ def read_as(parse: Callable[[bytes], Parsed], path: Path | str) -> Parsed:
         raise UsageError(f"{path}: {error}") from None
 
 
+_KINDS = {"l3-profile": "profile", "l3-plan": "plan", "l3-host": "description of a host"}
+
+
 def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
     """The fields of a JSON file that `l3 KIND` has written.
 
@@ -268,13 +271,11 @@ def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
         raise UsageError(f"no {kind} of l3 {kind}, which is JSON") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"no whole JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise UsageError(f"no {kind} of l3 {kind}")
-    name = data.pop("format", None)
-    if name != f"l3-{kind}":
-        is_profile = (kind, name) == ("plan", "l3-profile")
-        advice = ", but a profile: l3 plan makes a plan of it" if is_profile else ""
-        raise UsageError(f"no {kind} of l3 {kind}{advice}")
+    named = data.pop("format", None) if isinstance(data, dict) else None
+    if named != f"l3-{kind}":
+        is_what = f"a {_KINDS[named]}, not a" if named in _KINDS else "no"
+        remedy = "" if kind == "host" else f"; l3 {kind} makes one"
+        raise UsageError(f"this is {is_what} {_KINDS[f'l3-{kind}']}{remedy}")
     found = data.pop("version", None)
     if found != version:
         raise UsageError(f"a {kind} of version {found}; this l3 reads version {version}")
