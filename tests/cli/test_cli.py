@@ -228,7 +228,8 @@ def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
     result = subprocess.run([*L3, "encode", tree], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == (
-        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3\n"
+        f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3; "
+        "rename one of them, or give one a place of its own with -o\n"
     )
     assert not list(tree.rglob("*.l3"))
 
@@ -620,6 +621,17 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     code, output = run("decode", l3, "-o", tmp_path / "no.png", "--channels", "3,9")
     assert code == 2
     assert "channel 9 is asked for, and the image has 7" in output
+
+
+def test_files_that_png_cannot_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, dtype in (("a", np.int16), ("b", np.uint8)):
+        l3dali.imwrite(tmp_path / f"{name}.l3", np.zeros((4, 4), dtype))
+    assert main(["decode", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "l3: files that .png cannot hold: 1; --format tif holds all, and l3 convert" in told
+    assert (tmp_path / "b.png").exists()
+    assert main(["decode", str(tmp_path), "--format", "tif"]) == 0
+    assert "cannot hold" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["1,1", "-1", "4096", "a", ""])

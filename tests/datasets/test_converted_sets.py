@@ -113,8 +113,8 @@ def test_damage(converted: Path, kind: str, capsys: pytest.CaptureFixture[str]) 
     path.write_bytes(data)
     assert run("verify", converted) == 2
     told = capsys.readouterr().err
-    assert "l3: " in told
-    assert f"{path}: " in told
+    assert "l3: 1 failed" in told  # once, though its bytes are not the manifest's either
+    assert told.count(f"{path}: ") == 1
     if kind == "tar":
         assert f"{path}: 0000.l3: " in told
     elif kind == "copy":

@@ -174,7 +174,10 @@ def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     for source, target in pairs:
         first = sources.setdefault(_place(target), source)
         if _place(first) != _place(source):
-            raise UsageError(f"{first} and {source} would both become {target}")
+            raise UsageError(
+                f"{first} and {source} would both become {target}; "
+                "rename one of them, or give one a place of its own with -o"
+            )
         targets.setdefault(first, target)
     for source, target in targets.items():
         if _place(source) == _place(target):

@@ -251,7 +251,10 @@ def find_work(
             for result in _results(name, kind, options):
                 if result in results:
                     other = results[result]
-                    raise UsageError(f"{other} and {folder.place(name)} would both make {result}")
+                    raise UsageError(
+                        f"{other} and {folder.place(name)} would both make {result}; rename one "
+                        "of them, or convert it alone into another folder"
+                    )
                 results[result] = folder.place(name)
             row = manifest.rows.get(name)
             if row is not None and _is_done(row, file, existing, options):
