@@ -312,7 +312,7 @@ def test_a_second_run_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
     capsys.readouterr()
     assert convert(tmp_path / "s", tmp_path / "d") == 0
-    assert "nothing to do: 2 " in capsys.readouterr().out
+    assert "nothing to do: 1 shard and 1 file done, 0 of" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
 
 

@@ -253,9 +253,9 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
         if work.jobs:
             print_table(HEADERS, *summary.table(), file=file)
             print(summary, file=file)
-        elif not summary.failures:
-            print(f"nothing to do: {summary.done_text} done before", file=file)
-        elif summary.kept:
+        elif not work.failures:
+            print(f"nothing to do: {summary}", file=file)
+        elif summary.kept or summary.failed:
             print(summary, file=file)
         expanded = summary.total.expanded
         if expanded:
