@@ -623,6 +623,17 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "channel 9 is asked for, and the image has 7" in output
 
 
+def test_files_that_png_cannot_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, dtype in (("a", np.int16), ("b", np.uint8)):
+        l3dali.imwrite(tmp_path / f"{name}.l3", np.zeros((4, 4), dtype))
+    assert main(["decode", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "l3: files that .png cannot hold: 1; --format tif holds all, and l3 convert" in told
+    assert (tmp_path / "b.png").exists()
+    assert main(["decode", str(tmp_path), "--format", "tif"]) == 0
+    assert "cannot hold" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

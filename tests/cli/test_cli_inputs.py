@@ -30,6 +30,39 @@ def run(*arguments: Any, stdin: bytes = b"") -> subprocess.CompletedProcess[byte
     return subprocess.run([*L3, *arguments], input=stdin, capture_output=True, check=False)
 
 
+# Paths on both sides of an option.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["one.png", "--verify", "a/two.PNG"],
+        ["--verify", "one.png", "--effort", "1", "a/two.PNG"],
+        ["one.png", "--verify", "--", "a/two.PNG"],
+        ["one.png", "--effort=1", "a", "--verify", "a/b"],
+    ],
+    ids=" ".join,
+)
+def test_paths_behind_options(
+    tree: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    assert main(["encode", "-o", str(tmp_path / "out"), "-q", *arguments]) == 0
+    wanted = {"one.l3", "two.l3"} if "a" not in arguments else None
+    found = files_below(tmp_path / "out")
+    assert found == (wanted or {"one.l3", "a/two.l3", "a/b/three.l3"})
+    assert main(["info", "--json", str(tmp_path / "out"), "--", str(tmp_path / "out")]) == 0
+    assert main(["convert", "a", "--no-verify", "one.png", "-q", str(tmp_path / "set")]) == 0
+    assert (tmp_path / "set" / "one.l3").exists()
+
+
+def test_an_empty_path_behind_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", "a.png", "--verify", ""]) == 2
+    assert "argument PATH: an empty name" in capsys.readouterr().err
+    assert main(["encode", "a.png", "--verify", "b.png", "--xyzzy"]) == 2
+    assert "unrecognized arguments: b.png --xyzzy" in capsys.readouterr().err
+
+
 # Pipes.
 
 

@@ -67,6 +67,24 @@ def test_palette_images_that_become_colours_are_counted(
     assert "palette images compared by their colours: 3;" in capsys.readouterr().err
 
 
+def test_labels_take_no_names(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those are of `l3 convert`."""
+    assert main(["encode", str(masks), "-o", str(masks / "out"), "--labels", "_mask.png"]) == 2
+    error = capsys.readouterr().err
+    assert "_mask.png: no such file; --labels of l3 encode takes no names" in error
+    assert "l3 convert --labels NAMES" in error
+    assert not (masks / "out").exists()
+
+
+def test_photographs_are_no_label_maps(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo = write_png(masks / "photo.png")
+    command = ["encode", str(masks), "-o", str(masks / "out")]
+    assert main([*command, "--labels"]) == 0
+    assert f"label maps: 1; the first is {photo}" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+    assert "label maps" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", [["--palette", "index"], ["--labels"]])
 def test_nothing_is_said_where_the_numbers_are_kept(
     option: list[str], masks: Path, capsys: pytest.CaptureFixture[str]

@@ -277,6 +277,8 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["--verison"], "--verison; did you mean --version? (see l3 --help)"),
         (["convert", "--quite", "a"], "--quite; did you mean --quiet? (see l3 convert --help)"),
         (["encode", "a.png", "--coding", "ran"], "did you mean rans? (see l3 encode --help)"),
+        (["encode", "a.png", "--label"], "--label; did you mean --labels? (see l3 encode --help)"),
+        (["convert", "a", "b", "--palette", "index"], "index; --labels NAMES keeps the numbers"),
     ],
 )
 def test_what_is_mistyped_is_guessed(

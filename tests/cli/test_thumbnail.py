@@ -83,6 +83,14 @@ def test_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert not (tmp_path / "a.png").exists()
 
 
+def test_the_name_of_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, code in (("a.jpg", 2), ("a.L3", 2), ("a.PNG", 0), ("a.tmp", 0), ("a", 0)):
+        assert main(["thumbnail", str(GOLDEN[0]), str(tmp_path / name)]) == code
+        assert (tmp_path / name).exists() == (code == 0)
+    told = capsys.readouterr().err
+    assert f"thumbnails are PNG, and {tmp_path / 'a.jpg'} ends in another suffix" in told
+
+
 def test_desktop_files_agree() -> None:
     tree = ET.parse(SHARE / "mime/packages/l3.xml")
     names = {"m": "http://www.freedesktop.org/standards/shared-mime-info"}

@@ -12,6 +12,8 @@ from convert_tools import convert, files_below, image, png, rows_of, samples, wr
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert.pipeline import FormatTotals
+from l3dali.datasets.convert.report import Summary
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -81,6 +83,101 @@ def test_a_dest_with_the_name_of_a_shard(
     assert (tmp_path / name / "a.tar").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["s", "d.l3"], "d.l3 has the name of an image. Name a folder, or d.l3/ if"),
+        (["s", "file"], "l3: file is a file; DEST is a folder"),
+        (["s", "memory://bucket/d.png"], "has the name of an image"),
+        (["s", "d", "--to", "png", "--coding", "packed"], "--coding is of L3 files"),
+    ],
+)
+def test_refused_before_work(
+    tmp_path: Path,
+    arguments: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "file").write_bytes(b"kept")
+    assert convert(*arguments) == 2
+    assert told in capsys.readouterr().err
+    assert files_below(tmp_path) == {"s/a.png", "file"}
+
+
+def test_nothing_but_names_of_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("braceexpand")
+    assert convert(tmp_path / "a-{0..3}.tar", tmp_path / "d") == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err.splitlines()[0]) == ("", "l3: 4 failed")
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("on_error", ["keep", "drop"])
+def test_done_and_failed_apart(
+    tmp_path: Path, on_error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "s"
+    write_tar(source / "a.tar", samples(1))
+    files = {"b.png": png(), "bad0.png": png()[:200], "bad1.png": b"none", "anim.gif": b"GIF89a"}
+    for name, data in files.items():
+        (source / name).write_bytes(data)
+    became = "kept as they are" if on_error == "keep" else "left out"
+    for new in (3, 0):
+        summary = tmp_path / f"{new}.json"
+        command = (source, tmp_path / "d", "--on-error", on_error, "--json-summary", summary)
+        assert convert(*command) == 2
+        output = capsys.readouterr()
+        said = f"1 shard and 2 files done, {new} of them in this run; 1 copied as it is; 2 failed, "
+        assert f"{said}{became} (--on-error {on_error})" in output.out
+        assert "copied as they are: 1 .gif; make PNG of them first" in output.err
+        counts = json.loads(summary.read_text())
+        assert (counts["done"], counts["kept"], counts["failed"]) == (new, 3 - new, 2)
+
+
+def test_what_is_not_decoded_has_no_pixels() -> None:
+    formats = {"jpeg": FormatTotals(1, 100, 100)}
+    assert Summary(converted=1, formats=formats).table() == [
+        ["jpeg", "1", "-", "100 B", "100 B", "1.00"]
+    ]
+    assert str(Summary(converted=1, formats=formats)) == "1 file done, 1 of them in this run"
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_labels_that_name_no_image(
+    tmp_path: Path, shard: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "s"
+    members = [("a.png", png()), ("a.seg.png", mask("palette")[1])]
+    if shard:
+        write_tar(source / "a.tar", members)
+    else:
+        source.mkdir()
+        for name, data in members:
+            (source / name).write_bytes(data)
+    given = ("--labels", "_msk.png", "--labels", "a.png")
+    for _ in range(2):  # converted, and done before
+        assert convert(source, tmp_path / "d", *given) == 0
+        told = capsys.readouterr().err.splitlines()
+        # Of files that is known before the work, too.
+        assert told.count("l3: --labels '_msk.png' named no image") == (1 if shard else 2)
+        assert not any("a.png" in line for line in told)
+        assert "l3: palette images that became colours: 1; no NAMES of --labels are theirs" in told
+    assert convert(source, tmp_path / "e", "--labels", ".seg.png") == 0
+    assert "--labels" not in capsys.readouterr().err
+
+
+def test_a_shard_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [("a 0.png", png())])
+    write_tar(tmp_path / "s" / "b.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert "l3: shards without an index for DALI, since" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.tar", "b.tar", "b.idx"}
+
+
 def test_several_folders_keep_their_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +193,7 @@ def test_several_folders_keep_their_names(
     assert np.array_equal(l3dali.imread("out/val/sub/0.l3"), image(1))
     capsys.readouterr()
     assert convert("train", "val", "out") == 0
-    assert "nothing to do: all 4" in capsys.readouterr().out
+    assert "nothing to do: 2 shards and 2 files done, 0 of" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "train")
     assert convert(".", "../val", "../out2") == 0
     assert files_below(tmp_path / "out2") == wanted

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt as error:
-        complain("l3: interrupted")
+        complain("; ".join(["l3: interrupted", *error.args[1:]]))
         return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,15 +39,22 @@ class Parser(argparse.ArgumentParser):
 
     _given: Sequence[str] = ()  # in the call of parse_known_args that goes on
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # A part of a name may be meant for another option, as `--label`.
+        super().__init__(*arguments, **(options | {"allow_abbrev": False}))
+        self.elsewhere: dict[str, str] = {}  # by options of other commands: what is said of them
+
     def error(self, message: str) -> NoReturn:
         if message.startswith("the following arguments are required"):
             # Of two mistakes the one that was typed says more.
             for name in (each.partition("=")[0] for each in self._given if each[:2] == "--"):
-                if not any(known.startswith(name) for known in self._option_string_actions):
+                if name not in self._option_string_actions:
                     message = f"unrecognized arguments: {name}{self._option_meant(name)}"
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def _option_meant(self, name: str) -> str:
+        if name in self.elsewhere:
+            return f"; {self.elsewhere[name]}"
         return _meant(name, self._option_string_actions)
 
     def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
@@ -61,11 +68,33 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         self._given = sys.argv[1:] if args is None else args
         found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._take_late(found, unknown):
+            unknown = []
         if unknown:
             options = [each for each in unknown if each.startswith("-")]
             meant = self._option_meant((options or unknown)[0].partition("=")[0])
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
+
+    def _take_late(self, found: Any, unknown: Sequence[str]) -> bool:
+        """Adds paths that stand behind an option: argparse takes those of one place alone."""
+        actions = self._get_positional_actions()
+        many = next((i for i, each in enumerate(actions) if each.nargs in ("*", "+")), None)
+        bare = unknown.index("--") if "--" in unknown else len(unknown)  # any name follows it
+        if many is None or any(each[:1] == "-" and each != "-" for each in unknown[:bare]):
+            return False
+        several, *single = actions[many:]
+        late = [*unknown[:bare], *unknown[bare + 1 :]]
+        try:
+            values = [self._get_value(several, text) for text in late]
+        except argparse.ArgumentError as error:
+            self.error(str(error))
+        values = [*getattr(found, several.dest), *(getattr(found, s.dest) for s in single), *values]
+        end = len(values) - len(single)
+        setattr(found, several.dest, values[:end])
+        for action, value in zip(single, values[end:], strict=True):
+            setattr(found, action.dest, value)
+        return True
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

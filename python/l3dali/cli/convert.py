@@ -53,6 +53,7 @@ def add_command(commands: Commands) -> None:
         help="of the Ray cluster; default: RAY_ADDRESS, the one that runs here, or a new one",
     )
     add_report_options(parser)
+    parser.elsewhere["--palette"] = "--labels NAMES keeps the numbers of palette images"
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter
@@ -13,13 +14,19 @@ from l3dali import codec
 from l3dali.cli.arguments import local_cores
 from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
-from l3dali.cli.work import check_summary
+from l3dali.cli.work import check_summary, is_image_name, unread_images
 from l3dali.console import complain, megabytes, print_table, progress, ratio, tell_failures
 from l3dali.datasets.convert import engine as local
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.manifest import Manifest
+from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
-from l3dali.datasets.convert.report import HEADERS, make_page, stored_text, summarize
+from l3dali.datasets.convert.report import (
+    HEADERS,
+    count_text,
+    make_page,
+    stored_text,
+    summarize,
+)
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
@@ -59,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
         raise UsageError("--plan chooses the formats; --coding and --to do not go with it")
+    if arguments.to != "l3" and arguments.coding is not None:
+        raise UsageError("--coding is of L3 files; it does not go with --to")
     if arguments.allow_changes and arguments.plan is None:
         raise UsageError("--allow-changes is for --plan")
     if arguments.trust and arguments.plan is None:
@@ -97,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Manifest(target, read_only=True) as manifest:
             _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
+            _tell_of_labels(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
@@ -107,7 +117,9 @@ def run(arguments: argparse.Namespace) -> int:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
             if growth:
                 raise UsageError(growth)
-        manifest.begin()
+        _tell_of_labels(work, options)
+        if work.jobs:
+            manifest.begin()
         manifest.add(work.renewed)
         gone = work.gone
         if arguments.remove_gone and gone:
@@ -115,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
             complain(f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed")
         _tell_of_gone(gone)
         start = time.perf_counter()
-        new = _convert(work.jobs, engine, workers, manifest, quiet=arguments.quiet)
+        new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
         summary = summarize(new, work.kept, time.perf_counter() - start)
         summary.failures = work.failures + summary.failures
         if work.jobs:
@@ -126,13 +138,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_dest(url: str) -> None:
-    """Refuses a DEST that is meant to be a shard: `l3 convert a.tar out.tar`."""
+    """Refuses a DEST that is meant to be a file: `l3 convert a.tar out.tar`."""
     _, name = split_url(url)
-    if is_shard_name(name) and (is_remote(url) or not Path(url.removeprefix("file://")).is_dir()):
-        raise UsageError(
-            f"DEST is a folder, and shards keep their names in it; {url} has the name of a shard. "
-            f"Name a folder, or {url}/ if it is to be called so"
-        )
+    local = None if is_remote(url) else Path(url.removeprefix("file://"))
+    if local is not None and local.is_dir():
+        return
+    if local is not None and local.exists():
+        raise UsageError(f"{url} is a file; DEST is a folder")
+    for is_one, what in ((is_shard_name(name), "a shard"), (is_image_name(name), "an image")):
+        if is_one:
+            raise UsageError(
+                f"DEST is a folder, and files keep their names in it; {url} has the name of {what}."
+                f" Name a folder, or {url}/ if it is to be called so"
+            )
 
 
 def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Namespace) -> None:
@@ -207,17 +225,23 @@ def _preview(work: Work) -> int:
 
 
 def _convert(
-    jobs: Sequence[Job], engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
+    work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
 ) -> list[Row]:
     new: list[Row] = []
-    with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
-        files = sum(len(job.files) for job in jobs)
-        for rows in progress(results, files, quiet=quiet, files_of=len):
-            manifest.add(rows)
-            new += rows
-            if local.is_disk_full(rows):
-                complain("l3: no space left; run again to go on")
-                break
+    files = sum(len(job.files) for job in work.jobs)
+    try:
+        with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
+            for rows in progress(results, files, quiet=quiet, files_of=len):
+                manifest.add(rows)
+                new += rows
+                if local.is_disk_full(rows):
+                    complain("l3: no space left; run again to go on")
+                    break
+    except KeyboardInterrupt as error:
+        done = len(work.kept) + sum(row.status != FAILED for row in new)
+        told = f"{done} of {len(work.kept) + files} shards and files are done"
+        signal_number = error.args[0] if error.args else signal.SIGINT
+        raise KeyboardInterrupt(signal_number, f"{told}; the same command goes on") from None
     return new
 
 
@@ -229,20 +253,29 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
         if work.jobs:
             print_table(HEADERS, *summary.table(), file=file)
             print(summary, file=file)
-        else:
-            print(f"nothing to do: all {summary.kept} shards and files are done", file=file)
+        elif not work.failures:
+            print(f"nothing to do: {summary}", file=file)
+        elif summary.kept or summary.failed:
+            print(summary, file=file)
         expanded = summary.total.expanded
         if expanded:
+            keeps = "--labels NAMES keeps the numbers of their entries"
+            what = "no NAMES of --labels are theirs" if arguments.labels else keeps
+            complain(f"l3: palette images that became colours: {expanded}; {what}")
+        _complain_of_labels([name for name in arguments.labels if not summary.labels[name]])
+        if summary.unindexed:
             complain(
-                f"l3: palette images that became colours: {expanded}; "
-                "--labels NAMES keeps the numbers of their entries"
+                "l3: shards without an index for DALI, since names of members have blanks in them: "
+                f"{summary.unindexed}; DALI reads the headers instead"
             )
         if summary.total.substituted:
             complain(
                 "l3: images that came back as PNG or TIFF, since the format that they came from "
                 f"loses data or cannot hold them: {summary.total.substituted}"
             )
-        for line in [*_growth(summary, arguments), *_nothing_found(summary, arguments.to)]:
+        unread = unread_images(summary.others, "copied as they are")
+        lines = [*(unread if arguments.to == "l3" else []), *_growth(summary, arguments)]
+        for line in [*lines, *_nothing_found(summary, arguments.to)]:
             complain(f"l3: {line}")
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
@@ -252,6 +285,18 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     fields = summary.fields() | {"links_not_followed": work.links}
     write_summary(arguments.json_summary, code, summary.failures, fields)
     return code
+
+
+def _tell_of_labels(work: Work, options: Options) -> None:
+    """Says before the work which --labels name nothing, where no shard may hold what they name."""
+    if options.labels and not any(map(is_shard_name, work.names)):
+        found = {label for name in work.names for label in options.labels_of(name)}
+        _complain_of_labels([label for label in options.labels if label not in found])
+
+
+def _complain_of_labels(unused: Sequence[str]) -> None:
+    for label in unused:
+        complain(f"l3: --labels {label!r} named no image")
 
 
 def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
@@ -283,8 +328,8 @@ def _nothing_found(summary: Summary, to: str) -> list[str]:
     """Says that there was no image, and what images are."""
     if summary.stored or summary.failures:
         return []
-    files = summary.converted + summary.kept
+    files = count_text(0, summary.converted + summary.kept)
     if to != "l3":
-        return [f"no L3 file was found in {files} files; --to {to} turns L3 files back"]
+        return [f"no L3 file was found in {files}; --to {to} turns L3 files back"]
     suffixes = " ".join(sorted(READ_SUFFIXES))
-    return [f"no image was found in {files} files; read are {suffixes}, and in {READ_SHARDS}"]
+    return [f"no image was found in {files}; read are {suffixes}, and in {READ_SHARDS}"]

@@ -19,6 +19,7 @@ from l3dali.cli.work import (
 )
 from l3dali.console import printable
 from l3dali.errors import UsageError
+from l3dali.images.headers import ImageError
 from l3dali.images.transcoding import decoded_picture
 from l3dali.images.writing import WRITERS, write_picture
 
@@ -64,6 +65,7 @@ def _decode(options: argparse.Namespace) -> int:
     targets = plan_outputs(found, options, suffix)
     threads = threads_per_file(options.jobs, len(targets))
     damaged: list[Path] = []  # with metadata that cannot be read
+    unfit: list[Path] = []  # that the format cannot hold
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -76,18 +78,28 @@ def _decode(options: argparse.Namespace) -> int:
         picture = decoded_picture(pixels, info, options.channels)
         if picture.is_damaged:
             damaged.append(path)
-        written = write_picture(picture, suffix)
+        try:
+            written = write_picture(picture, suffix)
+        except ImageError:
+            unfit.append(path)
+            raise
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], written, like)
         return Done(pixels.nbytes, len(data), len(written))
 
     def remark(_report: Report) -> list[str]:
-        if not damaged:
-            return []
-        return [
-            f"files whose metadata is damaged, and was left out: {len(damaged)}; "
-            f"the first is {printable(min(damaged))}"
-        ]
+        lines = []
+        if unfit and len(targets) > 1:
+            lines.append(
+                f"files that {suffix} cannot hold: {len(unfit)}; --format tif holds all, and "
+                "l3 convert --to source writes each in the format that it came from"
+            )
+        if damaged:
+            lines.append(
+                f"files whose metadata is damaged, and was left out: {len(damaged)}; "
+                f"the first is {printable(min(damaged))}"
+            )
+        return lines
 
     report = run(list(targets), work, options, remark)
     columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import add_output_options, new_file_command
+from l3dali.cli.batch import STDIN
 from l3dali.cli.files import keeps, read_file, write_file
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
-    UNREAD_SUFFIXES,
     compare,
     find_inputs,
     plan_outputs,
     run,
     threads_per_file,
+    unread_images,
 )
 from l3dali.console import megabytes, ratio
+from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES
 from l3dali.images.transcoding import encode_picture
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from l3dali.cli.arguments import Commands
-    from l3dali.cli.batch import Found
 
 
 def add_command(commands: Commands) -> None:
@@ -75,7 +77,8 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--labels",
         action=argparse.BooleanOptionalAction,
-        help="samples are numbers of classes, not to be blended; includes --palette index. "
+        help="samples of all images are numbers of classes, not to be blended; includes --palette "
+        "index. l3 convert --labels NAMES marks some of many. "
         "--no-labels: they are not, though --max-side says that images look so",
     )
     add_reading_options(command)
@@ -92,10 +95,12 @@ def _tile(text: str) -> tuple[int, int]:
 
 
 def _encode(options: argparse.Namespace) -> int:
+    _refuse_names_of_labels(options)
     found = find_inputs(options, READ_SUFFIXES)
     targets = plan_outputs(found, options, L3_SUFFIX)
     threads = threads_per_file(options.jobs, len(targets))
     reader = PictureReader(options)
+    colored: list[Path] = []  # images marked as label maps
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -121,15 +126,22 @@ def _encode(options: argparse.Namespace) -> int:
                 decoded = codec.decode(encoded, threads=threads, max_pixels=None)
                 compare(decoded, picture.pixels)
             raw_bytes = picture.pixels.nbytes
+            is_colored = picture.pixels.ndim == 3 and picture.pixels.shape[2] >= 3
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], encoded, like)
+        if options.labels and is_colored:
+            colored.append(path)
         return Done(raw_bytes, len(data), len(encoded), lossy_format(data))
 
     def remark(report: Report) -> list[str]:
-        return _remark_on_palettes(reader.expanded) + _remark_on_growth(report)
+        return [
+            *_remark_on_palettes(reader.expanded),
+            *_remark_on_colored(colored),
+            *_remark_on_growth(report),
+        ]
 
     def last_remark(report: Report) -> list[str]:
-        return _remark_on_unread(found) + reader.remarks_told() + remark(report)
+        return unread_images(found.others, "passed over") + reader.remarks_told() + remark(report)
 
     report = run(list(targets), work, options, remark)
     report.palettes_expanded = reader.expanded
@@ -137,13 +149,23 @@ def _encode(options: argparse.Namespace) -> int:
     return finish(report, found, options, columns, last_remark)
 
 
-def _remark_on_unread(found: Found) -> list[str]:
-    """Says which images were passed over, for their format is not read."""
-    suffixes = sorted(UNREAD_SUFFIXES & found.others.keys())
-    if not suffixes:
+def _refuse_names_of_labels(options: argparse.Namespace) -> None:
+    """Refuses `--labels NAMES`, which `l3 convert` has: NAMES would be a PATH here."""
+    for path in options.paths if options.labels else ():
+        if path != STDIN and not os.path.lexists(path):
+            raise UsageError(
+                f"{path}: no such file; --labels of l3 encode takes no names and marks all images. "
+                "l3 convert --labels NAMES marks some"
+            )
+
+
+def _remark_on_colored(colored: list[Path]) -> list[str]:
+    if not colored:
         return []
-    counts = ", ".join(f"{found.others[suffix]} {suffix}" for suffix in suffixes)
-    return [f"images among the files passed over: {counts}; make PNG of them first"]
+    return [
+        f"images of three channels or more that --labels marks as label maps: {len(colored)}; the "
+        f"first is {min(colored)}. If they are photographs, encode them again without it"
+    ]
 
 
 def _remark_on_palettes(expanded: int) -> list[str]:

@@ -11,6 +11,7 @@ from l3dali.cli.arguments import new_command, output_argument, path_argument, po
 from l3dali.cli.batch import STDIN, failure_of, is_stream
 from l3dali.cli.files import check_stdin, check_stream, read_stdin, write_file
 from l3dali.cli.report import EXIT_FAILED
+from l3dali.cli.work import is_image_name
 from l3dali.console import tell_failures
 from l3dali.errors import UsageError
 from l3dali.view.catalog import Entry
@@ -36,7 +37,10 @@ def add_command(commands: Commands) -> None:
     )
     command.add_argument("path", type=path_argument, metavar="PATH", help="- is standard input")
     command.add_argument(
-        "output", type=output_argument, metavar="PNG", help="is replaced; - is standard output"
+        "output",
+        type=output_argument,
+        metavar="PNG",
+        help="an existing file is replaced; - is standard output",
     )
     command.add_argument(
         "-s",
@@ -54,6 +58,8 @@ def _thumbnail(options: argparse.Namespace) -> int:
         check_stdin()
     if is_stream(options.output):
         check_stream(options.output)
+    elif options.output.suffix.lower() != ".png" and is_image_name(options.output.name):
+        raise UsageError(f"thumbnails are PNG, and {options.output} ends in another suffix")
     if options.size > _MAX_SIDE:
         raise UsageError(f"--size {options.size} is more than {_MAX_SIDE}")
     try:

@@ -32,7 +32,7 @@ from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from l3dali import codec
     from l3dali.cli.batch import Found
@@ -71,6 +71,20 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
         advice = "; l3 encode makes them of images" if suffixes == {L3_SUFFIX} else ""
         raise UsageError(f"no {' '.join(sorted(suffixes))} files {where}{advice}")
     return found
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of this name would be an image."""
+    return Path(name).suffix.lower() in _KNOWN_SUFFIXES
+
+
+def unread_images(others: Mapping[str, int], what: str) -> list[str]:
+    """Says which of the other files, by suffix, are images of formats that are not read."""
+    suffixes = sorted(UNREAD_SUFFIXES & others.keys())
+    if not suffixes:
+        return []
+    counts = ", ".join(f"{others[suffix]} {suffix}" for suffix in suffixes)
+    return [f"images among the files {what}: {counts}; make PNG of them first"]
 
 
 def check_summary(path: Path) -> None:

@@ -78,11 +78,16 @@ class Options:
     untrusted: bool = False
 
     def is_labels(self, name: str) -> bool:
-        """Whether `labels` name the image; `*` in a pattern passes over `/` too."""
-        return any(
-            fnmatchcase(name, label) if set(label) & set("*?[") else name.endswith(label)
+        """Whether `labels` name the image."""
+        return bool(self.labels and self.labels_of(name))
+
+    def labels_of(self, name: str) -> list[str]:
+        """Those of `labels` that name the image; `*` in a pattern passes over `/` too."""
+        return [
+            label
             for label in self.labels
-        )
+            if (fnmatchcase(name, label) if set(label) & set("*?[") else name.endswith(label))
+        ]
 
     @property
     def identity(self) -> str:

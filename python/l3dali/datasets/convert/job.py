@@ -355,6 +355,7 @@ def _check_length(reader: HashedReader, file: Stored) -> None:
 
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
+    row.labels = totals.labels
     if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
@@ -401,7 +402,7 @@ def _convert_files(
         if outcome is None:
             row.kind = "other"
         else:
-            totals.add(loaded.blobs[0], outcome)
+            totals.add(loaded.blobs[0], outcome, options)
             _, row.group, row.area = outcome.choice
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)

@@ -54,6 +54,7 @@ class Row:
         result_hash: of its bytes.
         pixels_hash: of the pixels of the images that were converted, in order.
         stored: its images, by the format that they are stored in.
+        labels: images by the `--labels` that name them.
         choices: a hash of these formats, in order, if a plan has chosen them.
         group: of a single image that a plan was asked about, what its header says of it, in
             the plan's words. With size and name, another plan chooses by it.
@@ -80,6 +81,7 @@ class Row:
     result_hash: str = ""
     pixels_hash: str = ""
     stored: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
     choices: str = ""
     group: str = ""
     area: int = 0
@@ -102,7 +104,7 @@ class Row:
 
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
-_GROUPED = ("stored", "formats", "failures")
+_GROUPED = ("stored", "labels", "formats", "failures")
 _numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
@@ -120,7 +122,8 @@ def row_of_json(line: str) -> Row | None:
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         row = Row(**fields)
-        numbers = [row.source_bytes, row.result_bytes, row.area, *row.stored.values()]
+        numbers = [row.source_bytes, row.result_bytes, row.area]
+        numbers += [*row.stored.values(), *row.labels.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
         os.fsencode(row.source)

@@ -113,19 +113,23 @@ class Totals:
         formats: sums over the converted images, by the format of the source.
         failures: places of the images that could not be converted, and why.
         stored: images by the format that they are stored in.
+        labels: images by the `--labels` that name them.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     stored: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Starts the hashes."""
         self._pixels = new_hash()
         self._choices = Choices()
 
-    def add(self, blob: Blob, outcome: Outcome) -> None:
+    def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
+        for label in options.labels_of(blob.name):
+            self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
         if outcome.failed:
             self.failures.append((blob.place, outcome.failure))
@@ -232,7 +236,7 @@ class ImagePool:
             for blob, outcome in zip(entry.blobs, outcomes, strict=True):
                 if outcome is None:
                     continue
-                self.totals.add(blob, outcome)
+                self.totals.add(blob, outcome, self.options)
                 if outcome.failed and self.options.on_error == "fail":
                     raise DamagedImageError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes

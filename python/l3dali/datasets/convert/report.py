@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from l3dali.console import Failure, megabytes, printable, ratio, speed
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.manifest import DONE, FAILED, Row
+from l3dali.datasets.convert.job import SHARDS, WEBDATASET
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
 
 if TYPE_CHECKING:
@@ -26,8 +28,13 @@ class Summary:
     Attributes:
         converted: rows of this run.
         kept: rows that were done before.
+        shards: of both, those of shards.
+        failed: single images that failed, by what has become of them: `keep` or `drop`.
         formats: sums over the images of all rows, by the format of the source.
         copied: files without images, or their bytes in shards' stead.
+        others: the suffixes of these.
+        unindexed: WebDataset shards without an index for DALI.
+        labels: images by the `--labels` that name them.
         stored: images by the format that they are stored in.
         failures: images and files that failed.
         seconds: of this run.
@@ -36,8 +43,13 @@ class Summary:
 
     converted: int = 0
     kept: int = 0
+    shards: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     copied: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+    unindexed: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
@@ -48,6 +60,11 @@ class Summary:
         """The sum over all images."""
         return sum_totals(self.formats.values())
 
+    @property
+    def done_text(self) -> str:
+        """How many shards and files are done, in words."""
+        return count_text(self.shards, self.converted + self.kept - self.shards)
+
     def table(self) -> list[list[str]]:
         """Cells below `HEADERS`: a row for each format of the sources, and their sum."""
         named = sorted(self.formats.items())
@@ -57,7 +74,7 @@ class Summary:
             [
                 name,
                 str(one.images),
-                megabytes(one.raw_bytes),
+                megabytes(one.raw_bytes) if one.raw_bytes else "-",  # Not all are decoded.
                 megabytes(one.source_bytes),
                 megabytes(one.result_bytes),
                 ratio(one.result_bytes, one.source_bytes),
@@ -67,12 +84,14 @@ class Summary:
 
     def __str__(self) -> str:
         """What was done, in one line."""
-        done = self.converted + self.kept
-        parts = [f"{done} shards and files done, {self.converted} of them in this run"]
+        parts = [f"{self.done_text} done, {self.converted} of them in this run"]
         if len(self.stored) > 1 or SOURCE in self.stored:
             parts.append(f"images by format: {stored_text(self.stored)}")
         if self.copied:
-            parts.append(f"{self.copied} copied as they are")
+            parts.append(f"{self.copied} copied as {'it is' if self.copied == 1 else 'they are'}")
+        for handling, count in sorted(self.failed.items()):
+            became = "kept as they are" if handling == "keep" else "left out"
+            parts.append(f"{count} failed, {became} (--on-error {handling})")
         if self.raw_bytes:
             pixels = speed(self.raw_bytes, self.seconds)
             parts.append(f"{self.seconds:.1f} s, {pixels} MB of pixels a second")
@@ -106,17 +125,32 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                     Failure(place if place == row.source else f"{row.source}: {place}", reason)
                     for place, reason in row.failures
                 ]
+            summary.labels.update(row.labels)
             if row.status == FAILED:
                 continue
-            summary.converted += is_new
-            summary.kept += not is_new
+            if row.kind == "image" and row.failures:
+                summary.failed["drop" if row.status == DROPPED else "keep"] += 1
+            else:
+                summary.converted += is_new
+                summary.kept += not is_new
+                summary.shards += row.kind in SHARDS
             if is_new:
                 summary.raw_bytes += sum_totals(row.formats.values()).raw_bytes
-            summary.copied += row.status == DONE and row.kind == "other"
+            if row.status == DONE and row.kind == "other":
+                summary.copied += 1
+                summary.others[PurePosixPath(row.source).suffix.lower()] += 1
+            summary.unindexed += row.kind == WEBDATASET and row.index is None
             summary.stored.update(row.stored)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary
+
+
+def count_text(shards: int, files: int) -> str:
+    """So many shards and files, without those that there are none of."""
+    several = ((shards, "shard"), (files, "file"))
+    texts = [f"{count} {name}{'s' * (count != 1)}" for count, name in several if count]
+    return " and ".join(texts) or "0 files"
 
 
 def stored_text(stored: Mapping[str, int]) -> str:
