@@ -35,6 +35,11 @@ constexpr uint32_t kJudgingEffort = 3;
 constexpr uint32_t kNarrowPixels = 16;
 // With several channel groups, a value table is kept only if it saves 1 / 100 of the file.
 constexpr uint64_t kTableShare = 100;
+// A tile of a tiny image that takes from 1 / 2 to 7 / 8 of its samples is not tried as packed: such
+// ones are photographs, and what is larger is noise.
+constexpr uint64_t kPhotographEighths[] = {4, 7};
+// Of a tiny image, a table is tried only if it takes up to 1 / 8 of the file.
+constexpr uint64_t kTinyTableShare = 8;
 // Tiles of up to this many pixels may be smaller as packed, which has no states.
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Stored tiles have at least this many bytes, so that their headers cost less than 0.1 %.
@@ -298,6 +303,10 @@ void AppendRansTile(const PixelView& pixels, const ValueCoding& coding, const Ti
   const bool tiny = rect.width_px * rect.height_px <= kTinyTilePixels;
   // Packed wins only where there is next to nothing to code.
   if (!tiny && rans_bytes >= stored_bytes / 16) return;
+  if (rans.is_tiny_image() && rans_bytes >= stored_bytes * kPhotographEighths[0] / 8 &&
+      rans_bytes < stored_bytes * kPhotographEighths[1] / 8) {
+    return;
+  }
   work->other.clear();
   AppendPackedTile(pixels, coding, rect, work, &work->other);
   if (work->other.size() >= rans_bytes) return;
@@ -489,7 +498,9 @@ EncodedFile EncodeUnmatched(const PixelView& pixels, ImageInfo info,
                     EncodeTiles(pixels, info, groups, coding, options, false, {}));
   };
   EncodedFile file = encode(shifted);
-  if (ranked) {
+  const bool few_values = !IsTinyImage(info, options.effort) ||
+                          (ranked && ranked->table.size() <= file.bytes / kTinyTableShare);
+  if (ranked && few_values) {
     EncodedFile other = encode(*ranked);
     // Decoders look each sample up, which takes longer than it saves reading where many channels
     // share a table that saves little.
@@ -550,6 +561,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
     quick.effort = std::min(options.effort, kMatchJudgingEffort);
   }
   const std::vector<bool> unlikely = match->Unlikely();
+  if (std::all_of(unlikely.begin(), unlikely.end(), [](bool is) { return is; })) return {};
   const ValueCoding* coding = &shifted;
   Payloads judged = EncodeTiles(pixels, info, groups, shifted, quick, false, unlikely);
   if (ranked) {
@@ -562,12 +574,38 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
     }
   }
   MatchedFile matched;
-  matched.saved_bytes = match->Choose(judged.sizes);
-  if (matched.saved_bytes < judged.bytes() / kMinSavedShare) return {};
+  const uint64_t least_saved = judged.bytes() / kMinSavedShare;
+  matched.saved_bytes = match->Choose(judged.sizes, least_saved, /*is_tiny=*/false);
+  if (matched.saved_bytes < least_saved) return {};
   Payloads payloads = EncodeTiles(pixels, info, groups, *coding, options, false, match->chosen());
   AddMatchTiles(*match, options.threads, &payloads);
   matched.file = MakeFile(info, groups, *coding, options, match->chunk(), std::move(payloads));
   return matched;
+}
+
+// A tiny image of one tile, in the rans mode.
+EncodedFile EncodeTiny(const PixelView& pixels, ImageInfo info,
+                       const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
+                       const std::optional<ValueCoding>& ranked, const EncodeOptions& options) {
+  EncodedFile file = EncodeUnmatched(pixels, info, groups, shifted, ranked, options);
+  if (!options.match_tiles || groups.size() > 1) return file;
+  SetValues(shifted, &info);
+  const auto load = [&](uint32_t tile, TilePlanes* planes) {
+    LoadTile(pixels, shifted, GetTileRect(info, tile), planes);
+  };
+  if (!MatchImage::IsLikely(info, options.effort, 1, load)) return file;
+  MatchImage match(info, options.effort, 1, load);
+  if (match.Unlikely()[0]) return file;
+  const uint64_t bytes = file.bytes - file.head.size();
+  match.Choose({static_cast<uint32_t>(bytes)}, bytes / kMinSavedShare, /*is_tiny=*/true);
+  if (match.chunk().empty()) return file;
+  Payloads payloads;
+  payloads.sizes.resize(1);
+  payloads.runs.resize(1);
+  AddMatchTiles(match, 1, &payloads);
+  EncodedFile matched =
+      MakeFile(info, groups, shifted, options, match.chunk(), std::move(payloads));
+  return matched.bytes < file.bytes ? std::move(matched) : std::move(file);
 }
 
 // Log2 of the smallest power of two that is not below `v`.
@@ -763,14 +801,16 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
   const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, true);
   const ValueCoding shifted = FindShiftedValues(pixels, options.threads);
   const std::optional<ValueCoding> ranked = FindRankedValues(pixels, shifted, options.threads);
+  const bool tiny = !packed && info.tile_count() == 1 && IsTinyImage(info, options.effort);
   MatchedFile matched = {};
-  if (!packed && options.match_tiles && groups.size() == 1) {
+  if (!packed && !tiny && options.match_tiles && groups.size() == 1) {
     matched = EncodeMatched(pixels, info, groups, shifted, ranked, options);
   }
   EncodedFile file = std::move(matched.file);
   const bool is_settled = !file.head.empty() && options.effort == 1;
   if (!is_settled && matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
-    EncodedFile other = EncodeUnmatched(pixels, info, groups, shifted, ranked, options);
+    const auto encode = tiny ? EncodeTiny : EncodeUnmatched;
+    EncodedFile other = encode(pixels, info, groups, shifted, ranked, options);
     if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
   }
 

@@ -27,6 +27,10 @@ constexpr uint32_t kMaxTileColors = 4096;
 constexpr uint32_t kChoices = 3;  // rounds of choosing tiles by the statistics of those chosen last
 // About what a colour takes in the chunk.
 constexpr uint64_t kColorCost = uint64_t{16} << kCostBits;
+// How far apart contexts of a tiny image share tables: to try them all takes too long.
+constexpr uint32_t kTinyReach = 4;
+// The chunk's header, the runs of 64 contexts and one table of two tokens.
+constexpr uint64_t kLeastModelBytes = 8 + 1 + 8 + 3;
 
 uint64_t KeyMask(uint32_t used_bits) { return (uint64_t{1} << used_bits) - 1; }
 
@@ -155,6 +159,8 @@ struct Workspace {
   Plane colors;
   KeyTable keys;
 };
+// Not zeroed: that would take longer than a small image.
+std::unique_ptr<Workspace> NewWorkspace() { return std::unique_ptr<Workspace>(new Workspace); }
 
 // Gives each colour of a tile a place. Returns false if there are more of them than fit.
 bool FindColors(Workspace* work) {
@@ -301,11 +307,11 @@ bool MatchImage::IsLikely(const ImageInfo& info, uint32_t effort, unsigned threa
                           const LoadTile& load) {
   if (info.channels * info.used_bits > kMaxMatchColorBits) return false;
   const uint32_t tiles = info.tile_count();
+  if (tiles == 1) return true;  // the class does the same, and keeps it
   const uint32_t probes = std::min(tiles, 4 + tiles / 16);
   std::atomic<bool> is_likely = false;
   ParallelForWithState(
-      probes, threads, [] { return std::make_unique<Workspace>(); },
-      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+      probes, threads, NewWorkspace, [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
         if (is_likely) return;
         load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
         if (MakeTile(effort, work.get()).tokens.lanes != 0) is_likely = true;
@@ -316,12 +322,11 @@ bool MatchImage::IsLikely(const ImageInfo& info, uint32_t effort, unsigned threa
 MatchImage::MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads,
                        const LoadTile& load)
     : info_(info), tiles_(info.tile_count()), ids_(tiles_.size()), chosen_(tiles_.size()) {
-  ParallelForWithState(
-      tiles_.size(), threads, [] { return std::make_unique<Workspace>(); },
-      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-        load(static_cast<uint32_t>(i), &work->planes);
-        tiles_[i] = MakeTile(effort, work.get());
-      });
+  ParallelForWithState(tiles_.size(), threads, NewWorkspace,
+                       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+                         load(static_cast<uint32_t>(i), &work->planes);
+                         tiles_[i] = MakeTile(effort, work.get());
+                       });
   std::unordered_map<uint64_t, uint32_t> id_of;
   for (size_t i = 0; i < tiles_.size(); ++i) {
     const MatchTile& tile = tiles_[i];
@@ -450,7 +455,8 @@ std::vector<bool> MatchImage::Unlikely() const {
   return unlikely;
 }
 
-uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
+uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes, uint64_t least_saved,
+                            bool is_tiny) {
   DropColors();
   const auto counts = std::make_unique<RansCounts>();
   uint64_t saved = 0;
@@ -471,6 +477,13 @@ uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
   if (std::none_of(chosen_.begin(), chosen_.end(), [](bool is) { return is; })) return 0;
 
   Numbers numbers = NumberColors(false);
+  // What `saved` has of the chunk already.
+  const uint64_t color_bytes =
+      (numbers.chunk.size() > 2 ? 1 : 0) * (kColorCost >> (kCostBits + 3)) *
+      static_cast<uint64_t>(std::count_if(numbers.tiles_of_id.begin(), numbers.tiles_of_id.end(),
+                                          [](uint32_t tiles) { return tiles != 0; }));
+  if (is_tiny && saved + color_bytes < kLeastModelBytes + numbers.chunk.size()) return 0;
+  if (saved < least_saved) return 0;
   Count(numbers, counts.get());
   const auto cost_of = [&](const RansCounts& of, const Numbers& by) {
     uint64_t raw_bits = 0;
@@ -494,9 +507,14 @@ uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes) {
     }
   }
   const RansSettings settings{5, 0, {}};
-  const RansModel model = BuildRansModel(*counts, 1, settings, 0, kMaxMatchTables, kMatchContexts);
+  const RansModel model = BuildRansModel(*counts, 1, settings, 0, kMaxMatchTables,
+                                         is_tiny ? kTinyReach : kMatchContexts);
   chunk_ = SerializeMatchModel(model);
   chunk_.insert(chunk_.end(), numbers.chunk.begin(), numbers.chunk.end());
+  if (is_tiny && saved + color_bytes < chunk_.size()) {
+    chunk_.clear();
+    return 0;
+  }
   symbols_.emplace_back(model);
   number_.assign(numbers.of_id.begin(), numbers.of_id.end());
   return saved;

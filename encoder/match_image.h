@@ -29,7 +29,8 @@ class MatchImage {
  public:
   using LoadTile = RansCoder::LoadTile;
 
-  // Whether any of a few probed tiles is not rejected. `info` has the image's used bits.
+  // Whether any of a few probed tiles is not rejected, or the only one may not be. `info` has the
+  // image's used bits.
   static bool IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
                        const LoadTile& load);
 
@@ -39,8 +40,9 @@ class MatchImage {
   std::vector<bool> Unlikely() const;
 
   // Chooses the tiles that take fewer bytes than `other_bytes`, what each takes otherwise, and
-  // makes the chunk. Returns how many bytes they save, about.
-  uint64_t Choose(const std::vector<uint32_t>& other_bytes);
+  // makes the chunk. Returns how many bytes they save, about; 0, and no chunk, if these are fewer
+  // than `least_saved`. A tiny image's chunk is found with less search, and has to pay.
+  uint64_t Choose(const std::vector<uint32_t>& other_bytes, uint64_t least_saved, bool is_tiny);
   const std::vector<bool>& chosen() const { return chosen_; }
 
   // The data of the MTCH chunk.

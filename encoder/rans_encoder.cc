@@ -32,6 +32,20 @@ uint64_t ChannelCost(const RansCounts& counts, uint32_t channels, uint32_t posit
   return cost + (bits << kCostBits);
 }
 
+// What a modelled channel costs by a model, in 1 / 2^kRansTokenCostBits bit.
+uint64_t CostOfChannel(const RansCosts& costs, const RansSamples& samples, uint32_t position) {
+  const uint16_t* cost_of = costs.token[position].at;
+  uint64_t cost = 0;
+  for (uint32_t number = 0; number < samples.wave_count(); ++number) {
+    const RansSamples::Wave wave = samples.GetWave(number);
+    uint16_t kind[kMaxRansRun];
+    GetRansKernels().find_kinds(samples.folded(position, wave), samples.levels(position, wave),
+                                wave.count, kind);
+    for (uint32_t i = 0; i < wave.count; ++i) cost += cost_of[kind[i]];
+  }
+  return cost;
+}
+
 }  // namespace
 
 RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCounts* counts) {
@@ -84,6 +98,43 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
     samples->SwapResults(p);
     std::memcpy(counts->at[p], fitted.at[p], sizeof(fitted.at[p]));
   }
+  return plan;
+}
+
+RansPlan PlanTinyRansTile(const RansSettings& settings, const RansCosts& costs,
+                          RansSamples* samples) {
+  const uint32_t channels = samples->channels();
+  const RansPlan gradient{};
+  const uint32_t all = channels * samples->width_px() * samples->height_px();
+  samples->Model(settings, gradient);
+  if (samples->CountExactGradients() >= all / 16 * 15) return gradient;
+  const auto coefficients_cost = [&](uint32_t p) {
+    return uint64_t{8} * RansTapCount(GetRansRole(channels, p)) << kRansTokenCostBits;
+  };
+  uint64_t gradient_cost[kMaxChannels];
+  bool is_cheap = true;  // as it is
+  for (uint32_t p = 0; p < channels; ++p) {
+    gradient_cost[p] = CostOfChannel(costs, *samples, p);
+    is_cheap = is_cheap && gradient_cost[p] < coefficients_cost(p);
+  }
+  if (is_cheap) return gradient;
+  RansFitter fitter(settings);
+  fitter.AddModelled(*samples, 1);
+  RansPlan plan = fitter.Solve(channels, 1);
+  for (uint32_t p = 0; p < channels; ++p) samples->SwapResults(p);
+  samples->Model(settings, plan);
+  bool modelled = true;
+  for (uint32_t p = 0; p < channels; ++p) {
+    const uint64_t fitted_cost = CostOfChannel(costs, *samples, p) + coefficients_cost(p);
+    if (gradient_cost[p] < fitted_cost) plan.sets[p] = 0;
+    // Levels come from the residuals of the channels before, too.
+    const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
+    modelled = modelled && (alone || plan.sets[p] == plan.sets[p - 1]);
+  }
+  for (uint32_t p = 0; p < channels && modelled; ++p) {
+    if (plan.sets[p] == 0) samples->SwapResults(p);
+  }
+  if (!modelled) samples->Model(settings, plan);
   return plan;
 }
 

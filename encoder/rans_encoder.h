@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "encoder/rans_kernels.h"
+#include "encoder/rans_refine.h"
 #include "encoder/rans_samples.h"
 #include "encoder/rans_statistics.h"
 
@@ -15,6 +16,11 @@ namespace l3 {
 
 // Chooses predictor and coefficients of a tile, models it by them, and counts its tokens.
 RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCounts* counts);
+
+// The same for an image of few samples, judged by what tokens cost in its model: fits one set,
+// once.
+RansPlan PlanTinyRansTile(const RansSettings& settings, const RansCosts& costs,
+                          RansSamples* samples);
 
 // Chooses between the gradient and `start`, a plan for the whole image.
 RansPlan PickRansPlan(const RansPlan& start, const RansSamples& samples);

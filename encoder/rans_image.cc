@@ -18,13 +18,17 @@ namespace {
 constexpr uint8_t kGradientWeights[] = {6, 20};
 // Images of up to so many samples may do with the built-in model.
 constexpr uint64_t kMaxSmallSamples = 1u << 17;
+// Images of up to so many samples do with it, but not from kModelEffort on.
+constexpr uint64_t kMaxTinySamples = 1u << 12;
+constexpr uint32_t kModelEffort = 6;
 // Tiles are kept as modelled if all of them together take no more: those of photographs of up to
 // some 70 MB.
 constexpr uint64_t kMaxKeptBytes = 1u << 28;
 
-bool IsSmall(const ImageInfo& info) {
-  return uint64_t{info.width_px} * info.height_px * info.channels <= kMaxSmallSamples;
+uint64_t SampleCount(const ImageInfo& info) {
+  return uint64_t{info.width_px} * info.height_px * info.channels;
 }
+bool IsSmall(const ImageInfo& info) { return SampleCount(info) <= kMaxSmallSamples; }
 
 // What tiles take as modelled.
 uint64_t KeptBytes(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
@@ -51,33 +55,63 @@ struct Workspace {
   RansSamples samples;
 };
 
+// Not zeroed: that would take longer than a small image.
+std::unique_ptr<Workspace> NewWorkspace() { return std::unique_ptr<Workspace>(new Workspace); }
+
+// A built-in model, and what is made of it.
+struct BuiltInModel {
+  explicit BuiltInModel(uint32_t channels, uint32_t used_bits)
+      : model(BuiltInRansModel(channels, used_bits)),
+        symbols(model),
+        costs(model, RansCounts{}, kMaxChannels) {}
+
+  RansModel model;
+  RansSymbols symbols;
+  RansCosts costs;
+};
+
+// Made once.
+const BuiltInModel& GetBuiltInModel(uint32_t channels, uint32_t used_bits) {
+  static const BuiltInModel models[2][2] = {{BuiltInModel(1, 8), BuiltInModel(kMaxChannels, 8)},
+                                            {BuiltInModel(1, 16), BuiltInModel(kMaxChannels, 16)}};
+  return models[used_bits > 8][channels > 2];
+}
+
 // Calls visit(payload, &samples) for some payloads, on several threads; not for constant ones.
 template <typename PayloadOf, typename Visit>
 void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& load,
                 const PayloadOf& payload_of, const Visit& visit) {
-  ParallelForWithState(
-      count, threads, [] { return std::make_unique<Workspace>(); },
-      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-        const uint32_t payload = payload_of(i);
-        load(payload, &work->planes);
-        if (IsConstant(work->planes)) return;
-        work->samples.Load(work->planes);
-        visit(payload, &work->samples);
-      });
+  ParallelForWithState(count, threads, NewWorkspace,
+                       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+                         const uint32_t payload = payload_of(i);
+                         load(payload, &work->planes);
+                         if (IsConstant(work->planes)) return;
+                         work->samples.Load(work->planes);
+                         visit(payload, &work->samples);
+                       });
 }
 
 }  // namespace
 
+bool IsTinyImage(const ImageInfo& info, uint32_t effort) {
+  return SampleCount(info) <= kMaxTinySamples && effort > 1 && effort < kModelEffort;
+}
+
 RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
                      const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
                      unsigned threads, const LoadTile& load)
-    : group_count_(static_cast<uint32_t>(groups.size())),
+    : is_tiny_image_(IsTinyImage(info, effort)),
+      group_count_(static_cast<uint32_t>(groups.size())),
       positions_(std::min<uint32_t>(info.channels, kMaxChannels)),
       has_one_role_(std::all_of(groups.begin(), groups.end(),
                                 [](const ChannelGroup& g) { return g.channels == 1; })),
       count_shift_(CountShift(info)),
       settings_{effort, kGradientWeights[0], {}},
       starts_{} {
+  if (is_tiny_image_) {
+    PlanTiny(info, tiles, load);
+    return;
+  }
   RansCounts counts;
   Probe(info, tiles, threads, load, &counts);
   if (effort > 1) {
@@ -162,6 +196,25 @@ void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, 
              });
 }
 
+void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles,
+                         const LoadTile& load) {
+  const BuiltInModel& built_in = GetBuiltInModel(positions_, info.used_bits);
+  std::memcpy(settings_.set_begin, built_in.model.set_begin, sizeof(built_in.model.set_begin));
+  symbols_ = &built_in.symbols;
+  plans_.resize(uint64_t{info.tile_count()} * group_count_);
+  tiles_.resize(plans_.size());
+  // Kept for the next image: to make it takes longer than to plan a tiny one.
+  thread_local const std::unique_ptr<Workspace> work = NewWorkspace();
+  for (uint64_t i = 0; i < tiles.size() * group_count_; ++i) {
+    const uint32_t payload = PayloadOf(tiles, i);
+    load(payload, &work->planes);
+    if (IsConstant(work->planes)) continue;
+    work->samples.Load(work->planes);
+    plans_[payload] = PlanTinyRansTile(settings_, built_in.costs, &work->samples);
+    tiles_[payload].emplace(plans_[payload], work->samples);
+  }
+}
+
 void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
                        RansCounts* counts) {
   struct State {
@@ -207,7 +260,7 @@ void RansCoder::ChooseModel(const ImageInfo& info, const RansCounts& counts, uin
     chunk_.clear();
   }
   model_ = model;
-  symbols_.emplace(model);
+  symbols_ = &own_symbols_.emplace(model);
 }
 
 void RansCoder::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,

@@ -15,8 +15,15 @@
 
 namespace l3 {
 
+// Whether an image does with the built-in model: one of its own is seldom smaller, and takes longer
+// to make than all the rest.
+bool IsTinyImage(const ImageInfo& info, uint32_t effort);
+
 class RansCoder {
  public:
+  RansCoder(const RansCoder&) = delete;
+  RansCoder& operator=(const RansCoder&) = delete;
+
   // Fills in the values of a payload: those of tile after tile are numbered, in each group after
   // group. Called from several threads at once.
   using LoadTile = std::function<void(uint32_t payload, TilePlanes* planes)>;
@@ -26,6 +33,8 @@ class RansCoder {
   RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
             const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
             unsigned threads, const LoadTile& load);
+
+  bool is_tiny_image() const { return is_tiny_image_; }
 
   // The data of the RANS chunk; empty where the built-in model serves.
   const std::vector<uint8_t>& chunk() const { return chunk_; }
@@ -42,6 +51,8 @@ class RansCoder {
   // Plans all tiles and counts their tokens.
   void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
             const LoadTile& load, RansCounts* counts);
+  // Plans all tiles for the built-in model.
+  void PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles, const LoadTile& load);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
   void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
               RansCounts* counts);
@@ -51,6 +62,7 @@ class RansCoder {
   }
   void ChooseModel(const ImageInfo& info, const RansCounts& counts, uint32_t max_tables);
 
+  bool is_tiny_image_;
   uint32_t group_count_;
   uint32_t positions_;  // that the model has
   bool has_one_role_;   // no channel is predicted by another
@@ -61,7 +73,8 @@ class RansCoder {
   // As modelled, but for constant ones; empty at effort 1 and for large images.
   std::vector<std::optional<RansTile>> tiles_;
   RansModel model_;
-  std::optional<RansSymbols> symbols_;
+  std::optional<RansSymbols> own_symbols_;
+  const RansSymbols* symbols_;
   std::vector<uint8_t> chunk_;
 };
 

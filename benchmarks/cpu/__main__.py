@@ -38,6 +38,7 @@ MODULES = {
     "staging": ("staging",),
     "build": ("build",),
     "convert": ("convert",),
+    "small": ("small",),
     "accuracy": ("accuracy",),
     "manifest": ("manifest",),
     "liquid": ("liquid",),

@@ -995,6 +995,13 @@ def test_size_keeps_peers(run_case: Callable[[str], Any], tmp_path: Path) -> Non
             {"decode", "shapes"},
         ),
         pytest.param(
+            "small --rounds 1 --count 16",
+            "small",
+            {"BATCH": 8},
+            {"MNIST-like", "convert_a_second", "dali_a_second"},
+            marks=pytest.mark.dali,
+        ),
+        pytest.param(
             "roi --rounds 1",
             "dali_windows",
             dict.fromkeys(("BATCH", "PEEK_BATCH", "WARM_UP"), 1),

@@ -23,7 +23,7 @@ from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder, leads_ou
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from l3dali.datasets.convert.storage import Folder
@@ -212,21 +212,28 @@ class Manifest:
 
     def _load(self) -> None:
         folder = self._folder
-        lines: list[str] = []
         is_elsewhere = functools.cache(folder.leads_out)
+        lines, is_whole = 0, True
         if folder.stat(MANIFEST_NAME) is not None:
             self.existed = True
             with folder.open(MANIFEST_NAME) as file:
-                lines = file.read().decode(errors="replace").split("\n")
-            for line in filter(None, lines):
-                row = row_of_json(line)
-                if row is None or is_elsewhere(row.source.rpartition("/")[0]):
-                    self.ignored += 1
-                else:
-                    self.rows[row.source] = row
-        # A killed run ended within a line, rows were superseded, or the last line has no end.
-        if lines and (len(lines) - 1 != len(self.rows) or lines[-1]) and not self._read_only:
+                # One by one: the lines of a million rows take more memory than the rows.
+                for line in iter(file.readline, b""):
+                    is_whole = line.endswith(b"\n")
+                    lines += is_whole
+                    self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
+        # A killed run ended within a line, or rows were superseded.
+        if (lines != len(self.rows) or not is_whole) and not self._read_only:
             self._publish()
+
+    def _read(self, line: str, is_elsewhere: Callable[[str], bool]) -> None:
+        if not line:
+            return
+        row = row_of_json(line)
+        if row is None or is_elsewhere(row.source.rpartition("/")[0]):
+            self.ignored += 1
+        else:
+            self.rows[row.source] = row
 
     def __exit__(self, *error: object) -> None:
         """Writes what is not written yet, and gives the lock back."""
@@ -305,7 +312,8 @@ class Manifest:
     def _publish(self) -> None:
         start = time.monotonic()
         with self._folder.publish(MANIFEST_NAME) as file:
-            file.write("".join(row.to_json() for row in self.rows.values()).encode())
+            for row in self.rows.values():
+                file.write(row.to_json().encode())
         self._uploaded = time.monotonic()
         self._upload_seconds = self._uploaded - start
         self._is_changed = False

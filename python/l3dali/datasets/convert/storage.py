@@ -385,21 +385,58 @@ def _stored(name: str, info: dict[str, Any]) -> Stored:
     return Stored(name, int(info["size"] or 0), str(stamp))
 
 
-@contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
+class naming:  # noqa: N801 (a context manager; a generator would take as long as a read)
     """Makes errors of storage say where they happened."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.filename is not None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, place) from error
-        if error.errno is not None and error.strerror:
-            raise OSError(error.errno, error.strerror, place) from error
-        raise OSError(f"{place}: {error or type(error).__name__}") from error
-    except Exception as error:  # Libraries of buckets have errors of their own.
-        raise OSError(f"{place}: {error or type(error).__name__}") from error
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, FileNotFoundError):
+            return
+        if (
+            isinstance(error, OSError)
+            and error.errno is not None
+            and (error.filename is not None or error.strerror)
+        ):
+            raise OSError(error.errno, error.strerror, self._place) from error
+        # Libraries of buckets have errors of their own.
+        raise OSError(f"{self._place}: {error or type(error).__name__}") from error
+
+
+class _GatheredHash:
+    """The hash of many pieces. Small ones are hashed together: a call costs more than they do."""
+
+    _MOST_BYTES = 2**16  # that wait
+
+    def __init__(self) -> None:
+        self._hash = new_hash()
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+
+    def update(self, data: bytes) -> None:
+        if len(data) >= self._MOST_BYTES:
+            self._flush()
+            self._hash.update(data)
+            return
+        self._waiting.append(bytes(data))
+        self._bytes += len(data)
+        if self._bytes >= self._MOST_BYTES:
+            self._flush()
+
+    def hexdigest(self) -> str:
+        self._flush()
+        return str(self._hash.hexdigest())
+
+    def _flush(self) -> None:
+        self._hash.update(b"".join(self._waiting))
+        self._waiting.clear()
+        self._bytes = 0
 
 
 class HashedReader:
@@ -415,7 +452,7 @@ class HashedReader:
         self._file = file
         self._place = place
         self._size = size
-        self._hash = new_hash()
+        self._hash = _GatheredHash()
         self.bytes = 0
 
     def read(self, size: int = -1, head: bytes = b"") -> bytes:
@@ -441,7 +478,7 @@ class HashedReader:
 
     def hexdigest(self) -> str:
         """The hash of all bytes read so far."""
-        return str(self._hash.hexdigest())
+        return self._hash.hexdigest()
 
     def _chunks(self, size: int) -> Iterator[bytes]:
         while size:
@@ -458,7 +495,7 @@ class HashedWriter:
     def __init__(self, file: BinaryIO, place: str) -> None:
         self._file = file
         self._place = place
-        self._hash = new_hash()
+        self._hash = _GatheredHash()
         self.bytes = 0
 
     def write(self, data: bytes) -> None:
@@ -470,7 +507,7 @@ class HashedWriter:
 
     def hexdigest(self) -> str:
         """The hash of all bytes written so far."""
-        return str(self._hash.hexdigest())
+        return self._hash.hexdigest()
 
 
 def new_hash() -> Any:
