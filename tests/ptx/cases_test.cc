@@ -44,7 +44,7 @@ constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
 constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
 // Ways that differ in stores.
-constexpr uint32_t kAimedWays[] = {kWholeImages, 5, 6, 6, 7, 8, 15, 16, 17};
+constexpr uint32_t kAimedWays[] = {kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
 constexpr rlim_t kCpuSeconds = 60;
 
 using Bytes = std::vector<uint8_t>;
@@ -154,7 +154,8 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
       payload[kTileHeaderBytes + dice->Below(2 * kPayloadAlignment - kTileHeaderBytes)] =
           static_cast<uint8_t>(dice->Below(20));
     } else {
-      payload.resize(kPayloadAlignment * dice->Range(units < 4 ? 1 : units / 2, units + 1),
+      const uint32_t least = units < 4 || dice->OneIn(2) ? 1 : units / 2;
+      payload.resize(kPayloadAlignment * dice->Range(least, units + 1),
                      static_cast<uint8_t>(dice->Byte()));
     }
   }
