@@ -99,6 +99,13 @@ void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
   shape->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
   shape->tile_height_log2 =
       static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxPackedTileLog2));
+  if (aim == Aim::kStored &&
+      dice->OneIn(2)) {  // rows of several parts, of which windows may need one
+    shape->tile_width_log2 = kMaxPackedTileLog2 + 2;
+    shape->width_px = dice->Range(2, 900);
+    shape->height_px = dice->Range(1, 4);
+    return;
+  }
   if (aim == Aim::kRans && dice->OneIn(2)) {  // lanes that are all far from both edges
     shape->tile_width_log2 = kMaxPackedTileLog2;
     shape->width_px = 2 * dice->Range(40, 128);

@@ -21,7 +21,7 @@ from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 # In the place of a batch: none ended badly; the text is no PTX; in no batch a value was another.
 SURVIVES, NO_PTX, SAME = -1, -2, -3
 # How many batches try a change: the shortest of those that it may show in, then some of the others.
-_SHORTEST, _OTHERS = 16, 8
+_SHORTEST, _OTHERS = 16, 32
 
 
 @dataclass(frozen=True)
