@@ -231,9 +231,9 @@ def cluster() -> Result:
     bytes and CPU times of formats are those of pipeline_cpu.md at d31740f, of an Intel (model 167;
     WebP's by size.md and speed.md beside PNG), with sizes that differ by 25 % (assumed). A training
     step takes 600 images a second of a GPU: assumed, so that PNG is near the 58 % of it that the L3
-    paper's numbers imply. GPU decoding is predicted (docs/notes/kernels.md, good to 30 %). JPEG is
-    decoded on cores. `plan` is the best mix of lossless formats by the linear programme, with 10 GB
-    of cache on each GPU.
+    paper's numbers imply. GPU decoding is predicted (docs/notes/kernels-model.md, good to 30 %).
+    JPEG is decoded on cores. `plan` is the best mix of lossless formats by the linear programme,
+    with 10 GB of cache on each GPU.
 
     Brackets: with GPUs 30 % slower or faster, and cores 10 %: the simulator was within that in 15
     of 16 regimes that were measured on machines with two cores, and 15.9 % off in the other one

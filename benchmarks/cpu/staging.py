@@ -18,7 +18,7 @@ CODINGS: tuple[l3dali.Coding, ...] = ("packed", "rans")
 BATCHES = (8, 32, 128)
 THREADS = (1, 8, 16)
 # Bytes a second that arrive over the link. By coding: predicted bytes of pixels a second, and the
-# seconds of a launch with few tiles (docs/notes/kernels.md).
+# seconds of a launch with few tiles (docs/notes/kernels-model.md).
 LINKS = {
     "PCIe 4, A100": (25e9, {"packed": (645e9, 90e-6), "rans": (165e9, 440e-6)}),
     "PCIe 5, H100": (55e9, {"packed": (1090e9, 70e-6), "rans": (270e9, 340e-6)}),
@@ -36,8 +36,8 @@ def staging(data: Path, rounds: int = 15, program: Path = PROGRAM) -> Result:
     thread, the least of all rounds. **Predicted**: the share of a link's bandwidth that a batch
     reaches from the call until its pixels are there, and what takes longest. Planning is one
     thread's work, copies are as many times faster as there are threads, up to 60 GB/s; the link
-    carries 25 or 55 GB/s. Decoding goes at the rates that docs/notes/kernels.md predicts, and that
-    of the last part comes behind its upload. DALI and the reader are not counted.
+    carries 25 or 55 GB/s. Decoding goes at the rates that docs/notes/kernels-model.md predicts,
+    and that of the last part comes behind its upload. DALI and the reader are not counted.
     """
     _, image = next(iter(images(data, "photo/large")))
     measured: dict[str, dict[str, Any]] = {}

@@ -30,6 +30,7 @@ namespace {
 constexpr uint8_t kUntouched = 0xA5;
 // Between outputs: odd, so that they have all alignments; seen if written to.
 constexpr size_t kGapBytes = 7;
+constexpr size_t kGroupBytes = 16;  // as kernels store them
 // Small, so that a batch of small files has several parts, and copies from where the files are.
 constexpr UploadPolicy kSmallParts = {16 << 10, 1 << 10};
 constexpr uint64_t kCacheBytes = 64 << 20, kSmallCacheBytes = 1 << 20;
@@ -38,6 +39,7 @@ enum class Store {
   kWhole,     // the image as stored, which takes no plan
   kWindow,    // as stored too, with a border
   kTraining,  // mirrored or not, CHW, normalized float16
+  kAligned,   // the same without borders, groups of eight values at multiples of 16 bytes
   kAny,       // every operation, type and layout, by chance
 };
 
@@ -78,6 +80,7 @@ constexpr Way kWays[] = {
     {"all, several plans", false, Store::kAny, true, Source::kHost, 4},
     {"all, several plans, in parts", false, Store::kAny, false, Source::kHostInParts, 4},
     {"all, several plans, from the cache", false, Store::kAny, false, Source::kCache, 4},
+    {"all, two aligned for training", false, Store::kAligned, false, Source::kHost, 2},
 };
 
 using LaunchCounts = std::map<std::string, int>;  // by kernel
@@ -197,6 +200,12 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   const uint32_t x = below(info.width_px), y = below(info.height_px);
   plan.window = {x, y, 1 + below(info.width_px - x), 1 + below(info.height_px - y)};
   plan.border = {below(4), below(4), below(4), 1 + below(4)};
+  if (store == Store::kAligned) {
+    plan.border = {};
+    if (below(2) == 1) plan.window = {0, 0, info.width_px, info.height_px};
+    plan.window.x_px -= plan.window.x_px % 8;
+    if (plan.window.width_px > 8) plan.window.width_px -= plan.window.width_px % 8;
+  }
   for (float& fill : plan.fill) fill = static_cast<float>(below(256));
   if (store == Store::kWindow) return LayOut(plan, {false, false, false, below(2) == 1});
 
@@ -207,9 +216,12 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   plan.range = normalizes ? 1 : 1.0f / 255;
   const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
   if (normalizes) plan.border.right_px += (0u - width) % 8;
-  for (float& subtract : plan.subtract) subtract = static_cast<float>(below(256));
-  for (float& multiply : plan.multiply) multiply = static_cast<float>(below(1000)) / 16;
-  if (store == Store::kTraining) return LayOut(plan, {true, false, below(2) == 1, false});
+  // With fractions, so that sums and products are rounded.
+  for (float& subtract : plan.subtract) subtract = static_cast<float>(below(1 << 16)) / 251;
+  for (float& multiply : plan.multiply) multiply = static_cast<float>(below(1 << 16)) / 1021;
+  if (store == Store::kTraining || store == Store::kAligned) {
+    return LayOut(plan, {true, false, below(2) == 1, false});
+  }
 
   plan.op = static_cast<PixelOp>(below(3));
   plan.type = static_cast<OutputType>(below(8));
@@ -305,8 +317,9 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   size_t bytes = kGapBytes;
   for (const File* file : files) {
     outputs.push_back(MakeOutput(file->view.info, way.store, &random));
-    const size_t value_bytes = OutputBytes(outputs.back().plan.type);
-    outputs.back().offset = CeilDiv(bytes, value_bytes) * value_bytes;
+    const size_t unit =
+        way.store == Store::kAligned ? kGroupBytes : OutputBytes(outputs.back().plan.type);
+    outputs.back().offset = CeilDiv(bytes, unit) * unit;
     bytes = outputs.back().offset + outputs.back().bytes + kGapBytes;
   }
 

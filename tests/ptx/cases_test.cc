@@ -22,6 +22,7 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
@@ -43,7 +44,7 @@ constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
 constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
 // Ways that differ in stores.
-constexpr uint32_t kAimedWays[] = {kWholeImages, 5, 6, 6, 7, 8, 15, 16, 17};
+constexpr uint32_t kAimedWays[] = {kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
 constexpr rlim_t kCpuSeconds = 60;
 
 using Bytes = std::vector<uint8_t>;
@@ -98,6 +99,13 @@ void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
   shape->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
   shape->tile_height_log2 =
       static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxPackedTileLog2));
+  if (aim == Aim::kStored &&
+      dice->OneIn(2)) {  // rows of several parts, of which windows may need one
+    shape->tile_width_log2 = kMaxPackedTileLog2 + 2;
+    shape->width_px = dice->Range(2, 900);
+    shape->height_px = dice->Range(1, 4);
+    return;
+  }
   if (aim == Aim::kRans && dice->OneIn(2)) {  // lanes that are all far from both edges
     shape->tile_width_log2 = kMaxPackedTileLog2;
     shape->width_px = 2 * dice->Range(40, 128);
@@ -153,7 +161,8 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
       payload[kTileHeaderBytes + dice->Below(2 * kPayloadAlignment - kTileHeaderBytes)] =
           static_cast<uint8_t>(dice->Below(20));
     } else {
-      payload.resize(kPayloadAlignment * dice->Range(units < 4 ? 1 : units / 2, units + 1),
+      const uint32_t least = units < 4 || dice->OneIn(2) ? 1 : units / 2;
+      payload.resize(kPayloadAlignment * dice->Range(least, units + 1),
                      static_cast<uint8_t>(dice->Byte()));
     }
   }
@@ -232,16 +241,27 @@ int InProcess(const Body& body) {
   return status;
 }
 
+// Another instruction of a kernel.
+struct Change {
+  std::string kernel, text;
+  uint32_t line = 0;
+  std::vector<uint32_t> batches;
+  // Where it is, and what comes there. Null: the kernel cannot be parsed with it.
+  ptx::Instruction* place = nullptr;
+  ptx::Instruction other;
+};
+
 struct Outcome {
   char what[500];  // is wrong; empty: nothing
   uint64_t instructions;  // of warps
 };
 
 // Runs a batch in a process of its own. `seen`, if not null, gets a byte for each instruction of
-// each kernel.
-Outcome RunCase(const BatchCase& batch, uint8_t* seen) {
+// each kernel. `change`, if not null, is made there.
+Outcome RunCase(const BatchCase& batch, uint8_t* seen, const Change* change = nullptr) {
   const Shared<Outcome> shared;
   const int status = InProcess([&] {
+    if (change != nullptr) *change->place = change->other;
     Outcome& outcome = *shared.get();
     const auto say = [&](const std::string& what) {
       std::snprintf(outcome.what, sizeof outcome.what, "%s", what.c_str());
@@ -333,12 +353,6 @@ void Cover(const std::string& name, const Shard& shard, const std::vector<uint32
               static_cast<unsigned long long>(instructions / 1000000));
 }
 
-struct Change {
-  std::string kernel, text;
-  uint32_t line = 0;
-  std::vector<uint32_t> batches;
-};
-
 std::vector<Change> ReadList(const std::string& name) {
   std::ifstream stream(name);
   if (!stream) throw std::runtime_error("cannot read " + name);
@@ -372,44 +386,87 @@ std::vector<std::vector<std::string>> ReadPtx() {
   return files;
 }
 
-// Of a changed kernel.
-struct Trial {
-  int32_t batch;  // that ended badly; kSurvives: none; kNoPtx: it is no PTX
-  Outcome outcome;
-};
-constexpr int32_t kSurvives = -1, kNoPtx = -2;
-
-// Runs batches with a changed kernel until one ends badly.
-Trial TryChange(const Change& change, const std::vector<std::vector<std::string>>& files,
-                const std::vector<Bytes>& existing) {
-  const Shared<Trial> trial;
-  trial->batch = kNoPtx;
-  InProcess([&] {
-    for (const auto& file : files) {
-      std::string text;
-      for (size_t i = 0; i < file.size(); ++i) {
-        text += (i + 1 == change.line ? change.text : file[i]) + "\n";
-      }
-      if (text.find(".entry " + change.kernel + "(") == std::string::npos) continue;
-      Runtime::Get().ReplaceKernel(change.kernel, text);  // ends here if it is none
-    }
-    trial->batch = kSurvives;
-    for (const uint32_t number : change.batches) {
-      trial->outcome = RunCase(MakeCase(number, existing), nullptr);
-      if (trial->outcome.what[0] == '\0') continue;
-      trial->batch = static_cast<int32_t>(number);
-      break;
-    }
-  });
-  return *trial.get();
+// What does nothing, in the place of an instruction.
+ptx::Instruction Nothing(const ptx::Instruction& in) {
+  ptx::Instruction nothing;
+  nothing.operation = in.operation;
+  nothing.kind = ptx::Kind::kFence;
+  return nothing;
 }
 
+// Parses a kernel with all its changes at once: each stands behind the instruction whose place it
+// may take, and does nothing there. Those that are no PTX are left out, the last of a line first.
+void ParseChanges(const std::string& kernel, const std::vector<std::string>& lines,
+                  std::vector<Change*> changes) {
+  while (true) {
+    std::vector<std::string> changed = lines;
+    for (const Change* change : changes) changed.at(change->line - 1) += " " + change->text;
+    std::string text;
+    for (const std::string& line : changed) text += line + "\n";
+    try {
+      Runtime::Get().ReplaceKernel(kernel, text);
+      break;
+    } catch (const ptx::Fault& fault) {
+      // It begins with name:line:
+      const std::string what = fault.what();
+      const auto line = static_cast<uint32_t>(std::stoul(what.substr(kernel.size() + 1)));
+      const auto last = std::find_if(
+          changes.rbegin(), changes.rend(),
+          [line](const Change* change) { return change->line == line && !change->text.empty(); });
+      if (last == changes.rend()) throw;
+      changes.erase(std::next(last).base());
+    }
+  }
+  std::vector<ptx::Instruction>& code = Runtime::Get().LoadKernels()[kernel].kernel->body.code;
+  for (auto begin = code.begin(); begin != code.end();) {
+    const auto end = std::find_if(
+        begin, code.end(), [&](const ptx::Instruction& in) { return in.line != begin->line; });
+    auto next = begin + 1;
+    for (Change* change : changes) {
+      if (change->line != begin->line) continue;
+      change->place = &*begin;
+      change->other = change->text.empty() ? Nothing(*begin) : *next;
+      change->other.rank = begin->rank;
+      change->other.begins_block = begin->begins_block;
+      if (change->text.empty()) continue;
+      if (next == end) throw std::runtime_error(kernel + ": no line has several changes");
+      *next++ = Nothing(*begin);
+    }
+    begin = end;
+  }
+}
+
+// Of a change: the batch that ended badly; kSurvives: none; kNoPtx: it is no PTX.
+constexpr int32_t kSurvives = -1, kNoPtx = -2;
+
+// Runs batches with each changed kernel until one ends badly.
 void Try(const std::string& list, const Shard& shard, const std::vector<Bytes>& existing) {
-  const std::vector<Change> changes = ReadList(list);
-  const auto files = ReadPtx();
+  std::vector<Change> changes = ReadList(list);
+  for (const auto& file : ReadPtx()) {
+    for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
+      const bool has = std::any_of(file.begin(), file.end(), [&name = kernel](const auto& line) {
+        return line.find(".entry " + name + "(") != std::string::npos;
+      });
+      if (!has) continue;
+      std::vector<Change*> own;
+      for (size_t i = shard.first; i < changes.size(); i += shard.step) {
+        if (changes[i].kernel == kernel) own.push_back(&changes[i]);
+      }
+      ParseChanges(kernel, file, own);
+    }
+  }
+  std::map<uint32_t, BatchCase> batches;
   for (size_t i = shard.first; i < changes.size(); i += shard.step) {
-    const Trial trial = TryChange(changes[i], files, existing);
-    std::printf("%zu\t%d\t%s\n", i, trial.batch, trial.outcome.what);
+    const Change& change = changes[i];
+    int32_t noticed = change.place != nullptr ? kSurvives : kNoPtx;
+    Outcome outcome = {};
+    for (size_t j = 0; noticed == kSurvives && j < change.batches.size(); ++j) {
+      const uint32_t number = change.batches[j];
+      if (batches.count(number) == 0) batches[number] = MakeCase(number, existing);
+      outcome = RunCase(batches[number], nullptr, &change);
+      if (outcome.what[0] != '\0') noticed = static_cast<int32_t>(number);
+    }
+    std::printf("%zu\t%d\t%s\n", i, noticed, outcome.what);
     std::fflush(stdout);
   }
 }

@@ -6,9 +6,12 @@ A line is known by its file and text, so that the list outlives other changes of
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from ptx_text import Executed, own_place
 
 _LIST = Path("tests/ptx/judged.md")
 _ROW = re.compile(r"^\| ([\w ]+) \| ([\w.]+) \| `(.*)` \| (.+) \|$")
@@ -34,6 +37,12 @@ def place_of(source: str) -> Place:
     lines = _lines(file) if file not in ("", "?") else []
     line = int(number) if number.isdigit() else 0
     return Place(file, lines[line - 1].strip() if 0 < line <= len(lines) else "")
+
+
+def named_place(lines: Sequence[str], one: Executed) -> str:
+    """What CUDA's headers wrap is known by the line that calls it."""
+    is_own = not one.source.partition(":")[0].endswith(".hpp")
+    return one.source if is_own else own_place(lines, one.line)
 
 
 class Judged:

@@ -21,7 +21,7 @@ from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 # In the place of a batch: none ended badly; the text is no PTX; in no batch a value was another.
 SURVIVES, NO_PTX, SAME = -1, -2, -3
 # How many batches try a change: the shortest of those that it may show in, then some of the others.
-_SHORTEST, _OTHERS = 40, 24
+_SHORTEST, _OTHERS = 16, 32
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,10 @@ def _chosen(batches: Sequence[int]) -> list[int]:
 
 
 def batches_that_differ(changes: Sequence[Change], jobs: int) -> list[list[int]]:
-    """By change: of the batches of case_counts() some in which a lane has another value with it,
-    the shortest first; where no probe is known, some that execute the instruction."""
+    """By change: the batches of case_counts() in which a lane has another value with it, the
+    shortest first; where no probe is known, those that execute the instruction."""
     plain = _Runs(case_counts())
-    candidates = [
-        _chosen(plain.that_reach(plain.places[one.kernel, one.line][0][0])) for one in changes
-    ]
+    candidates = [plain.that_reach(plain.places[one.kernel, one.line][0][0]) for one in changes]
     by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
     for number, change in enumerate(changes):
         by_line[change.kernel, change.line].append(number)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ptx/memory.h"
@@ -99,7 +100,8 @@ class Machine {
   struct Region {
     uint32_t end = 0;
     bool is_pure = false;         // registers and loads alone
-    std::vector<uint32_t> slots;  // written there, each half of a wide register by itself
+    // Written there, each half of a wide register by itself, with the bits that may be 1 then.
+    std::vector<std::pair<uint32_t, uint32_t>> slots;
   };
   const Region& RegionOf(uint32_t branch);
   uint32_t LeaveBranch(Warp* warp, uint32_t at, uint32_t lanes);

@@ -416,15 +416,19 @@ void Runtime::RegisterFunction(const void* unit, const void* host, const char* n
 }
 
 const Module* Runtime::Load(const std::string& file, const std::string& text) {
-  try {
-    modules_.push_back(ParseModule(file, text));
-  } catch (const Fault& fault) {
-    Die(fault.what());
-  }
+  modules_.push_back(ParseModule(file, text));
   for (const Variable& variable : modules_.back()->variables) {
     memory_.Add(variable.storage.get(), variable.bytes, variable.is_constant, true);
   }
   return modules_.back().get();
+}
+
+const Module* Runtime::LoadOrDie(const std::string& file, const std::string& text) {
+  try {
+    return Load(file, text);
+  } catch (const Fault& fault) {
+    Die(fault.what());
+  }
 }
 
 // The PTX files of L3_PTX, of which each kernel is taken that is there.
@@ -436,7 +440,7 @@ void Runtime::LoadFiles() {
   while (std::getline(files, file, ':')) {
     std::ifstream stream(file, std::ios::binary);
     if (!stream) Die("cannot read " + file);
-    Load(file, {std::istreambuf_iterator<char>(stream), {}});
+    LoadOrDie(file, {std::istreambuf_iterator<char>(stream), {}});
     ++file_count_;
   }
 }
@@ -458,8 +462,8 @@ const Module* Runtime::LoadUnit(size_t number) {
   const size_t begin = all.find(".version");
   if (begin == std::string_view::npos) Die("the program holds no PTX as text; set L3_PTX");
   const size_t end = all.find('\0', begin);
-  unit.module =
-      Load("<unit " + std::to_string(number) + ">", std::string(all.substr(begin, end - begin)));
+  unit.module = LoadOrDie("<unit " + std::to_string(number) + ">",
+                          std::string(all.substr(begin, end - begin)));
   return unit.module;
 }
 
@@ -491,14 +495,10 @@ std::map<std::string, Runtime::Loaded>& Runtime::LoadKernels() {
 }
 
 void Runtime::ReplaceKernel(const std::string& name, const std::string& ptx) {
-  Loaded& loaded = kernels_[name];
-  loaded.module = Load(name, ptx);
-  try {
-    loaded.kernel = LinkKernel(*loaded.module, name);
-  } catch (const Fault& fault) {
-    Die(fault.what());
-  }
-  if (loaded.kernel == nullptr) Die("no kernel " + name);
+  const Module* module = Load(name, ptx);
+  std::unique_ptr<Kernel> kernel = LinkKernel(*module, name);
+  if (kernel == nullptr) throw Fault(name + ": there is no such kernel");
+  kernels_[name] = {module, std::move(kernel), {}};
 }
 
 uint32_t Runtime::target() {

@@ -107,7 +107,7 @@ class Runtime : public OperationOrder {
     std::vector<Count> counts;  // by instruction
   };
   std::map<std::string, Loaded>& LoadKernels();  // all that the program has
-  // From now on the kernel is that of another module. Ends the program if it is none.
+  // From now on the kernel is that of another module. Throws a Fault if that cannot be.
   void ReplaceKernel(const std::string& name, const std::string& ptx);
   void WriteCounts(const char* path) const;
   void WriteTraffic(const char* path) const;  // lines of PTX that have some: wavefronts, sectors
@@ -147,6 +147,7 @@ class Runtime : public OperationOrder {
   void RunCopy(uint32_t operation, void* to, const void* from, size_t bytes);
   void Touch(uint32_t operation, const void* place, size_t bytes, bool writes);
   const Module* Load(const std::string& file, const std::string& text);
+  const Module* LoadOrDie(const std::string& file, const std::string& text);
   void LoadFiles();
   const Module* LoadUnit(size_t number);
   void Stick(const std::string& fault, int code);

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from judged import Judged
 from known_bits import KnownBits
 
 # Loads, what is computed of them, and stores. %r1 is a byte, %r2 a word, %r3 a lane.
@@ -119,3 +122,8 @@ _KERNEL = _TEXT.split("\n")
 def test_a_rule_holds_where_it_must(before: str, after: str, rule: str | None) -> None:
     assert before in _KERNEL
     assert KnownBits(_KERNEL).same_result(before, after) == rule
+
+
+def test_lines_that_were_judged_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    assert Judged().stale() == []

@@ -205,6 +205,11 @@ def test_unwritten_values_decide_nothing() -> None:
     assert of_unwritten(branch.replace("{}", "mov.u32 %r2, 1;")) == ""
     computed = "mov.u32 %r2, 0;\n" + branch.replace("{}", "mov.u32 %r2, 1;") + store
     assert "a store of what nobody has written" in of_unwritten(computed)
+    half = branch.replace("{}", "and.b32 %r2, %t, 0xFF00;") + "and.b32 %r2, %r2, {};\n" + store
+    assert of_unwritten("mov.u32 %r2, 1;\n" + half.replace("{}", "0xFE")) == ""
+    for bits in ("0xFF", "0x8000"):
+        computed = "mov.u32 %r2, 1;\n" + half.replace("{}", bits)
+        assert "a store of what nobody has written" in of_unwritten(computed)
     loop = "mov.u32 %r2, 0;\nagain:\n add.u32 %r2, %r2, 1;\n setp.lt.u32 %p1, %r2, %r1;\n"
     loop += "@%p1 bra again;\n"
     assert of_unwritten(loop) == ""

@@ -91,6 +91,20 @@ bool HasEffects(const Instruction& in) {
          in.kind == Kind::kFence || IsCollective(in.kind);
 }
 
+// Of a register of 32 bits that takes a number, or a part of another that a number masks: the bits
+// that may be 1. Of all else all.
+uint32_t MayBeOne(const Function& code, const Instruction& in) {
+  const bool moves = in.operation->name == "mov.u32" || in.operation->name == "mov.b32";
+  const bool masks = in.operation->name == "and.b32";
+  if (in.kind != Kind::kPlain || !(moves || masks)) return ~0u;
+  const uint32_t number = in.s[masks ? 1 : 0];
+  if (number == 0) return 0;
+  for (const auto& [slot, value] : code.constants) {
+    if (slot == number) return static_cast<uint32_t>(value);
+  }
+  return ~0u;
+}
+
 }  // namespace
 
 void Machine::RunPlain(Warp* warp, const Instruction& in, uint32_t mask) {
@@ -326,10 +340,10 @@ const Machine::Region& Machine::RegionOf(uint32_t branch) {
     for (uint32_t i = 0; i < (is_vector ? in.vector : 1u) && in.d[i] >= 2; ++i) {
       const bool wide = is_vector || in.kind == Kind::kPack ? (in.wide >> i & 1) != 0
                                                             : in.operation->d_bits == 64;
-      region.slots.push_back(in.d[i]);
-      if (wide) region.slots.push_back(in.d[i] + 1);
+      region.slots.push_back({in.d[i], is_vector ? ~0u : MayBeOne(*code_, in)});
+      if (wide) region.slots.push_back({in.d[i] + 1, ~0u});
     }
-    if (in.has_second) region.slots.push_back(in.d[1]);
+    if (in.has_second) region.slots.push_back({in.d[1], ~0u});
   }
   return region;
 }
@@ -346,9 +360,17 @@ uint32_t Machine::LeaveBranch(Warp* warp, uint32_t at, uint32_t lanes) {
     warp->dirty[in.guard] &= ~lanes;
     return 0;
   }
-  for (uint32_t slot : region.slots) {
-    warp->dirty[slot] |= lanes;
-    warp->partly[slot] &= ~lanes;
+  for (const auto& [slot, bits] : region.slots) {
+    if (bits == ~0u) {
+      warp->dirty[slot] |= lanes;
+      warp->partly[slot] &= ~lanes;
+      continue;
+    }
+    // Or it keeps its value. Other bits are 0 both ways.
+    ForLanes(lanes, [&, slot = slot, bits = bits](uint32_t lane) {
+      const uint64_t before = warp->Narrow(slot)[lane] | warp->Unknown(slot, false, lane);
+      warp->SetUnknown(slot, false, lane, bits | before);
+    });
   }
   ForLanes(lanes, [&](uint32_t lane) { warp->at[lane] = region.end; });
   return lanes;
