@@ -19,7 +19,7 @@ from l3dali.cli.arguments import (
 )
 from l3dali.console import complain
 from l3dali.errors import UsageError
-from l3dali.images.headers import L3_SIGNATURE
+from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands

@@ -266,14 +266,15 @@ def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
         UsageError: it is no such file, or of another version.
     """
     try:
-        data = json.loads(text)
+        data: dict[str, Any] = json.loads(text)
     except UnicodeDecodeError:
         raise UsageError(f"no {kind} of l3 {kind}, which is JSON") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"no whole JSON: {error}") from None
     named = data.pop("format", None) if isinstance(data, dict) else None
     if named != f"l3-{kind}":
-        is_what = f"a {_KINDS[named]}, not a" if named in _KINDS else "no"
+        is_known = isinstance(named, str) and named in _KINDS
+        is_what = f"a {_KINDS[named]}, not a" if is_known else "no"
         remedy = "" if kind == "host" else f"; l3 {kind} makes one"
         raise UsageError(f"this is {is_what} {_KINDS[f'l3-{kind}']}{remedy}")
     found = data.pop("version", None)
