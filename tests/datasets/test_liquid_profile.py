@@ -540,6 +540,7 @@ GROUP = ("groups", "png rgb 8")
         ("[" * 100_000, "no whole JSON"),
         ("[]", "this is no profile; l3 profile makes one"),
         ("{}", "this is no profile; l3 profile makes one"),
+        (changed("format", to=["l3-plan"]), "this is no profile"),
         (changed("format", to="l3-plan"), "this is a plan, not a profile; l3 profile makes one"),
         (changed("version", to=2), "version 2"),
         (changed("host", to=3), "host is int, not an object"),
