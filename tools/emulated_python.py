@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-PACKAGES = ("python3-minimal", "libpython3-stdlib", "libpython3-dev")
+PACKAGES = ("python3-minimal", "libpython3-stdlib", "libpython3-dev", "libstdc++6")
 # Of what these bring along, the headers of others are the cross compiler's.
 LEFT_OUT = re.compile(r"(?!libpython).*-dev_")
 # A script, so that it runs without the kernel's help (binfmt_misc). As the Python of an environment

@@ -172,14 +172,19 @@ def build(
 
 
 def repair(tools: Path, wheel: Path, dist: Path) -> Path:
-    """The wheel with the tag of SYSTEM; ends if it needs a newer one."""
+    """The wheel with a tag of SYSTEM or an older one; ends if it needs a newer one."""
     excluded = [option for name in DALI_LIBRARIES for option in ("--exclude", name)]
     folder = wheel.parent / "repaired"
     machine = wheel.stem.rpartition("linux_")[2]
-    command = ["repair", "--plat", f"{SYSTEM}_{machine}", *excluded, "-w"]
+    # Only for its own processor does auditwheel take a name; it finds the oldest for all.
+    tag = f"{SYSTEM}_{machine}" if machine == platform.machine() else "auto"
+    command = ["repair", "--plat", tag, *excluded, "-w"]
     path = f"{tools.parent}:{os.environ['PATH']}"
     run(tools, "-m", "auditwheel", *command, folder, wheel, PATH=path)
     (repaired,) = folder.glob("*manylinux*.whl")
+    newest = max(int(number) for number in re.findall(r"manylinux_2_(\d+)", repaired.name))
+    if newest > int(SYSTEM.rpartition("_")[2]):
+        raise SystemExit(f"{repaired.name} is for newer systems than {SYSTEM}")
     dist.mkdir(exist_ok=True)
     return Path(shutil.move(repaired, dist / repaired.name))
 
