@@ -953,7 +953,7 @@ def test_a_file_in_the_place_of_results(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "s" / "a.png").write_bytes(png())
     (tmp_path / "d").write_text("mine")
     assert convert(tmp_path / "s", tmp_path / "d") == 2
-    assert "d is a file; results go to a folder" in capsys.readouterr().err
+    assert "d is a file; DEST is a folder" in capsys.readouterr().err
     assert (tmp_path / "d").read_text() == "mine"
 
 

@@ -961,9 +961,9 @@ void IndexChangesWhilePlanned() {
 // that nobody wrote.
 void ValueTableChangesWhileStaged() {
   const auto picture = std::make_unique<Picture>();
-  Bytes samples(64 * 64);
+  Bytes samples(64 * 96);
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<uint8_t>(i * i % 5 * 51 / 2);
-  CHECK(EncodeImage({samples.data(), 64, 64, 1, SampleType::kUint8, 64}, {}, &picture->file) ==
+  CHECK(EncodeImage({samples.data(), 64, 96, 1, SampleType::kUint8, 64}, {}, &picture->file) ==
         Status::kOk);
   CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
   CHECK(picture->view.value_count > 1);

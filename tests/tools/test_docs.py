@@ -147,7 +147,6 @@ RUN_BY = {
 NOT_RUN = {
     "a package index": (
         r"pip install '\.\[",
-        r"pip install 'l3dali\[",
         r"L3_DALI_PACKAGE=\S+ pip ",
     ),
     "a package index and minutes": (r"make demo ",),

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "python"
 PAGE = (ROOT / "docs" / "reference" / "python.rst").read_text()
 # `console` is for the command, `signatures` for modules that read files; fn.l3 has
 # docs/operators.md, by tests/tools/test_docs.py.
-NOT_PUBLIC = {"__init__", "__main__", "console", "fn", "signatures"}
+NOT_PUBLIC = {"__init__", "__main__", "_starting", "console", "fn", "signatures"}
 MODULES = [
     "l3dali",
     *(f"l3dali.{p.stem}" for p in (PACKAGE / "l3dali").glob("*.py") if p.stem not in NOT_PUBLIC),

@@ -322,8 +322,6 @@ class Manifest:
 def _make_folders(folder: Path) -> list[Path]:
     """Makes a folder and those above it; returns those that were not there, the lowest first."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; results go to a folder")
     folder.mkdir(parents=True, exist_ok=True)
     return new
 
