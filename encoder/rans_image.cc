@@ -55,9 +55,6 @@ struct Workspace {
   RansSamples samples;
 };
 
-// Not zeroed: that would take longer than a small image.
-std::unique_ptr<Workspace> NewWorkspace() { return std::unique_ptr<Workspace>(new Workspace); }
-
 // A built-in model, and what is made of it.
 struct BuiltInModel {
   explicit BuiltInModel(uint32_t channels, uint32_t used_bits)
@@ -81,14 +78,15 @@ const BuiltInModel& GetBuiltInModel(uint32_t channels, uint32_t used_bits) {
 template <typename PayloadOf, typename Visit>
 void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& load,
                 const PayloadOf& payload_of, const Visit& visit) {
-  ParallelForWithState(count, threads, NewWorkspace,
-                       [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-                         const uint32_t payload = payload_of(i);
-                         load(payload, &work->planes);
-                         if (IsConstant(work->planes)) return;
-                         work->samples.Load(work->planes);
-                         visit(payload, &work->samples);
-                       });
+  ParallelForWithState(
+      count, threads, [] { return std::make_unique<Workspace>(); },
+      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+        const uint32_t payload = payload_of(i);
+        load(payload, &work->planes);
+        if (IsConstant(work->planes)) return;
+        work->samples.Load(work->planes);
+        visit(payload, &work->samples);
+      });
 }
 
 }  // namespace
@@ -203,8 +201,11 @@ void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& til
   symbols_ = &built_in.symbols;
   plans_.resize(uint64_t{info.tile_count()} * group_count_);
   tiles_.resize(plans_.size());
-  // Kept for the next image: to make it takes longer than to plan a tiny one.
-  thread_local const std::unique_ptr<Workspace> work = NewWorkspace();
+  // Kept for the next image: to make it takes longer than to plan a tiny one. Whole vectors of
+  // samples are modelled; those of 16 bits behind the last would overflow the others' sums.
+  thread_local std::unique_ptr<Workspace> works[2];
+  std::unique_ptr<Workspace>& work = works[info.used_bits > 8];
+  if (!work) work = std::make_unique<Workspace>();
   for (uint64_t i = 0; i < tiles.size() * group_count_; ++i) {
     const uint32_t payload = PayloadOf(tiles, i);
     load(payload, &work->planes);
