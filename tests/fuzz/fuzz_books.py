@@ -69,18 +69,25 @@ def records() -> list[bytes]:
     return [*both, b"".join(both)]
 
 
-def parquets() -> list[bytes]:
+def columns() -> tuple[Any, ...]:
+    """Images as the containers of Arrow hold them."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from convert_tools import png
 
-    files = []
-    for column in (
+    return (
         pa.array([png(0), b"text", None]),
         pa.array([{"bytes": png(i), "path": f"{i}.png"} for i in range(3)]),
         pa.array([[png(0), png(1)], [], None]),
         pa.array([png(0)] * 3).dictionary_encode(),
-    ):
+    )
+
+
+def parquets() -> list[bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = []
+    for column in columns():
         for compression in ("none", "snappy"):
             file = io.BytesIO()
             pq.write_table(pa.table({"image": column}), file, compression=compression)
@@ -94,13 +101,7 @@ def arrows() -> list[bytes]:
     from pyarrow import ipc
 
     files = []
-    for column in (
-        pa.array([png(0), b"text", None]),
-        pa.array([{"bytes": png(i), "path": f"{i}.png"} for i in range(3)]),
-        pa.array([[png(0), png(1)], [], None]),
-        pa.array([png(0)] * 3).dictionary_encode(),
-        pa.array([png(0), b"text"], pa.binary_view()),
-    ):
+    for column in (*columns(), pa.array([png(0), b"text"], pa.binary_view())):
         table = pa.table({"image": column})
         for new in (ipc.new_file, ipc.new_stream):
             for compression in (None, "lz4", "zstd"):
