@@ -422,7 +422,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
                              ", ", region.x.begin_px, "..", region.x.end_px(), "] of ",
                              failures_.Name(input, i), " is not valid for image dimensions [",
                              image.height_px, " x ", image.width_px,
-                             "]. `fn.l3.decode_slice` and `decode_windows` pad, with "
+                             "]. `fn.l3.decode_crop_mirror_normalize` and `decode_windows` take "
                              "`out_of_bounds_policy=\"pad\"`.");
   }
 
