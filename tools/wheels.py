@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,7 +202,7 @@ def check(python: Path, wheel: Path, dalis: list[tuple[str, str]], folder: Path)
     install = (*pip, "install", "-q", "--no-compile", "--only-binary", ":all:")
     run(*install, wheel, CC="false", CXX="false")
     image = folder / "a.l3"
-    has_cuda = any("l3dali/_cuda." in name for name in zipfile.ZipFile(wheel).namelist())
+    has_cuda = any(folder.glob("lib/python*/site-packages/l3dali/_cuda*.so"))
     cuda, sharing = (TRY_CUDA, TRY_SHARING) if has_cuda else ("", "")
     run(made, "-c", cuda + TRY_WITHOUT_DALI.replace('"a.l3"', repr(str(image))))
     l3 = folder / "bin" / "l3"

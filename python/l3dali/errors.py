@@ -81,3 +81,8 @@ _CLASSES: dict[Status, type[L3Error]] = {
 
 class UsageError(Exception):
     """A command that cannot be carried out as asked; nothing has been done."""
+
+
+def needs(packages: str, what: str) -> UsageError:
+    """The error of packages that are not installed, named as pip knows them."""
+    return UsageError(f"{what} needs what is not installed: pip install {packages}")

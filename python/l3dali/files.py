@@ -17,7 +17,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable
-from l3dali.errors import L3Error, Status, UsageError
+from l3dali.errors import L3Error, Status, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -316,9 +316,7 @@ def _find_afar(file: Any) -> _Afar | None:
         try:
             import fsspec
         except ImportError:
-            raise UsageError(
-                f"{file} needs the package fsspec: pip install 'l3dali[convert]'"
-            ) from None
+            raise needs("fsspec", file) from None
         return _Afar(*fsspec.core.url_to_fs(file))
     is_plain = not hasattr(file, "read") and getattr(file, "compression", None) is None
     if is_plain and hasattr(file, "fs") and hasattr(file, "path") and not _is_local_path(file):

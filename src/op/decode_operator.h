@@ -421,7 +421,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     return dali::make_string("The cropping window [", region.y.begin_px, "..", region.y.end_px(),
                              ", ", region.x.begin_px, "..", region.x.end_px(), "] of ",
                              failures_.Name(input, i), " is not valid for image dimensions [",
-                             image.height_px, " x ", image.width_px, "].");
+                             image.height_px, " x ", image.width_px,
+                             "]. `fn.l3.decode_crop_mirror_normalize` and `decode_windows` take "
+                             "`out_of_bounds_policy=\"pad\"`.");
   }
 
   Backend backend_;

@@ -123,15 +123,16 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     if (plan_pixels()) return;
     const size_t count =
         this->channels_.empty() ? OutputChannels(*info, this->colors_) : this->channels_.size();
-    const std::string message = dali::make_string(
-        "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
-        "pads up to four; ",
-        this->Name(ws, sample), " has ", count, " channels.");
     // If stored channels are the output, images of other channel counts may fit. Zeros take their
     // shape.
     const bool others_can_fit = this->colors_ == Colors::kStored && this->channels_.empty();
-    DALI_ENFORCE(others_can_fit, message);
     const size_t values = std::max(normalization.subtract.size(), normalization.fill.size());
+    const std::string message = dali::make_string(
+        "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
+        "pads up to four; ",
+        this->Name(ws, sample), " has ", count, " channels.",
+        others_can_fit && count < 3 && values == 3 ? " `output_type=types.RGB` makes three." : "");
+    DALI_ENFORCE(others_can_fit, message);
     bool fits = false;
     for (uint16_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {
       info->channels = channels;

@@ -175,6 +175,14 @@ def test_ycbcr_is_refused(device: str) -> None:
         run(define, device, {"l3": [make_pairs(57, 1)[0].l3]})
 
 
+def test_three_values_of_gray_are_told_how(device: str) -> None:
+    def define(l3: Any) -> Any:
+        return fn.l3.decode_crop_mirror_normalize(l3, device=device, mean=[1.0, 2.0, 3.0])
+
+    with pytest.raises(RuntimeError, match=r"has 1 channels. `output_type=types.RGB` makes three"):
+        run(define, device, {"l3": [make_pairs(57, 1, channels=[1])[0].l3]})
+
+
 @pytest.mark.parametrize("policy", ["pad", "trim_to_shape"])
 @pytest.mark.parametrize("adjust", [True, False])
 def test_orientation(device: str, adjust: bool, policy: str) -> None:

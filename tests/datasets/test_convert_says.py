@@ -165,9 +165,15 @@ def test_labels_that_name_no_image(
         # Of files that is known before the work, too.
         assert told.count("l3: --labels '_msk.png' named no image") == (1 if shard else 2)
         assert not any("a.png" in line for line in told)
-        assert "l3: palette images that became colours: 1; no NAMES of --labels are theirs" in told
+        assert "l3: palette images that became colours: 1; --labels names others" in told
     assert convert(source, tmp_path / "e", "--labels", ".seg.png") == 0
     assert "--labels" not in capsys.readouterr().err
+    if not shard:
+        assert convert(source, tmp_path / "f", "--labels", "s") == 2
+        assert (
+            "--labels s: no image is so named; of a folder: 'FOLDER/*'" in capsys.readouterr().err
+        )
+        assert not (tmp_path / "f").exists()
 
 
 def test_a_shard_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -452,6 +452,15 @@ def test_a_target_that_the_originals_reach_converts_nothing() -> None:
     assert plan_of(make_profile(), target=100.0).formats == ["source"]
 
 
+def test_a_target_is_reached_with_fewest_bytes_not_fewest_formats() -> None:
+    """rans alone reaches it, too: with three times the bytes of a JPEG that decodes too slowly."""
+    profile = make_profile({"source": (100e3, 1 / 100), "rans": (300e3, 1 / 500)}, disk=None)
+    plan = plan_of(profile, target=400.0)
+    assert sorted(plan.formats) == ["rans", "source"]
+    assert plan.predicted.rate == pytest.approx(400)
+    assert plan_of(profile, target=400.0, min_gain=1.0).formats == ["rans"]
+
+
 def test_a_target_beyond_reach_says_what_would_do() -> None:
     with pytest.raises(UsageError) as error:
         plan_of(make_profile(), target=900.0)

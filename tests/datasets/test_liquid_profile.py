@@ -584,7 +584,7 @@ def test_missing_profile(tmp_path: Path) -> None:
 
 def test_scipy_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(UsageError, match=r"pip install 'l3dali\[liquid\]'"):
+    with pytest.raises(UsageError, match=r"a profile needs .*: pip install scipy"):
         fit_linear([1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
 
 

@@ -387,5 +387,5 @@ def test_what_cannot_work_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "l3: --engine ray needs Ray: pip install 'l3dali[ray]'\n",
+        "l3: --engine ray needs what is not installed: pip install ray\n",
     )

@@ -86,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("imagecodecs").propagate = False
     warnings.filterwarnings("ignore", module="PIL")
     try:
-        options = make_parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        options = make_parser().parse_args(given or ["help"])
         code: int = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt as error:

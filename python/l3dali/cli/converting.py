@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Manifest(target, read_only=True) as manifest:
             _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _tell_of_labels(work, options)
+            _judge_labels(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
             if growth:
                 raise UsageError(growth)
-        _tell_of_labels(work, options)
+        _judge_labels(work, options)
         if work.jobs:
             manifest.begin()
         manifest.add(work.renewed)
@@ -260,7 +260,7 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
         expanded = summary.total.expanded
         if expanded:
             keeps = "--labels NAMES keeps the numbers of their entries"
-            what = "no NAMES of --labels are theirs" if arguments.labels else keeps
+            what = "--labels names others" if arguments.labels else keeps
             complain(f"l3: palette images that became colours: {expanded}; {what}")
         _complain_of_labels([name for name in arguments.labels if not summary.labels[name]])
         if summary.unindexed:
@@ -287,10 +287,13 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     return code
 
 
-def _tell_of_labels(work: Work, options: Options) -> None:
+def _judge_labels(work: Work, options: Options) -> None:
     """Says before the work which --labels name nothing, where no shard may hold what they name."""
-    if options.labels and not any(map(is_shard_name, work.names)):
+    if options.labels and work.names and not any(map(is_shard_name, work.names)):
         found = {label for name in work.names for label in options.labels_of(name)}
+        if not found:
+            given = ", ".join(options.labels)
+            raise UsageError(f"--labels {given}: no image is so named; of a folder: 'FOLDER/*'")
         _complain_of_labels([label for label in options.labels if label not in found])
 
 

@@ -368,8 +368,8 @@ def _decoding(plan: Plan) -> list[str]:
     lines = [f"decode them by: {call}({', '.join(arguments)})"]
     if is_cached and mixes:
         lines.append(
-            "l3dali.pipeline.decode reads cached files even so, which is not counted; "
-            "--gpu-cache 0 plans without a cache"
+            "the rate is not reached by this call, which reads cached files too: "
+            "--gpu-cache 0 predicts what is"
         )
     elif is_cached:
         reader = "fn.readers.file(files=paths, skip_cached_images=True)"

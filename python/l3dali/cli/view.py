@@ -18,7 +18,7 @@ from l3dali.cli.arguments import (
     size_argument,
 )
 from l3dali.console import complain
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _view(options: argparse.Namespace) -> int:
         import uvicorn
 
         from l3dali.view.app import Viewer, make_app
-    except ImportError as error:
-        raise UsageError(f"l3 view needs more ({error}): pip install 'l3dali[view]'") from None
+    except ImportError:
+        raise needs("starlette uvicorn", "l3 view") from None
     from l3dali.view.catalog import Catalog
     from l3dali.view.overviews import Overviews
     from l3dali.view.pixels import CALL_BYTES

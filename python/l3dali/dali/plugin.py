@@ -103,7 +103,10 @@ def check_dali(built_for: Sequence[str], installed: str | None) -> None:
             "reinstall it from source without that option"
         )
     if installed is None:
-        raise ImportError("l3dali.plugin needs NVIDIA DALI: pip install 'l3dali[dali]'")
+        raise ImportError(
+            f"l3dali.plugin needs NVIDIA DALI: pip install "
+            f"nvidia-dali-cuda120=={max(built_for, key=_major_minor)}"
+        )
     if installed not in built_for:
         package = dali_package(installed)
         oldest = _build_info.MIN_DALI_VERSION

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.datasets.convert.parquet import Rows, Sink, rebuilt, rows_of
-from l3dali.datasets.convert.storage import needs
+from l3dali.errors import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

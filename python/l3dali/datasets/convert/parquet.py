@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
-from l3dali.datasets.convert.storage import needs
+from l3dali.errors import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ from l3dali.datasets.convert.engine import EngineError
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows
 from l3dali.datasets.convert.manifest import LOCK_NAME
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def connect(address: str | None, cores: int) -> int:
     try:
         import ray
     except ImportError:
-        raise UsageError("--engine ray needs Ray: pip install 'l3dali[ray]'") from None
+        raise needs("ray", "--engine ray") from None
     if address is not None:
         _refuse_silence(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}

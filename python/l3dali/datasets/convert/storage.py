@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,11 +134,6 @@ def split_url(url: str) -> tuple[str, str]:
 def leads_out(name: str) -> bool:
     """Whether a name is not that of a file below a folder."""
     return not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
-
-
-def needs(package: str, what: str) -> UsageError:
-    """The error of a package that is not installed."""
-    return UsageError(f"{what} needs the package {package}: pip install 'l3dali[convert]'")
 
 
 class LocalFolder:

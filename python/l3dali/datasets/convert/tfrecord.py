@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image
-from l3dali.datasets.convert.storage import needs
+from l3dali.errors import needs
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:

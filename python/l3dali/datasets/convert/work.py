@@ -24,11 +24,10 @@ from l3dali.datasets.convert.storage import (
     Stored,
     is_remote,
     leads_out,
-    needs,
     open_folder,
     split_url,
 )
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

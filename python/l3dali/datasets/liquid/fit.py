@@ -9,7 +9,7 @@ import numpy as np
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.liquid.groups import traits_of
 from l3dali.datasets.liquid.profile import Fits, Linear
-from l3dali.errors import UsageError
+from l3dali.errors import needs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def _solve(table: Array) -> Linear:
     try:
         from scipy.optimize import nnls
     except ImportError:
-        raise UsageError("profiles need the package scipy: pip install 'l3dali[liquid]'") from None
+        raise needs("scipy", "a profile") from None
     sizes, pixels, values = table
     means = table.mean(axis=1)
     if means[2] == 0:

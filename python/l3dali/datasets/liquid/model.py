@@ -33,7 +33,7 @@ from l3dali.datasets.liquid.profile import (
     Linear,
     cost_key,
 )
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -671,7 +671,7 @@ class _Programme:
             from scipy.optimize import linprog
             from scipy.sparse import csr_matrix
         except ImportError:
-            raise UsageError("plans need the package scipy: pip install 'l3dali[liquid]'") from None
+            raise needs("scipy", "a plan") from None
         width = len(objective)
         places = np.arange(len(self._images))
         ones = csr_matrix(

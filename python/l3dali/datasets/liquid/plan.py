@@ -546,14 +546,17 @@ def _fewest(
         for mix, solution in found.items()
         if solution.seconds <= best.seconds * (1 + slack) * (1 + _CLOSE)
     ]
-    count = min(len(mix) for mix in enough)
+    stored = {mix: costs.mean(costs.later, "stored_bytes", found[mix].shares) for mix in enough}
     is_reached = best.seconds <= limits.floor * (1 + _CLOSE)
+    if is_reached and (SOURCE,) not in enough:  # then a format more may save bytes
+        least = min(stored.values()) * (1 + min_gain) * (1 + _CLOSE)
+        enough = [mix for mix in enough if stored[mix] <= least]
+    count = min(len(mix) for mix in enough)
 
     def order(mix: tuple[str, ...]) -> tuple[float, ...]:
-        solution = found[mix]
-        stored = costs.mean(costs.later, "stored_bytes", solution.shares)
-        first = stored if is_reached else solution.seconds
-        return float(mix != (SOURCE,)), first, solution.seconds, stored
+        seconds = found[mix].seconds
+        first = stored[mix] if is_reached else seconds
+        return float(mix != (SOURCE,)), first, seconds, stored[mix]
 
     return min((mix for mix in enough if len(mix) == count), key=order)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from l3dali.datasets.liquid.model import solve
 from l3dali.datasets.liquid.plan import make_model
-from l3dali.errors import UsageError
+from l3dali.errors import needs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +39,7 @@ def draw_plan(profile: Profile, plan: Plan, limits: Limits, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError(
-            "--plot needs the package matplotlib: pip install 'l3dali[liquid]'"
-        ) from None
+        raise needs("matplotlib", "--plot") from None
     model = make_model(profile, plan.candidates, limits.host)
     limits = replace(limits, target=None, training=None, disk_space=None)
     figure = Figure(figsize=(11, 7), layout="constrained")

@@ -32,7 +32,7 @@ from l3dali.datasets.liquid.model import (
 )
 from l3dali.datasets.liquid.plan import make_model
 from l3dali.datasets.liquid.profile import CPU, DEFAULT_BATCH, L3_FORMATS
-from l3dali.errors import UsageError
+from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
@@ -368,9 +368,7 @@ def simulate(
     try:
         import simpy
     except ImportError:
-        raise UsageError(
-            "simulations need the package simpy: pip install 'l3dali[liquid]'"
-        ) from None
+        raise needs("simpy", "--simulate") from None
     if host.nodes * host.gpus > _MOST_PIPELINES:
         raise UsageError(
             f"{host.nodes * host.gpus} pipelines; up to {_MOST_PIPELINES} can be simulated"
