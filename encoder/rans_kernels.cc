@@ -162,6 +162,8 @@ L3_KERNEL_INLINE void StoreOrdered(const WeighWords& words, const WeighWords& or
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(words, order));
 }
 
+constexpr auto* kChoose = Choose;
+
 }  // namespace avx2
 #include "encoder/rans_kernels_x86.inc"
 #undef L3_KERNEL_NAMESPACE
@@ -266,6 +268,41 @@ L3_KERNEL_INLINE void WeighDifferences(const WeighWords& tap, const WeighWords& 
 L3_KERNEL_INLINE void StoreOrdered(const WeighWords& words, const WeighWords& order, int16_t* out) {
   _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, words));
 }
+
+L3_KERNEL_INLINE __m512i LoadWords(const uint16_t* p) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// 16 samples at a time: those that are chosen move together.
+L3_KERNEL_TARGET uint32_t ChooseTogether(const RansChoice& from, const RansChosen& to) {
+  uint32_t chosen = 0;
+  const __m128i min_level = _mm_set1_epi8(static_cast<char>(from.min_level));
+  const __m128i levels = _mm_set1_epi8(static_cast<char>(from.end_level - from.min_level));
+  for (uint32_t i = 0; i < from.count; i += kBlock) {
+    const uint32_t samples = from.count - i < kBlock ? from.count - i : kBlock;
+    const __m128i level = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.level + i));
+    const __mmask16 mask = static_cast<__mmask16>(
+        _mm_cmplt_epu8_mask(_mm_sub_epi8(level, min_level), levels) & ((1u << samples) - 1));
+    if (mask == 0) continue;
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(to.level + chosen),
+        _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(mask, _mm512_cvtepu8_epi32(level))));
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(to.value + chosen),
+        _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, LoadWords(from.value + i))));
+    __m512i sum = _mm512_slli_epi32(LoadWords(from.north + i), 6);
+    for (uint32_t k = 0; k < from.unknowns; ++k) {
+      const __m512i difference =
+          _mm512_sub_epi32(LoadWords(from.tap[k] + i), LoadWords(from.reference[k] + i));
+      _mm512_storeu_si512(to.difference[k] + chosen, _mm512_maskz_compress_epi32(mask, difference));
+      sum = _mm512_add_epi32(
+          sum, _mm512_mullo_epi32(difference, _mm512_set1_epi32(from.coefficient[k])));
+    }
+    _mm512_storeu_si512(to.sum + chosen, _mm512_maskz_compress_epi32(mask, sum));
+    chosen += static_cast<uint32_t>(__builtin_popcount(mask));
+  }
+  return chosen;
+}
+constexpr auto* kChoose = ChooseTogether;
 
 }  // namespace avx512
 #include "encoder/rans_kernels_x86.inc"
