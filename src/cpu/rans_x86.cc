@@ -77,6 +77,7 @@ template <int kBits>
 L3_OP Vector ShiftRight16(Vector v) {
   return _mm256_srli_epi16(v, kBits);
 }
+// A mask of the lanes below 2^16.
 L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
 L3_OP Vector Equal16(Vector a, Vector b) { return _mm256_cmpeq_epi16(a, b); }
@@ -229,7 +230,6 @@ L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
 // On 32 bits.
 L3_OP Vector Add(Vector a, Vector b) { return _mm512_add_epi32(a, b); }
 L3_OP Vector Sub(Vector a, Vector b) { return _mm512_sub_epi32(a, b); }
-L3_OP Vector Mul(Vector a, Vector b) { return _mm512_mullo_epi32(a, b); }
 L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
 L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
@@ -265,11 +265,6 @@ template <int kBits>
 L3_OP Vector ShiftRight16(Vector v) {
   return _mm512_srli_epi16(v, kBits);
 }
-// A mask of the lanes below 2^16.
-L3_OP Vector FitsWord(Vector v) {
-  return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);
-}
-L3_OP Vector PackMasks(Vector low, Vector high) { return _mm512_packs_epi32(low, high); }
 // On bytes.
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }
@@ -294,7 +289,6 @@ L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm512_unpacklo_epi64(a, b); 
 L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm512_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
-L3_OP uint32_t LanesOf(const Vector* mask) { return _mm512_movepi16_mask(mask[0]); }
 
 // A table of 64 bytes.
 struct Table64 {
