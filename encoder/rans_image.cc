@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/parallel.h"
 #include "encoder/fixed_log.h"
@@ -75,12 +76,12 @@ const BuiltInModel& GetBuiltInModel(uint32_t channels, uint32_t used_bits) {
 }
 
 // Calls visit(payload, &samples) for some payloads, on several threads; not for constant ones.
-template <typename PayloadOf, typename Visit>
+template <typename Works, typename PayloadOf, typename Visit>
 void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& load,
-                const PayloadOf& payload_of, const Visit& visit) {
+                const PayloadOf& payload_of, Works* works, const Visit& visit) {
   ParallelForWithState(
-      count, threads, [] { return std::make_unique<Workspace>(); },
-      [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
+      count, threads, [works] { return works->Take(); },
+      [&](const auto& work, uint64_t i) {
         const uint32_t payload = payload_of(i);
         load(payload, &work->planes);
         if (IsConstant(work->planes)) return;
@@ -90,6 +91,35 @@ void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& loa
 }
 
 }  // namespace
+
+// Those that no thread has in hand are kept for the next pass: the pages of new ones would have to
+// be found and cleared again.
+class RansCoder::Workspaces {
+ public:
+  struct GiveBack {
+    void operator()(Workspace* work) const {
+      const std::lock_guard<std::mutex> lock(to->mutex_);
+      to->spare_.emplace_back(work);
+    }
+    Workspaces* to;
+  };
+
+  std::unique_ptr<Workspace, GiveBack> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (spare_.empty()) {
+      spare_.reserve(++count_);  // so that none is lost on its way back
+      spare_.push_back(std::make_unique<Workspace>());
+    }
+    Workspace* work = spare_.back().release();
+    spare_.pop_back();
+    return {work, GiveBack{this}};
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t count_ = 0;
+  std::vector<std::unique_ptr<Workspace>> spare_;
+};
 
 bool IsTinyImage(const ImageInfo& info, uint32_t effort) {
   return SampleCount(info) <= kMaxTinySamples && effort > 1 && effort < kModelEffort;
@@ -110,24 +140,25 @@ RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& gro
     PlanTiny(info, tiles, load);
     return;
   }
+  Workspaces works;
   RansCounts counts;
-  Probe(info, tiles, threads, load, &counts);
+  Probe(info, tiles, threads, load, &works, &counts);
   if (effort > 1) {
     counts = RansCounts{};
     if (KeptBytes(info, groups, tiles) <= kMaxKeptBytes) {
       tiles_.resize(uint64_t{info.tile_count()} * group_count_);
     }
-    Plan(info, tiles, threads, load, &counts);
+    Plan(info, tiles, threads, load, &works, &counts);
   }
   ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
-    Refine(tiles, threads, load, &counts);
+    Refine(tiles, threads, load, &works, &counts);
     ChooseModel(info, counts, max_tables);
   }
 }
 
 void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-                      const LoadTile& load, RansCounts* counts) {
+                      const LoadTile& load, Workspaces* works, RansCounts* counts) {
   const uint64_t count_of_tiles = tiles.size();
   const uint64_t probes = std::min(
       count_of_tiles, settings_.effort == 1 ? 3 + count_of_tiles / 32 : 4 + count_of_tiles / 16);
@@ -138,7 +169,7 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   const uint64_t payloads = probes * group_count_;
   std::mutex mutex;
   std::unique_ptr<RansFitter> fitters[kMaxChannels];  // of groups of 1, 2, ... channels
-  VisitTiles(payloads, threads, load, payload_of, [&](uint32_t, RansSamples* samples) {
+  VisitTiles(payloads, threads, load, payload_of, works, [&](uint32_t, RansSamples* samples) {
     RansFitter of_tile(settings_);
     of_tile.AddBlind(*samples);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -154,7 +185,7 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   const auto count = [&](uint8_t gradient_weight) {
     settings_.gradient_weight = gradient_weight;
     *counts = RansCounts{};
-    VisitTiles(payloads, threads, load, payload_of, [&](uint32_t, RansSamples* samples) {
+    VisitTiles(payloads, threads, load, payload_of, works, [&](uint32_t, RansSamples* samples) {
       samples->Model(settings_, starts_[samples->channels() - 1]);
       RansCounts of_tile;
       CountRansTokens(*samples, &of_tile);
@@ -180,11 +211,11 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
 }
 
 void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-                     const LoadTile& load, RansCounts* counts) {
+                     const LoadTile& load, Workspaces* works, RansCounts* counts) {
   plans_.resize(uint64_t{info.tile_count()} * group_count_);
   const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
   std::mutex mutex;
-  VisitTiles(tiles.size() * group_count_, threads, load, payload_of,
+  VisitTiles(tiles.size() * group_count_, threads, load, payload_of, works,
              [&](uint32_t payload, RansSamples* samples) {
                RansCounts of_tile;
                plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
@@ -217,9 +248,8 @@ void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& til
 }
 
 void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
-                       RansCounts* counts) {
+                       Workspaces* works, RansCounts* counts) {
   struct State {
-    Workspace work;
     RansDescent descent;
     RansCounts counts;  // of a tile
   };
@@ -227,13 +257,15 @@ void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, con
   *counts = RansCounts{};
   std::mutex mutex;
   ParallelForWithState(
-      tiles.size() * group_count_, threads, [] { return std::make_unique<State>(); },
-      [&](const std::unique_ptr<State>& state, uint64_t i) {
+      tiles.size() * group_count_, threads,
+      [works] { return std::make_pair(works->Take(), std::make_unique<State>()); },
+      [&](const auto& work_and_state, uint64_t i) {
+        const auto& [work, state] = work_and_state;
         const uint32_t payload = PayloadOf(tiles, i);
-        load(payload, &state->work.planes);
-        if (IsConstant(state->work.planes)) return;
-        RansSamples* samples = &state->work.samples;
-        samples->Load(state->work.planes);
+        load(payload, &work->planes);
+        if (IsConstant(work->planes)) return;
+        RansSamples* samples = &work->samples;
+        samples->Load(work->planes);
         RansPlan* plan = &plans_[payload];
         RefineRansTile(settings_, *costs, &state->descent, samples, plan, &state->counts);
         if (!tiles_.empty()) tiles_[payload].emplace(*plan, *samples);

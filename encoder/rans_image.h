@@ -45,17 +45,19 @@ class RansCoder {
                      std::vector<uint8_t>* out) const;
 
  private:
+  class Workspaces;
+
   // Fits starts_, and chooses the settings, by some of the tiles.
   void Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-             const LoadTile& load, RansCounts* counts);
+             const LoadTile& load, Workspaces* works, RansCounts* counts);
   // Plans all tiles and counts their tokens.
   void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-            const LoadTile& load, RansCounts* counts);
+            const LoadTile& load, Workspaces* works, RansCounts* counts);
   // Plans all tiles for the built-in model.
   void PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles, const LoadTile& load);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
   void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
-              RansCounts* counts);
+              Workspaces* works, RansCounts* counts);
   // Of the i-th payload of `tiles`.
   uint32_t PayloadOf(const std::vector<uint32_t>& tiles, uint64_t i) const {
     return tiles[i / group_count_] * group_count_ + static_cast<uint32_t>(i % group_count_);

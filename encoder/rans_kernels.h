@@ -93,6 +93,27 @@ struct RansStepCosts {
   uint64_t down;
 };
 
+// What a RansStepRun is made of: those samples of a run that have levels from min_level up to
+// end_level.
+struct RansChoice {
+  uint32_t count;
+  const uint16_t* value;
+  const uint8_t* level;
+  uint8_t min_level;
+  uint8_t end_level;
+  const uint16_t* north;
+  uint32_t unknowns;
+  const uint16_t* tap[kMaxRansTaps];  // by unknown
+  const uint16_t* reference[kMaxRansTaps];
+  int32_t coefficient[kMaxRansTaps];
+};
+struct RansChosen {
+  int32_t* sum;
+  uint16_t* value;
+  uint8_t* level;
+  int32_t* difference[kMaxRansTaps];
+};
+
 // Bytes before the words of a payload that `encode` may overwrite.
 constexpr uint32_t kRansWordMargin = 16;
 
@@ -134,6 +155,8 @@ struct RansKernels {
   int64_t (*deviate_by_pixels)(const RansRun& run, int32_t* deviation);
   int64_t (*deviate_by_model)(const uint16_t* folded, const uint8_t* level, uint32_t count,
                               int32_t* deviation);
+  // Returns how many samples it chose; behind them up to a block is overwritten.
+  uint32_t (*choose)(const RansChoice& from, const RansChosen& to);
   // What samples cost if an unknown goes up by `step` / 64, or down.
   RansStepCosts (*try_steps)(const RansStepRun& run, uint32_t unknown, int32_t step,
                              const RansTokenCosts& costs);

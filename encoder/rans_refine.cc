@@ -99,35 +99,30 @@ uint32_t RansDescent::Collect(const RansSamples& samples, uint32_t position, uin
   sum_.resize(std::max(room, sum_.size()));
   value_.resize(std::max(room, value_.size()));
   level_.resize(std::max(room, level_.size()));
+  const RansKernels& kernels = GetRansKernels();
   uint32_t count = 0;
   for (uint32_t number = 0; number < samples.wave_count(); ++number) {
     const RansSamples::Wave wave = samples.GetWave(number);
     if (wave.count == 0) continue;
     const RansRun run = samples.GetRun(position, wave);
-    const uint8_t* level = samples.levels(position, wave);
-    uint32_t place[kMaxRansRun];  // in the run
-    uint32_t chosen = 0;
-    for (uint32_t i = 0; i < wave.count; ++i) {
-      place[chosen] = i;
-      chosen += level[i] >= min_level && level[i] < end_level ? 1 : 0;
-    }
-    const uint16_t* north = run.tap(RansUnknowns::kNorth);
-    for (uint32_t i = 0; i < chosen; ++i) {
-      sum_[count + i] = 64 * north[place[i]];
-      value_[count + i] = run.value[place[i]];
-      level_[count + i] = level[place[i]];
-    }
+    RansChoice from = {wave.count,
+                       run.value,
+                       samples.levels(position, wave),
+                       static_cast<uint8_t>(min_level),
+                       static_cast<uint8_t>(end_level),
+                       run.tap(RansUnknowns::kNorth),
+                       unknowns.count,
+                       {},
+                       {},
+                       {}};
+    RansChosen to = {sum_.data() + count, value_.data() + count, level_.data() + count, {}};
     for (uint32_t k = 0; k < unknowns.count; ++k) {
-      const uint16_t* tap = run.tap(unknowns.tap[k]);
-      const uint16_t* reference = run.tap(unknowns.reference[k]);
-      const int32_t coefficient = coefficients[unknowns.tap[k]];
-      int32_t* difference = difference_[k].data() + count;
-      for (uint32_t i = 0; i < chosen; ++i) {
-        difference[i] = tap[place[i]] - reference[place[i]];
-        sum_[count + i] += coefficient * difference[i];
-      }
+      from.tap[k] = run.tap(unknowns.tap[k]);
+      from.reference[k] = run.tap(unknowns.reference[k]);
+      from.coefficient[k] = coefficients[unknowns.tap[k]];
+      to.difference[k] = difference_[k].data() + count;
     }
-    count += chosen;
+    count += kernels.choose(from, to);
   }
   // Whole blocks: the rest costs nothing.
   for (uint32_t i = count; i % kRansRunBlock != 0; ++i) {

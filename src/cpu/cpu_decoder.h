@@ -54,7 +54,7 @@ class CpuDecoder {
   // Decodes those of the tiles [begin, end) of `span`, counted row by row, that a window of the
   // `count` plans touches, those behind a bad one too; no other payload is read. A tile is decoded
   // once, and what it has of each window goes where that plan says. Apart from tiles that leave as
-  // stored, whole and for one window, they take buffers of two tiles, at most 512 KiB each.
+  // stored, whole and for one window, they take buffers of four tiles, at most 512 KiB each.
   DecodeResult DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                              uint32_t begin, uint32_t end) const;
 

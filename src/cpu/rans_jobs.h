@@ -16,8 +16,6 @@ struct RansImage {
   const RansTables& tables;
 };
 
-constexpr uint32_t kMaxRansJobs = 2;
-
 // A tile to decode, and what became of it.
 struct RansTileJob {
   TileRect rect;

@@ -20,6 +20,7 @@ struct Wide {
 };
 constexpr uint32_t kWidth = 8;
 constexpr uint32_t kParts = 4;
+constexpr uint32_t kTilesInTurn = 2;
 
 // The same bits as vectors of other elements, and back.
 L3_OP uint8x16_t U8(Vector v) { return vreinterpretq_u8_u16(v); }

@@ -8,8 +8,8 @@
 
 namespace l3 {
 
-// Each of `count` jobs (1 or 2) gets what DecodeRansTile would give it. They read nothing
-// outside the payloads.
+// Each of `count` jobs (1 to kMaxTileJobs) gets what DecodeRansTile would give it. They read
+// nothing outside the payloads.
 void DecodeRansTilesNeon(const RansImage& image, RansTileJob* jobs, uint32_t count);
 
 }  // namespace l3

@@ -24,6 +24,7 @@ struct Wide {
 };
 constexpr uint32_t kWidth = 16;
 constexpr uint32_t kParts = 2;
+constexpr uint32_t kTilesInTurn = 2;
 
 L3_OP Vector Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 L3_OP void Store(void* p, Vector v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
@@ -76,6 +77,7 @@ template <int kBits>
 L3_OP Vector ShiftRight16(Vector v) {
   return _mm256_srli_epi16(v, kBits);
 }
+// A mask of the lanes below 2^16.
 L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
 L3_OP Vector Equal16(Vector a, Vector b) { return _mm256_cmpeq_epi16(a, b); }
@@ -126,7 +128,7 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
   found[1] = ZipHigh8(bytes, bytes);
 }
 
-// A gather is no faster on Zen 5 (2026-11-20, Kodak), and slow where microcode guards it.
+// A gather is slower on Zen 5, and more so where microcode guards it.
 L3_OP __m128i LookUp4(const uint32_t* table, const uint16_t* index) {
   return _mm_setr_epi32(static_cast<int>(table[index[0]]), static_cast<int>(table[index[1]]),
                         static_cast<int>(table[index[2]]), static_cast<int>(table[index[3]]));
@@ -207,6 +209,7 @@ struct Wide {
 };
 constexpr uint32_t kWidth = 32;
 constexpr uint32_t kParts = 1;
+constexpr uint32_t kTilesInTurn = 4;
 
 L3_OP Vector Load(const void* p) { return _mm512_loadu_si512(p); }
 L3_OP void Store(void* p, Vector v) { _mm512_storeu_si512(p, v); }
@@ -227,7 +230,6 @@ L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
 // On 32 bits.
 L3_OP Vector Add(Vector a, Vector b) { return _mm512_add_epi32(a, b); }
 L3_OP Vector Sub(Vector a, Vector b) { return _mm512_sub_epi32(a, b); }
-L3_OP Vector Mul(Vector a, Vector b) { return _mm512_mullo_epi32(a, b); }
 L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
 L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
@@ -263,11 +265,6 @@ template <int kBits>
 L3_OP Vector ShiftRight16(Vector v) {
   return _mm512_srli_epi16(v, kBits);
 }
-// A mask of the lanes below 2^16.
-L3_OP Vector FitsWord(Vector v) {
-  return _mm512_maskz_set1_epi32(_mm512_cmple_epu32_mask(v, Fill(0xFFFF)), -1);
-}
-L3_OP Vector PackMasks(Vector low, Vector high) { return _mm512_packs_epi32(low, high); }
 // On bytes.
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }
@@ -292,7 +289,6 @@ L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm512_unpacklo_epi64(a, b); 
 L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm512_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
-L3_OP uint32_t LanesOf(const Vector* mask) { return _mm512_movepi16_mask(mask[0]); }
 
 // A table of 64 bytes.
 struct Table64 {
@@ -305,21 +301,36 @@ L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
   found[0] = _mm512_permutexvar_epi8(twice, table.bytes);
 }
 
+// Of 32 bits a lane, the low and the high 16.
+struct Halves {
+  Vector low, high;
+};
+// Of 4 even lanes.
+L3_OP __m128i LookUp4(const uint32_t* table, const uint16_t* at) {
+  return _mm_setr_epi32(static_cast<int>(table[at[0]]), static_cast<int>(table[at[2]]),
+                        static_cast<int>(table[at[4]]), static_cast<int>(table[at[6]]));
+}
+L3_OP Vector LookUpEven(const uint32_t* table, const uint16_t* at) {
+  const __m256i low = _mm256_setr_m128i(LookUp4(table, at), LookUp4(table, at + 8));
+  const __m256i high = _mm256_setr_m128i(LookUp4(table, at + 16), LookUp4(table, at + 24));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
 // `at` has the indices of kWidth lanes.
-L3_OP Wide LookUp(const uint32_t* table, const uint16_t* at) {
-  const Vector index = Load(at);
-  const Vector zero = _mm512_setzero_si512();
-  return {{_mm512_i32gather_epi32(ZipLow16(index, zero), table, 4),
-           _mm512_i32gather_epi32(ZipHigh16(index, zero), table, 4)}};
+L3_OP Halves LookUp(const uint32_t* table, const uint16_t* at) {
+  constexpr __mmask32 kOdd = 0xAAAAAAAA;
+  const Vector even = LookUpEven(table, at);
+  const Vector odd = LookUpEven(table, at + 1);
+  return {_mm512_mask_blend_epi16(kOdd, even, ShiftLeft<16>(odd)),
+          _mm512_mask_blend_epi16(kOdd, ShiftRight<16>(even), odd)};
 }
 
 // What match_lockstep.inc needs besides. Of entries of a table, the low and the high 16 bits.
 L3_OP void LookUpHalves(const uint32_t* table, Vector index, Vector* low, Vector* high) {
-  constexpr __mmask32 kOdd = 0xAAAAAAAA;
-  const Vector even = _mm512_i32gather_epi32(And(index, Fill(0xFFFF)), table, 4);
-  const Vector odd = _mm512_i32gather_epi32(ShiftRight<16>(index), table, 4);
-  *low = _mm512_mask_blend_epi16(kOdd, even, ShiftLeft<16>(odd));
-  *high = _mm512_mask_blend_epi16(kOdd, ShiftRight<16>(even), odd);
+  alignas(64) uint16_t at[kWidth];
+  Store(at, index);
+  const Halves entry = LookUp(table, at);
+  *low = entry.low;
+  *high = entry.high;
 }
 // Which lanes, in the form that suits the instruction set.
 using Mask = __mmask32;
@@ -361,8 +372,65 @@ L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
   word[0] = _mm512_maskz_expand_epi16(lanes, Load(words));
 }
 
+// What rans_wide_states.inc does, by 16 bits twice: that takes half the vectors.
+#define L3_OWN_STATES
+using State = Halves;
+using Entry = Halves;
+struct Tokens {
+  Vector folded, raw_bits;
+};
+L3_OP State JoinState(Vector low, Vector high) { return {low, high}; }
+L3_OP Wide WideOf(const State& v) { return {{ZipLow16(v.low, v.high), ZipHigh16(v.low, v.high)}}; }
+L3_OP Vector SlotOf(const State& state) { return And(state.low, Fill16(kRansScale - 1)); }
+// The upper 16 of 32 bits that are shifted left.
+template <int kBits>
+L3_OP Vector HighShifted(const Halves& v) {
+  return _mm512_shldi_epi16(v.high, v.low, kBits);
+}
+L3_OP State TakeToken(const Entry& entry, const State& state) {
+  const Vector frequency = ShiftRight16<5>(entry.high);
+  const Vector quotient = HighShifted<6>(state);  // its lower half
+  State next = {Mul16(quotient, frequency), Add16(MulHigh16(quotient, frequency),
+                                                  Mul16(ShiftRight16<10>(state.high), frequency))};
+  AddTo32(And(entry.low, Fill16(kRansScale - 1)), &next.low, &next.high);
+  return next;
+}
+L3_OP Tokens ReadShortTokens(const Entry& entry) {
+  return {And(HighShifted<3>(entry), Fill16(0xFF)), And(ShiftRight16<10>(entry.low), Fill16(7))};
+}
+L3_OP Tokens ReadTokens(const Entry& entry) {
+  const Vector symbol = And(HighShifted<6>(entry), Fill16(0x7FF));
+  const Vector k = Sub16(symbol, Fill16(kRansDirectTokens));
+  const __mmask32 direct = _mm512_movepi16_mask(k);
+  const Vector raw_bits = _mm512_maskz_add_epi16(~direct, Fill16(3), ShiftRight16<1>(k));
+  const Vector base = _mm512_mask_add_epi16(symbol, ~direct, Fill16(2), And(k, Fill16(1)));
+  return {_mm512_sllv_epi16(base, raw_bits), raw_bits};
+}
+L3_OP Vector TakeRaw(const Tokens& tokens, State* state) {
+  const Vector above = _mm512_sllv_epi16(Fill(0xFFFFFFFF), tokens.raw_bits);
+  // folded | (low & ~above)
+  const Vector folded = _mm512_ternarylogic_epi32(tokens.folded, state->low, above, 0xF4);
+  state->low = _mm512_shrdv_epi16(state->low, state->high, tokens.raw_bits);
+  state->high = _mm512_srlv_epi16(state->high, tokens.raw_bits);
+  return folded;
+}
+L3_OP uint32_t KeepStates(uint32_t active, const State* next, const uint8_t* words, State* state) {
+  State& of = state[0];
+  if (active == 0xFFFFFFFF) {
+    of = next[0];
+  } else {
+    of.low = _mm512_mask_mov_epi16(of.low, active, next[0].low);
+    of.high = _mm512_mask_mov_epi16(of.high, active, next[0].high);
+  }
+  const __mmask32 hungry = _mm512_mask_testn_epi16_mask(active, of.high, of.high);
+  of.high = _mm512_mask_mov_epi16(of.high, hungry, of.low);
+  of.low = _mm512_mask_expand_epi16(of.low, hungry, Load(words));
+  return static_cast<uint32_t>(__builtin_popcount(hungry));
+}
+
 #include "cpu/rans_lockstep.inc"
 
+#undef L3_OWN_STATES
 #undef L3_OP
 #undef L3_RANS_TARGET
 

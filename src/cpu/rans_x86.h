@@ -1,5 +1,5 @@
 // DecodeRansTile of core/tile.h on the vectors of x86-64: 32 lanes in lockstep,
-// two tiles in turn. Layer: cpu.
+// some tiles in turn. Layer: cpu.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace l3 {
 
-// Each of `count` jobs (1 or 2) gets what DecodeRansTile would give it. They read nothing
-// outside the payloads. The first needs AVX2, the second AVX-512 with VBMI and VBMI2.
+// Each of `count` jobs (1 to kMaxTileJobs) gets what DecodeRansTile would give it. They read
+// nothing outside the payloads. The first needs AVX2, the second AVX-512 with VBMI and VBMI2.
 void DecodeRansTilesAvx2(const RansImage& image, RansTileJob* jobs, uint32_t count);
 void DecodeRansTilesAvx512(const RansImage& image, RansTileJob* jobs, uint32_t count);
 

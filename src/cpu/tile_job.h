@@ -1,4 +1,4 @@
-// What engines that decode tiles by twos take, and how they share tiles out to the codings.
+// What engines that decode some tiles in turn take, and how they share tiles out to the codings.
 // Layer: cpu.
 #pragma once
 
@@ -38,7 +38,7 @@ struct TileJob {
   RowsAhead ahead = {};
 };
 
-constexpr uint32_t kMaxTileJobs = 2;
+constexpr uint32_t kMaxTileJobs = 4;
 
 // The parts of an engine: they give what PayloadCheck, DecodeTile and DecodeRansTile of the core
 // would; decode_rans does match tiles too, all of its jobs of one coding. The second gets tiles of
@@ -89,12 +89,11 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
   }
   if (rans_count == 0) return;
   const RansImage image = {info, map, *rans};
-  if (rans_count == 2 && rans_jobs[0].tile.coding != rans_jobs[1].tile.coding) {
-    engine.decode_rans(image, rans_jobs + 1, 1);
-    rans_count = 1;
-    rans_of[1]->status = rans_jobs[1].status;
+  for (uint32_t begin = 0, end = 0; begin < rans_count; begin = end) {
+    const TileCoding coding = rans_jobs[begin].tile.coding;
+    while (end < rans_count && rans_jobs[end].tile.coding == coding) ++end;
+    engine.decode_rans(image, rans_jobs + begin, end - begin);
   }
-  engine.decode_rans(image, rans_jobs, rans_count);
   for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
 }
 
