@@ -1037,6 +1037,13 @@ def test_case(
         assert "nan" not in json.dumps(results).lower()
 
 
+@pytest.mark.dali
+@pytest.mark.parametrize("module", ["dali_turns", "dali_windows", "small", "split_merge"])
+def test_case_alone_has_the_operators(module: str) -> None:
+    code = f"import benchmarks.cpu.{module}, nvidia.dali; nvidia.dali.fn.l3.decode"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 @pytest.mark.torch
 def test_loaders(run_case: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchvision")
