@@ -32,6 +32,7 @@ MODULES = {
     "bands": ("bands",),
     "aarch64": ("aarch64",),
     "python_decode": ("python_decode",),
+    "loaders": ("loaders",),
     "dali_windows": ("roi", "windows"),
     "dali_turns": ("shrunk", "nvimgcodec"),
     "split_merge": ("split_merge",),

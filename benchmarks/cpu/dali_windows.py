@@ -20,6 +20,8 @@ from benchmarks.report import table
 from nvidia.dali import fn, types
 from rich.progress import track
 
+import l3dali.plugin  # noqa: F401  # fn.l3
+
 BATCH = 16
 WARM_UP = 2  # batches
 PEEK_BATCH = 256

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -407,15 +408,53 @@ def test_verify_names_what_is_missing(
     assert f"l3: {missing}: No such file or directory\n" in capsys.readouterr().err
 
 
+def bench_rows(text: str) -> dict[str, list[str]]:
+    """The table's cells by codec; a codec's name has single spaces."""
+    lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
+    head = next(i for i, line in enumerate(lines) if line[0] == "codec")
+    return {line[0]: line[1:] for line in lines[head + 2 :] if len(line) == len(lines[head])}
+
+
 def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "bad.png").write_bytes(b"no image")
-    assert main(["bench", str(tree), "--repeat", "1"]) == 2
+    assert main(["bench", str(tree), "--repeat", "1", "--jobs", "2"]) == 2
     output = capsys.readouterr()
-    rows = [line.split() for line in output.out.splitlines() if line.strip()]
-    assert rows[0][0] == "codec"
-    assert [row[0] for row in rows[2:]] == ["L3"] * len(codec.CODINGS) + ["PNG"]
+    rows = bench_rows(output.out)
+    assert list(rows) == [*(f"L3 {coding}" for coding in codec.CODINGS), "PNG level 6"]
+    assert rows["PNG level 6"][2] == rows["PNG level 6"][5] == "1.00"
+    assert "images/s: what 2 threads decode." in output.out
     assert "bad.png: not an image" in output.err
     assert len(files_below(tree)) == 6
+
+
+def test_bench_leaves_out_what_cannot_hold_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, pixels in (("rgb", image()), ("gray16", image(channels=1) * np.uint16(9))):
+        (tmp_path / f"{name}.png").write_bytes(write_picture(Picture(pixels), ".png"))
+    bands = np.repeat(image(), 3, axis=2)  # nine: no PNG
+    (tmp_path / "bands.tif").write_bytes(write_picture(Picture(bands), ".tif"))
+    assert main(["bench", str(tmp_path), "--repeat", "1", "--peers"]) == 0
+    rows = bench_rows(capsys.readouterr().out)
+    files = {name: cells[0] for name, cells in rows.items()}
+    peers = {"PNG level 6": "2", "WebP": "1", "QOI": "1", "JPEG 95, lossy": "1"}
+    assert files == {f"L3 {coding}": "3" for coding in codec.CODINGS} | peers
+    (tmp_path / "rgb.png").unlink()
+    (tmp_path / "gray16.png").unlink()
+    assert main(["bench", str(tmp_path), "--repeat", "1"]) == 0
+    rows = bench_rows(capsys.readouterr().out)
+    assert rows["L3 rans"][2] == rows["L3 rans"][5] == "-"  # there is no PNG to compare with
+
+
+def test_bench_compares_pixels(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = codec.decode
+    monkeypatch.setattr(codec, "decode", lambda *given, **options: right(*given, **options) ^ 1)
+    assert main(["bench", str(tree), "--repeat", "1"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "the pixels differ from the source's" in output.err
 
 
 def test_bench_of_failures_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

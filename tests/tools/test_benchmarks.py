@@ -1038,6 +1038,38 @@ def test_case(
 
 
 @pytest.mark.dali
+@pytest.mark.parametrize("module", ["dali_turns", "dali_windows", "small", "split_merge"])
+def test_case_alone_has_the_operators(module: str) -> None:
+    code = f"import benchmarks.cpu.{module}, nvidia.dali; nvidia.dali.fn.l3.decode"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.torch
+def test_loaders(run_case: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchvision")
+    monkeypatch.setattr(benchmarks("cpu.loaders"), "L3_CODINGS", ("packed",))
+    found = run_case("loaders --sets photo/large --rounds 1 --files 4 --batch 2")
+    assert len(found.keys() - {"made", "load"}) == 2  # tasks
+    for task in ("whole images", "crops of 512x512"):
+        rows = found[f"photo/large, {task}"]
+        assert rows.keys() >= {"PNG, torchvision", "L3 packed, l3dali.torch", "L3 packed, Pillow"}
+        assert rows["PNG, torchvision"]["times_png"] == 1
+        assert all(row["cpu_ms"] > 0 for row in rows.values())
+
+
+@pytest.mark.torch
+def test_loader_that_loses_pixels_stops_the_run(
+    run_case: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchvision")
+    module = benchmarks("cpu.loaders")
+    right = module.by_l3
+    monkeypatch.setattr(module, "by_l3", lambda data, window: right(data, window) ^ 1)
+    with pytest.raises(SystemExit, match=r"L3 packed, l3dali\.torch does not give back the pixels"):
+        run_case("loaders --sets photo/large --rounds 1 --files 4")
+
+
+@pytest.mark.dali
 def test_small_copies_beside_jpegs(
     run_case: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

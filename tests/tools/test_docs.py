@@ -246,7 +246,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 14
+    assert len(EXAMPLES) == GUIDE.count("```python") == 15
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,378 @@
+"""Loaders of PyTorch, from files in the page cache to batches in the main process, without DALI."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import importlib.util
+import io
+import itertools
+import math
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import PIL
+import torch
+import torchvision
+from benchmarks.cpu.case import Result, Returned, median_ratio
+from benchmarks.peers import L3_CODINGS, PNG, Image, images, l3_encoder
+from benchmarks.report import table
+from PIL import Image as PillowImage
+from rich.progress import track
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import pil_to_tensor
+
+import l3dali
+import l3dali.pillow
+import l3dali.torch
+import l3dali.webdataset
+
+SETS = ("photo/kodak", "photo/large")
+SIDE = 512  # of crops
+WHOLE, CROPS = "whole images", f"crops of {SIDE}x{SIDE}"
+FIRST = "PNG, torchvision"  # the others are compared with it
+
+Window = tuple[int, int, int, int]  # top, left, height, width
+Decode = Callable[[bytes, Window | None], torch.Tensor]  # to (C, H, W)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images encoded for one way of loading."""
+
+    suffix: str
+    files: list[bytes]
+    windows: list[Window | None]
+    folder: Path  # for what the loader wants to have written
+    batch: int
+    workers: int
+
+    @property
+    def stacks(self) -> bool:
+        """Whole images may differ in size."""
+        return self.windows[0] is not None
+
+    def write(self) -> list[Path]:
+        """Writes the files; returns their paths."""
+        paths = [self.folder / f"{i}.{self.suffix}" for i in range(len(self.files))]
+        for path, file in zip(paths, self.files, strict=True):
+            path.write_bytes(file)
+        return paths
+
+    def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
+        """Crops are stacked in the worker."""
+        return kind(
+            dataset,
+            batch_size=self.batch,
+            num_workers=self.workers,
+            collate_fn=None if self.stacks else list,
+            persistent_workers=True,
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How images are stored, and how a loader makes tensors of them."""
+
+    name: str
+    suffix: str
+    encode: Callable[[Image], bytes]
+    decode: Decode
+    load: Callable[[Source, Decode], Any]
+    crops: bool = False  # measured too
+    package: str = "torch"  # that it needs
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An epoch of a loader."""
+
+    images_per_s: float
+    cpu_ms: float  # an image, of all processes
+
+
+def by_torchvision(data: bytes, window: Window | None) -> torch.Tensor:
+    """PNG and JPEG."""
+    decoded = torchvision.io.decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    if window is None:
+        return decoded
+    top, left, height, width = window
+    return decoded[:, top : top + height, left : left + width]
+
+
+def by_pillow(data: bytes, window: Window | None) -> torch.Tensor:
+    """All that Pillow reads."""
+    image: Any = PillowImage.open(io.BytesIO(data))
+    if window is not None:
+        top, left, height, width = window
+        image = image.crop((left, top, left + width, top + height))
+    return pil_to_tensor(image)
+
+
+def by_l3(data: bytes, window: Window | None) -> torch.Tensor:
+    """Windows decode their tiles alone."""
+    return l3dali.torch.decode(data, window=window)
+
+
+class Files(Dataset[torch.Tensor]):  # type: ignore[misc]  # PyTorch is not where mypy runs
+    """Files in a folder."""
+
+    def __init__(self, paths: list[Path], windows: list[Window | None], decode: Decode) -> None:
+        self.paths, self.windows, self.decode = paths, windows, decode
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return self.decode(self.paths[i].read_bytes(), self.windows[i])
+
+
+def of_files(source: Source, decode: Decode) -> Any:
+    """PyTorch's `DataLoader`."""
+    return source.loader(DataLoader, Files(source.write(), source.windows, decode))
+
+
+class Threads:
+    """Batches of L3 files, decoded here by as many threads as others have workers."""
+
+    def __init__(self, source: Source, decode: Decode) -> None:
+        del decode
+        self.source, self.paths = source, source.write()
+
+    def __iter__(self) -> Iterator[list[torch.Tensor] | torch.Tensor]:
+        source = self.source
+        for begin in range(0, len(self.paths), source.batch):
+            part = slice(begin, begin + source.batch)
+            yield l3dali.torch.decode_batch(  # type: ignore[call-overload]
+                [path.read_bytes() for path in self.paths[part]],
+                windows=source.windows[part],
+                batched=source.stacks,
+                threads=source.workers,
+            )
+
+
+def take_image(suffix: str, sample: dict[str, Any]) -> torch.Tensor:
+    """The tensor of a sample of webdataset's."""
+    return torch.from_numpy(sample[suffix]).permute(2, 0, 1)
+
+
+def of_shards(source: Source, decode: Decode) -> Any:
+    """webdataset, with the decoder that it has for the suffix."""
+    import webdataset
+
+    del decode
+    shards = [source.folder / f"{i}.tar" for i in range(2 * source.workers)]
+    for i, shard in enumerate(shards):
+        with webdataset.TarWriter(str(shard)) as writer:
+            for number in range(i, len(source.files), len(shards)):
+                writer.write({"__key__": f"{number}", source.suffix: source.files[number]})
+    has_l3 = source.suffix == "l3"
+    handler = l3dali.webdataset.decode if has_l3 else webdataset.imagehandler("rgb8")
+    dataset = webdataset.WebDataset([f"file:{shard}" for shard in shards], shardshuffle=False)
+    decoded = dataset.decode(handler).map(functools.partial(take_image, source.suffix))
+    return source.loader(DataLoader, decoded)
+
+
+class Decoded:
+    """What LitData calls for each sample."""
+
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
+
+    def __call__(self, data: bytes) -> torch.Tensor:
+        return self.decode(data, None)
+
+
+def of_chunks(source: Source, decode: Decode) -> Any:
+    """LitData: the bytes of files, decoded by a transform."""
+    from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import Cache
+
+    cache = Cache(str(source.folder), chunk_bytes="16MB")
+    for i, file in enumerate(source.files):
+        cache[i] = file
+    cache.done()
+    cache.merge()
+    dataset = StreamingDataset(str(source.folder), transform=Decoded(decode))
+    return source.loader(StreamingDataLoader, dataset)
+
+
+def ways() -> list[Way]:
+    """What is measured; `FIRST` comes first."""
+    l3 = [(f"L3 {mode}", l3_encoder(mode)) for mode in L3_CODINGS]
+    return [
+        Way(FIRST, "png", PNG.encode, by_torchvision, of_files, crops=True),
+        Way("PNG, Pillow", "png", PNG.encode, by_pillow, of_files, crops=True),
+        Way(
+            "JPEG 95 (lossy), torchvision",
+            "jpg",
+            lambda image: bytes(imagecodecs.jpeg8_encode(image, level=95)),
+            by_torchvision,
+            of_files,
+            crops=True,
+        ),
+        *(Way(f"{n}, l3dali.torch", "l3", e, by_l3, of_files, crops=True) for n, e in l3),
+        *(
+            Way(f"{n}, decode_batch, no workers", "l3", e, by_l3, Threads, crops=True)
+            for n, e in l3
+        ),
+        *(Way(f"{n}, Pillow", "l3", e, by_pillow, of_files, crops=True) for n, e in l3),
+        Way("webdataset: PNG", "png", PNG.encode, by_pillow, of_shards, package="webdataset"),
+        *(Way(f"webdataset: {n}", "l3", e, by_l3, of_shards, package="webdataset") for n, e in l3),
+        Way("LitData: PNG", "png", PNG.encode, by_torchvision, of_chunks, package="litdata"),
+        *(Way(f"LitData: {n}", "l3", e, by_l3, of_chunks, package="litdata") for n, e in l3),
+    ]
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that still are."""
+    c_library, seconds = ctypes.CDLL(None), time.process_time()
+    for child in multiprocessing.active_children():
+        clock = ctypes.c_int()
+        if c_library.clock_getcpuclockid(child.pid, ctypes.byref(clock)) == 0:
+            seconds += time.clock_gettime(clock.value)
+    return seconds
+
+
+def take_turn(loader: Any) -> Turn:
+    """An epoch of warm workers; none of its batches is begun before, none is left."""
+    for _ in loader:
+        pass
+    begin, begin_cpu, count = time.perf_counter(), cpu_seconds(), 0
+    for batch in loader:
+        count += len(batch)
+    took, cpu = time.perf_counter() - begin, cpu_seconds() - begin_cpu
+    return Turn(count / took, 1000 * cpu / count)
+
+
+def draw_windows(pictures: Sequence[Image], side: int) -> list[Window | None]:
+    """One of each image, the same for all ways; none for a side of 0."""
+    if not side:
+        return [None] * len(pictures)
+    random = np.random.default_rng(1)
+    sides = [(min(side, len(image)), min(side, image.shape[1])) for image in pictures]
+    return [
+        (
+            int(random.integers(0, len(image) - height + 1)),
+            int(random.integers(0, image.shape[1] - width + 1)),
+            height,
+            width,
+        )
+        for image, (height, width) in zip(pictures, sides, strict=True)
+    ]
+
+
+def contents(loader: Any) -> list[bytes]:
+    """The pixels of each image, in an order of their own: loaders have theirs."""
+    return sorted(
+        np.ascontiguousarray(image.permute(1, 2, 0).numpy()).tobytes()
+        for batch in loader
+        for image in batch
+    )
+
+
+def wanted(pictures: Sequence[Image], windows: list[Window | None]) -> list[bytes]:
+    """What a lossless way gives."""
+    parts = []
+    for image, window in zip(pictures, windows, strict=True):
+        top, left, height, width = window or (0, 0, *image.shape[:2])
+        parts.append(image[top : top + height, left : left + width].tobytes())
+    return sorted(parts)
+
+
+def measure(
+    pictures: list[Image], crops: bool, count: int, rounds: int, batch: int, workers: int
+) -> dict[str, dict[str, Any]]:
+    """All ways of a task in turns: medians, and ratios of the same round to the first way's."""
+    chosen = [way for way in ways() if importlib.util.find_spec(way.package)]
+    chosen = [way for way in chosen if way.crops or not crops]
+    windows = draw_windows(pictures, SIDE if crops else 0)
+    turns: dict[str, list[Turn]] = {way.name: [] for way in chosen}
+    encoded = {way.name: [way.encode(image) for image in pictures] for way in chosen}
+
+    def use(way: Way, count: int, run: Callable[[Any], Returned]) -> Returned:
+        files = list(itertools.islice(itertools.cycle(encoded[way.name]), count))
+        places = list(itertools.islice(itertools.cycle(windows), count))
+        with tempfile.TemporaryDirectory() as folder:
+            source = Source(way.suffix, files, places, Path(folder), batch, workers)
+            result = run(way.load(source, way.decode))
+            gc.collect()  # ends the workers
+        return result
+
+    for way in chosen:
+        if "lossy" not in way.name and use(way, len(pictures), contents) != wanted(
+            pictures, windows
+        ):
+            raise SystemExit(f"{way.name} does not give back the pixels")
+    for _, way in track(list(itertools.product(range(rounds), chosen)), "turns"):
+        turns[way.name].append(use(way, count, take_turn))
+    spent = {name: [turn.cpu_ms for turn in of_way] for name, of_way in turns.items()}
+    rates = {name: [turn.images_per_s for turn in of_way] for name, of_way in turns.items()}
+    return {
+        name: {
+            "bytes": statistics.mean(map(len, encoded[name])),
+            "images_per_s": statistics.median(rates[name]),
+            "times_png": median_ratio(rates[name], rates[FIRST]),
+            "cpu_ms": statistics.median(spent[name]),
+            "png_cpu_ratio": median_ratio(spent[FIRST], spent[name]),
+            "turns": [asdict(turn) for turn in turns[name]],
+        }
+        for name in turns
+    }
+
+
+COLUMNS = {
+    "kB an image": "{kilobytes:.0f}",
+    "images/s": "{images_per_s:.3g}",
+    "x that PNG": "{times_png:.2f}",
+    "CPU ms an image": "{cpu_ms:.3g}",
+    "that PNG's CPU time / its": "{png_cpu_ratio:.2f}",
+}
+
+
+def loaders(
+    data: Path,
+    sets: Sequence[str] = SETS,
+    rounds: int = 3,
+    files: int = 48,
+    batch: int = 8,
+    workers: int = 2,
+) -> Result:
+    """PyTorch's loaders without DALI.
+
+    Files in the page cache to batches of uint8 tensors in the main process, by worker processes:
+    PyTorch's `DataLoader`, webdataset from tar files, LitData from chunks. Whole images come as
+    lists of tensors, crops stacked, through shared memory, which takes its part. `decode_batch`
+    has threads of the main process instead of workers. webdataset has Pillow for PNG and
+    `l3dali.webdataset.decode` for L3; LitData has bytes, which a transform decodes by torchvision
+    or `l3dali.torch`. All lossless ways gave the same pixels before they
+    were timed. An epoch of warm workers each, in turns; medians, ratios within a round; CPU time
+    of the main process and the workers.
+    """
+    l3dali.pillow.register()
+    text = f"PyTorch {torch.__version__}, torchvision {torchvision.__version__}, "
+    text += f"Pillow {PIL.__version__}.\n"
+    for package in ("webdataset", "litdata"):
+        if not importlib.util.find_spec(package):
+            text += f"\nNot measured: {package}, which is not installed.\n"
+    results: dict[str, Any] = {}
+    for name in sets:
+        pictures = [image for _, image in images(data, name)]
+        if not pictures:
+            raise SystemExit(f"no images in {data / name}")
+        pictures *= math.ceil(2 * workers / len(pictures))  # one for each shard of webdataset's
+        for task in (WHOLE, CROPS):
+            found = measure(pictures, task == CROPS, files, rounds, batch, workers)
+            results[f"{name}, {task}"] = found
+            rows = {n: {**row, "kilobytes": row["bytes"] / 1000} for n, row in found.items()}
+            text += f"\n## {name}, {task}\n\n{table('loader', rows, COLUMNS)}"
+    return Result(text, results)
