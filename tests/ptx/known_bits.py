@@ -355,6 +355,8 @@ class KnownBits:
             tops = {"lo": 0x8080, "hi": 0x80800000}.get(old.opcode[1], 0x80808080)
             same_part = old.opcode[:-2] == new.opcode[:-2]
             return 0 if same_part and ones[1] & tops == 0 else _full(bits)
+        if kinds == ("shf", "shf") and others == old.operands[1:] and _shift(old) == 16:
+            return 0  # half of 64 bits, from either end
         numbers = _NUMBER.match(b) and others[0] == a and _NUMBER.match(others[-1])
         if kinds[0] == kinds[1] and kinds[0] in ("add", "sub", "or", "xor") and numbers:
             change = ones[1] ^ self.may_be_one(others[1], bits)

@@ -50,6 +50,9 @@ dp4a.u32.u32 %r22, %r2, %r21, %r1;
 dp2a.lo.u32.u32 %r23, %r2, %r2, %r1;
 st.global.v2.u32 [%rd2], {%r22, %r23};
 st.global.v4.u32 [%rd2], {%r15, %r16, %r18, %r20};
+shf.l.wrap.b32 %r29, %r2, %r1, 16;
+shf.l.wrap.b32 %r30, %r2, %r1, 15;
+st.global.v2.u32 [%rd2], {%r29, %r30};
 """
 _KERNEL = _TEXT.split("\n")
 
@@ -106,6 +109,13 @@ _KERNEL = _TEXT.split("\n")
             "dp2a.lo.u32.s32 %r23, %r2, %r2, %r1;",
             None,
         ),
+        # Half of 64 bits is the same from either end.
+        (
+            "shf.l.wrap.b32 %r29, %r2, %r1, 16;",
+            "shf.r.wrap.b32 %r29, %r2, %r1, 16;",
+            "these bits are always the same",
+        ),
+        ("shf.l.wrap.b32 %r30, %r2, %r1, 15;", "shf.r.wrap.b32 %r30, %r2, %r1, 15;", None),
         # Only whether it is 0 counts, or not.
         ("selp.b32 %r24, 1, 0, %p2;", "selp.b32 %r24, 9, 0, %p2;", "only whether it is 0 counts"),
         ("selp.b32 %r24, 1, 0, %p2;", "selp.b32 %r24, 0, 1, %p2;", None),
