@@ -130,7 +130,8 @@ def make_mutants(
         after = mutate(line, one.opcode, chance)
         if after is not None and rules.shows_same(one.line, after) is None:
             changed = Change(kernel, one.line, after)
-            mutants.append(Mutant("mutant", one, line.strip(), changed))
+            placed = one._replace(source=named_place(lines, one))
+            mutants.append(Mutant("mutant", placed, line.strip(), changed))
     return mutants
 
 
@@ -177,7 +178,7 @@ def mutant_table(
     kernels: dict[str, list[tuple[bool, bool]]] = {}
     for m, outcome in results:
         noticed = is_noticed([outcome])
-        excused = not noticed and judged.why("mutant", m.executed.source) is not None
+        excused = not noticed and judged.why_mutant(m.executed) is not None
         for name in (short_name(m.change.kernel), "all"):
             kernels.setdefault(name, []).append((noticed, excused))
     shares = {"all": 1.0}
@@ -275,7 +276,7 @@ def main() -> int:
     for m, outcome in mutants:
         if is_noticed([outcome]):
             continue
-        why = judged.why("mutant", m.executed.source)
+        why = judged.why_mutant(m.executed)
         if why is None and outcome.batch == SAME:
             why = "no batch that was tried has another value there"
         rows.append(
