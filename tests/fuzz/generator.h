@@ -658,16 +658,16 @@ inline PackedPlane MakePackedPlane(uint32_t used_bits, uint32_t width, uint32_t 
   return plane;
 }
 
-// `all_deltas`: as nearly all tiles of photographs are.
+// The first `deltas` channels are that, as all are of nearly all tiles of photographs.
 inline Tile MakePackedTile(const Coded& coded, uint32_t width, uint32_t height, Dice* dice,
-                           bool all_deltas = false) {
+                           uint32_t deltas = 0) {
   const uint32_t channels = coded.info.channels;
   const bool transformed = channels >= 3 && dice->OneIn(2);
   std::vector<PackedPlane> planes;
   Bytes body;
   for (uint32_t c = 0; c < channels; ++c) {
     planes.push_back(MakePackedPlane(coded.info.used_bits, width, height, dice));
-    while (all_deltas && planes[c].layout != static_cast<uint32_t>(ChannelLayout::kDelta)) {
+    while (c < deltas && planes[c].layout != static_cast<uint32_t>(ChannelLayout::kDelta)) {
       planes[c] = MakePackedPlane(coded.info.used_bits, width, height, dice);
     }
     body.push_back(static_cast<uint8_t>(planes[c].layout));

@@ -154,7 +154,7 @@ struct Output {
 };
 
 struct Layout {
-  bool planar, transposed, mirrored_x, mirrored_y;
+  bool planar, transposed, mirrored_x, mirrored_y, reversed_channels;
 };
 
 // Chooses the strides of a plan. Pixels and samples are packed.
@@ -184,6 +184,9 @@ Output LayOut(OutputPlan plan, const Layout& layout) {
     bytes *= axis.length;
   }
   plan.SetChannelStride(channel_stride_bytes);
+  if (layout.reversed_channels) {
+    std::reverse(plan.channel_offset_bytes, plan.channel_offset_bytes + plan.channels);
+  }
   return {plan, static_cast<size_t>(first_pixel), static_cast<size_t>(bytes), 0};
 }
 
@@ -192,6 +195,25 @@ constexpr float kEdgeFills[] = {0x1p16f,  65519,    65520,     0x1p31f,    -0x1p
                                 -0x1p40f, INFINITY, -INFINITY, NAN,        -0.0f,    0.5f,
                                 -0.5f,    254.5f,   255.5f,    -128.5f,    32767.5f, 2049,
                                 0x1p-14f, 0x1p-15f, 0x1p-25f,  0x1.8p-24f, 2051,     -32768.5f};
+
+// With fractions, so that sums and products are rounded; or so that those of some samples are
+// rounded to the middle of two halves, from below it or from above: small ones of a byte, large
+// ones of two.
+void ChooseFactors(bool has_bytes, uint32_t kind, std::mt19937* random, OutputPlan* plan) {
+  const auto fraction = [random](float unit) {
+    return static_cast<float>((*random)() % (1 << 16)) / unit;
+  };
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    plan->subtract[c] = kind == 0   ? fraction(251)
+                        : kind == 2 ? 0
+                        : has_bytes ? -0x1.7ffff8p-9f
+                                    : -0x1.ff8p-1f;
+    plan->multiply[c] = kind == 0   ? fraction(1021)
+                        : kind == 1 ? 1
+                        : has_bytes ? 0x1.001556p+0f
+                                    : 0x1.fffffep-1f;
+  }
+}
 
 Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   const auto below = [random](uint32_t end) { return static_cast<uint32_t>((*random)() % end); };
@@ -207,20 +229,18 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
     if (plan.window.width_px > 8) plan.window.width_px -= plan.window.width_px % 8;
   }
   for (float& fill : plan.fill) fill = static_cast<float>(below(256));
-  if (store == Store::kWindow) return LayOut(plan, {false, false, false, below(2) == 1});
+  if (store == Store::kWindow) return LayOut(plan, {false, false, false, below(2) == 1, false});
 
   plan.op = PixelOp::kScale;
   plan.type = OutputType::kF16;
   // As normalization has it, and planes that are a multiple of eight values; or neither.
-  const bool normalizes = below(2) == 1;
+  const bool normalizes = below(4) != 0;
   plan.range = normalizes ? 1 : 1.0f / 255;
   const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
   if (normalizes) plan.border.right_px += (0u - width) % 8;
-  // With fractions, so that sums and products are rounded.
-  for (float& subtract : plan.subtract) subtract = static_cast<float>(below(1 << 16)) / 251;
-  for (float& multiply : plan.multiply) multiply = static_cast<float>(below(1 << 16)) / 1021;
+  ChooseFactors(info.sample_bytes() == 1, below(3), random, &plan);
   if (store == Store::kTraining || store == Store::kAligned) {
-    return LayOut(plan, {true, false, below(2) == 1, false});
+    return LayOut(plan, {true, false, below(2) == 1, false, below(4) == 0});
   }
 
   plan.op = static_cast<PixelOp>(below(3));
@@ -238,9 +258,13 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   if (below(4) == 0) {
     for (float& fill : plan.fill) fill = kEdgeFills[below(std::size(kEdgeFills))];
   }
+  if (below(16) == 0) {  // no number, which is a half by a rule of its own
+    for (float& fill : plan.fill) fill = NAN;
+    plan.type = OutputType::kF16;
+  }
   // Then values take the output's type one at a time.
   if (below(8) == 0) plan.multiply[below(kMaxChannels)] = 0x1p31f;
-  return LayOut(plan, {below(2) == 1, below(2) == 1, below(2) == 1, below(2) == 1});
+  return LayOut(plan, {below(2) == 1, below(2) == 1, below(2) == 1, below(2) == 1, below(4) == 0});
 }
 
 // A file with a header that is right.
@@ -317,8 +341,9 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   size_t bytes = kGapBytes;
   for (const File* file : files) {
     outputs.push_back(MakeOutput(file->view.info, way.store, &random));
-    const size_t unit =
-        way.store == Store::kAligned ? kGroupBytes : OutputBytes(outputs.back().plan.type);
+    const bool is_aligned =
+        way.store == Store::kAligned || (way.store == Store::kWhole && seed % 2 == 0);
+    const size_t unit = is_aligned ? kGroupBytes : OutputBytes(outputs.back().plan.type);
     outputs.back().offset = CeilDiv(bytes, unit) * unit;
     bytes = outputs.back().offset + outputs.back().bytes + kGapBytes;
   }

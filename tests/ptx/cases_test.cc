@@ -39,12 +39,14 @@ namespace {
 
 using ptx::Runtime;
 
-constexpr uint64_t kMaxImageBytes = 12 << 10, kMaxManyWindowsBytes = 2 << 10;
+constexpr uint64_t kMaxImageBytes = 12 << 10, kMaxAimedBytes = 24 << 10;
+constexpr uint64_t kMaxManyWindowsBytes = 2 << 10;
 constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
 constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
 // Ways that differ in stores.
-constexpr uint32_t kAimedWays[] = {kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
+constexpr uint32_t kAimedWays[] = {
+    kWholeImages, kWholeImages, kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
 constexpr rlim_t kCpuSeconds = 60;
 
 using Bytes = std::vector<uint8_t>;
@@ -67,7 +69,7 @@ fuzz::Parts MakeUsualImage(fuzz::Dice* dice) {
   for (uint32_t tile = 0; tile < parts.info.tile_count(); ++tile) {
     const TileRect rect = GetTileRect(parts.info, tile);
     parts.payloads.push_back(
-        fuzz::MakePackedTile(coded, rect.width_px, rect.height_px, dice, true).payload);
+        fuzz::MakePackedTile(coded, rect.width_px, rect.height_px, dice, kMaxChannels).payload);
   }
   return parts;
 }
@@ -106,9 +108,21 @@ void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
     shape->height_px = dice->Range(1, 4);
     return;
   }
+  if (aim == Aim::kDeltas && dice->OneIn(4)) {  // rows of many chunks, mostly whole ones
+    shape->tile_width_log2 = kMaxPackedTileLog2;
+    shape->width_px = 16 * dice->Range(8, 16) + (dice->OneIn(3) ? dice->Below(16) : 0);
+    shape->height_px = dice->Range(1, 6);
+    return;
+  }
   if (aim == Aim::kRans && dice->OneIn(2)) {  // lanes that are all far from both edges
     shape->tile_width_log2 = kMaxPackedTileLog2;
-    shape->width_px = 2 * dice->Range(40, 128);
+    shape->width_px = dice->OneIn(2) ? 16 * dice->Range(5, 16) : 2 * dice->Range(40, 128);
+    if (dice->OneIn(2)) {  // and of which the first has a second row
+      shape->tile_height_log2 = kMaxPackedTileLog2;
+      shape->width_px = 2 * dice->Range(40, 44);
+      shape->height_px = dice->Range(33, 34);
+      return;
+    }
   } else {  // about what lanes and stores take at once, and about a tile
     const uint32_t wide = 1u << dice->Range(0, dice->OneIn(2) ? 5 : shape->tile_width_log2);
     shape->width_px = wide < 4 ? dice->Range(1, 24) : wide - 2 + dice->Below(5);
@@ -119,6 +133,10 @@ void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
   shape->height_px = std::clamp(height, 1u, std::max(1u, most));
 }
 
+bool HasOneToken(const RansModel& model) {
+  return std::count(model.frequency[0], std::end(model.frequency[0]), kRansScale) == 1;
+}
+
 // Of one coding, sample size and number of channels, all as likely: what kernels have a copy of its
 // own for is not rare then.
 fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
@@ -127,10 +145,15 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
   const Aim aim = kAims[dice->Below(std::size(kAims))];
   const bool has_bytes = dice->OneIn(2);
   const bool keeps_values = dice->OneIn(2);  // so that plans may have code of their own
+  // A table that lacks one value; one token alone, so that no state ever changes.
+  const bool lacks_one = dice->OneIn(4);
+  const bool is_still = aim == Aim::kRans && dice->OneIn(6);
   fuzz::Coded coded;
   const auto suits = [&] {
     const bool keeps = coded.table.empty() && coded.info.shift == 0 && !coded.info.is_signed();
     return (coded.info.sample_bytes() == 1) == has_bytes && (keeps || !keeps_values) &&
+           (coded.table.empty() || !lacks_one || coded.table.size() + 1 == coded.values()) &&
+           (!is_still || (coded.model.table_count == 1 && HasOneToken(coded.model))) &&
            (coded.model.match_table_count != 0 || aim != Aim::kMatch);
   };
   MakeAimedShape(aim, &shape, dice);
@@ -147,23 +170,34 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
         case Aim::kConstant: return fuzz::MakeConstantTile(coded, width * height, dice);
         case Aim::kStored: return fuzz::MakeStoredTile(coded, width, height, dice);
         case Aim::kPacked: return fuzz::MakePackedTile(coded, width, height, dice);
-        case Aim::kDeltas: return fuzz::MakePackedTile(coded, width, height, dice, true);
+        case Aim::kDeltas:
+          return fuzz::MakePackedTile(coded, width, height, dice,
+                                      shape.channels - (dice->OneIn(5) ? 1 : 0));
         case Aim::kMatch: return fuzz::MakeMatchTile(coded, width, height, dice);
         default: return fuzz::MakeRansTile(coded, width, height, dice);
       }
     };
     parts.payloads.push_back(make().payload);
   }
-  if (dice->OneIn(5)) {  // one has another number in its first fields, or ends elsewhere
+  if (dice->OneIn(4)) {  // one has another number in its first fields, or ends elsewhere
     Bytes& payload = parts.payloads[dice->Below(static_cast<uint32_t>(parts.payloads.size()))];
     const uint32_t units = static_cast<uint32_t>(payload.size() / kPayloadAlignment);
-    if (dice->OneIn(2) && units > 1) {
-      payload[kTileHeaderBytes + dice->Below(2 * kPayloadAlignment - kTileHeaderBytes)] =
-          static_cast<uint8_t>(dice->Below(20));
+    constexpr uint8_t kState[] = {0, 0, 1, 0};  // the least that may be
+    const auto state =
+        std::search(payload.begin(), payload.end(), std::begin(kState), std::end(kState));
+    if (dice->OneIn(4)) {
+      payload[5] ^= 1;  // the transform
+    } else if (is_still && state != payload.end() && dice->OneIn(2)) {
+      state[0] = state[1] = 0xFF;
+      state[2] = 0;
+    } else if (dice->OneIn(2) && units > 1) {
+      payload[4 + dice->Below(2 * kPayloadAlignment - 4)] = static_cast<uint8_t>(dice->Below(20));
     } else {
-      const uint32_t least = units < 4 || dice->OneIn(2) ? 1 : units / 2;
-      payload.resize(kPayloadAlignment * dice->Range(least, units + 1),
-                     static_cast<uint8_t>(dice->Byte()));
+      const bool short_one = dice->OneIn(2);
+      const uint32_t left = short_one ? dice->Range(1, std::min(units, 3u))
+                                      : dice->Range(std::max(units / 2, 1u), units + 1);
+      payload.resize(kPayloadAlignment * left,
+                     static_cast<uint8_t>(dice->OneIn(2) ? 0 : dice->Byte()));
     }
   }
   return parts;
@@ -175,13 +209,13 @@ BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
   batch.way = number;
   batch.seed = number;
   const bool has_many_windows = dice.OneIn(40);
-  if (!existing.empty() && number % 3 == 0) {
-    batch.files.push_back(existing[number / 3 % existing.size()]);
-    batch.way = number / 3 / static_cast<uint32_t>(existing.size()) * 7 + number / 3;
+  if (!existing.empty() && number % 4 == 0) {
+    batch.files.push_back(existing[number / 4 % existing.size()]);
+    batch.way = number / 4 / static_cast<uint32_t>(existing.size()) * 7 + number / 4;
     return batch;
   }
   if (has_many_windows) batch.windows = kManyWindows;
-  const bool is_aimed = number % 3 == 1;
+  const bool is_aimed = number % 4 != 1;
   if (is_aimed) {
     batch.way = kAimedWays[dice.Below(std::size(kAimedWays))];
   } else if (dice.OneIn(4)) {
@@ -191,7 +225,10 @@ BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
     const fuzz::Parts parts = is_aimed        ? MakeAimedImage(&dice)
                               : dice.OneIn(3) ? MakeUsualImage(&dice)
                                               : fuzz::MakeImage(&dice).parts;
-    Bytes file = MakeFile(parts, &dice, batch.windows == 0 ? kMaxImageBytes : kMaxManyWindowsBytes);
+    Bytes file = MakeFile(parts, &dice,
+                          batch.windows != 0 ? kMaxManyWindowsBytes
+                          : is_aimed         ? kMaxAimedBytes
+                                             : kMaxImageBytes);
     if (!file.empty()) batch.files.push_back(std::move(file));
   }
   return batch;
@@ -307,12 +344,15 @@ struct Shard {
 // which do not end well, and throws if there are any.
 void Cover(const std::string& name, const Shard& shard, const std::vector<uint32_t>& numbers,
            const std::vector<Bytes>& existing) {
-  std::vector<ptx::Count> counts;
+  size_t size = 0;
   for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
     loaded.counts.resize(loaded.kernel->body.code.size());
-    counts.resize(counts.size() + loaded.counts.size());
+    size += loaded.counts.size();
   }
-  const Shared<uint8_t> seen(counts.size());
+  const Shared<uint8_t> seen(size);
+  // Pages of the parent's own would be copied when it writes to them after each fork.
+  const Shared<ptx::Count> shared_counts(size);
+  ptx::Count* const counts = shared_counts.get();
   std::ofstream out(name + ".runs", std::ios::binary);
   uint32_t failures = 0, batches = 0;
   uint64_t instructions = 0;
@@ -320,7 +360,7 @@ void Cover(const std::string& name, const Shard& shard, const std::vector<uint32
     const uint32_t number = numbers[at];
     const BatchCase batch = MakeCase(number, existing);
     if (batch.files.empty()) continue;
-    std::fill_n(seen.get(), counts.size(), uint8_t{0});
+    std::fill_n(seen.get(), size, uint8_t{0});
     const Outcome outcome = RunCase(batch, seen.get());
     if (outcome.what[0] != '\0') {
       std::printf("batch %u: %s\n", number, outcome.what);
@@ -329,8 +369,8 @@ void Cover(const std::string& name, const Shard& shard, const std::vector<uint32
     if (outcome.instructions == 0) continue;
     ++batches;
     instructions += outcome.instructions;
-    Bytes reached(CeilDiv(counts.size(), 8));
-    for (size_t i = 0; i < counts.size(); ++i) {
+    Bytes reached(CeilDiv(size, 8));
+    for (size_t i = 0; i < size; ++i) {
       const uint8_t one = seen.get()[i];
       if (one != 0) reached[i / 8] |= static_cast<uint8_t>(1 << i % 8);
       counts[i].warps += one != 0 ? 1 : 0;
@@ -342,7 +382,7 @@ void Cover(const std::string& name, const Shard& shard, const std::vector<uint32
     out.write(reinterpret_cast<const char*>(reached.data()),
               static_cast<std::streamsize>(reached.size()));
   }
-  auto next = counts.begin();
+  const ptx::Count* next = counts;
   for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
     for (ptx::Count& one : loaded.counts) one = *next++;
   }

@@ -40,8 +40,10 @@ def place_of(source: str) -> Place:
 
 
 def named_place(lines: Sequence[str], one: Executed) -> str:
-    """What CUDA's headers wrap is known by the line that calls it."""
-    is_own = not one.source.partition(":")[0].endswith(".hpp")
+    """What CUDA's headers wrap is known by the line that calls it, and what has no line by one
+    before it."""
+    file, _, number = one.source.partition(":")
+    is_own = not file.endswith(".hpp") and number != "0"
     return one.source if is_own else own_place(lines, one.line)
 
 
@@ -58,6 +60,11 @@ class Judged:
     def why(self, kind: str, source: str) -> str | None:
         """The reason for a line, given as file:line."""
         return self._reasons.get((kind, place_of(source)))
+
+    def why_mutant(self, one: Executed) -> str | None:
+        """The reason for a mutant of an instruction: `mutant`, or `mutant setp` for those alone."""
+        opcode = one.opcode.partition(".")[0]
+        return self.why("mutant", one.source) or self.why(f"mutant {opcode}", one.source)
 
     def stale(self) -> list[Place]:
         """Lines that the sources do not have."""

@@ -20,8 +20,9 @@ from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 
 # In the place of a batch: none ended badly; the text is no PTX; in no batch a value was another.
 SURVIVES, NO_PTX, SAME = -1, -2, -3
-# How many batches try a change: the shortest of those that it may show in, then some of the others.
-_SHORTEST, _OTHERS = 16, 32
+# How many batches try a change: the shortest of those that it may show in, then some of the others;
+# more where something is taken away.
+_SHORTEST, _OTHERS, _OTHERS_OF_REMOVALS = 16, 32, 200
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,10 @@ class _Runs:
         return [run.number for run in self._runs if run.has(place)]
 
 
-def _chosen(batches: Sequence[int]) -> list[int]:
+def _chosen(batches: Sequence[int], others: int) -> list[int]:
     """The shortest, then some of the others."""
     rest = batches[_SHORTEST:]
-    return [*batches[:_SHORTEST], *rest[:: max(1, -(-len(rest) // _OTHERS))]]
+    return [*batches[:_SHORTEST], *rest[:: max(1, -(-len(rest) // others))]]
 
 
 def batches_that_differ(changes: Sequence[Change], jobs: int) -> list[list[int]]:
@@ -238,7 +239,8 @@ def try_changes(changes: Sequence[Change], jobs: int) -> list[Outcome]:
     with kernel_files() as paths, tempfile.NamedTemporaryFile("w") as listed:
         for number in tried:
             one = changes[number]
-            batches = ",".join(map(str, _chosen(differing[number])))
+            others = _OTHERS if one.text else _OTHERS_OF_REMOVALS
+            batches = ",".join(map(str, _chosen(differing[number], others)))
             listed.write(f"{one.kernel}\t{one.line}\t{batches}\t{one.text.strip()}\n")
         listed.flush()
         environment["L3_PTX"] = ":".join(map(str, paths.values()))

@@ -355,7 +355,13 @@ class KnownBits:
             tops = {"lo": 0x8080, "hi": 0x80800000}.get(old.opcode[1], 0x80808080)
             same_part = old.opcode[:-2] == new.opcode[:-2]
             return 0 if same_part and ones[1] & tops == 0 else _full(bits)
+        if kinds == ("shf", "shf") and others == old.operands[1:] and _shift(old) == 16:
+            return 0  # half of 64 bits, from either end
         numbers = _NUMBER.match(b) and others[0] == a and _NUMBER.match(others[-1])
+        limits = _shift(old) or 0, _shift(new) or 0
+        if kinds in (("min", "min"), ("max", "max")) and numbers and min(limits) >= 0:
+            # They part between the limits, which have the same bits above those that differ.
+            return _up_to(limits[0] ^ limits[1])
         if kinds[0] == kinds[1] and kinds[0] in ("add", "sub", "or", "xor") and numbers:
             change = ones[1] ^ self.may_be_one(others[1], bits)
             return _from(change, bits) if kinds[0] in ("add", "sub") else change
@@ -374,13 +380,18 @@ class KnownBits:
 
     @staticmethod
     def _same_truth(old: Statement, new: Statement) -> bool:
-        """Numbers that are 0 in both, or in none."""
+        """Numbers of a byte that are 0 in both, or in none."""
         if old.opcode != new.opcode or old.opcode[0] not in ("mov", "selp"):
             return False
         pairs = list(zip(old.operands[1:], new.operands[1:], strict=True))
         return all(
             a == b
-            or (_NUMBER.match(a) and _NUMBER.match(b) and (int(a, 0) == 0) == (int(b, 0) == 0))
+            or (
+                _NUMBER.match(a)
+                and _NUMBER.match(b)
+                and max(int(a, 0), int(b, 0)) < 256
+                and (int(a, 0) == 0) == (int(b, 0) == 0)
+            )
             for a, b in pairs
         )
 
@@ -394,7 +405,8 @@ class KnownBits:
         truths = set(used)
 
         def tells_no_more(one: Statement) -> bool:
-            if one.opcode[0] in ("mov", "selp"):
+            is_byte = one.opcode[0] == "and" and one.operands[-1] == "255"
+            if one.opcode[0] in ("mov", "selp") or is_byte:
                 return one.operands[0] in truths
             return one.opcode[:2] in (("setp", "eq"), ("setp", "ne")) and one.operands[2] == "0"
 

@@ -130,7 +130,8 @@ def make_mutants(
         after = mutate(line, one.opcode, chance)
         if after is not None and rules.shows_same(one.line, after) is None:
             changed = Change(kernel, one.line, after)
-            mutants.append(Mutant("mutant", one, line.strip(), changed))
+            placed = one._replace(source=named_place(lines, one))
+            mutants.append(Mutant("mutant", placed, line.strip(), changed))
     return mutants
 
 
@@ -177,7 +178,7 @@ def mutant_table(
     kernels: dict[str, list[tuple[bool, bool]]] = {}
     for m, outcome in results:
         noticed = is_noticed([outcome])
-        excused = not noticed and judged.why("mutant", m.executed.source) is not None
+        excused = not noticed and judged.why_mutant(m.executed) is not None
         for name in (short_name(m.change.kernel), "all"):
             kernels.setdefault(name, []).append((noticed, excused))
     shares = {"all": 1.0}
@@ -223,6 +224,22 @@ def removal_table(
     return rows, left
 
 
+def removed_rows(results: Sequence[tuple[Mutant, Outcome]], judged: Judged) -> list[str]:
+    """Each source line that something was taken away from, and by which checks it was noticed."""
+    rows = ["| taken away | file | line | noticed by |", "|---|---|---|---|"]
+    places: dict[tuple[str, str, str], list[tuple[Mutant, Outcome]]] = {}
+    for m, outcome in results:
+        place = place_of(m.executed.source)
+        places.setdefault((m.kind, place.file, place.text), []).append((m, outcome))
+    for (kind, file, text), tried in sorted(places.items()):
+        checks = sorted({outcome.noticed_by for _, outcome in tried if is_noticed([outcome])})
+        is_judged = judged.why(kind, tried[0][0].executed.source) is not None
+        what = ", ".join(checks) or ("none, judged" if is_judged else "none")
+        escaped = text.replace("|", "\\|")
+        rows.append(f"| {kind} | {file} | `{escaped}` | {what} |")
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=200, help="of each kernel")
@@ -230,6 +247,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kernels", nargs="*", help="as: packed 8, plans")
     parser.add_argument("--out", type=Path, default=BUILD / "mutants.md")
+    parser.add_argument("--removed", type=Path, default=BUILD / "removed.md")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     judged = Judged()
@@ -265,8 +283,10 @@ def main() -> int:
     rows, share = mutant_table(mutants, judged)
     rows += ["", "| not tried, as a rule shows it changes nothing | mutants |", "|---|---|"]
     rows += [f"| {rule} | {count} |" for rule, count in used.most_common()]
-    removed, left = removal_table([(m, o) for m, o in results if m.kind != "mutant"], same, judged)
+    removals = [(m, o) for m, o in results if m.kind != "mutant"]
+    removed, left = removal_table(removals, same, judged)
     rows += ["", *removed]
+    arguments.removed.write_text("\n".join(removed_rows(removals, judged)) + "\n")
     checks = Counter(outcome.noticed_by for _, outcome in results if is_noticed([outcome]))
     rows += ["", "| noticed by | changes |", "|---|---|"]
     rows += [f"| {check} | {count} |" for check, count in checks.most_common()]
@@ -275,7 +295,7 @@ def main() -> int:
     for m, outcome in mutants:
         if is_noticed([outcome]):
             continue
-        why = judged.why("mutant", m.executed.source)
+        why = judged.why_mutant(m.executed)
         if why is None and outcome.batch == SAME:
             why = "no batch that was tried has another value there"
         rows.append(

@@ -74,6 +74,8 @@ def own_place(lines: Sequence[str], number: int) -> str:
         if location is None or wanted not in (None, location[1]):
             continue
         file, row, _ = location[1].split()
+        if row == "0":  # nvcc's own
+            continue
         if _OWN.search(files.get(file, "")) and not files[file].endswith("/warp.h"):
             return f"{Path(files[file]).name}:{row}"
         if location[2] is None:

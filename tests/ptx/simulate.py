@@ -45,8 +45,12 @@ COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
 FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 6000, 500
 SHARES = 8
-# Of the warps of a launch: no batch comes near, and a kernel that never ends does.
-CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "10000000"}
+# Of the warps of a launch: no batch comes near, and a kernel that never ends does. Large pages, as
+# half of a batch's time is faults of small ones.
+CASE_LIMITS = {
+    "L3_PTX_MAX_INSTRUCTIONS": "10000000",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 _TARGETS = (COMPARE.name, STREAMS.name, CASES.name, BATCH.name, OPERATOR.name)
 _MODULE = "l3_simulated_module"  # of Python
 # Tests of the emulated GPU that CUDA's device is not for.

@@ -2,7 +2,6 @@
 // cuda_device.cc and the compiled kernels.
 #include <cuda_runtime_api.h>
 
-#include <new>
 #include <utility>
 
 #include "cuda/emulation/emulated_device.h"
@@ -84,74 +83,14 @@ size_t EmulatedGpu::QueuedWork(CUstream_st* stream) {
   return ptx::Runtime::Get().FindStream(stream)->waiting();
 }
 
-void EmulatedGpu::FailAllocations(uint64_t count, uint64_t failures) {
-  const Lock lock(mutex_);
-  next_failure_ = allocations_ + count;
-  failures_left_ = failures;
+uint8_t* EmulatedGpu::MakeBlock(size_t bytes, bool of_device) {
+  void* block = nullptr;
+  L3_CUDA_CHECK(of_device ? cudaMalloc(&block, bytes) : cudaMallocHost(&block, bytes));
+  return static_cast<uint8_t*>(block);
 }
 
-std::shared_ptr<void> EmulatedGpu::Allocate(size_t bytes, bool of_device) {
-  const Lock lock(mutex_);
-  if (allocations_ >= next_failure_ && failures_left_ > 0) {
-    --failures_left_;
-    throw std::bad_alloc();
-  }
-  ++allocations_;
-  void* memory = nullptr;
-  L3_CUDA_CHECK(of_device ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes));
-  if (of_device) {
-    device_blocks_[static_cast<uint8_t*>(memory)] = bytes;
-  } else {
-    live_pinned_bytes_ += bytes;
-  }
-  return {memory, [this, of_device, bytes](void* place) {
-            const Lock deleter_lock(mutex_);
-            if (of_device) {
-              device_blocks_.erase(static_cast<uint8_t*>(place));
-              cudaFree(place);
-            } else {
-              live_pinned_bytes_ -= bytes;
-              cudaFreeHost(place);
-            }
-          }};
-}
-
-bool EmulatedGpu::IsDevice(const void* place) const {
-  const auto next = device_blocks_.upper_bound(static_cast<const uint8_t*>(place));
-  if (next == device_blocks_.begin()) return false;
-  const auto& [block, bytes] = *std::prev(next);
-  return static_cast<const uint8_t*>(place) < block + bytes;
-}
-
-uint64_t EmulatedGpu::live_device_bytes() {
-  const Lock lock(mutex_);
-  uint64_t bytes = 0;
-  for (const auto& block : device_blocks_) bytes += block.second;
-  return bytes;
-}
-
-uint64_t EmulatedGpu::live_bytes() {
-  const Lock lock(mutex_);
-  return live_device_bytes() + live_pinned_bytes_;
-}
-
-uint64_t EmulatedGpu::allocations() {
-  const Lock lock(mutex_);
-  return allocations_;
-}
-
-uint64_t EmulatedGpu::uploaded_bytes() {
-  const Lock lock(mutex_);
-  return uploaded_bytes_;
-}
-
-uint64_t EmulatedGpu::launches() {
-  const Lock lock(mutex_);
-  return launches_;
-}
-
-uint64_t EmulatedGpu::decoded_tiles() {
-  throw std::logic_error("the stand-in runtime does not count tiles");
+void EmulatedGpu::FreeBlock(uint8_t* block, bool of_device) {
+  of_device ? cudaFree(block) : cudaFreeHost(block);
 }
 
 }  // namespace l3

@@ -50,6 +50,16 @@ dp4a.u32.u32 %r22, %r2, %r21, %r1;
 dp2a.lo.u32.u32 %r23, %r2, %r2, %r1;
 st.global.v2.u32 [%rd2], {%r22, %r23};
 st.global.v4.u32 [%rd2], {%r15, %r16, %r18, %r20};
+max.s32 %r31, %r2, 0;
+shr.s32 %r32, %r31, 6;
+selp.u16 %rs1, 1, 0, %p2;
+and.b16 %rs2, %rs1, 255;
+setp.ne.s16 %p6, %rs2, 0;
+selp.b32 %r33, %r2, 0, %p6;
+st.global.v2.u32 [%rd2], {%r32, %r33};
+shf.l.wrap.b32 %r29, %r2, %r1, 16;
+shf.l.wrap.b32 %r30, %r2, %r1, 15;
+st.global.v2.u32 [%rd2], {%r29, %r30};
 """
 _KERNEL = _TEXT.split("\n")
 
@@ -106,6 +116,19 @@ _KERNEL = _TEXT.split("\n")
             "dp2a.lo.u32.s32 %r23, %r2, %r2, %r1;",
             None,
         ),
+        # Below what a shift drops; and not.
+        ("max.s32 %r31, %r2, 0;", "max.s32 %r31, %r2, 63;", "these bits do not count"),
+        ("max.s32 %r31, %r2, 0;", "max.s32 %r31, %r2, 64;", None),
+        # Whether it is 0, through a mask of a byte.
+        ("selp.u16 %rs1, 1, 0, %p2;", "selp.u16 %rs1, 9, 0, %p2;", "only whether it is 0 counts"),
+        ("selp.u16 %rs1, 1, 0, %p2;", "selp.u16 %rs1, 256, 0, %p2;", None),
+        # Half of 64 bits is the same from either end.
+        (
+            "shf.l.wrap.b32 %r29, %r2, %r1, 16;",
+            "shf.r.wrap.b32 %r29, %r2, %r1, 16;",
+            "these bits are always the same",
+        ),
+        ("shf.l.wrap.b32 %r30, %r2, %r1, 15;", "shf.r.wrap.b32 %r30, %r2, %r1, 15;", None),
         # Only whether it is 0 counts, or not.
         ("selp.b32 %r24, 1, 0, %p2;", "selp.b32 %r24, 9, 0, %p2;", "only whether it is 0 counts"),
         ("selp.b32 %r24, 1, 0, %p2;", "selp.b32 %r24, 0, 1, %p2;", None),

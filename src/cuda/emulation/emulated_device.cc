@@ -2,15 +2,9 @@
 
 #include <cstring>
 #include <deque>
-#include <new>
 #include <utility>
 
-#include "base/portable.h"
 #include "cuda/emulation/emulated_decoder.h"
-
-#if defined(L3_ASAN)
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace l3 {
 namespace {
@@ -133,97 +127,19 @@ size_t EmulatedGpu::QueuedWork(CUstream_st* stream) {
   return Find(stream)->waiting();
 }
 
-void EmulatedGpu::FailAllocations(uint64_t count, uint64_t failures) {
-  const Lock lock(mutex_);
-  next_failure_ = allocations_ + count;
-  failures_left_ = failures;
+uint8_t* EmulatedGpu::MakeBlock(size_t bytes, bool) {
+  uint8_t* const block = new uint8_t[bytes];
+  std::memset(block, kFresh, bytes);
+  return block;
 }
 
-std::shared_ptr<void> EmulatedGpu::Allocate(size_t bytes, bool of_device) {
-  const Lock lock(mutex_);
-  if (allocations_ >= next_failure_ && failures_left_ > 0) {
-    --failures_left_;
-    throw std::bad_alloc();
-  }
-  ++allocations_;
-  std::unique_ptr<uint8_t[]> block(new uint8_t[bytes]);
-  std::memset(block.get(), kFresh, bytes);
-  if (of_device) {
-    device_blocks_[block.get()] = bytes;
-    Guard(running_ == 0);
-  } else {
-    live_pinned_bytes_ += bytes;
-  }
-  return {block.release(), [this, of_device, bytes](void* memory) {
-            const Lock deleter_lock(mutex_);
-            if (of_device) {
-              Guard(false);
-              device_blocks_.erase(static_cast<uint8_t*>(memory));
-              Guard(running_ == 0);
-            } else {
-              live_pinned_bytes_ -= bytes;
-            }
-            delete[] static_cast<uint8_t*>(memory);
-          }};
-}
-
-bool EmulatedGpu::IsDevice(const void* place) const {
-  const auto next = device_blocks_.upper_bound(static_cast<const uint8_t*>(place));
-  if (next == device_blocks_.begin()) return false;
-  const auto& [block, bytes] = *std::prev(next);
-  return static_cast<const uint8_t*>(place) < block + bytes;
-}
+void EmulatedGpu::FreeBlock(uint8_t* block, bool) { delete[] block; }
 
 void EmulatedGpu::Run(const std::function<void()>& work) {
   const Lock lock(mutex_);
   if (running_++ == 0) Guard(false);
   work();
   if (--running_ == 0) Guard(true);
-}
-
-// Closes the memory of the device to all but its own work.
-void EmulatedGpu::Guard([[maybe_unused]] bool closed) const {
-#if defined(L3_ASAN)
-  for (const auto& [block, bytes] : device_blocks_) {
-    if (closed) {
-      ASAN_POISON_MEMORY_REGION(block, bytes);
-    } else {
-      ASAN_UNPOISON_MEMORY_REGION(block, bytes);
-    }
-  }
-#endif
-}
-
-uint64_t EmulatedGpu::live_device_bytes() {
-  const Lock lock(mutex_);
-  uint64_t bytes = 0;
-  for (const auto& block : device_blocks_) bytes += block.second;
-  return bytes;
-}
-
-uint64_t EmulatedGpu::live_bytes() {
-  const Lock lock(mutex_);
-  return live_device_bytes() + live_pinned_bytes_;
-}
-
-uint64_t EmulatedGpu::allocations() {
-  const Lock lock(mutex_);
-  return allocations_;
-}
-
-uint64_t EmulatedGpu::uploaded_bytes() {
-  const Lock lock(mutex_);
-  return uploaded_bytes_;
-}
-
-uint64_t EmulatedGpu::launches() {
-  const Lock lock(mutex_);
-  return launches_;
-}
-
-uint64_t EmulatedGpu::decoded_tiles() {
-  const Lock lock(mutex_);
-  return decoded_tiles_;
 }
 
 }  // namespace l3

@@ -51,6 +51,8 @@ class EmulatedGpu {
   friend class EmulatedStream;
 
   std::shared_ptr<void> Allocate(size_t bytes, bool of_device);
+  uint8_t* MakeBlock(size_t bytes, bool of_device);
+  void FreeBlock(uint8_t* block, bool of_device);
   bool IsDevice(const void* place) const;
   void Run(const std::function<void()>& work);
   void Guard(bool closed) const;
