@@ -15,6 +15,7 @@ import pytest
 from convert_tools import (
     as_pixels,
     convert,
+    files_below,
     image,
     negative_header,
     pixels_of,
@@ -243,9 +244,15 @@ def test_names_that_lead_out(
     memory.pipe_file("/bucket/s/ok.png", png())
     file = memory.store["/bucket/s/ok.png"]
     memory.store["/bucket/s/../../out.png"] = file
+    memory.store["/bucket/s/a//ok.png"] = memory.store["/bucket/s/./ok.png"] = file
+    memory.store["/bucket/s/C:\\ok.png"] = file
     assert convert("memory://bucket/s", tmp_path / "deep" / "d") == 2
-    assert "leads out of the folder" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.rglob("*.l3")) == ["ok.l3"]
+    told = capsys.readouterr().err
+    for name in ("../../out.png", "a//ok.png", "./ok.png"):  # Two would be one file: ok.l3.
+        assert f"memory://bucket/s/{name}: a name that leads out of the folder, or has" in told
+    assert files_below(tmp_path) == {
+        f"deep/d/{name}" for name in ("ok.l3", "C:\\ok.l3", "l3-manifest.jsonl", "l3-report.html")
+    }
 
 
 @pytest.mark.parametrize("when", ["open", "read"])

@@ -30,6 +30,7 @@ SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
+CONTAINERS = ("tar", "zip")
 HEAD_BYTES = 16  # enough for `format_of`
 
 _COMPARED_SAMPLES = 2**20
@@ -64,6 +65,7 @@ class Options:
         plan: chooses the format of each image, in place of `coding`.
         trust: do not decode images that stay as they are.
         untrusted: read images in processes of their own, within limits.
+        container: what tar files and zip archives become: one of `CONTAINERS`; None: they stay.
     """
 
     to: str = "l3"
@@ -76,6 +78,7 @@ class Options:
     plan: Chooser | None = None
     trust: bool = False
     untrusted: bool = False
+    container: str | None = None
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image."""
@@ -106,6 +109,7 @@ class Options:
                 *encoding,
                 f"labels={','.join(sorted(self.labels))}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
+                *([f"container={self.container}"] if self.container else []),
             ]
         )
 
@@ -198,10 +202,19 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
+def in_container(name: str, container: str | None) -> str:
+    """The name of the result for a shard, where tar files and zip archives become `container`."""
+    suffix = name[-4:].lower()
+    is_other = suffix in (".tar", ".zip") and container and suffix != f".{container}"
+    return f"{name[:-4]}.{container}" if is_other else name
+
+
 def is_result_name(name: str, source: str) -> bool:
     """Whether a result for the file `source` may have this name, under any options."""
     stem = renamed(source, "")
-    return name == source or (name.startswith(stem) and name[len(stem) :].lower() in _RESULTS)
+    return name in (source, *(in_container(source, each) for each in CONTAINERS)) or (
+        name.startswith(stem) and name[len(stem) :].lower() in _RESULTS
+    )
 
 
 class Choice(NamedTuple):

@@ -27,7 +27,7 @@ SUFFIXES = (".tar",)
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 _BLOCK = tarfile.BLOCKSIZE
-_SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
+SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _MAX_HEADER_BYTES = 2**24
 _MAX_PAX_KEYS = 1000  # of a header, and of all members together
 _PAX_RECORD = re.compile(rb"(\d+) [^=]+=")
@@ -128,7 +128,7 @@ def _read_member(
     if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
         data = _read_whole(file, length, name, head)
         blobs.append(Blob(name, data, name))
-    elif length <= _SPOOLED_BYTES:
+    elif length <= SPOOLED_BYTES:
         data = _read_whole(file, length, name, head)
     else:
         data, rest = head, tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
@@ -205,14 +205,14 @@ def _check_pax(data: bytes) -> None:
 
 def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
     """Converts a tar file; returns the text of its DALI index, None if that cannot name all."""
-    writer = _Writer(target, pool.options)
+    writer = Writer(target, pool.options)
     for member, outcomes in pool.convert(read_entries(source, pool.options)):
         writer.add(member, outcomes[0] if outcomes else None)
         del member, outcomes
     return writer.finish()
 
 
-class _Writer:
+class Writer:
     """Writes members; with `drop` it holds back those of a sample until all are known."""
 
     def __init__(self, target: HashedWriter, options: Options) -> None:
@@ -240,7 +240,7 @@ class _Writer:
         if member.info.isfile() and suffix:
             if new_name in self._names:
                 what = "two members" if new_name == name else f"{name} and another member"
-                raise TarError(f"{what} of one sample would both be {new_name}")
+                raise TarError(f"{what} of one sample would both be {new_name}: rename one")
             self._names.add(new_name)
         if outcome is None or outcome.data is None:
             self._write(member.header, member.data, member.rest, member.padding)
@@ -276,7 +276,7 @@ class _Writer:
         if self._options.on_error != "drop":
             return self._target
         if self._held is None:
-            self._held = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115
+            self._held = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115
         return self._held
 
     def _end_sample(self) -> None:
