@@ -307,7 +307,7 @@ def _format_name(blob: Blob) -> str:
 def hash_pixels(pixels: Image) -> bytes:
     """A hash of shape, type and samples."""
     hasher = new_hash()
-    hasher.update(f"{pixels.shape} {pixels.dtype.name}".encode())
+    hasher.update(f"{pixels.shape} {pixels.dtype.type.__name__}".encode())
     hasher.update(np.ascontiguousarray(pixels).data)
     return bytes(hasher.digest())
 
@@ -319,8 +319,11 @@ def _from_picture(
     picture = read(blob.data, labels=labels, max_pixels=options.max_pixels)
     if stored_as == JPEG:
         return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
+    metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
+    if metadata != picture.metadata:
+        picture = replace(picture, metadata=metadata)
     encoded = encode_picture(
-        replace(picture, metadata={**(picture.metadata or {}), **_source_pairs(blob)} or None),
+        picture,
         labels=labels,
         coding=cast("codec.Coding", stored_as),
         effort=options.effort,
@@ -334,6 +337,8 @@ def _from_picture(
 def _source_pairs(blob: Blob) -> dict[str, str]:
     """What `--to source` has to know of a file, as key-value pairs; none of PNG files."""
     suffix, format = _suffix(blob.name)[1:], format_of(blob.data)[0]
+    if suffix == format == "png":
+        return {}
     if _FORMATS.get(suffix.lower()) != format:
         suffix = next(usual for usual, its in _FORMATS.items() if its == format)
     if lossy_format(blob.data) is not None:
@@ -376,7 +381,7 @@ def _compare(decoded: Image, source: Image) -> None:
         # By parts: one array of truth values for all would be as large as the image.
         new, old = decoded.reshape(-1), source.reshape(-1)
         parts = (slice(i, i + _COMPARED_SAMPLES) for i in range(0, new.size, _COMPARED_SAMPLES))
-        same = all(np.array_equal(new[part], old[part]) for part in parts)
+        same = all((new[part] == old[part]).all() for part in parts)
     if not same:
         raise ValueError("the pixels of the result differ from the source's")
 
