@@ -51,6 +51,7 @@ DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
+SAMPLE_SCALARS = frozenset(np.dtype(name).type for name in SAMPLE_TYPES)  # quicker than names
 MAX_PIXELS = 2**31
 MAX_CHANNELS = 4096
 MAX_BYTES = 2**35  # of an image to encode
@@ -468,7 +469,7 @@ def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
     if isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
-    if array.dtype.name not in SAMPLE_TYPES:
+    if array.dtype.type not in SAMPLE_SCALARS:
         raise TypeError(unsupported_samples(array.dtype))
     if array.ndim == 2:
         array = array[:, :, np.newaxis]

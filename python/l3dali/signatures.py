@@ -20,6 +20,12 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "netpbm": _NETPBM,
 }
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
+# What `format_of` gives, by signature; small images ask it often.
+_BY_FIRST_BYTE: dict[bytes, list[tuple[bytes, tuple[str, bool]]]] = {}
+for _name, _signatures in SIGNATURES.items():
+    for _signature in _signatures:
+        _found = _signature, (_name, _signature not in _SHORT_SIGNATURES)
+        _BY_FIRST_BYTE.setdefault(_signature[:1], []).append(_found)
 _NAMES = {
     "png": "PNG",
     "jpeg": "JPEG",
@@ -48,9 +54,9 @@ def format_of(data: bytes) -> tuple[str, bool]:
     """
     if data.startswith(_RIFF) and data[8:12] != b"WEBP":
         return "", False
-    for name, signatures in SIGNATURES.items():
-        if data.startswith(signatures):
-            return name, not data.startswith(_SHORT_SIGNATURES)
+    for signature, found in _BY_FIRST_BYTE.get(data[:1], ()):
+        if data.startswith(signature):
+            return found
     return "", False
 
 

@@ -892,6 +892,16 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "nowhere.png: a link to nothing" in error
 
 
+def test_a_name_too_long_for_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A result has one suffix more; others are converted."""
+    (tmp_path / "s").mkdir()
+    for name in ("x" * 255, "ok.png"):
+        (tmp_path / "s" / name).write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert f"{'x' * 255}: File name too long" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"ok.l3"}
+
+
 def test_names_that_are_no_text(tmp_path: Path) -> None:
     source = tmp_path / "s"
     source.mkdir()

@@ -153,7 +153,9 @@ def test_results_that_differ_in_cases_alone(
         assert files_below(tmp_path / "d") == {"a.l3", "A.l3", "b.l3"}
     monkeypatch.setattr(LocalFolder, "folds_case", lambda self: True)
     assert convert(tmp_path / "s", tmp_path / "e") == 2
-    assert "does not tell cases apart" in capsys.readouterr().err
+    assert "does not tell cases apart: rename one of them, or name a DEST on another disk" in (
+        capsys.readouterr().err
+    )
     assert not (tmp_path / "e").exists()
 
 

@@ -19,11 +19,14 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import zip_archive
+from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
+from l3dali.images.reading import read_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
 
 Members = list[tuple[str, bytes]]
+OWN_FILES = MANIFEST_NAME, REPORT_NAME
 
 
 def members(count: int = 4) -> Members:
@@ -127,6 +130,14 @@ def test_killed_and_run_again(tmp_path: Path, rows: int) -> None:
         assert (tmp_path / "d" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_what_lies_beside_an_archive_stays(tmp_path: Path) -> None:
+    """A file of the name that an index of it would have, copied before the archive is converted."""
+    write_zip(tmp_path / "s" / "a.zip", members(1))
+    (tmp_path / "s" / "a.zip.idx").write_bytes(bytes(10**6))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    assert files_below(tmp_path / "d") == {"a.zip", "a.zip.idx"}
+
+
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
 def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_zip(tmp_path / "s" / "a.zip", [("0.png", png()), ("1.png", b"bad"), ("1.txt", b"1")])
@@ -139,16 +150,19 @@ def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixt
         assert [row[0] for row in read_zip(tmp_path / "d" / "a.zip")] == names
 
 
-def refused(tmp_path: Path, data: bytes, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line names it, nothing is left, and other archives are converted."""
+def refused(
+    tmp_path: Path, data: bytes, reason: str, capsys: pytest.CaptureFixture[str], url: str = ""
+) -> None:
+    """One line names it, nothing is left, and other archives are converted; to zip and to tar."""
     (tmp_path / "s").mkdir(exist_ok=True)
     (tmp_path / "s" / "a.zip").write_bytes(data)
     write_zip(tmp_path / "s" / "b.zip", members(1))
-    assert convert(tmp_path / "s", tmp_path / "d") == 2
-    told = capsys.readouterr().err
-    assert "l3: 1 failed\na.zip: " in told
-    assert reason in told
-    assert files_below(tmp_path / "d") == {"b.zip"}
+    for target, left in ("zip", {"b.zip"}), ("tar", {"b.tar", "b.idx"}):
+        assert convert(url or tmp_path / "s", tmp_path / target, "--container", target) == 2
+        told = capsys.readouterr().err
+        assert "l3: 1 failed\na.zip: " in told
+        assert reason in told
+        assert files_below(tmp_path / target) == left
 
 
 def archive_of(content: Members) -> bytes:
@@ -199,14 +213,139 @@ def test_a_link_to_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["a.png", "a.png"], "two members of the name a.png"),
         (["a.png", "a.tif"], "a.png and a.tif would both be a.l3"),
-        (["a.png", "A.tif"], "a.png and A.tif would both be A.l3, on disks that know no cases"),
+        (
+            ["a.png", "A.tif"],
+            "a.png and A.tif would both be A.l3, on disks that know no cases too: ",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_names_that_collide(
     tmp_path: Path, names: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused(tmp_path, archive_of([(name, png(i)) for i, name in enumerate(names)]), reason, capsys)
+    """In the archive that is made; of a tar file samples have their own names."""
+    path = tmp_path / "s" / "a.zip"
+    path.parent.mkdir()
+    path.write_bytes(archive_of([(name, png(i)) for i, name in enumerate(names)]))
+    assert convert(path, tmp_path / "d") == 2
+    assert f"l3: 1 failed\na.zip: {reason}" in capsys.readouterr().err
+    code = 0 if "A.tif" in names else 2
+    assert convert(path, tmp_path / "t", "--container", "tar") == code
+    assert files_below(tmp_path / "d") == set()
+    assert files_below(tmp_path / "t") == ({"a.tar", "a.idx"} if code == 0 else set())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (WHOLE.replace(b"0.png", b"0\0png"), "'0\\x00png': a name with a NUL in it"),
+        (archive_of([("a" * 65_531 + ".png", png())]).replace(b"aaaa.png", b"aaaa.xxx"), ""),
+    ],
+)
+def test_names_that_are_none(
+    tmp_path: Path, data: bytes, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if reason:
+        refused(tmp_path, data, reason, capsys)
+        return
+    # One more suffix does not fit a zip archive; a tar file has no such bound.
+    (tmp_path / "a.zip").write_bytes(data)
+    assert convert(tmp_path / "a.zip", tmp_path / "d") == 2
+    assert "aaaa.xxx: a name that is too long for zip archives" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+    assert convert(tmp_path / "a.zip", tmp_path / "d", "--container", "tar") == 0
+
+
+def test_a_member_without_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = bytearray(archive_of([("x", b"")]))
+    one[26] = 0  # the length of the name, and the name
+    del one[30]
+    at = one.index(b"PK\1\2")
+    one[at + 28] = 0
+    del one[at + 46]
+    end = one.index(b"PK\5\6")
+    one[end + 12 : end + 20] = struct.pack("<LL", end - at, at)
+    refused(tmp_path, bytes(one), "a member without a name", capsys)
+
+
+def test_a_member_that_is_shorter_than_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a tar file the members behind it would be cut at wrong places."""
+    for name in ("a.txt", "a.png"):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(name, b"hello")
+        data = bytearray(file.getvalue())
+        data[data.index(b"PK\1\2") + 24] = 50
+        refused(tmp_path, bytes(data), f"{name}: a damaged member: 5 bytes of 50", capsys)
+
+
+def test_ways_of_packing_that_are_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = bytearray(PACKED)
+    data[8] = data[data.index(b"PK\1\2") + 10] = 99
+    refused(tmp_path, bytes(data), "1.txt: a damaged member: That compression method", capsys)
+
+
+def test_a_link_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        info = zipfile.ZipInfo("link")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, "x" * 5000)
+    (tmp_path / "a.zip").write_bytes(file.getvalue())
+    assert convert(tmp_path / "a.zip", tmp_path / "d", "--container", "tar") == 2
+    assert "a.zip: link: a link of 5000 bytes" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+@pytest.mark.parametrize("back", ["png", "tif", "source"])
+@pytest.mark.parametrize("container", ["zip", "tar"])
+def test_names_that_lead_out_are_names(tmp_path: Path, container: str, back: str) -> None:
+    """Nothing is extracted: they stay as they are, and no other file is written."""
+    names = ["../../x", "/abs", "C:\\w", "..\\b", "C:x", "a//b", "./c", "con", "~/d", "$HOME", "e "]
+    content = [(f"{name}.png", png(i)) for i, name in enumerate(names)]
+    source = write_zip(tmp_path / "in" / "s" / "a.zip", content)
+    there, again = tmp_path / "in" / "d", tmp_path / "in" / "b"
+    assert convert(source, there, "--container", container) == 0
+    assert convert(there, again, "--to", back, "--container", "zip") == 0
+    suffix = "tif" if back == "tif" else "png"
+    found = read_zip(again / "a.zip")
+    assert [row[0] for row in found] == [f"{name}.{suffix}" for name in names]
+    for i, row in enumerate(found):
+        assert np.array_equal(read_picture(row[1]).pixels, image(i))
+    assert files_below(tmp_path) - {"in/d/a.idx"} == {
+        *("in/s/a.zip", f"in/d/a.{container}", "in/b/a.zip"),
+        *(f"in/{folder}/{name}" for folder in "db" for name in OWN_FILES),
+    }
+
+
+def test_of_a_url_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fsspec")
+    refused(tmp_path, WHOLE[:-30], "not a whole zip archive", capsys, f"file://{tmp_path}/s")
+
+
+@pytest.mark.parametrize("to", ["png", "tif", "source"])
+def test_the_way_back_has_the_same_bounds(
+    tmp_path: Path, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """L3 files that are damaged or claim too much are told of by name, and kept; others turn."""
+    good, large = l3dali.encode(image()), l3dali.encode(np.zeros((2000, 2000), np.uint8))
+    content = [("good.l3", good), ("large.l3", large), ("cut.l3", good[:-9]), ("no.l3", b"L3")]
+    source = write_zip(tmp_path / "s" / "a.zip", content)
+    for container in ("zip", "tar"):
+        target = tmp_path / container
+        options = "--to", to, "--max-pixels", 1_000_000, "--container", container
+        assert convert(source, target, *options) == 2
+        told = capsys.readouterr().err
+        for name in ("large.l3", "cut.l3", "no.l3"):
+            assert f"a.zip: {name}: " in told
+        assert convert(target, tmp_path / f"{container} again", "--container", "zip") == 0
+        found = {row[0]: row[1] for row in read_zip(tmp_path / f"{container} again" / "a.zip")}
+        assert found == {**dict(content), "good.l3": found["good.l3"]}
+        assert np.array_equal(pixels_of(found["good.l3"]), image())
 
 
 def test_names_that_collide_already_stay(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from test_convert_parquet import COUNT, IMAGE, rows, write_table
 from l3dali.cli import main
 from l3dali.datasets.convert import arrow
 from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
 from l3dali.images.reading import read_picture
 
 
@@ -81,6 +82,35 @@ def test_a_set_of_hugging_face_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("container", ["parquet", "arrow"])
+def test_paths_are_values(tmp_path: Path, container: str) -> None:
+    """Hostile, equal, empty or absent: no file is written by them, and they come back."""
+    paths = ["../../x.png", "/abs.png", "C:\\w.png", "a\0b.png", "x" * 10**5 + ".png", "", None]
+    paths += ["same.png", "same.png", "SAME.png"]
+    files = [{"bytes": png(i), "path": path} for i, path in enumerate(paths)]
+    table = pa.table({"image": pa.array(files, IMAGE)})
+    (tmp_path / "s").mkdir()
+    write_table_as(table, tmp_path / "s" / f"a.{container}")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
+    for folder, suffix in ("d", "l3"), ("b", "png"):
+        path = tmp_path / folder / f"a.{container}"
+        found = pq.read_table(path) if container == "parquet" else read_arrow(path, "stream")[0]
+        for i, (entry, old) in enumerate(zip(found["image"].to_pylist(), paths, strict=True)):
+            assert entry["path"] == (old and old.replace(".png", f".{suffix}"))
+            assert np.array_equal(pixels_of(entry["bytes"]), image(i))
+    own = {f"{folder}/{name}" for folder in "db" for name in (MANIFEST_NAME, REPORT_NAME)}
+    assert files_below(tmp_path) == {*own, *(f"{folder}/a.{container}" for folder in "sdb")}
+
+
+def write_table_as(table: pa.Table, path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize("container", ["parquet", "arrow"])
 def test_many_bands_and_other_formats_come_back(tmp_path: Path, container: str) -> None:
     """As they were, but for JPEG, which comes back as PNG."""
     bands = np.stack([image(i, 1).astype(np.uint16) * 99 for i in range(7)], axis=2)
@@ -91,11 +121,7 @@ def test_many_bands_and_other_formats_come_back(tmp_path: Path, container: str) 
     table = pa.table({"image": pa.array([{"bytes": d, "path": p} for p, d in files], IMAGE)})
     (tmp_path / "s").mkdir()
     path = tmp_path / "s" / f"a.{container}"
-    if container == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.ipc.new_stream(str(path), table.schema) as writer:
-            writer.write_table(table)
+    write_table_as(table, path)
     assert convert(tmp_path / "s", tmp_path / "d", "--grow") == 0
     assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
     result = tmp_path / "b" / path.name

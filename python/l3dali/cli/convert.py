@@ -72,6 +72,11 @@ def _add_choices(parser: Parser) -> None:
         "JPEG and other lossy ones); default: l3",
     )
     parser.add_argument(
+        "--container",
+        choices=["tar", "zip"],
+        help="what tar files and zip archives become; default: each stays what it is",
+    )
+    parser.add_argument(
         "--coding", choices=codec.CODINGS, help=f"of all images; default: {codec.DEFAULT_CODING}"
     )
     parser.add_argument(

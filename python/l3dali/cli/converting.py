@@ -17,7 +17,7 @@ from l3dali.cli.report import EXIT_FAILED, write_summary
 from l3dali.cli.work import check_summary, is_image_name, unread_images
 from l3dali.console import complain, megabytes, print_table, progress, ratio, tell_failures
 from l3dali.datasets.convert import engine as local
-from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.images import CONTAINERS, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import (
@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan=plan,
         trust=arguments.trust,
         untrusted=arguments.untrusted,
+        container=arguments.container,
     )
     if arguments.json_summary is not None:
         check_summary(arguments.json_summary)
@@ -147,9 +148,11 @@ def _refuse_dest(url: str) -> None:
         raise UsageError(f"{url} is a file; DEST is a folder")
     for is_one, what in ((is_shard_name(name), "a shard"), (is_image_name(name), "an image")):
         if is_one:
+            kind = name[-3:].lower()
+            remedy = f"; --container {kind} makes {kind} files in it" if kind in CONTAINERS else ""
             raise UsageError(
                 f"DEST is a folder, and files keep their names in it; {url} has the name of {what}."
-                f" Name a folder, or {url}/ if it is to be called so"
+                f" Name a folder, or {url}/ if it is to be called so{remedy}"
             )
 
 

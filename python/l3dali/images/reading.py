@@ -21,7 +21,7 @@ import numpy as np
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
     MAX_PIXELS,
-    SAMPLE_TYPES,
+    SAMPLE_SCALARS,
     strip_exif_prefix,
     unsupported_samples,
 )
@@ -123,7 +123,8 @@ def read_picture(
     try:
         with _remarks.kept() as remarks:
             picture = _READERS[header.format](data, "index" if labels else palette)
-        picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
+        if remarks:
+            picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
         if keep_text and header.format == "png":
             picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)
@@ -141,7 +142,7 @@ def read_picture(
     except Exception as error:  # Libraries raise anything on damaged data.
         raise unreadable(error) from error
     pixels = picture.pixels
-    if pixels.dtype.name not in SAMPLE_TYPES:
+    if pixels.dtype.type not in SAMPLE_SCALARS:
         raise ImageError(unsupported_samples(pixels.dtype))
     if pixels.ndim not in (2, 3) or pixels.size == 0:
         raise ImageError(f"cannot be read: an array of shape {pixels.shape}")
@@ -159,7 +160,8 @@ def read_picture(
         pixels = shrink(pixels, max_side, labels=is_nearest)
         if pixels.shape[:2] != size:
             picture = replace(picture, metadata=without_geometry(picture.metadata))
-    return replace(picture, pixels=np.ascontiguousarray(pixels))
+    pixels = np.ascontiguousarray(pixels)
+    return picture if pixels is picture.pixels else replace(picture, pixels=pixels)
 
 
 class _Remarks(logging.Filter):
@@ -209,15 +211,16 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     chunks = _png_chunks(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
+    is_palette = chunks[b"IHDR"][9] == 3
     picture = Picture(
         pixels,
         icc=_png_icc(chunks.get(b"iCCP")),
         exif=chunks.get(b"eXIf"),
         xmp=_png_xmp(chunks.get(b"iTXt")),
+        expanded=is_palette and palette == "rgb",
     )
-    is_palette = chunks[b"IHDR"][9] == 3
     if palette == "rgb" or not is_palette:
-        return replace(picture, expanded=is_palette)
+        return picture
     with _open_with_pillow(data) as image:
         numbers = np.array(image)
     return replace(

@@ -30,6 +30,7 @@ SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
+CONTAINERS = ("tar", "zip")
 HEAD_BYTES = 16  # enough for `format_of`
 
 _COMPARED_SAMPLES = 2**20
@@ -64,6 +65,7 @@ class Options:
         plan: chooses the format of each image, in place of `coding`.
         trust: do not decode images that stay as they are.
         untrusted: read images in processes of their own, within limits.
+        container: what tar files and zip archives become: one of `CONTAINERS`; None: they stay.
     """
 
     to: str = "l3"
@@ -76,6 +78,7 @@ class Options:
     plan: Chooser | None = None
     trust: bool = False
     untrusted: bool = False
+    container: str | None = None
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image."""
@@ -106,6 +109,7 @@ class Options:
                 *encoding,
                 f"labels={','.join(sorted(self.labels))}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
+                *([f"container={self.container}"] if self.container else []),
             ]
         )
 
@@ -198,10 +202,19 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*(renamed(name, suffix) for suffix in suffixes), name]
 
 
+def in_container(name: str, container: str | None) -> str:
+    """The name of the result for a shard, where tar files and zip archives become `container`."""
+    suffix = name[-4:].lower()
+    is_other = suffix in (".tar", ".zip") and container and suffix != f".{container}"
+    return f"{name[:-4]}.{container}" if is_other else name
+
+
 def is_result_name(name: str, source: str) -> bool:
     """Whether a result for the file `source` may have this name, under any options."""
     stem = renamed(source, "")
-    return name == source or (name.startswith(stem) and name[len(stem) :].lower() in _RESULTS)
+    return name in (source, *(in_container(source, each) for each in CONTAINERS)) or (
+        name.startswith(stem) and name[len(stem) :].lower() in _RESULTS
+    )
 
 
 class Choice(NamedTuple):
@@ -294,7 +307,7 @@ def _format_name(blob: Blob) -> str:
 def hash_pixels(pixels: Image) -> bytes:
     """A hash of shape, type and samples."""
     hasher = new_hash()
-    hasher.update(f"{pixels.shape} {pixels.dtype.name}".encode())
+    hasher.update(f"{pixels.shape} {pixels.dtype.type.__name__}".encode())
     hasher.update(np.ascontiguousarray(pixels).data)
     return bytes(hasher.digest())
 
@@ -306,8 +319,11 @@ def _from_picture(
     picture = read(blob.data, labels=labels, max_pixels=options.max_pixels)
     if stored_as == JPEG:
         return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
+    metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
+    if metadata != picture.metadata:
+        picture = replace(picture, metadata=metadata)
     encoded = encode_picture(
-        replace(picture, metadata={**(picture.metadata or {}), **_source_pairs(blob)} or None),
+        picture,
         labels=labels,
         coding=cast("codec.Coding", stored_as),
         effort=options.effort,
@@ -321,6 +337,8 @@ def _from_picture(
 def _source_pairs(blob: Blob) -> dict[str, str]:
     """What `--to source` has to know of a file, as key-value pairs; none of PNG files."""
     suffix, format = _suffix(blob.name)[1:], format_of(blob.data)[0]
+    if suffix == format == "png":
+        return {}
     if _FORMATS.get(suffix.lower()) != format:
         suffix = next(usual for usual, its in _FORMATS.items() if its == format)
     if lossy_format(blob.data) is not None:
@@ -363,7 +381,7 @@ def _compare(decoded: Image, source: Image) -> None:
         # By parts: one array of truth values for all would be as large as the image.
         new, old = decoded.reshape(-1), source.reshape(-1)
         parts = (slice(i, i + _COMPARED_SAMPLES) for i in range(0, new.size, _COMPARED_SAMPLES))
-        same = all(np.array_equal(new[part], old[part]) for part in parts)
+        same = all((new[part] == old[part]).all() for part in parts)
     if not same:
         raise ValueError("the pixels of the result differ from the source's")
 

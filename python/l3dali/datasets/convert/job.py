@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
 from l3dali.console import reason_of
-from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
+from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Blob,
     Options,
     foresee_format,
+    in_container,
     may_be_image,
     renamed,
 )
@@ -43,6 +44,11 @@ ARROW, ZIP = "arrow", "zip"
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = _STREAMED | _SEEKED  # modules by kind
+# Who writes a shard that becomes one of another kind.
+_CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
+    (ZIP, "tar"): crossing.write_tar,
+    (WEBDATASET, "zip"): crossing.write_zip,
+}
 
 
 @dataclass(frozen=True)
@@ -238,6 +244,13 @@ def look_into(
     return reader.hexdigest()
 
 
+def shard_results(name: str, kind: str, options: Options) -> list[str]:
+    """The name of the result for a shard, and that of its index if such results have one."""
+    result = in_container(name, options.container)
+    has_index = result.lower().endswith(tar.SUFFIXES) or kind == TFRECORD
+    return [result, index_name(result)] if has_index else [result]
+
+
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
     options = job.options
     coding = options.coding if options.to == "l3" else options.to
@@ -258,6 +271,10 @@ def _convert_shard(
 ) -> Row:
     start = time.perf_counter()
     row = _new_row(job, file, job.kind)
+    result, *index_names = shard_results(file.name, job.kind, job.options)
+    write_entries = _CROSSINGS.get(
+        (job.kind, job.options.container), SHARDS[job.kind].write_entries
+    )
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
 
     def write(writer: HashedWriter) -> None:
@@ -265,17 +282,18 @@ def _convert_shard(
             reader = HashedReader(opened, source.place(file.name), file.size)
             if job.kind in _SEEKED:
                 with _seekable(opened, reader, source) as seekable:
-                    index = _SEEKED[job.kind].write_entries(seekable, writer, pool)
+                    index = write_entries(seekable, writer, pool)
             else:
-                index = _STREAMED[job.kind].write_entries(reader, writer, pool)
+                index = write_entries(reader, writer, pool)
             _check_length(reader, file)
             # The index first: a shard that is there has its index.
-            row.index = _write_index(target, index_name(file.name), index)
+            for name in index_names:
+                row.index = _write_index(target, name, index)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
 
-    _publish(row, target, file.name, announce, write)
+    _publish(row, target, result, announce, write)
     if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start

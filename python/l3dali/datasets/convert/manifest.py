@@ -138,7 +138,7 @@ def row_of_json(line: str) -> Row | None:
         and not leads_out(row.source)
         and (row.result is not None) == (row.status == DONE)
         and (row.result is None or is_result_name(row.result, row.source))
-        and row.index in (None, index_name(row.source))
+        and row.index in (None, index_name(row.source), index_name(row.result or row.source))
     )
     if not is_row:
         return None
@@ -308,6 +308,13 @@ class Manifest:
                 continue
             if old.result != row.result and self._is_unchanged(old):
                 self._folder.remove(old.result)
+                if old.index is not None and not self._is_of_others(old.index, row.source):
+                    self._folder.remove(old.index)
+
+    def _is_of_others(self, name: str, source: str) -> bool:
+        return any(
+            name in (row.result, row.index) for row in self.rows.values() if row.source != source
+        )
 
     def _publish(self) -> None:
         start = time.monotonic()

@@ -6,7 +6,7 @@ import threading
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10 has two
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali import codec
@@ -72,8 +72,12 @@ class FormatTotals:
 
     def add(self, other: FormatTotals) -> None:
         """Adds what others come to."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.images += other.images
+        self.source_bytes += other.source_bytes
+        self.result_bytes += other.result_bytes
+        self.raw_bytes += other.raw_bytes
+        self.expanded += other.expanded
+        self.substituted += other.substituted
 
 
 def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
@@ -128,7 +132,7 @@ class Totals:
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
-        for label in options.labels_of(blob.name):
+        for label in options.labels and options.labels_of(blob.name):
             self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
         if outcome.failed:

@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from l3dali.console import Failure, megabytes, printable, ratio, speed
+from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.job import SHARDS, WEBDATASET
+from l3dali.datasets.convert.job import SHARDS
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
 
@@ -139,7 +140,8 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             if row.status == DONE and row.kind == "other":
                 summary.copied += 1
                 summary.others[PurePosixPath(row.source).suffix.lower()] += 1
-            summary.unindexed += row.kind == WEBDATASET and row.index is None
+            is_tar = row.result is not None and row.result.lower().endswith(tar.SUFFIXES)
+            summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)

@@ -132,8 +132,8 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def leads_out(name: str) -> bool:
-    """Whether a name is not that of a file below a folder."""
-    return not name or name.startswith("/") or "\0" in name or ".." in name.split("/")
+    """Whether a name is not that of a file below a folder, or not the only one of that file."""
+    return "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
 class LocalFolder:

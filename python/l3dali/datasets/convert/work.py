@@ -15,7 +15,15 @@ from l3dali.console import Failure
 from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
-from l3dali.datasets.convert.job import FILES, SHARDS, TFRECORD, WEBDATASET, Job
+from l3dali.datasets.convert.job import (
+    FILES,
+    SHARDS,
+    TFRECORD,
+    WEBDATASET,
+    ZIP,
+    Job,
+    shard_results,
+)
 from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
@@ -228,6 +236,7 @@ def find_work(
     target = open_folder(target_url)
     existing = target.list_files().files
     results: dict[str, str] = {}
+    has_archive = False
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
         files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
@@ -247,6 +256,7 @@ def find_work(
                 continue
             kind = kinds[name]
             work.names.add(name)
+            has_archive = has_archive or kind in (WEBDATASET, ZIP)
             for result in _results(name, kind, options):
                 if result in results:
                     other = results[result]
@@ -273,6 +283,8 @@ def find_work(
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
+    if options.container and not has_archive:
+        raise UsageError("--container is for tar files and zip archives; the sources have none")
     _refuse_cases(results, target)
     if not manifest.existed:
         in_the_way = next((result for result in results if result in existing), None)
@@ -302,7 +314,7 @@ def _refuse_cases(results: Mapping[str, str], target: Folder) -> None:
         if results[other] != source and target.folds_case():
             raise UsageError(
                 f"{results[other]} and {source} would both make {result}, where {target.place()} "
-                "does not tell cases apart"
+                "does not tell cases apart: rename one of them, or name a DEST on another disk"
             )
 
 
@@ -349,14 +361,12 @@ def _refusal(name: str) -> str:
     if name.lower().endswith(tar.COMPRESSED_SUFFIXES):
         return "a compressed tar file, which readers cannot index; decompress it first"
     if leads_out(name):
-        return "a name that leads out of the folder"
+        return "a name that leads out of the folder, or has empty parts: no file's below DEST"
     return ""
 
 
 def _results(name: str, kind: str, options: Options) -> Sequence[str]:
-    if kind in (WEBDATASET, TFRECORD):
-        return name, index_name(name)
-    return result_names(name, options) if kind == FILES else (name,)
+    return result_names(name, options) if kind == FILES else shard_results(name, kind, options)
 
 
 def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:

@@ -18,9 +18,9 @@ from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, m
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from l3dali.datasets.convert.images import Options
+    from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
     from l3dali.datasets.convert.storage import HashedWriter
 
@@ -32,6 +32,7 @@ MAX_L3_TIMES = 100  # that a larger one may be larger than what it takes there
 MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _ENCRYPTED = 1
+_MAX_NAME_BYTES = 2**16 - 1
 _ZIP64_EXTRA = 1
 
 
@@ -63,40 +64,61 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
     Raises:
         ZipError: it is damaged or encrypted, or its members are larger than they can be.
     """
-    with _opened(source) as archive:
-        yield from _read_members(archive, options)
+    with opened(source) as archive:
+        yield from read_members(archive, options)
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
     """Converts an archive; there is no index to return."""
-    names: dict[str, str] = {}  # of results by how a disk has them that does not tell cases apart
-    with (
-        _opened(source) as archive,
-        zipfile.ZipFile(_Sink(target), "w") as result,
-    ):
+    with opened(source) as archive, Writer(target, pool.options) as result:
         result.comment = archive.comment
-        for member, outcomes in pool.convert(_read_members(archive, pool.options)):
+        for member, outcomes in pool.convert(read_members(archive, pool.options)):
             outcome = outcomes[0] if outcomes else None
-            info = _new_info(member.info)
-            if outcome is not None and outcome.failed and pool.options.on_error == "drop":
-                continue
-            data = outcome.data if outcome is not None else None
-            if outcome is not None and data is not None:
-                info.filename = renamed(info.filename, outcome.suffix)
-                info.compress_type = zipfile.ZIP_STORED
-            _check_name(member.info.filename, info.filename, names)
-            if data is None and outcome is not None:
-                data = member.blobs[0].data
-            if data is not None:
-                result.writestr(info, data)
-            else:
-                _copy(archive, member.info, result, info)
+            data = [blob.data for blob in member.blobs] or chunks_of(archive, member.info)
+            result.add(_new_info(member.info), data, outcome)
             del member, outcomes, outcome, data
     return None
 
 
+class Writer(zipfile.ZipFile):
+    """Writes an archive to a file that is written from start to end."""
+
+    def __init__(self, target: HashedWriter, options: Options) -> None:
+        super().__init__(_Sink(target), "w")
+        self._options = options
+        self._folded: dict[str, str] = {}  # names as a disk has them that does not tell cases apart
+
+    def add(self, info: zipfile.ZipInfo, data: Iterable[bytes], outcome: Outcome | None) -> None:
+        """Writes a member: what became of it, or its data.
+
+        Raises:
+            ZipError: its name is too long, or another member's, on disks that know no cases too.
+        """
+        name = info.filename
+        if outcome is not None and outcome.failed and self._options.on_error == "drop":
+            return
+        if outcome is not None and outcome.data is not None:
+            info.filename = renamed(name, outcome.suffix)
+            info.compress_type, info.file_size = zipfile.ZIP_STORED, len(outcome.data)
+            data = (outcome.data,)
+        if len(info.filename.encode()) > _MAX_NAME_BYTES:
+            raise ZipError(f"{name}: a name that is too long for zip archives")
+        other = self._folded.setdefault(info.filename.casefold(), name)
+        if other.casefold() != name.casefold():  # Else the source has them so, too.
+            raise ZipError(
+                f"{other} and {name} would both be {info.filename}, on disks that know no cases "
+                "too: rename one of them"
+            )
+        if info.is_dir():
+            self.writestr(info, b"")
+            return
+        with self.open(info, "w") as file:
+            for chunk in data:
+                file.write(chunk)
+
+
 @contextmanager
-def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
+def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
     source.seek(0)
     if source.read(4) not in _STARTS:
         raise ZipError("not a zip archive, or one with something before it")
@@ -107,6 +129,11 @@ def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
     with archive:
         size = source.seek(0, io.SEEK_END)
         names = Counter(info.filename for info in archive.infolist())
+        if "" in names:
+            raise ZipError("a member without a name")
+        for info in archive.infolist():
+            if "\0" in info.orig_filename:  # zipfile cuts it there.
+                raise ZipError(f"{info.orig_filename!r}: a name with a NUL in it")
         for name, count in names.most_common(1):
             if count > 1:
                 raise ZipError(f"two members of the name {name}")
@@ -118,7 +145,8 @@ def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]:
+def read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]:
+    """The members of an archive, in the order of its directory; raises as `read_entries`."""
     for info in archive.infolist():
         name = info.filename
         if info.flag_bits & _ENCRYPTED:
@@ -127,7 +155,7 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
         if not info.is_dir():
             with _damage_of(name), archive.open(info) as file:
                 head = file.read(HEAD_BYTES)
-                if stat.S_ISLNK(info.external_attr >> 16):
+                if is_link(info):
                     _refuse_link(name, head + file.read(CHUNK_BYTES), options)
                 elif may_be_image(name, head, options):
                     most = _most_bytes(info, archive, options)
@@ -137,7 +165,10 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
                             "from an archive, and of L3 files that it packs no more than "
                             f"{MAX_L3_TIMES} times what they take"
                         )
-                    blobs.append(Blob(name, head + file.read(), name))
+                    data = head + file.read()
+                    _check_size(len(data), info)
+                    blobs.append(Blob(name, data, name))
+                    del data
         yield Member(info, blobs)
         del blobs
 
@@ -186,29 +217,24 @@ def _without_zip64(extra: bytes) -> bytes:
     return kept
 
 
-def _check_name(old: str, new: str, names: dict[str, str]) -> None:
-    """Refuses results that would take each other's place where the archive is unpacked."""
-    other = names.setdefault(new.casefold(), old)
-    if other.casefold() != old.casefold():  # Else the source has them so, too.
-        raise ZipError(f"{other} and {old} would both be {new}, on disks that know no cases too")
+def chunks_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The data of a member; raises as `read_entries`."""
+    size = 0
+    with _damage_of(info.filename), archive.open(info) as source:
+        while chunk := source.read(CHUNK_BYTES):
+            size += len(chunk)
+            yield chunk
+        _check_size(size, info)
 
 
-def _copy(
-    archive: zipfile.ZipFile,
-    old: zipfile.ZipInfo,
-    result: zipfile.ZipFile,
-    new: zipfile.ZipInfo,
-) -> None:
-    if old.is_dir():
-        result.writestr(new, b"")
-        return
-    with archive.open(old) as source, result.open(new, "w") as target:
-        while True:
-            with _damage_of(old.filename):
-                chunk = source.read(CHUNK_BYTES)
-            if not chunk:
-                return
-            target.write(chunk)
+def _check_size(size: int, info: zipfile.ZipInfo) -> None:
+    if size != info.file_size:
+        raise ZipError(f"{info.filename}: a damaged member: {size} bytes of {info.file_size}")
+
+
+def is_link(info: zipfile.ZipInfo) -> bool:
+    """Whether a member is a symbolic link, whose data say where it leads."""
+    return stat.S_ISLNK(info.external_attr >> 16)
 
 
 class _Sink(io.RawIOBase):
