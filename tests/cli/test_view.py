@@ -349,11 +349,16 @@ def test_the_cache_is_bounded(tmp_path: Path, large: Path) -> None:
     assert not stray.exists()
 
 
-def test_large_images_take_little_memory() -> None:
-    """Of 100 MB of pixels a few blocks are there at a time."""
-    data = memoryview(l3dali.encode(np.zeros((4096, 4096, 3), np.uint16), coding="packed"))
+@pytest.mark.parametrize(
+    ("shape", "factor"),
+    [((4096, 4096), 8), ((1, 2**20), 1024), ((2**20, 1), 1024)],
+    ids=str,
+)
+def test_large_images_take_little_memory(shape: tuple[int, int], factor: int) -> None:
+    """Of 100 MB of pixels a few blocks are there at a time. Lines took `factor` times theirs."""
+    data = memoryview(l3dali.encode(np.zeros((*shape, 3), np.uint16), coding="packed"))
     tracemalloc.start()
-    pixels.shrunk(data, (0, 0, 4096, 4096), 8)
+    pixels.shrunk(data, (0, 0, *shape), factor)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < pixels.CALL_BYTES
