@@ -380,10 +380,13 @@ def test_overviews_of_damaged_files_fail(tmp_path: Path, large: Path) -> None:
 
 def test_the_cache_is_bounded(tmp_path: Path, large: Path) -> None:
     client = Client(tmp_path, large, kept_bytes=0)
-    stray = tmp_path / "cache/old.l3"
-    stray.write_bytes(bytes(100))
+    old = tmp_path / f"cache/{0:032x}.l3"
+    mine = tmp_path / "cache/mine.l3"  # Somebody named a folder of images.
+    for path in (old, mine):
+        path.write_bytes(bytes(100))
     assert _wait(client)["error"] == ""
-    assert not stray.exists()
+    assert not old.exists()
+    assert mine.exists()
 
 
 @pytest.mark.parametrize(
