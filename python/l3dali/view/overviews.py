@@ -158,4 +158,6 @@ class Overviews:
 
 
 def _key(entry: Entry, channels: Sequence[int]) -> str:
-    return hashlib.sha256(json.dumps([entry.state(), list(channels)]).encode()).hexdigest()[:_KEY_DIGITS]
+    return hashlib.sha256(json.dumps([entry.state(), list(channels)]).encode()).hexdigest()[
+        :_KEY_DIGITS
+    ]
