@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-for package in ("aiohttp", "fsspec", "imagecodecs"):
-    pytest.importorskip(package)
+pytest.importorskip("aiohttp")
+pytest.importorskip("fsspec")
+pytest.importorskip("imagecodecs")
 
 from convert_tools import convert, files_below, png, samples, write_tar
 
