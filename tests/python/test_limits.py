@@ -308,3 +308,16 @@ def test_tables_of_a_batch_do_not_add_up() -> None:
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     grown, decoded = map(int, done.stdout.split())
     assert grown < decoded + (24 << 20)
+
+
+def test_each_promise_has_tests() -> None:
+    """The table of SECURITY.md names a test for each promise but that of time."""
+    promised, _, tested = TEXT.partition("## How this is tested")
+    promises = re.findall(r"^\| ", promised.partition("## Not promised")[0], re.MULTILINE)
+    rows = re.findall(r"^\| (?!promise).* \| (`.*) \|$", tested, re.MULTILINE)
+    assert len(rows) == len(promises) - 2  # without the head, and time
+    for row in rows:
+        paths = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        texts = "".join((ROOT / path).read_text() for path in paths)
+        assert paths
+        assert all(f"def {name}(" in texts for name in re.findall(r"`(test_\w+)`", row))
