@@ -446,7 +446,7 @@ struct EncodeInput {
     image.height = 1 + choices->Below(size == 63 ? 300 : size >= 56 ? 24 : 10);
     image.channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
     // 16 bits take twice as long.
-    constexpr uint32_t kTypes[] = {L3_UINT8, L3_UINT16, L3_INT8, L3_INT16,
+    constexpr uint32_t kTypes[] = {L3_UINT8, L3_UINT16, L3_INT8,  L3_INT16,
                                    L3_UINT8, L3_INT8,   L3_UINT8, L3_INT8};
     image.type = kTypes[choices->Below(8)];
     constexpr uint32_t kCodings[] = {L3_CODING_PACKED, L3_CODING_RANS, L3_CODING_STORED};
