@@ -28,7 +28,8 @@ export async function load(wasm) {
     if (status !== 0) throw new L3Error(status, text(c.l3_status_name(status)), text(c.l3_status_message(status)));
   };
   const take = (size) => {
-    const at = c.malloc(Math.max(1, size));
+    // Numbers of 32 bits are signed in JavaScript, and larger ones lose their upper bits.
+    const at = size < 2 ** 32 ? c.malloc(Math.max(1, size)) >>> 0 : 0;
     if (at === 0) throw new L3Error(1000, text(c.l3_status_name(1000)), text(c.l3_status_message(1000)));
     return at;
   };

@@ -407,3 +407,32 @@ def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:
         assert (status.st_mode & 0o7777, status.st_mtime_ns) == (0o640, 10**18 + 2)
     assert main(["encode", str(path), "-o", str(tmp_path / "c.l3")]) == 0
     assert (tmp_path / "c.l3").stat().st_mtime_ns != 10**18 + 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info"],
+        ["verify"],
+        ["decode", "-o", "x.png"],
+        ["thumbnail", "x.png"],
+        ["encode"],
+        ["bench"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_names_cannot_write_lines_of_their_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"a\x1b[31m\nl3: all is well\xff\r.l3")
+    Path(name).write_bytes(b"no image")
+    command, *more = arguments
+    assert main([command, name, *more]) == 2
+    told = "".join(capfd.readouterr())
+    assert not any(character < " " for character in told if character != "\n")
+    assert "\nl3: all is well" not in told
+    assert r"a\x1b[31m\nl3: all is well\udcff\r.l3" in told

@@ -218,6 +218,43 @@ def test_headers_that_claim_much_are_not_read(tmp_path: Path) -> None:
     assert "header" in page["problems"][0]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"1" * 2**19,
+        b"2 " * 5000 + b"k" * 2**19 + b"=",
+        b"5 a=\n" * 2000,
+    ],
+    ids=["digits", "keys", "many"],
+)
+def test_pax_headers_that_tarfile_takes_long_over(tmp_path: Path, body: bytes) -> None:
+    """Minutes without an answer, 2 GB of keys out of half a MB."""
+    pytest.importorskip("imagecodecs")
+    from convert_tools import pax
+
+    shard = tmp_path / "a.tar"
+    shard.write_bytes(pax("x", tarfile.XHDTYPE, body) + bytes(1024))
+    tracemalloc.start()
+    page = Client(tmp_path, shard).json("list")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "pax" in page["problems"][0]
+    assert peak < 16 * 2**20
+
+
+def test_headers_of_one_member_have_one_limit(tmp_path: Path) -> None:
+    pytest.importorskip("imagecodecs")
+    from convert_tools import pax
+
+    shard = tmp_path / "a.tar"
+    large = pax("x", tarfile.XHDTYPE, b"600009 k=" + b"v" * 600_000)
+    member = tarfile.TarInfo("a.l3").tobuf()
+    shard.write_bytes(large + member + large + large + member + bytes(1024))
+    page = Client(tmp_path, shard).json("list")
+    assert page["names"] == ["a.tar/a.l3"]
+    assert "a header of 1" in page["problems"][0]
+
+
 def test_tiles_are_the_samples(client: Client) -> None:
     info = client.json("info/0")
     assert (info["width"], info["height"], info["top_level"]) == (700, 300, 2)
@@ -343,17 +380,25 @@ def test_overviews_of_damaged_files_fail(tmp_path: Path, large: Path) -> None:
 
 def test_the_cache_is_bounded(tmp_path: Path, large: Path) -> None:
     client = Client(tmp_path, large, kept_bytes=0)
-    stray = tmp_path / "cache/old.l3"
-    stray.write_bytes(bytes(100))
+    old = tmp_path / f"cache/{0:032x}.l3"
+    mine = tmp_path / "cache/mine.l3"  # Somebody named a folder of images.
+    for path in (old, mine):
+        path.write_bytes(bytes(100))
     assert _wait(client)["error"] == ""
-    assert not stray.exists()
+    assert not old.exists()
+    assert mine.exists()
 
 
-def test_large_images_take_little_memory() -> None:
-    """Of 100 MB of pixels a few blocks are there at a time."""
-    data = memoryview(l3dali.encode(np.zeros((4096, 4096, 3), np.uint16), coding="packed"))
+@pytest.mark.parametrize(
+    ("shape", "factor"),
+    [((4096, 4096), 8), ((1, 2**20), 1024), ((2**20, 1), 1024)],
+    ids=str,
+)
+def test_large_images_take_little_memory(shape: tuple[int, int], factor: int) -> None:
+    """Of 100 MB of pixels a few blocks are there at a time. Lines took `factor` times theirs."""
+    data = memoryview(l3dali.encode(np.zeros((*shape, 3), np.uint16), coding="packed"))
     tracemalloc.start()
-    pixels.shrunk(data, (0, 0, 4096, 4096), 8)
+    pixels.shrunk(data, (0, 0, *shape), factor)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < pixels.CALL_BYTES

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.manifest import Row
     from l3dali.images.picture import Palette, Picture
 
-KINDS = ("sound", "allocates", "spins", "crashes", "exits", "raises")
+KINDS = ("sound", "allocates", "spins", "crashes", "exits", "raises", "waits", "signals")
 _read = reading._read_with_pillow
 _convert, _work = untrusted._convert, engine._work
 
@@ -35,6 +37,7 @@ def work_in_little(job: Job) -> list[Row]:
 def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     reading._READERS["bmp"] = read
     untrusted.BASE_SECONDS = 0
+    untrusted.WAIT_SECONDS = 4
     return _convert(blob, options, threads)
 
 
@@ -49,6 +52,10 @@ def read(data: bytes, palette: Palette) -> Picture:
         ctypes.string_at(0)
     if kind == "exits":
         os._exit(0)
+    if kind == "waits":
+        threading.Event().wait()
+    if kind == "signals":
+        signal.raise_signal(signal.SIGRTMIN + 5)
     if kind == "raises":
         raise SystemExit(3)
     return _read(data, palette)

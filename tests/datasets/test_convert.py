@@ -118,7 +118,6 @@ def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
         ("*", {"gtFine/a/1", "gtFine/2", "left/gtFine/3"}),
         ("*/gtFine/?.png", {"left/gtFine/3"}),
         ("2.png", {"gtFine/2"}),
-        ("gtFine", set()),
         ("gtFine/[!2]*", {"gtFine/a/1"}),
     ],
 )
@@ -244,7 +243,14 @@ def test_members_share_global_pax_keys(tmp_path: Path) -> None:
             "a pax header of more than 1000 keys",
         ),
         (b"999 k0000=yy\n", "a pax record is longer than its header"),
-        (b"9" * 4000 + b" path=x\n", "a pax record is longer than its header"),
+        (b"9" * 4000 + b" path=x\n", "a number of more than 200 digits"),
+        (b"9" * 150 + b" path=x\n", "a pax record without a length and a key"),
+        # tarfile took the rest of the header as the key of each record: 1000 times 16 MB.
+        (b"2 " * 900 + b"k" * 2**22 + b"=", "a pax record"),
+        (b"2 k=", "a pax record is shorter than its key"),
+        # tarfile of Python 3.11.9 searches digits in the square of their number: for 500 s.
+        (b"1" * 2**20, "a number of more than 200 digits"),
+        (b"%d path=%b\n" % (2**20 + 14, b"1" * 2**20), "a number of more than 200 digits"),
     ],
 )
 @pytest.mark.parametrize("kind", [tarfile.XGLTYPE, tarfile.XHDTYPE])

@@ -226,6 +226,13 @@ def test_the_name_of_a_host_stays_on_its_line(
     assert "a\\x1b[2J\\nb: nothing was measured there" in capsys.readouterr().out
 
 
+def test_a_host_of_many_entries_is_refused_at_once() -> None:
+    """3 million switches took 15 s."""
+    many = [{"gpus": [], "upload": 1e9}] * 40_000
+    with pytest.raises(UsageError, match="the description of a host has at most 1048576 bytes"):
+        parse_host(json.dumps(TWO | {"switches": many}))
+
+
 @pytest.mark.parametrize("name", ["no-such-host", "no-such-file.json"])
 def test_a_host_that_is_not_there_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=name):

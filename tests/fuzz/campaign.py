@@ -7,7 +7,8 @@
 
 Everything lies under `--state` (build/campaign): `corpus/<target>`, `logs`, `artifacts`. A log is
 libFuzzer's own, with one line of JSON before it and one behind it. The ledger takes every number
-from the logs; those of runs that go on, or were killed, count as far as they say.
+from the logs, and keeps the runs that it has; those that go on, or were killed, count as far as
+they say.
 """
 
 from __future__ import annotations
@@ -198,8 +199,12 @@ def _keep(merged: Path, kept: Path) -> None:
 
 
 def ledger(state: Path, findings: Path, out: Path) -> None:
-    """Writes the ledger of all runs to `out` as .json and .md."""
+    """Writes the ledger of all runs to `out` as .json and .md; runs that it has stay."""
     runs = [read_log(path) for path in sorted((state / "logs").glob("*.log"))]
+    written = out.with_suffix(".json")
+    before = json.loads(written.read_text()) if written.exists() else {"runs": [], "coverage": None}
+    logs = {record["log"] for record in runs}
+    runs = [*(record for record in before["runs"] if record["log"] not in logs), *runs]
     totals: dict[tuple[str, str], Record] = {}
     for record in runs:
         row = totals.setdefault(
@@ -221,7 +226,7 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
         if "cov" in record:  # of the last run: builds differ in their edges
             row |= {"edges_covered": record["cov"], "edges": record.get("edges")}
     coverage_file = state / "coverage.json"
-    layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else None
+    layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else before["coverage"]
     artifacts = sorted(path.name for path in (state / "artifacts").glob("*"))
     result = {
         "date": datetime.date.today().isoformat(),

@@ -445,12 +445,16 @@ struct EncodeInput {
     image.width = 1 + choices->Below(size == 63 ? 600 : size >= 56 ? 100 : 40);
     image.height = 1 + choices->Below(size == 63 ? 300 : size >= 56 ? 24 : 10);
     image.channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
-    image.type = L3_UINT8 + choices->Below(kSampleTypes);
+    // 16 bits take twice as long.
+    constexpr uint32_t kTypes[] = {L3_UINT8, L3_UINT16, L3_INT8,  L3_INT16,
+                                   L3_UINT8, L3_INT8,   L3_UINT8, L3_INT8};
+    image.type = kTypes[choices->Below(8)];
     constexpr uint32_t kCodings[] = {L3_CODING_PACKED, L3_CODING_RANS, L3_CODING_STORED};
     options.struct_size = sizeof(options);
     options.coding = kCodings[choices->Below(3)];
-    const uint32_t effort = choices->Below(32);
-    options.effort = effort < 20 ? 1 : effort < 26 ? 2 + effort % 2 : effort - 22;
+    // Of small images, 1 and those above 5 search for a model, which takes 3 to 10 times as long.
+    const uint32_t effort = choices->Below(256);
+    options.effort = effort < 40 ? 1 : effort < 244 ? 2 + effort % 4 : 6 + effort % 4;
     options.threads = choices->Below(64) == 63 ? 2 : 1;
     if (choices->Below(2) == 1) {
       options.tile_width = 32u << choices->Below(4);

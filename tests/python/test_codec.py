@@ -841,6 +841,24 @@ def test_an_interrupt_ends_decode_batch() -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_decode() -> None:
+    """One image, on one thread; `verify` is the same call, without memory of the caller's."""
+    steps = np.random.default_rng(0).integers(0, 4, (6000, 4000))
+    image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
+    data = l3dali.encode(image, effort=1)
+    out = np.empty_like(image)
+    for _ in range(ATTEMPTS):
+        out[:] = 255  # as no pixel is
+        interrupt_amid(
+            lambda: l3dali.decode(data, out=out, threads=1),
+            has_begun=lambda: bool(out[0, 0] != 255),
+        )
+        if 0 < int((out == 255).sum()) < image.size:
+            return
+    pytest.fail("no decode has ended amid its pixels")
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_encode() -> None:
     image = np.random.default_rng(0).integers(0, 256, (3000, 3000), np.uint8)
     for _ in range(ATTEMPTS):

@@ -17,7 +17,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec
-from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
+from l3dali.datasets.convert import arrow, parquet, tar, tar_headers, tfrecord, zip_archive
 from l3dali.images import headers as image_headers
 from l3dali.view import catalog
 from l3dali.view import pixels as view_pixels
@@ -225,15 +225,16 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 20  # the head, and the limits
+    assert len(ROWS) == 1 + 21  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("threads of a call") == codec.THREADS[-1]
-    assert limit_of("keys of a pax header") == tar._MAX_PAX_KEYS
-    assert limit_of("bytes of a header of a tar file") == tar._MAX_HEADER_BYTES
+    assert limit_of("keys of a pax header") == tar_headers.MAX_PAX_KEYS
+    assert limit_of("digits of a number in a pax header") == tar_headers._MAX_DIGITS
+    assert limit_of("bytes of the headers of a member") == tar._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of a member") == catalog._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of all chunks") == view_pixels.MAX_KEPT_BYTES
     assert limit_of("bytes of the values that rows of a Parquet") == parquet._EXPANDED_BYTES
@@ -307,3 +308,16 @@ def test_tables_of_a_batch_do_not_add_up() -> None:
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     grown, decoded = map(int, done.stdout.split())
     assert grown < decoded + (24 << 20)
+
+
+def test_each_promise_has_tests() -> None:
+    """The table of SECURITY.md names a test for each promise but that of time."""
+    promised, _, tested = TEXT.partition("## How this is tested")
+    promises = re.findall(r"^\| ", promised.partition("## Not promised")[0], re.MULTILINE)
+    rows = re.findall(r"^\| (?!promise).* \| (`.*) \|$", tested, re.MULTILINE)
+    assert len(rows) == len(promises) - 2  # without the head, and time
+    for row in rows:
+        paths = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        texts = "".join((ROOT / path).read_text() for path in paths)
+        assert paths
+        assert all(f"def {name}(" in texts for name in re.findall(r"`(test_\w+)`", row))

@@ -72,6 +72,45 @@ def _run_javascript_of_the_page(wasm: Path, folder: Path) -> None:
     assert done.stdout == "5 7 3 105\n", done.stderr
 
 
+# malloc() gives addresses above 2 GiB; 2^33 bytes of output do not fit 32 bits.
+USE_MUCH_MEMORY = """
+import { readFileSync } from "node:fs";
+import { load } from "./l3.mjs";
+const l3 = await load(readFileSync("l3.wasm"));
+const bytes = readFileSync("a.l3");
+try {
+  l3.decode(bytes, { type: 8, maxPixels: 2 ** 31 });
+} catch (error) {
+  console.log(error.message);
+}
+const { Instance } = WebAssembly;
+WebAssembly.Instance = function (module) {
+  const { exports } = new Instance(module);
+  exports._initialize();
+  for (let i = 0; i < 4; i++) exports.malloc(2 ** 29);
+  return { exports: { ...exports, _initialize() {} } };
+};
+console.log(l3.decode(bytes, { window: [46335, 46335, 1, 1] }).samples[0]);
+"""
+
+
+@pytest.mark.slow
+def test_webassembly_uses_much_memory(tmp_path: Path) -> None:
+    if not _can_compile("clang++", "--target=wasm32-wasi", "-fno-exceptions"):
+        pytest.skip("clang++ is not installed with lld and the C++ library of wasm32-wasi")
+    if shutil.which("node") is None:
+        pytest.skip("Node is not installed: nothing runs the WebAssembly decoder")
+    wasm = _make("build/wasm/l3.wasm")
+    for path in (wasm, wasm.with_name("l3.mjs")):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "a.l3").write_bytes(_largest_image())
+    (tmp_path / "much.mjs").write_text(USE_MUCH_MEMORY)
+    command = ["node", "much.mjs"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = "kOutOfMemory: memory, or another resource of the machine, ran out\n7\n"
+    assert done.stdout == told, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_32_bits_conform(tmp_path: Path) -> None:
     """tests/native/decode_main.cc of 32 bits under sanitizers."""

@@ -163,3 +163,7 @@ def test_ledger_reads_logs(
     assert json.loads((tmp_path / "fuzz.json").read_text())["executions"] == executions
     row = f"| `fuzz_parse` | fuzz | 1 | {executions} | 20 | {executions - 400} |"
     assert row in (tmp_path / "fuzz.md").read_text()
+
+    (tmp_path / "logs" / "a.log").rename(tmp_path / "logs" / "b.log")  # of another machine
+    campaign.ledger(tmp_path, tmp_path / "none", tmp_path / "fuzz")
+    assert json.loads((tmp_path / "fuzz.json").read_text())["executions"] == 2 * executions

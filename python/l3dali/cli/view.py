@@ -109,6 +109,7 @@ def _view(options: argparse.Namespace) -> int:
     config = uvicorn.Config(
         make_app(viewer, token, workers),
         access_log=False,
+        http="h11",  # httptools takes headers without an end
         limit_concurrency=_MAX_REQUESTS,
         lifespan="off",
         log_level="warning",

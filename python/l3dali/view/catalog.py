@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import reason_of
+from l3dali.datasets.convert.tar_headers import HeaderLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,12 +144,14 @@ class Catalog:
 
 def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """The L3 files in a tar file; reads headers alone."""
+    headers = _Headers(file)
     tar = tarfile.TarFile(
-        fileobj=_Headers(file),  # type: ignore[arg-type]
+        fileobj=headers,  # type: ignore[arg-type]
         encoding="utf-8",
         errors="surrogateescape",
     )
     while (member := tar.next()) is not None:
+        headers.limits.begin_member()
         tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
         tar.pax_headers = {}
         is_plain = member.isreg() and not member.issparse()
@@ -164,6 +167,7 @@ class _Headers:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self.limits = HeaderLimits(_MAX_HEADER_BYTES)
         self.tell = file.tell
 
     def seek(self, offset: int) -> None:
@@ -172,6 +176,7 @@ class _Headers:
         self._file.seek(offset)
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"a header of {size} bytes")
-        return self._file.read(size)
+        self.limits.expect(size)
+        data = self._file.read(size)
+        self.limits.judge(data)
+        return data

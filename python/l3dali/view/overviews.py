@@ -31,6 +31,8 @@ _FIRST_LEVEL = 3
 _MAX_LEVEL = 10
 _MAX_WAITING = 8
 _MAX_FAILURES = 1000
+_KEY_DIGITS = 32
+_KEY = "[0-9a-f]" * _KEY_DIGITS  # other files of the folder are left alone
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Overviews:
     def _drop(self, kept_bytes: int) -> None:
         """Removes the oldest until the others take so many bytes."""
         files = sorted(
-            ((path.stat(), path) for path in self._folder.glob("*.l3")),
+            ((path.stat(), path) for path in self._folder.glob(f"{_KEY}.l3")),
             key=lambda each: each[0].st_mtime,
             reverse=True,
         )
@@ -156,4 +158,6 @@ class Overviews:
 
 
 def _key(entry: Entry, channels: Sequence[int]) -> str:
-    return hashlib.sha256(json.dumps([entry.state(), list(channels)]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([entry.state(), list(channels)]).encode()).hexdigest()[
+        :_KEY_DIGITS
+    ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from l3dali.images.geometry import shrink, upright
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from l3dali.codec import Image, Window
 
@@ -112,19 +114,32 @@ def shrunk(
 def _reduced(block: Image, factor: int, labels: bool) -> Image:
     if factor == 1:
         return block
-    missing = [-side % factor for side in block.shape[:2]]
-    if any(missing):
-        block = np.pad(block, [(0, missing[0]), (0, missing[1]), (0, 0)], mode="edge")
     if labels:
-        middle = factor // 2
-        chosen: Image = block[middle::factor, middle::factor]
+        middles = (
+            np.minimum(np.arange(factor // 2, side + factor // 2, factor), side - 1)
+            for side in block.shape[:2]
+        )
+        chosen: Image = block[np.ix_(*middles)]
         return chosen
-    height, width, channels = (block.shape[0] // factor, block.shape[1] // factor, block.shape[2])
-    # Rows first: they are contiguous.
-    sums = block.reshape(height, factor, -1).sum(axis=1, dtype=np.int64)
-    sums = sums.reshape(height, width, factor, channels).sum(axis=2)
+    # Rows first, which are contiguous; but of a line the columns.
+    first, second = (1, 0) if block.shape[0] < factor else (0, 1)
+    sums = _sums(_sums(block, factor, first), factor, second)
     means: Image = ((sums + factor * factor // 2) // (factor * factor)).astype(block.dtype)
     return means
+
+
+def _sums(values: NDArray[Any], factor: int, axis: int) -> NDArray[np.int64]:
+    """Sums of `factor` neighbours along one of the first two axes; the last value goes on."""
+    before, size, after = values.shape[:axis], values.shape[axis], values.shape[axis + 1 :]
+    count, rest = divmod(size, factor)
+    whole, edge = np.split(values, [size - rest], axis)
+    parts = whole.reshape(*before, count, factor, *after)
+    sums: NDArray[np.int64] = parts.sum(axis=axis + 1, dtype=np.int64)
+    if not rest:
+        return sums
+    last = np.take(values, [-1], axis).astype(np.int64) * (factor - rest)
+    last += edge.sum(axis=axis, dtype=np.int64, keepdims=True)
+    return np.concatenate([sums, last], axis)
 
 
 def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes:

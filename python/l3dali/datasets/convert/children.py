@@ -120,5 +120,6 @@ def _end_with_parent() -> None:
 
 def _how_ended(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"ended by {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"ended by {names.get(-code, f'signal {-code}')}"  # real-time ones have no name
     return f"ended with {code}"

@@ -293,8 +293,17 @@ class RemoteFolder:
                 return listing
         for path, info in sorted(found.items()):
             name = path[len(self._root) :].lstrip("/")
-            if name and not _TEMPORARY.fullmatch(name.rpartition("/")[2]):
-                listing.files[name] = _stored(name, info)
+            if not name or _TEMPORARY.fullmatch(name.rpartition("/")[2]):
+                continue
+            try:
+                # Pages of HTTP servers list names without sizes.
+                stored = self.stat(name) if info["size"] is None else _stored(name, info)
+                if stored is None:
+                    raise OSError("a link to nothing")
+            except OSError as error:
+                listing.failures.append((self.place(name), error.strerror or str(error)))
+            else:
+                listing.files[name] = stored
         return listing
 
     def stat(self, name: str) -> Stored | None:
@@ -377,7 +386,9 @@ def _stored(name: str, info: dict[str, Any]) -> Stored:
     stamp = next((info[key] for key in _STAMPS if info.get(key) is not None), "")
     # A listing may have a number where the details of a file have a date.
     stamp = stamp.timestamp() if isinstance(stamp, datetime) else stamp
-    return Stored(name, int(info["size"] or 0), str(stamp))
+    if info["size"] is None:
+        raise OSError("the server does not say how many bytes it has")
+    return Stored(name, int(info["size"]), str(stamp))
 
 
 class naming:  # noqa: N801 (a context manager; a generator would take as long as a read)

@@ -7,7 +7,6 @@ headers of its own (mode, owner and time are lost), and its reader drops them.
 from __future__ import annotations
 
 import copy
-import re
 import struct
 import tarfile
 import tempfile
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
+from l3dali.datasets.convert.tar_headers import MAX_PAX_KEYS, HeaderLimits, TarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,15 +32,9 @@ _BLOCK = tarfile.BLOCKSIZE
 SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _SMALL_BYTES = 2**16  # of a member that is written at once
 _MAX_HEADER_BYTES = 2**24
-_MAX_PAX_KEYS = 1000  # of a header, and of all members together
-_PAX_RECORD = re.compile(rb"(\d+) [^=]+=")
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _HEADER_EXTENSIONS = b"xXLK"
 _GLOBAL_HEADER = b"g"
-
-
-class TarError(ValueError):
-    """A tar file that is damaged or cannot be converted."""
 
 
 @dataclass
@@ -92,8 +86,8 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
             # Members share the keys of all, which tarfile changes in place.
             if not shared or _global_headers(member.header)[0]:
                 shared = dict(tar.pax_headers)
-                if len(shared) > _MAX_PAX_KEYS:
-                    raise TarError(f"more than {_MAX_PAX_KEYS} keys of all members")
+                if len(shared) > MAX_PAX_KEYS:
+                    raise TarError(f"more than {MAX_PAX_KEYS} keys of all members")
             member.global_pax = shared
             yield member
             del member
@@ -190,19 +184,13 @@ class _Recorder:
     def __init__(self, source: HashedReader) -> None:
         self._source = source
         self._record: list[bytes] = []
-        self._has_body = self._is_pax = False  # what was read last
+        self._limits = HeaderLimits(_MAX_HEADER_BYTES)
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _MAX_HEADER_BYTES:
-            raise TarError(f"a damaged tar file: a header of {size} bytes")
+        self._limits.expect(size)
         data = self._source.read(size)
         self._record.append(data)
-        if self._is_pax:
-            _check_pax(data)
-        # A header of these kinds has its body behind it, and a body has another header.
-        kind = data[156:157]
-        self._has_body = not self._has_body and kind != b"" and kind in _HEADER_EXTENSIONS + b"g"
-        self._is_pax = self._has_body and kind in b"xXg"
+        self._limits.judge(data)
         return data
 
     def read_data(self, size: int, head: bytes) -> bytes:
@@ -218,23 +206,8 @@ class _Recorder:
         """What was read since the last call."""
         data = b"".join(self._record)
         self._record.clear()
+        self._limits.begin_member()
         return data
-
-
-def _check_pax(data: bytes) -> None:
-    """Refuses a pax header of more keys than tarfile should keep, or of records beyond its end."""
-    at = 0
-    for _ in range(_MAX_PAX_KEYS):
-        record = _PAX_RECORD.match(data, at)
-        if record is None:
-            return
-        if len(record[1]) > 9 or int(record[1]) > len(data) - at:
-            raise TarError("a damaged tar file: a pax record is longer than its header")
-        at += int(record[1])
-        if not int(record[1]):
-            return  # tarfile refuses it.
-    if _PAX_RECORD.match(data, at):
-        raise TarError(f"a pax header of more than {_MAX_PAX_KEYS} keys")
 
 
 def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:

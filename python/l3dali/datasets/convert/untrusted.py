@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BASE_BYTES = 2**28  # for any image, beside what it takes by its header
 BASE_SECONDS = 10
 BYTES_A_SECOND = 2**20  # of samples
+WAIT_SECONDS = 60  # beside ten times the CPU time that it may take
 WORKER_BYTES = 2**32
 _STACK_BYTES = 2**24  # of a thread, with room
 _TIMES_ESTIMATE = 2  # of what reading takes at its peak
@@ -79,6 +81,7 @@ def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Pictur
         )
         return read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for kind, limits in before.items():
             resource.setrlimit(kind, limits)
 
@@ -88,6 +91,8 @@ def _limit(size: int, seconds: int) -> None:
     _limit_memory(size, os.cpu_count() or 1)  # Some libraries start a thread a core.
     used = resource.getrusage(resource.RUSAGE_SELF)
     _set_soft(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
+    # SIGALRM ends the process.
+    signal.setitimer(signal.ITIMER_REAL, WAIT_SECONDS + 10 * seconds)
 
 
 def _limit_memory(size: int, threads: int) -> None:

@@ -1,0 +1,76 @@
+"""`l3 convert` of a folder that a plain HTTP server lists."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("fsspec")
+pytest.importorskip("imagecodecs")
+
+from convert_tools import convert, files_below, png, samples, write_tar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder, and a page with a link out of it."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        if not self.path.endswith("2.png"):
+            return super().do_HEAD()
+        self.send_response(200)
+        self.end_headers()
+        return None
+
+    def do_GET(self) -> None:
+        if self.path.endswith("2.png"):
+            return self.do_HEAD()
+        if self.path not in ("/links", "/links/"):
+            return super().do_GET()
+        page = b'<a href="/s/0.png">x</a> <a href="1.png">x</a> <a href="2.png">x</a>'
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+        return None
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of `tmp_path`."""
+    for name in ("s/0.png", "s/b/1.png", "links/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(png(len(name)))
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_listing_without_sizes_is_converted(tmp_path: Path, url: str) -> None:
+    """Its files failed as if they had 0 bytes."""
+    assert convert(f"{url}/s/", tmp_path / "d", "-j", 1) == 0
+    assert files_below(tmp_path / "d") == {"0.l3", "b/1.l3", "a.tar", "a.idx"}
+
+
+def test_other_links_are_not_followed_and_sizes_are_needed(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(f"{url}/links/", tmp_path / "d", "-j", 1) == 2
+    assert files_below(tmp_path / "d") == {"1.l3"}
+    reason = "the server does not say how many bytes it has"
+    assert f"{url}/links/2.png: {reason}" in capsys.readouterr().err
