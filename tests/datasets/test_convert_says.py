@@ -170,13 +170,11 @@ def test_labels_that_name_no_image(
         # Of files that is known before the work, too.
         assert told.count("l3: --labels '_msk.png' named no image") == (1 if shard else 2)
         assert not any("a.png" in line for line in told)
-        assert "l3: palette images that became colours: 1; no NAMES of --labels are theirs" in told
+        assert "l3: palette images that became colours: 1; --labels names others" in told
     assert convert("--dry-run", source, tmp_path / "f", *given) == 0
     shown = capsys.readouterr()
     told = shown.err.splitlines()
-    assert (
-        "l3: palette images that would become colours: 1; no NAMES of --labels are theirs" in told
-    )
+    assert "l3: palette images that would become colours: 1; --labels names others" in told
     assert f"would convert {'1 shard' if shard else '2 files'} of " in shown.out
     assert convert("--dry-run", source, tmp_path / "f", "--labels", ".seg.png") == 0
     assert "palette" not in capsys.readouterr().err

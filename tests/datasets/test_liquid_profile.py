@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("scipy")
 
 import imagecodecs
+import PIL.Image
 from cli_tools import image, write_png
 from convert_tools import samples as members
 from convert_tools import write_bad_shard, write_tar
@@ -225,12 +226,14 @@ def test_empty_files_and_l3_files_are_told_of(
     (folder / "empty.png").write_bytes(b"")
     (folder / "none.tar").write_bytes(b"")
     (folder / "a.l3").write_bytes(codec.encode(image()))
+    PIL.Image.fromarray(image()).quantize(9).save(folder / "palette.png")
     output = folder.parent / "p.json"
     assert main(["profile", str(folder), "-o", str(output), "--seconds", "60"]) == 0
     told = capsys.readouterr().err
     assert "empty files passed over: 2" in told
     assert "L3 files passed over: 1; plans are for originals" in told
-    assert read_profile(output).images == 10
+    assert "palette images of the sample that become colours: 1; --labels keeps" in told
+    assert read_profile(output).images == 11
 
 
 def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,7 +297,7 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
 def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
     if count:
         keeps = "--labels NAMES keeps the numbers of their entries"
-        what = "no NAMES of --labels are theirs" if labels else keeps
+        what = "--labels names others" if labels else keeps
         complain(f"l3: palette images that {become} colours: {count}; {what}")
 
 
