@@ -164,6 +164,11 @@ def printable(text: str | Path) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
+def counted(count: int, name: str) -> str:
+    """So many of what the name says: `1 file`, `2 files`."""
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
 def megabytes(size: float) -> str:
     """Bytes, in a unit that suits them."""
     if size >= 1e9:

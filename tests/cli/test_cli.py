@@ -494,6 +494,23 @@ def test_images_that_are_passed_over_are_told_of(
     assert "images among the files passed over: 2 .gif, 1 .heic; make PNG of them first" in error
 
 
+@pytest.mark.parametrize(
+    ("suffix", "says"),
+    [
+        (".gif", "; images among the files there: 2 .gif; make PNG of them first\n"),
+        (".l3", "; this takes images, not L3 files, of which 2 are there\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["encode", "bench"])
+def test_a_folder_without_images_that_are_read(
+    command: str, suffix: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}{suffix}").touch()
+    assert main([command, str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(f"files in the folders named{says}")
+
+
 def test_empty_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.png").touch()
     assert main(["encode", str(tmp_path)]) == 2
@@ -510,7 +527,19 @@ def test_files_that_end_early_are_named(tmp_path: Path, capsys: pytest.CaptureFi
 def test_results_of_another_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     l3dali.imwrite(tmp_path / "a.l3", image())
     assert main(["decode", str(tmp_path / "a.l3"), "-o", "b.jpg"]) == 2
-    assert "l3: results are .png files, and b.jpg ends in .jpg; " in capsys.readouterr().err
+    assert "l3: b.jpg: JPEG loses data and is not written; see --format" in capsys.readouterr().err
+    assert main(["decode", str(tmp_path / "a.l3"), "-o", "b.gif"]) == 2
+    assert "l3: results are .png files, and b.gif ends in .gif; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["encode", "decode"])
+def test_shards_are_for_convert(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.tar", "b.zip"):
+        (tmp_path / name).write_bytes(bytes(1024))
+        assert main([command, str(tmp_path / name), "-o", str(tmp_path / "out")]) == 2
+        assert f"{name}: a shard: l3 convert reads these, --to png" in capsys.readouterr().err
 
 
 # How it ends.
@@ -519,7 +548,6 @@ def test_results_of_another_suffix(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["encode"],
         ["mix", "a.png"],
         ["encode", "a.png", "--coding", "zip"],

@@ -32,8 +32,6 @@ ELSEWHERE = re.compile(
 WRITTEN = {
     "encode": "photo.l3",
     "decode": "photo.png",
-    "profile": "profile.json",
-    "plan": "plan.json",
 }
 # Of profiles: their time is short, and no plan depends on this machine's disk.
 GIVEN = ["--seconds", "0.5", "--disk", "2GB/s"]

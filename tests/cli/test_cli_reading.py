@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali.cli import main, reading
 from l3dali.cli.reading import MemoryBudget, available_memory
+from l3dali.images.headers import unreadable
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
-pytest.importorskip("imagecodecs")
+imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
 
 Image = NDArray[Any]
@@ -166,6 +167,31 @@ def test_what_libpng_says_comes_once_with_the_file(
     with_name = ["encode", str(tmp_path / "png" / "b.png"), "-o", str(tmp_path / "b.l3")]
     assert main(with_name) == 0
     assert capfd.readouterr().err.endswith(f"cHRM: too short: {tmp_path / 'png' / 'b.png'}\n")
+
+
+def png_of(*chunks: tuple[bytes, bytes]) -> bytes:
+    """One gray pixel, interlaced, behind these chunks."""
+    header = (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 1))
+    pixel = (b"IDAT", zlib.compress(b"\0\7"))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in (header, *chunks, pixel, (b"IEND", b""))
+    )
+
+
+def test_nothing_is_said_of_interlaced_files(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.png").write_bytes(png_of((b"tEXt", b"Title\0caf\xe9")))
+    assert main(["encode", str(tmp_path)]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_errors_of_libpng_without_words() -> None:
+    no_text = UnicodeDecodeError("utf-8", b"\xab", 0, 1, "invalid start byte")
+    for error in (no_text, imagecodecs.PngError("pFA\u0418\0")):
+        assert str(unreadable(error)) == "cannot be read: the file is damaged"
+    assert str(unreadable(imagecodecs.PngError("too short"))).endswith("PngError: too short")
 
 
 def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -349,7 +349,9 @@ def test_growth_is_said_early_in_a_long_run(
     PIL_Image.fromarray(NOISE).save(tmp_path / "photo.jpg", quality=30)
     folder = write_copies(tmp_path / "copies", 120, tmp_path / "photo.jpg")
     assert main(["encode", str(folder)]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "grew" in line]
+    told = capsys.readouterr().err
+    assert told.startswith("l3: after 100 of 120 files:\nl3: 100 JPEG files grew")
+    lines = [line for line in told.splitlines() if "grew" in line]
     assert [line.split()[1] for line in lines] == ["100", "120"]
 
 

@@ -222,7 +222,7 @@ def test_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(source, dest, "--plan", path, "--dry-run") == 0
     assert not dest.exists()
     said = capsys.readouterr().out.replace("\n", " ")
-    assert "would convert 42 shards and files" in said
+    assert "would convert 1 shard and 41 files" in said
     names = [(f"a/{i:02}.png", png(i)) for i in range(40)]
     names += [member for member in samples(5) if member[0].endswith(".png")]
     for name in MIX:
@@ -413,7 +413,7 @@ def test_another_plan_reads_no_source_that_stays(
     capsys.readouterr()
     assert convert(source, dest, "--plan", new_path, "--dry-run") == 0
     said = capsys.readouterr().out.replace("\n", " ")
-    assert f"would convert {40 - len(stays)} shards and files" in said
+    assert f"would convert {40 - len(stays)} files" in said
     assert opened == {"labels.json"}  # no image: it could be one
     opened.clear()
     monkeypatch.setattr("l3dali.datasets.convert.engine.run_local", in_this_process)

@@ -138,6 +138,11 @@ def test_done_and_failed_apart(
         assert (counts["done"], counts["kept"], counts["failed"]) == (new, 3 - new, 2)
 
 
+def test_a_pattern_in_quotes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert convert(tmp_path / "*.tar", tmp_path / "d") == 2
+    assert "*.tar: no such file or folder; * is the shell's: leave" in capsys.readouterr().err
+
+
 def test_what_is_not_decoded_has_no_pixels() -> None:
     formats = {"jpeg": FormatTotals(1, 100, 100)}
     assert Summary(converted=1, formats=formats).table() == [
@@ -166,6 +171,13 @@ def test_labels_that_name_no_image(
         assert told.count("l3: --labels '_msk.png' named no image") == (1 if shard else 2)
         assert not any("a.png" in line for line in told)
         assert "l3: palette images that became colours: 1; --labels names others" in told
+    assert convert("--dry-run", source, tmp_path / "f", *given) == 0
+    shown = capsys.readouterr()
+    told = shown.err.splitlines()
+    assert "l3: palette images that would become colours: 1; --labels names others" in told
+    assert f"would convert {'1 shard' if shard else '2 files'} of " in shown.out
+    assert convert("--dry-run", source, tmp_path / "f", "--labels", ".seg.png") == 0
+    assert "palette" not in capsys.readouterr().err
     assert convert(source, tmp_path / "e", "--labels", ".seg.png") == 0
     assert "--labels" not in capsys.readouterr().err
     if not shard:

@@ -60,6 +60,18 @@ def test_verify_a_result(converted: Path, capsys: pytest.CaptureFixture[str]) ->
         assert run("verify", converted, "--source", source) == 0
 
 
+def test_images_that_could_not_be_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_set(tmp_path / "s")
+    for name in ("x.png", "y.png"):
+        (source / name).write_bytes(png(1)[:-30])
+    assert convert(source, tmp_path / "d") == 2
+    assert run("verify", tmp_path / "d") == 0
+    told = capsys.readouterr().err
+    assert "3 of them copies of originals; 2 images could not be converted\n" in told
+
+
 def test_totals(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = converted.parent / "summary.json"
     assert run("verify", converted, "--quiet", "--json-summary", told) == 0
@@ -87,7 +99,7 @@ def test_info(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("info", converted / "a.tar") == 0
     told = capsys.readouterr().out
     assert f"{converted / 'a.tar'}\n  shard  webdataset\n" in told
-    assert "total\n  1 files of" in told
+    assert "total\n  1 file of" in told
     assert run("info", converted, "--totals") == 0
     assert capsys.readouterr().out.startswith("total\n  4 files of")
 

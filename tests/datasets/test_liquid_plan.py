@@ -764,3 +764,14 @@ def test_the_command_refuses(
     assert run(profile_file, "-o", tmp_path / "plan.json", *arguments) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--host", "dgxa100"], ["--formats", "png"], ["--device", "mixed"]]
+)
+def test_a_plan_that_exists_hides_no_mistake(
+    arguments: list[str], profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").touch()
+    assert run(profile_file, "-o", tmp_path / "plan.json", *arguments) == 2
+    assert "--overwrite" not in capsys.readouterr().err

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("scipy")
 
 import imagecodecs
+import PIL.Image
 from cli_tools import image, write_png
 from convert_tools import samples as members
 from convert_tools import write_bad_shard, write_tar
@@ -39,6 +40,7 @@ from l3dali.datasets.liquid.profile import (
     Linear,
     Profile,
     Sample,
+    Training,
     parse_profile,
     read_profile,
 )
@@ -199,7 +201,7 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert "none of the images can be read" in capsys.readouterr().err
     assert not output.exists()
     assert main(command) == 0
-    assert "1 images of the sample cannot be read" in capsys.readouterr().err
+    assert "1 image of the sample cannot be read" in capsys.readouterr().err
     assert len(read_profile(output).samples) == 10
 
 
@@ -224,12 +226,14 @@ def test_empty_files_and_l3_files_are_told_of(
     (folder / "empty.png").write_bytes(b"")
     (folder / "none.tar").write_bytes(b"")
     (folder / "a.l3").write_bytes(codec.encode(image()))
+    PIL.Image.fromarray(image()).quantize(9).save(folder / "palette.png")
     output = folder.parent / "p.json"
     assert main(["profile", str(folder), "-o", str(output), "--seconds", "60"]) == 0
     told = capsys.readouterr().err
     assert "empty files passed over: 2" in told
     assert "L3 files passed over: 1; plans are for originals" in told
-    assert read_profile(output).images == 10
+    assert "palette images of the sample that become colours: 1; --labels keeps" in told
+    assert read_profile(output).images == 11
 
 
 def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +249,7 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (["nowhere"], "no such file or folder"),
         (["empty"], "no images found in the data set named; read are .bmp .j2k .jp2"),
+        (["gif"], "images among the files there: 1 .gif; make PNG of them first"),
         (["set", "--disk", "0MB/s"], "is no rate"),
         (["set", "--disk=-5MB/s"], "is no rate"),
         (["set", "--disk", "nan"], "is no rate"),
@@ -269,6 +274,8 @@ def test_bad_arguments(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     Path("empty").mkdir()
+    Path("gif").mkdir()
+    Path("gif", "a.gif").touch()
     Path("there.json").write_text("kept")
     assert main(["profile", *arguments]) == 2
     assert message in capsys.readouterr().err
@@ -423,7 +430,19 @@ def test_the_table_names_who_lends(tmp_path: Path, capsys: pytest.CaptureFixture
     samples.append(sample(2000, "jpeg 3", rans=900))
     lent = profile(samples=samples, groups=fit_groups(samples), images=13)
     _print(lent, to_errors=False)
-    assert "jpeg 3: 1 (borrowed from png rgb 8)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "jpeg 3: 1 (1 measured; costs as png rgb 8)" in shown
+    assert "13 images, 13 measured" in shown
+
+
+def test_what_one_image_and_no_gpu_cannot_say(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [sample(1000, "png rgb 8", rans=500)]
+    one = profile(samples=samples, groups=fit_groups(samples), images=1, training=Training(9.0))
+    _print(one, to_errors=False)
+    shown = capsys.readouterr().out
+    assert "100.0%" not in shown
+    assert "1 image, 1 measured" in shown
+    assert "training: 9 images/s\n" in shown
 
 
 def test_sources_of_another_format_do_not_lend() -> None:

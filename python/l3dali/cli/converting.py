@@ -14,8 +14,16 @@ from l3dali import codec
 from l3dali.cli.arguments import local_cores
 from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
-from l3dali.cli.work import check_summary, is_image_name, unread_images
-from l3dali.console import complain, megabytes, print_table, progress, ratio, tell_failures
+from l3dali.cli.work import check_summary, is_image_name
+from l3dali.console import (
+    complain,
+    counted,
+    megabytes,
+    print_table,
+    progress,
+    ratio,
+    tell_failures,
+)
 from l3dali.datasets.convert import engine as local
 from l3dali.datasets.convert.images import CONTAINERS, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
@@ -44,7 +52,7 @@ from l3dali.datasets.convert.work import (
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
-from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.reading import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     import argparse
@@ -109,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             work = find_work(sources, arguments.dest, options, manifest, 1)
             _judge_labels(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
-            return _preview(work)
+            return _preview(work, options.labels)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
         interrupt_once()  # after Ray, which sets handlers of its own
         _tell_of_ignored(manifest)
@@ -208,20 +216,23 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
         complain(f"... and {len(gone) - _SHOWN_GONE} more")
 
 
-def _preview(work: Work) -> int:
+def _preview(work: Work, labels: Sequence[str]) -> int:
     """Says what would be done; gives the exit code."""
     count = sum(len(job.files) for job in work.jobs)
     found = list(progress(preview(work.jobs, work.foreseen), count))
     new = [each for each in found if not each.is_done and not each.failure]
     done = sum(each.is_done and not each.failure for each in found)
     size = sum(each.source_bytes for each in new)
+    shards = sum(each.is_shard for each in new)
     print(
-        f"would convert {len(new)} shards and files of {megabytes(size)}; "
+        f"would convert {count_text(shards, len(new) - shards)} of {megabytes(size)}; "
         f"{len(work.kept) + done} are done"
     )
     stored = sum((each.choices.counts for each in new), Counter[str]())
     if stored:
         print(f"their images by format: {stored_text(stored)}")
+    palettes = sum(each.choices.palettes for each in new)
+    _tell_of_palettes(palettes, "would become", labels)
     failures = [each.failure for each in found if each.failure is not None] + work.failures
     tell_failures(failures)
     return EXIT_FAILED if failures else 0
@@ -260,11 +271,7 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             print(f"nothing to do: {summary}", file=file)
         elif summary.kept or summary.failed:
             print(summary, file=file)
-        expanded = summary.total.expanded
-        if expanded:
-            keeps = "--labels NAMES keeps the numbers of their entries"
-            what = "--labels names others" if arguments.labels else keeps
-            complain(f"l3: palette images that became colours: {expanded}; {what}")
+        _tell_of_palettes(summary.total.expanded, "became", arguments.labels)
         _complain_of_labels([name for name in arguments.labels if not summary.labels[name]])
         if summary.unindexed:
             complain(
@@ -290,6 +297,13 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     return code
 
 
+def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
+    if count:
+        keeps = "--labels NAMES keeps the numbers of their entries"
+        what = "--labels names others" if labels else keeps
+        complain(f"l3: palette images that {become} colours: {count}; {what}")
+
+
 def _judge_labels(work: Work, options: Options) -> None:
     """Says before the work which --labels name nothing, where no shard may hold what they name."""
     if options.labels and work.names and not any(map(is_shard_name, work.names)):
@@ -313,7 +327,7 @@ def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
         name: one for name, one in summary.formats.items() if one.result_bytes > one.source_bytes
     }
     lines = [
-        f"{one.images} {name} images grew from {megabytes(one.source_bytes)} to "
+        f"{counted(one.images, f'{name} image')} grew from {megabytes(one.source_bytes)} to "
         f"{megabytes(one.result_bytes)}, ratio {ratio(one.result_bytes, one.source_bytes)}"
         for name, one in sorted(grown.items())
     ]

@@ -20,12 +20,11 @@ from l3dali.cli.work import (
     plan_outputs,
     run,
     threads_per_file,
-    unread_images,
 )
-from l3dali.console import megabytes, ratio
+from l3dali.console import counted, megabytes, ratio
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
-from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.images.transcoding import encode_picture
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def _remark_on_palettes(expanded: int) -> list[str]:
 def _remark_on_growth(report: Report) -> list[str]:
     """Says which lossy sources have grown, and what makes sense instead."""
     grown = [
-        f"{len(part.done)} {name} {'file' if len(part.done) == 1 else 'files'} grew "
+        f"{counted(len(part.done), f'{name} file')} grew "
         f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}, "
         f"ratio {ratio(part.written_bytes, part.read_bytes)}"
         for name, part in sorted(report.of_lossy_sources().items())

@@ -23,7 +23,7 @@ from l3dali.cli.arguments import (
     write_new,
 )
 from l3dali.cli.batch import STDOUT
-from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
+from l3dali.console import complain, counted, duration, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import CACHE, CPU, DEFAULT_BATCH, L3_FORMATS
 from l3dali.errors import UsageError
 
@@ -66,9 +66,9 @@ def add_command(commands: Commands) -> None:
         "Plan in which formats to store the images of a data set, from a profile.",
         """
         l3 plan profile.json -o plan.json
-        l3 plan profile.json --cores 64 --disk 2GB/s --plot what-if.png
-        l3 plan profile.json --target 900 --formats source,rans,packed --json
-        l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s
+        l3 plan profile.json --cores 64 --disk 2GB/s --plot disk.png -o disk.json
+        l3 plan profile.json --target 900 --formats rans,packed --json -o lean.json
+        l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s -o a.json
         """,
     )
     parser.add_argument(
@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
     profile = measured = read_profile(arguments.profile)
-    target = new_file(arguments.output, overwrite=arguments.overwrite)
+    target: Path = arguments.output
     if target.exists() and target.resolve() == Path(arguments.profile).resolve():
         raise UsageError(f"{target} is the profile; name another file for the plan")
     if arguments.json and target == STDOUT:
@@ -190,6 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
+    new_file(target, overwrite=arguments.overwrite)  # the last check: others say more
     plan = find_plan(profile, limits, formats, min_gain)
     counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
     span: list[float] = []
@@ -307,7 +308,7 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
         rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
     print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
     for name, (count, size) in counts.items():
-        print(f"listing: {count} images as {name}, {megabytes(size)}", file=file)
+        print(f"listing: {counted(count, 'image')} as {name}, {megabytes(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
     print(f"predicted: {_rate(later)} images/s, {_rate(first)} in the first epoch", file=file)
     if _shares_by_place(plan.predicted.shares).get(CACHE, 0.0) > 1 - _LEAST_SHARE:

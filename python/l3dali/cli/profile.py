@@ -22,7 +22,7 @@ from l3dali.cli.arguments import (
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.console import Failure, print_table, say, tell_failures
+from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
 from l3dali.errors import UsageError
 
@@ -41,7 +41,7 @@ def add_command(commands: Commands) -> None:
         "Measure what the images of a data set cost in each format on this host.",
         """
         l3 profile photos -o profile.json
-        l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900
+        l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900 -o a.json
         l3 profile s3://bucket/imagenet --seconds 60 --allow-lossy
         """,
     )
@@ -168,22 +168,23 @@ def _print(profile: Profile, *, to_errors: bool) -> None:
     if any(fits.gpu_seconds for fits in profile.groups.values()):
         head.append("images/s of the GPU")
     print_table(head, *(row[: len(head)] for row in rows), file=file)
-    print(f"{profile.images} images, {len(profile.samples)} measured", file=file)
+    images = counted(profile.images, "image")
+    print(f"{images}, {len(profile.samples)} measured", file=file)
     print(_host_line(profile.host), file=file)
     if profile.training is not None:
-        print(
-            f"training: {profile.training.samples_per_second:.0f} images/s; of the GPU's time it "
-            f"leaves {profile.training.gpu_share:.0%} to decoding",
-            file=file,
-        )
+        leaves = f"; of the GPU's time it leaves {profile.training.gpu_share:.0%} to decoding"
+        rate = f"training: {profile.training.samples_per_second:.0f} images/s"
+        print(rate + leaves * bool(profile.host.gpu), file=file)
     say(profile.notes)
 
 
 def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
+    from l3dali.datasets.liquid.fit import UNKNOWN_ERROR
+
     weight = sum(sample.weight for sample in samples)
     pixels = sum(sample.weight * sample.pixels for sample in samples)
     title = f"{name}: {fits.images}" + (
-        f" (borrowed from {fits.borrowed})" if fits.borrowed else ""
+        f" ({len(samples)} measured; costs as {fits.borrowed})" if fits.borrowed else ""
     )
     rows = []
 
@@ -204,7 +205,9 @@ def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
             if key:
                 seconds = sum(s.weight * s.cpu_seconds[key] for s in samples) / weight
                 rate = f"{1 / seconds:.1f}" if seconds else "-"
-                rows.append([*row, rate, f"{fits.cpu_seconds[key].error:.1%}", gpu_rate(key)])
+                error = fits.cpu_seconds[key].error
+                told = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
+                rows.append([*row, rate, told, gpu_rate(key)])
             else:
                 rows.append([*row, "-", "-", "-"])
     return rows

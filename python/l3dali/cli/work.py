@@ -27,12 +27,12 @@ from l3dali.cli.files import check_stdin, check_stream, read_stdin
 from l3dali.cli.report import Done, Report
 from l3dali.console import complain, progress, say
 from l3dali.errors import UsageError
-from l3dali.images.reading import IMAGE_SUFFIXES, READ_SUFFIXES
+from l3dali.images.reading import IMAGE_SUFFIXES, unread_images
 from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from l3dali import codec
     from l3dali.cli.batch import Found
@@ -43,8 +43,7 @@ Named = TypeVar("Named", Path, str)
 L3_SUFFIX = ".l3"
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
-UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
-_KNOWN_SUFFIXES = READ_SUFFIXES | WRITERS.keys() | {L3_SUFFIX} | UNREAD_SUFFIXES
+_KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
@@ -68,23 +67,21 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
         found = find_files(options.paths, suffixes)
         where = "in the folders named"
     if not found.files and not found.failures:
-        advice = "; l3 encode makes them of images" if suffixes == {L3_SUFFIX} else ""
-        raise UsageError(f"no {' '.join(sorted(suffixes))} files {where}{advice}")
+        advice = unread_images(found.others, "there")
+        if suffixes == {L3_SUFFIX}:
+            advice = ["l3 encode makes them of images"]
+        elif found.others[L3_SUFFIX]:
+            advice.append(
+                f"this takes images, not L3 files, of which {found.others[L3_SUFFIX]} are there"
+            )
+        wanted = f"no {' '.join(sorted(suffixes))} files {where}"
+        raise UsageError("; ".join([wanted, *advice]))
     return found
 
 
 def is_image_name(name: str) -> bool:
     """Whether a file of this name would be an image."""
     return Path(name).suffix.lower() in _KNOWN_SUFFIXES
-
-
-def unread_images(others: Mapping[str, int], what: str) -> list[str]:
-    """Says which of the other files, by suffix, are images of formats that are not read."""
-    suffixes = sorted(UNREAD_SUFFIXES & others.keys())
-    if not suffixes:
-        return []
-    counts = ", ".join(f"{others[suffix]} {suffix}" for suffix in suffixes)
-    return [f"images among the files {what}: {counts}; make PNG of them first"]
 
 
 def check_summary(path: Path) -> None:
@@ -130,6 +127,13 @@ def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict
             raise UsageError("standard output cannot take both the result and the JSON summary")
     elif output is not None:
         other = output.suffix.lower() in _KNOWN_SUFFIXES - {suffix}
+        if (
+            other
+            and not output.exists()
+            and suffix in WRITERS
+            and output.suffix in (".jpg", ".jpeg")
+        ):
+            raise UsageError(f"{output}: JPEG loses data and is not written; see --format")
         if other and not output.exists():
             raise UsageError(
                 f"results are {suffix} files, and {output} ends in {output.suffix}; "
@@ -157,6 +161,8 @@ def run(
         options: those of the command.
         remark: gives lines to be said when `EARLY_FILES` of a longer run are done.
     """
+    from l3dali.datasets.convert.work import is_shard_name
+
     report = Report(total=len(paths))
     start = time.perf_counter()
     with Stop() as stop, closing(run_all(paths, work, options.jobs, stop)) as results:
@@ -167,6 +173,9 @@ def run(
             if isinstance(result, OutputError):
                 report.ended_by = failure_of(path, result).reason
                 stop.requests = max(1, stop.requests)
+            writes = "skip_existing" in options
+            if writes and isinstance(result, ValueError) and is_shard_name(str(path)):
+                result = ValueError("a shard: l3 convert reads these, --to png those of L3 files")
             if isinstance(result, Exception):
                 report.failures.append(failure_of(path, result))
             elif result is None:
@@ -174,7 +183,8 @@ def run(
             else:
                 report.done.append(result)
                 if remark and len(report.done) == EARLY_FILES < len(paths) and not options.quiet:
-                    say(remark(report))
+                    said = remark(report)
+                    say([f"after {EARLY_FILES} of {len(paths)} files:"] * bool(said) + said)
     report.signal_number = stop.signal_number
     report.abandoned = stop.requests > 1
     report.seconds = time.perf_counter() - start

@@ -113,7 +113,12 @@ def unreadable(error: Exception) -> ImageError:
     """What to say of an error of a library that reads images."""
     if "input stream too small" in str(error):  # libpng's
         return ImageError("cannot be read: the file ends too early")
-    return ImageError(f"cannot be read: {type(error).__name__}: {error}")
+    name, text = type(error).__name__, str(error)
+    # Of some errors of libpng imagecodecs gives memory that holds no words.
+    is_noise = name == "PngError" and not (text.isascii() and text.isprintable())
+    if is_noise or isinstance(error, UnicodeDecodeError):
+        return ImageError("cannot be read: the file is damaged")
+    return ImageError(f"cannot be read: {name}: {text}")
 
 
 def _header(format: Format, width: int, height: int, raw: int, read: int) -> Header:

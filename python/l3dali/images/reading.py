@@ -56,7 +56,7 @@ from l3dali.metadata import (
 from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any
 
     import PIL.Image
@@ -65,13 +65,22 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
 
-__all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture"]
+__all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture", "unread_images"]
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
     | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
 )
 IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
+
+
+def unread_images(others: Mapping[str, int], what: str) -> list[str]:
+    """Says which of the other files, by suffix, are images of formats that are not read."""
+    suffixes = sorted((IMAGE_SUFFIXES - READ_SUFFIXES) & others.keys())
+    if not suffixes:
+        return []
+    counts = ", ".join(f"{others[suffix]} {suffix}" for suffix in suffixes)
+    return [f"images among the files {what}: {counts}; make PNG of them first"]
 
 
 def read_picture(
@@ -183,11 +192,13 @@ class _Remarks(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         remarks: list[str] | None = getattr(self._of_thread, "remarks", None)
-        if remarks is not None:
+        is_noise = _SAID_OF_SOUND_FILES in record.getMessage()
+        if remarks is not None and not is_noise:
             remarks.append(record.getMessage())
         return remarks is None
 
 
+_SAID_OF_SOUND_FILES = "Interlace handling should be turned on"  # libpng, to imagecodecs
 _remarks = _Remarks()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from l3dali.console import Failure, megabytes, ratio, reason_of
+from l3dali.console import Failure, counted, megabytes, ratio, reason_of
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import DONE, LOCK_NAME, Manifest, Row, index_name
@@ -120,6 +120,7 @@ class Contents:
         files: how many, with those that hold no L3 image.
         bytes: of the files.
         copies: originals and other files among them, which `l3 convert` has left as they were.
+        unconverted: images that `l3 convert` could not convert, where a manifest says it.
         images: L3 images.
         pixels: of these.
         raw_bytes: of their samples.
@@ -134,6 +135,7 @@ class Contents:
     files: int = 0
     bytes: int = 0
     copies: int = 0
+    unconverted: int = 0
     images: int = 0
     pixels: int = 0
     raw_bytes: int = 0
@@ -175,11 +177,13 @@ class Contents:
 
     def lines(self) -> list[str]:
         """For people."""
+        failed = counted(self.unconverted, "image")
         lines = [
-            f"{self.files} files of {megabytes(self.bytes)}"
-            + (f", {self.copies} of them copies of originals" if self.copies else ""),
-            f"{self.images} L3 images of {self.pixels} pixels, {megabytes(self.l3_bytes)}, "
-            f"ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
+            f"{counted(self.files, 'file')} of {megabytes(self.bytes)}"
+            + (f", {self.copies} of them copies of originals" if self.copies else "")
+            + (f"; {failed} could not be converted" if self.unconverted else ""),
+            f"{counted(self.images, 'L3 image')} of {self.pixels} pixels, "
+            f"{megabytes(self.l3_bytes)}, ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
         ]
         if self.images:
             lines.append(f"images by kind of file: {_counts(self.kinds)}")
@@ -237,6 +241,7 @@ def sum_place(
         if hashes and digest != row.result_hash and not failures:  # damage is told of once
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
             failures.append(Failure(str(place), reason))
+        contents.unconverted = len(row.failures)
         totals = sum_totals(row.formats.values())
         contents.source_bytes, contents.result_bytes = totals.source_bytes, totals.result_bytes
         contents.versions[row.version] += 1

@@ -17,7 +17,7 @@ from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
 from l3dali.images.writing import WRITERS, write_picture
-from l3dali.signatures import format_of
+from l3dali.signatures import PNG_SIGNATURE, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,6 +249,12 @@ def foresee_format(blob: Blob, options: Options) -> str | None:
     except ImageError:
         _, sure = format_of(blob.data)
         return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
+
+
+def becomes_colours(blob: Blob, options: Options) -> bool:
+    """Whether an image is a PNG of a palette, by its header, of which L3 would have the colours."""
+    is_palette = blob.data.startswith(PNG_SIGNATURE) and blob.data[25:26] == b"\3"
+    return is_palette and options.to == "l3" and not options.is_labels(blob.name)
 
 
 def convert_image(

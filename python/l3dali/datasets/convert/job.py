@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from l3dali import __version__
 from l3dali.console import reason_of
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Blob,
     Options,
+    becomes_colours,
     foresee_format,
     in_container,
     may_be_image,
@@ -180,6 +182,7 @@ def foresee(job: Job, name: str) -> Choices:
         chosen = foresee_format(blob, job.options)
         if chosen is not None:
             choices.add(chosen)
+            choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)
     return choices
 
 

@@ -93,11 +93,13 @@ class Choices:
 
     Attributes:
         counts: images by format.
+        palettes: how many of them are PNG of a palette that becomes colours; not in the hash.
     """
 
     def __init__(self) -> None:
         self._hasher = new_hash()
         self.counts: Counter[str] = Counter()
+        self.palettes = 0
 
     def add(self, stored_as: str) -> None:
         """Adds an image."""

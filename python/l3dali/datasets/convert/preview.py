@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import foresee, read_blobs
+from l3dali.datasets.convert.job import FILES, foresee, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
 from l3dali.datasets.convert.untrusted import limit_worker
 from l3dali.errors import UsageError
@@ -32,12 +32,14 @@ class Preview:
         choices: what its images would be stored as.
         is_done: its result would stay as it is.
         failure: why it cannot be read.
+        is_shard: it is a shard, not a file.
     """
 
     source_bytes: int
     choices: Choices = field(default_factory=Choices)
     is_done: bool = False
     failure: Failure | None = None
+    is_shard: bool = False
 
 
 def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Preview]:
@@ -49,7 +51,7 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
     """
     for job in jobs:
         for file in job.files:
-            found = Preview(file.size)
+            found = Preview(file.size, is_shard=job.kind != FILES)
             try:
                 if file.name in foreseen:
                     found.choices.add(foreseen[file.name])

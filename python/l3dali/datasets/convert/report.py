@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from l3dali.console import Failure, megabytes, printable, ratio, speed
+from l3dali.console import Failure, counted, megabytes, printable, ratio, speed
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.job import SHARDS
@@ -151,7 +151,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
 def count_text(shards: int, files: int) -> str:
     """So many shards and files, without those that there are none of."""
     several = ((shards, "shard"), (files, "file"))
-    texts = [f"{count} {name}{'s' * (count != 1)}" for count, name in several if count]
+    texts = [counted(count, name) for count, name in several if count]
     return " and ".join(texts) or "0 files"
 
 

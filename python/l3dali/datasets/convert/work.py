@@ -144,7 +144,8 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             listing = open_folder(name).list_files()
             if not listing.files and not listing.failures and not _is_folder(name):
                 if len(names) == 1:
-                    raise UsageError(f"{name}: no such file or folder")
+                    advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
+                    raise UsageError(f"{name}: no such file or folder{advice}")
                 sources.failures.append(Failure(name, "no such file"))
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure, reason_of
@@ -22,7 +23,7 @@ from l3dali.datasets.convert.work import find_sources, kind_of
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
-from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def open_dataset(
         OSError: a folder cannot be read.
     """
     sources = find_sources(arguments)
-    empty = l3_files = others = 0
+    empty = l3_files = 0
+    others: Counter[str] = Counter()
     loose: list[tuple[Folder, Stored]] = []
     shards: list[Job] = []
     files: list[tuple[Folder, Stored]] = []
@@ -135,7 +137,7 @@ def open_dataset(
                 loose.append((folder, file))
                 files.append((folder, file))
             else:
-                others += 1
+                others[PurePosixPath(file.name).suffix.lower()] += 1
     remote = any(map(is_remote, sources.folders))
     found = DataSet(fingerprint(sources), files, remote)
     found.failures += sources.failures
@@ -144,7 +146,7 @@ def open_dataset(
     if l3_files:
         found.notes.append(f"L3 files passed over: {l3_files}; {_NO_L3}")
     if others:
-        found.notes.append(f"files that are no images passed over: {others}")
+        found.notes.append(f"files that are no images passed over: {others.total()}")
     seconds /= bool(loose) + bool(shards) or 1
     if loose:
         _look_at_files(loose, found, options, samples, seconds, rng)
@@ -154,7 +156,8 @@ def open_dataset(
         raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
     if not found.candidates:
         suffixes = " ".join(sorted(READ_SUFFIXES))
-        raise UsageError(f"no images found in the data set named; read are {suffixes}")
+        lines = [f"no images found in the data set named; read are {suffixes}"]
+        raise UsageError("; ".join([*lines, *unread_images(others, "there")]))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import __version__, codec
-from l3dali.console import progress
+from l3dali.console import counted, progress
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
@@ -291,6 +291,7 @@ class _Meter:
         self._not_on_gpu: dict[str, str] = {}
         self._kept: dict[str, list[_Kept]] = defaultdict(list)
         self._kept_bytes = 0
+        self._expanded = 0
         self.failures: list[str] = []
         self.failed: set[int] = set()
 
@@ -317,6 +318,7 @@ class _Meter:
         data = image.read()
         labels = image.is_labels
         picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
+        self._expanded += picture.expanded
         pixels = picture.pixels
         height, width, channels = (*pixels.shape, 1)[:3]
         files = {SOURCE: data}
@@ -402,12 +404,21 @@ class _Meter:
         """What was passed over, for people."""
         notes = []
         if self.failures:
-            notes.append(f"{len(self.failures)} images of the sample cannot be read")
+            notes.append(f"{counted(len(self.failures), 'image')} of the sample cannot be read")
             notes += self.failures[:_SHOWN_FAILURES]
+        if self._expanded:
+            notes.append(
+                f"palette images of the sample that become colours: {self._expanded}; "
+                "--labels keeps the numbers of their entries"
+            )
         if unmeasured:
-            notes.append(f"the time did not suffice for {unmeasured} images; --seconds gives more")
+            unmeasured_images = counted(unmeasured, "image")
+            notes.append(f"the time did not suffice for {unmeasured_images}; --seconds gives more")
         for what, count in self._not_decoded.items():
-            notes.append(f"{what}: {count} images that {self._decoders.name} do not decode so")
+            notes.append(
+                f"{what}: for {counted(count, 'image')} {self._decoders.name} cannot give the "
+                "samples that L3 keeps"
+            )
         notes += [f"{what} on the GPU: {reason}" for what, reason in self._not_on_gpu.items()]
         return notes
 
