@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from l3dali.datasets.convert import tar, zip_archive
 from l3dali.datasets.convert.storage import CHUNK_BYTES
-from l3dali.datasets.convert.tar import TarError
+from l3dali.datasets.convert.tar_headers import TarError
 from l3dali.datasets.convert.zip_archive import ZipError
 
 if TYPE_CHECKING:
