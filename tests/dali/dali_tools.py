@@ -70,7 +70,7 @@ def make_pair(
     exif = None
     if orientation is not None:
         exif = exif_of(orientation)
-        png = _with_png_chunk(png, b"eXIf", exif)
+        png = with_png_chunk(png, b"eXIf", exif)
     encoded = l3dali.encode(image, coding=coding, tile=(8, 32), exif=exif)
     height, width, _ = image.shape
     shown_size = (width, height) if orientation in (5, 6, 7, 8) else (height, width)
@@ -162,7 +162,7 @@ def assert_same(got: Column, want: Column, columns: Mapping[str, Column] | None 
         np.testing.assert_array_equal(ours, theirs, err_msg=f"sample {i}: {row}")
 
 
-def _with_png_chunk(png: bytes, kind: bytes, data: bytes) -> bytes:
+def with_png_chunk(png: bytes, kind: bytes, data: bytes) -> bytes:
     after_header = 33
     checksum = struct.pack(">I", zlib.crc32(kind + data))
     chunk = struct.pack(">I", len(data)) + kind + data + checksum

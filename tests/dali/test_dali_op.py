@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
-from dali_tools import Array, as_sample, assert_same, decode, pipeline, unpack
+from dali_tools import (
+    Array,
+    as_sample,
+    assert_same,
+    decode,
+    pipeline,
+    run,
+    unpack,
+    with_png_chunk,
+)
 from engines import ROOT
-from nvidia.dali import fn
+from nvidia.dali import fn, types
 
 import l3dali
 from l3dali import codec
@@ -84,3 +94,16 @@ def test_golden_files(device: str) -> None:
         images = [l3dali.decode(data) for data in chosen]
         want = [image.reshape(*image.shape[:2], -1) for image in images]
         assert_same(decode([as_sample(data) for data in chosen], device), want)
+
+
+def test_gray_of_a_png_with_gamma_is_dalis_own(device: str) -> None:
+    """As docs/guide.md says: DALI mixes colours in linear light where a PNG has gAMA, L3 never."""
+    image = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
+    png = imagecodecs.png_encode(image)
+    files = [as_sample(png), as_sample(with_png_chunk(png, b"gAMA", (45455).to_bytes(4, "big")))]
+    plain, with_gamma = run(
+        lambda png: fn.decoders.image(png, output_type=types.GRAY), "cpu", {"png": files}
+    )[0]
+    ours = decode([as_sample(codec.encode(image))], device, output_type=types.GRAY)
+    assert_same(ours, [plain])
+    assert (with_gamma != plain).any()
