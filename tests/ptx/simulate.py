@@ -51,6 +51,7 @@ CASE_LIMITS = {
     "L3_PTX_MAX_INSTRUCTIONS": "10000000",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+LIMIT_BY_CHANCE = {"L3_PTX_MAX_INSTRUCTIONS": "100000000"}  # lanes that part run one by one
 _TARGETS = (COMPARE.name, STREAMS.name, CASES.name, BATCH.name, OPERATOR.name)
 _MODULE = "l3_simulated_module"  # of Python
 # Tests of the emulated GPU that CUDA's device is not for.
@@ -282,7 +283,8 @@ def case_runs(count: int, **environment: str) -> list[Run]:
         out = counts.with_suffix(".by_chance") if environment else counts
         share = f"{shard}/{SHARES}"
         command: list[str | Path] = [CASES, "cover", out, share, str(count), *files]
-        runs.append(Run(f"{name}, share {shard}", command, CASE_LIMITS | environment))
+        limits = CASE_LIMITS | (LIMIT_BY_CHANCE if environment else {})
+        runs.append(Run(f"{name}, share {shard}", command, limits | environment))
     return runs
 
 
