@@ -31,8 +31,9 @@ DALI_SCHEMA(l3__DecoderAttr)
     .AddOptionalArg("output_type", R"code(The channels of the output.
 
 The default, ``types.ANY_DATA``, keeps the stored ones. ``RGB``, ``BGR``, ``GRAY`` and ``YCbCr``
-convert as :meth:`nvidia.dali.fn.decoders.image` does for a PNG file of the same samples: images
-with three or four channels are RGB, those with one or two gray; alpha is dropped.)code",
+convert as :meth:`nvidia.dali.fn.decoders.image` does for a PNG file of the same samples without
+gAMA and sRGB chunks: images with three or four channels are RGB, those with one or two gray; alpha
+is dropped.)code",
                     DALI_ANY_DATA)
     .AddOptionalArg<std::vector<int>>("channels",
                                       R"code(The channels of the output, by their numbers
