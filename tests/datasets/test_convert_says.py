@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from convert_tools import convert, files_below, image, png, rows_of, samples, wr
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert.manifest import LOCK_NAME
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.report import Summary
+from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -260,3 +263,83 @@ def test_label_maps_are_not_made_smaller_by_chance(
         assert main([*command, "--overwrite", "--palette", "index"]) == 0 or kind == "gray"
     assert main(["encode", str(source), "-o", str(tmp_path / "same.l3"), "--max-side", "80"]) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("url", ["https://h.example/a.tar?sig=a/b", "http://h.example/a.l3#x"])
+def test_urls_with_a_query(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A result would be named after the query, and a shard would not be known as one."""
+    assert convert(url, tmp_path / "d") == 2
+    assert f"l3: {url}: what follows ? or # would be in the name" in capsys.readouterr().err
+    assert main(["verify", url]) == 2
+    assert f"{url}: what follows ? or # would be in the name" in capsys.readouterr().err
+
+
+def test_errors_without_a_number_are_not_of_standard_output(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(type(memory), "find", refuse)
+    assert convert("memory://bucket/s", "memory://bucket/d") == 2
+    assert capsys.readouterr().err == "l3: memory://bucket/s: NotImplementedError\n"
+    assert convert("tar://a.png::memory://bucket/none.tar", "memory://bucket/d") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("l3: tar://a.png::memory://bucket: ")
+    assert told.count("\n") == 1
+
+
+def test_no_space_for_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    opened = LocalFolder.open_to_append
+
+    def full(self: LocalFolder, name: str) -> Any:
+        return opened(self, name) if name == LOCK_NAME else Path("/dev/full").open("ab")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "open_to_append", full)
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+    told = capsys.readouterr().err
+    assert told == f"l3: {tmp_path / 'd' / MANIFEST_NAME}: No space left on device\n"
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert rows_of(tmp_path / "d").keys() == {"a.tar"}
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tbz2", "a.TXZ", "a.tar.zst", "a.tfrecord.gz"])
+def test_compressed_shards(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / name).write_bytes(b"\x1f\x8b")
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert f"{name}: a compressed shard, which readers cannot index" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.l3"}
+
+
+def test_what_may_hold_images_and_was_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "s"
+    write_tar(source / "a.tar", samples(1))
+    write_tar(source / "nested.tar", [("a.tar", (source / "a.tar").read_bytes())])
+    for name in ("x.7z", "y.h5", "labels.json"):
+        (source / name).write_bytes(b"{}")
+    for target, to in (("d", "l3"), ("d", "l3"), ("b", "png")):  # told again when all is done
+        assert convert(source if to == "l3" else tmp_path / "d", tmp_path / target, "--to", to) == 0
+        told = capsys.readouterr().err
+        what = "image" if to == "l3" else "L3 file"
+        assert f"l3: shards in which no {what} was found: 1 (nested.tar)\n" in told
+        copied = "may hold images, among the files copied as they are: 1 .7z, 1 .h5"
+        assert (copied in told) == (to == "l3")
+    assert convert(tmp_path / "d", tmp_path / "z", "--container", "zip") == 0
+    assert "was found" not in capsys.readouterr().err  # L3 files go from one to the other
+
+
+def test_a_dest_that_is_a_link_to_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    (tmp_path / "d").symlink_to("nowhere")
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert f"l3: {tmp_path / 'd'} is a link to nothing" in capsys.readouterr().err

@@ -103,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("l3: there is not enough memory")
         return EXIT_FAILED
     except OSError as error:
-        complain(f"l3: {error.filename or 'standard output'}: {error.strerror or error}")
+        # The system names no file of standard output; errors without a number say where they are.
+        place = error.filename or (error.errno and "standard output")
+        complain(f"l3: {place}: {error.strerror or error}" if place else f"l3: {error}")
         return EXIT_FAILED
     return code
 

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _SHOWN_GONE = 10
+_FEW = 3  # shards that are named
 _LOSSY = {"jpeg", "webp", "jpegxl", "jpeg2000"}  # formats that may lose data
 
 
@@ -154,6 +155,8 @@ def _refuse_dest(url: str) -> None:
         return
     if local is not None and local.exists():
         raise UsageError(f"{url} is a file; DEST is a folder")
+    if local is not None and local.is_symlink():
+        raise UsageError(f"{url} is a link to nothing; DEST is a folder")
     for is_one, what in ((is_shard_name(name), "a shard"), (is_image_name(name), "an image")):
         if is_one:
             kind = name[-3:].lower()
@@ -285,7 +288,9 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             )
         unread = unread_images(summary.others, "copied as they are")
         lines = [*(unread if arguments.to == "l3" else []), *_growth(summary, arguments)]
-        for line in [*lines, *_nothing_found(summary, arguments.to)]:
+        if arguments.container is None:  # Else what is L3 already only changes its container.
+            lines += _nothing_found(summary, arguments.to)
+        for line in lines:
             complain(f"l3: {line}")
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
@@ -345,9 +350,13 @@ def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
 
 
 def _nothing_found(summary: Summary, to: str) -> list[str]:
-    """Says that there was no image, and what images are."""
+    """Says that there was no image, and what images are; or in which shards there was none."""
+    image = "image" if to == "l3" else "L3 file"
     if summary.stored or summary.failures:
-        return []
+        if not (named := summary.imageless[:_FEW]):
+            return []
+        names = ", ".join(named) + ", ..." * (len(summary.imageless) > _FEW)
+        return [f"shards in which no {image} was found: {len(summary.imageless)} ({names})"]
     files = count_text(0, summary.converted + summary.kept)
     if to != "l3":
         return [f"no L3 file was found in {files}; --to {to} turns L3 files back"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.images import is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
-from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder, leads_out
+from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder, leads_out, naming
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -241,11 +241,17 @@ class Manifest:
             return
         try:
             if self._file is not None:
-                self._file.close()
+                self._close()
             elif self._is_changed:
                 self._publish()
         finally:
             self._uploads.close()
+
+    def _close(self) -> None:
+        with naming(self._folder.place(MANIFEST_NAME)):
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
 
     def begin(self) -> None:
         """Makes the manifest, if there is none, before the first result: it says whose they are."""
@@ -262,8 +268,9 @@ class Manifest:
         if isinstance(self._folder, LocalFolder):
             if self._file is None:
                 self._file = self._folder.open_to_append(MANIFEST_NAME)
-            self._file.write("".join(row.to_json() for row in new).encode())
-            self._file.flush()
+            with naming(self._folder.place(MANIFEST_NAME)):
+                self._file.write("".join(row.to_json() for row in new).encode())
+                self._file.flush()
             return
         # Objects cannot grow. What is lost if the machine dies is converted once more.
         self._is_changed = True
@@ -287,9 +294,7 @@ class Manifest:
                 del self.rows[row.source]
             else:
                 changed.append(row)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close()
         self._publish()
         return changed
 

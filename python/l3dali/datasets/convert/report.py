@@ -34,6 +34,7 @@ class Summary:
         formats: sums over the images of all rows, by the format of the source.
         copied: files without images, or their bytes in shards' stead.
         others: the suffixes of these.
+        imageless: names of shards in which no image was found.
         unindexed: WebDataset shards without an index for DALI.
         labels: images by the `--labels` that name them.
         stored: images by the format that they are stored in.
@@ -49,6 +50,7 @@ class Summary:
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     copied: int = 0
     others: Counter[str] = field(default_factory=Counter)
+    imageless: list[str] = field(default_factory=list)
     unindexed: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
@@ -140,6 +142,8 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             if row.status == DONE and row.kind == "other":
                 summary.copied += 1
                 summary.others[PurePosixPath(row.source).suffix.lower()] += 1
+            if row.kind in SHARDS and not row.stored and not row.failures:
+                summary.imageless.append(row.source)
             is_tar = row.result is not None and row.result.lower().endswith(tar.SUFFIXES)
             summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)

@@ -275,8 +275,8 @@ class RemoteFolder:
             raise needs("fsspec", url) from None
         try:
             self._fs, root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"{url}: {error}") from None
+        except Exception as error:  # Chained ones open what lies below.
+            raise UsageError(f"{url}: {_text_of(error)}") from None
         self._root = str(root).rstrip("/")
         self._url = url.rstrip("/")
 
@@ -412,7 +412,11 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
         ):
             raise OSError(error.errno, error.strerror, self._place) from error
         # Libraries of buckets have errors of their own.
-        raise OSError(f"{self._place}: {error or type(error).__name__}") from error
+        raise OSError(f"{self._place}: {_text_of(error)}") from error
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 class _GatheredHash:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import HashedReader, HashedWriter
 
 SUFFIXES = (".tar",)
-COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 _BLOCK = tarfile.BLOCKSIZE
 SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
-from l3dali.datasets.convert import tar, tfrecord
+from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
 from l3dali.datasets.convert.job import (
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
 _OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
+_COMPRESSED_SHARD = re.compile(
+    r"\.(t(ar\.)?(gz|bz2?|xz|zst|lz4)|tfrecords?\.gz|tfrec\.gz)$", re.IGNORECASE
+)
 _RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
+_WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
 _BATCH_FILES = 256
 _BATCH_BYTES = 2**24
 _BATCHES_A_WORKER = 4
@@ -131,6 +135,11 @@ def find_sources(arguments: Iterable[str]) -> Sources:
     """
     sources = Sources()
     for argument in arguments:
+        if _WITH_QUERY.search(argument):
+            raise UsageError(
+                f"{argument}: what follows ? or # would be in the name of the result; download it, "
+                "or name a URL without"
+            )
         names = _expanded(argument)
         with ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1) as pool:
             found = list(pool.map(_find_file, names))
@@ -359,8 +368,8 @@ def is_shard_name(name: str) -> bool:
 
 def _refusal(name: str) -> str:
     """Why a source of this name is not converted; "" if it is."""
-    if name.lower().endswith(tar.COMPRESSED_SUFFIXES):
-        return "a compressed tar file, which readers cannot index; decompress it first"
+    if _COMPRESSED_SHARD.search(name):
+        return "a compressed shard, which readers cannot index; decompress it first"
     if leads_out(name):
         return "a name that leads out of the folder, or has empty parts: no file's below DEST"
     return ""
