@@ -96,6 +96,7 @@ def _plain(value: Any) -> Any:
 
 TIFF = "tiff"  # the pair that holds them
 PNG = "png"  # that of chunks of PNG files
+FLOATS = "floats"  # "float16" or "float32": what the samples are the bits of
 PNG_RESOLUTION = b"pHYs"
 PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 KEPT_PNG_CHUNKS = PNG_TEXTS | {PNG_RESOLUTION}
@@ -215,7 +216,7 @@ def of_channels(
     """The pairs as they are true of some channels, which stand in this order.
 
     `band_names` and those of GDAL's items that belong to a band follow their channels. A
-    description in which a program counts channels is left out.
+    description in which a program counts channels is left out; so is that two make a float.
 
     Args:
         metadata: of an image of `count` channels; its TIFF tags are sound.
@@ -231,6 +232,8 @@ def of_channels(
     names = pairs.pop("band_names", None)
     if isinstance(names, list) and len(names) == count:
         pairs["band_names"] = [names[channel] for channel in channels]
+    if pairs.get(FLOATS) == "float32":  # of two channels each
+        del pairs[FLOATS]
     entries = dict(pairs.pop(TIFF, {}))
     is_damaged = False
     if (entry := entries.get(str(_DESCRIPTION))) is not None:

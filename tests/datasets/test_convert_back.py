@@ -11,8 +11,11 @@ import pytest
 from convert_tools import convert, files_below, image, png, read_tar, rows_of, write_tar
 
 import l3dali
+from l3dali.cli import main
 from l3dali.images.lossy import lossy_format
+from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
+from l3dali.images.writing import write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
@@ -227,3 +230,61 @@ def test_results_that_would_collide(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "s" / "a.tif").write_bytes(b"somebody's")
     assert convert(tmp_path / "s", tmp_path / "d", "--to", "source") == 2
     assert "would both make a.tif" in capsys.readouterr().err
+
+
+FLOATS: dict[str, Any] = {
+    "half": np.linspace(-1, 1, 720, dtype=np.float16).reshape(24, 30),
+    "float": np.linspace(-1, 1, 720, dtype=np.float32).reshape(24, 30),
+    "bands": np.linspace(-1, 1, 2160, dtype=np.float32).reshape(24, 30, 3),
+    "halves": np.linspace(-1, 1, 1440, dtype=np.float16).reshape(24, 30, 2),
+}
+FLOATS["float"][0, :4] = [np.nan, np.inf, -0.0, 1e-40]
+
+
+def l3_of_floats(floats: Any) -> bytes:
+    """By the recipe of docs/guide.md."""
+    samples = floats.reshape(24, 30, -1).view(np.uint16)
+    return l3dali.encode(samples, metadata={"floats": floats.dtype.name})
+
+
+@pytest.mark.parametrize("to", ["tif", "source"])
+def test_floats(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bits that were stored as integers come back as the floats that they are."""
+    members = [(f"{name}.l3", l3_of_floats(floats)) for name, floats in FLOATS.items()]
+    write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(tmp_path / "s", tmp_path / "b", "--to", to) == 0
+    for name, data, *_ in read_tar(tmp_path / "b" / "a.tar"):
+        wanted = FLOATS[name.removesuffix(".tif")]
+        back = tifffile.imread(io.BytesIO(data))
+        assert (back.dtype, back.shape) == (wanted.dtype, wanted.shape)
+        assert back.tobytes() == wanted.tobytes()
+    assert convert(tmp_path / "s", tmp_path / "c", "--to", "png") == 2
+    assert ".png cannot hold floats; .tif can" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pixels", "floats"),
+    [
+        (BANDS, "float32"),  # an odd number of halves
+        (BANDS, "float24"),
+        (BANDS, ["float16"]),
+        (image(), "float16"),
+    ],
+)
+def test_floats_that_are_none(pixels: Any, floats: Any) -> None:
+    picture = Picture(pixels, metadata={"floats": floats})
+    back = tifffile.imread(io.BytesIO(write_picture(picture, ".tif")))
+    np.testing.assert_array_equal(back, pixels)
+
+
+def test_floats_by_channels(tmp_path: Path) -> None:
+    """Halves of a number are none; half floats are whole in each channel."""
+    for name, dtype in (("halves", np.float16), ("bands", np.uint16)):
+        (tmp_path / f"{name}.l3").write_bytes(l3_of_floats(FLOATS[name]))
+        result = tmp_path / f"{name}.tif"
+        command = ["decode", str(tmp_path / f"{name}.l3"), "-o", str(result), "--channels", "1,0"]
+        assert main(command) == 0
+        wanted = FLOATS[name].view(np.uint16).reshape(24, 30, -1)[..., [1, 0]]
+        back = tifffile.imread(result)
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back.view(np.uint16), wanted)

@@ -18,6 +18,7 @@ from l3dali.codec import MAX_CHANNELS
 from l3dali.images.headers import ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
 from l3dali.metadata import (
+    FLOATS,
     TIFF_TYPES,
     TiffTag,
     png_of_metadata,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.picture import Picture
 
-__all__ = ["WRITERS", "write_picture"]
+__all__ = ["WRITERS", "floats_of", "write_picture"]
 
 _PNG_LEVEL = 6
 _PNG_HEADER_END = len(PNG_SIGNATURE) + 25
@@ -43,7 +44,7 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
     PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
-    keeps palettes and the PNG chunks of `metadata`. Only TIFF holds signed samples.
+    keeps palettes and the PNG chunks of `metadata`. Only TIFF holds signed samples and floats.
 
     Raises:
         ImageError: the format cannot hold the picture, or its metadata is damaged.
@@ -53,11 +54,25 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     writer = WRITERS[suffix]
     if picture.pixels.dtype.kind == "i" and not writer.signed:
         raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
+    if writer.write is not _write_tiff and floats_of(picture) is not None:
+        raise ImageError(f"{suffix} cannot hold floats; .tif can")
     if channels not in writer.channels or bits not in writer.bits:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
         able = ".png" if channels in WRITERS[".png"].channels else ".tif"
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
     return writer.write(picture)
+
+
+def floats_of(picture: Picture) -> Image | None:
+    """The floats whose bits the samples are, where the metadata says so (docs/guide.md)."""
+    name, pixels = (picture.metadata or {}).get(FLOATS), picture.pixels
+    if name not in ("float16", "float32") or pixels.dtype != np.uint16:
+        return None
+    samples = np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1))
+    if samples.shape[2] * samples.itemsize % np.dtype(name).itemsize:
+        return None
+    floats: Image = samples.view(name)
+    return floats[..., 0] if floats.shape[2] == 1 else floats
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,9 @@ def _entries(picture: Picture) -> Image:
 def _write_tiff(picture: Picture) -> bytes:
     import tifffile
 
-    channels = 1 if picture.pixels.ndim == 2 else picture.pixels.shape[2]
+    floats = floats_of(picture)
+    pixels = picture.pixels if floats is None else floats
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     try:
         tags = tiff_of_metadata(picture.metadata)
     except ValueError as error:
@@ -126,12 +143,12 @@ def _write_tiff(picture: Picture) -> bytes:
         tags[TIFF_XMP] = TiffTag("BYTE", picture.xmp)
     is_color = channels == 3 or (channels == 4 and picture.has_alpha)
     extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
-    if channels in (2, 4) and picture.has_alpha:
+    if channels in (2, 4) and picture.has_alpha and floats is None:
         extra_samples = ["unassalpha"]
     file = io.BytesIO()
     tifffile.imwrite(
         file,
-        picture.pixels,
+        pixels,
         photometric="rgb" if is_color else "minisblack",
         planarconfig=None if channels == 1 else "contig",
         extrasamples=extra_samples or None,

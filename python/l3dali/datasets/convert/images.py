@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -16,7 +17,7 @@ from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
-from l3dali.images.writing import WRITERS, write_picture
+from l3dali.images.writing import WRITERS, floats_of, write_picture
 from l3dali.signatures import PNG_SIGNATURE, format_of
 
 if TYPE_CHECKING:
@@ -370,15 +371,23 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image
         try:
             data = write_picture(picture, f".{suffix.lower()}")
             if options.verify or suffix not in ("png", "tif"):  # Others may drop an opaque alpha.
-                labels = picture.palette is not None
-                back = read_picture(data, labels=labels, max_pixels=options.max_pixels)
-                _compare(back.pixels, pixels)
+                _compare(_read_back(data, picture, options), pixels)
         except ValueError as error:
             failure = failure or error
         else:
             return data, pixels, suffix, own not in ("", suffix)
     assert failure is not None
     raise failure
+
+
+def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
+    if floats_of(picture) is not None:  # read_picture reads none
+        import tifffile
+
+        floats = tifffile.imread(io.BytesIO(data))
+        return cast("Image", floats.view(np.uint16).reshape(picture.pixels.shape))
+    labels = picture.palette is not None
+    return read_picture(data, labels=labels, max_pixels=options.max_pixels).pixels
 
 
 def _compare(decoded: Image, source: Image) -> None:
