@@ -97,6 +97,20 @@ _convert_image, pipeline.convert_image = pipeline.convert_image, convert_image
 _write, storage.HashedWriter.write = storage.HashedWriter.write, write
 _replace, pathlib.Path.replace = pathlib.Path.replace, replace
 """
+# A worker tells its nice when it converts.
+NICE = """
+import os
+from l3dali.datasets.convert import job
+
+convert_each = job.convert_each
+
+def tell(*arguments, **options):
+    with open(FILE, "a") as file:
+        print(os.nice(0), file=file)
+    yield from convert_each(*arguments, **options)
+
+job.convert_each = tell
+"""
 WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 # Clusters of tests that run at the same time are not to be found.
 ALONE = """
@@ -311,6 +325,33 @@ def test_no_more_cores_than_jobs(workers: int, tasks: int, monkeypatch: pytest.M
     """Ray runs what it is given on all cores of the cluster: here 4."""
     monkeypatch.setattr(ray_engine, "_cores", lambda: 4)
     assert ray_engine._room(workers, threads=1) == tasks
+
+
+@pytest.mark.parametrize(("cores", "count"), [(0, 1), (64, 1), (65, 2), (6400, 8)])
+def test_ledgers_grow_with_the_cluster(cores: int, count: int) -> None:
+    assert ray_engine._count_of_ledgers(cores) == count
+
+
+def test_several_ledgers_and_workers_that_keep_their_nice(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    code = NICE.replace("FILE", repr(str(tmp_path / "nice")))
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    for i in range(4):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i))
+    with monkeypatch.context() as changed:
+        changed.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+        changed.setenv("RAY_worker_niceness", "3")  # beside its own
+        for number in (1, 2):
+            add_worker(cluster, number)
+    monkeypatch.setattr(ray_engine, "_CORES_OF_A_LEDGER", 1)
+    told = ["--engine", "ray", "--address", cluster.address]
+    assert convert(tmp_path / "s", tmp_path / "d", *told) == 0
+    assert convert(tmp_path / "s", tmp_path / "e") == 0
+    assert (tmp_path / "nice").read_text().split() == [str(os.nice(0) + 3)] * 4
+    for name in files_below(tmp_path / "e"):
+        assert (tmp_path / "d" / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
 
 
 def test_failures_are_rows_and_ctrl_c_stops(
