@@ -327,7 +327,7 @@ def test_no_more_cores_than_jobs(workers: int, tasks: int, monkeypatch: pytest.M
     assert ray_engine._room(workers, threads=1) == tasks
 
 
-@pytest.mark.parametrize(("cores", "count"), [(0, 1), (64, 1), (65, 2), (6400, 8)])
+@pytest.mark.parametrize(("cores", "count"), [(0, 1), (32, 1), (33, 2), (6400, 8)])
 def test_ledgers_grow_with_the_cluster(cores: int, count: int) -> None:
     assert ray_engine._count_of_ledgers(cores) == count
 

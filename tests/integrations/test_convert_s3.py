@@ -214,7 +214,7 @@ def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
 
 def test_a_large_upload_is_whole_or_absent(server: Server, tmp_path: Path) -> None:
     """Parts of a multi-part upload: its last part fails, and nothing stands there."""
-    noise = np.random.default_rng(1).integers(0, 256, (40 * 2**20,), np.uint8).tobytes()
+    noise = np.random.default_rng(1).integers(0, 256, (56 * 2**20,), np.uint8).tobytes()
     source = write_tar(tmp_path / "s" / "a.tar", [*samples(2), ("0002.bin", noise)])
     upload(source.parent, "in")
     server.requests.clear()

@@ -225,7 +225,7 @@ def look_into(
         OSError: the file cannot be read.
         ValueError: it is damaged.
     """
-    with folder.open(name) as opened:
+    with folder.open(name, whole=True) as opened:
         reader = HashedReader(opened, folder.place(name))
         with contextlib.ExitStack() as stack:
             if kind == FILES:
@@ -281,7 +281,7 @@ def _convert_shard(
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
 
     def write(writer: HashedWriter) -> None:
-        with source.open(file.name) as opened:
+        with source.open(file.name, whole=True) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
             if job.kind in _SEEKED:
                 with _seekable(opened, reader, source) as seekable:
@@ -448,7 +448,7 @@ def _load_files(
     for file in job.files:
         row = _new_row(job, file, "other")
         try:
-            with source.open(file.name) as opened:
+            with source.open(file.name, whole=True) as opened:
                 reader = HashedReader(opened, source.place(file.name), file.size)
                 head = reader.read(HEAD_BYTES)
                 if may_be_image(file.name, head, job.options):

@@ -32,8 +32,8 @@ _CONNECT_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
 
-# A result takes a ledger up to 0.43 ms of CPU; 64 cores make 1,700 of photographs in single files.
-_CORES_OF_A_LEDGER, _MOST_LEDGERS = 64, 8
+# A result takes a ledger up to 0.43 ms of CPU; 32 cores make 1,500 photographs a second.
+_CORES_OF_A_LEDGER, _MOST_LEDGERS = 32, 8
 
 _ledgers: list[Any] = []  # of the connection
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHUNK_BYTES = 2**20
-REMOTE_BLOCK_BYTES = 2**25  # S3 takes 10,000 parts, and some thousand requests a second
+_BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
+_PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 
@@ -86,8 +87,8 @@ class Folder(Protocol):
     def stat(self, name: str) -> Stored | None:
         """One file; None if there is none."""
 
-    def open(self, name: str) -> BinaryIO:
-        """Opens a file to be read from start to end, or with seeks."""
+    def open(self, name: str, *, whole: bool = False) -> BinaryIO:
+        """Opens a file to be read from start to end, or with seeks; `whole`: all of it."""
 
     def publish(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
         """A file to write, which appears whole when the block ends and not at all if it raises."""
@@ -181,7 +182,7 @@ class LocalFolder:
             raise OSError(errno.EINVAL, "not a file", self.place(name))
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str, *, whole: bool = False) -> BinaryIO:
         return (self.root / name).open("rb")
 
     def leads_out(self, name: str) -> bool:
@@ -314,9 +315,10 @@ class RemoteFolder:
                 return None
         return _stored(name, info) if info["type"] == "file" else None
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str, *, whole: bool = False) -> BinaryIO:
+        block = _WHOLE_BLOCK_BYTES if whole else _BLOCK_BYTES
         with naming(self.place(name)):
-            file = self._fs.open(self._path(name), "rb", block_size=REMOTE_BLOCK_BYTES)
+            file = self._fs.open(self._path(name), "rb", block_size=block)
         return cast("BinaryIO", file)
 
     @contextlib.contextmanager
@@ -371,7 +373,7 @@ class RemoteFolder:
         return f"{self._root}/{name}".rstrip("/")
 
     def _open_new(self, path: str) -> Any:
-        return self._fs.open(path, "wb", autocommit=False, block_size=REMOTE_BLOCK_BYTES)
+        return self._fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
 
 
 def _forget(file: Any) -> None:
@@ -527,7 +529,7 @@ def new_hash() -> Any:
 
 def hash_file(folder: Folder, name: str) -> str:
     """The hash of a file's bytes."""
-    with folder.open(name) as file:
+    with folder.open(name, whole=True) as file:
         reader = HashedReader(file, folder.place(name))
         while reader.read(CHUNK_BYTES):
             pass
