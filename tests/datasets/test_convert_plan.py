@@ -404,10 +404,10 @@ def test_another_plan_reads_no_source_that_stays(
     opened: set[str] = set()
     original = LocalFolder.open
 
-    def note(self: LocalFolder, name: str) -> Any:
+    def note(self: LocalFolder, name: str, *, whole: bool = False) -> Any:
         if self.root == source:
             opened.add(name)
-        return original(self, name)
+        return original(self, name, whole=whole)
 
     monkeypatch.setattr(LocalFolder, "open", note)
     capsys.readouterr()
