@@ -188,7 +188,7 @@ def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
 
     What comes of it is the object's pixels, or a failure that names the object.
     """
-    noise = np.random.default_rng(1).integers(0, 256, (20 * 2**20,), np.uint8).tobytes()
+    noise = np.random.default_rng(1).integers(0, 256, (40 * 2**20,), np.uint8).tobytes()
     members = [*samples(2), ("0002.bin", noise)]
     upload(write_tar(tmp_path / "s" / "a.tar", members).parent, "in")
     other = write_tar(tmp_path / "b.tar", [*samples(2, first=2), ("0002.bin", noise[::-1])])
