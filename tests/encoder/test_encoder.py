@@ -121,12 +121,10 @@ def test_efforts_that_give_the_same_bytes(efforts: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("shape", "tile"), [((300, 420, 3), None), ((300, 128, 3), None), ((300, 420, 3), (128, 128))]
 )
-def test_efforts_that_search_choose_the_width_of_tiles(
+def test_efforts_that_search_have_wide_tiles(
     shape: tuple[int, int, int], tile: tuple[int, int] | None
 ) -> None:
-    """Smooth tiles have few bytes beside those of states and coefficients."""
-    y, x, channel = np.ogrid[: shape[0], : shape[1], : shape[2]]
-    image = ((x + y) // 4 + x * y // 999 % 3 + 20 * channel).astype(np.uint8)
+    image = np.ascontiguousarray(_photo()[: shape[0], : shape[1]])
     info = l3dali.info(l3dali.encode(image, effort=7, tile=tile))
     wide = tile is None and shape[1] > 128
     assert (info.tile_height, info.tile_width) == (128, 256 if wide else 128)
