@@ -533,11 +533,13 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       LoadTile(pixels, coding, GetTileRect(info, tile), planes);
     };
   };
-  if (!MatchImage::IsLikely(info, options.effort, options.threads, load_as(shifted))) return {};
+  const uint32_t few_matches =
+      MatchImage::Probe(info, options.effort, options.threads, load_as(shifted));
+  if (few_matches == 0) return {};
 
   // Which tiles are likely is the same for values and their ranks.
   std::optional<MatchImage> match;
-  match.emplace(info, options.effort, options.threads, load_as(shifted));
+  match.emplace(info, few_matches, options.threads, load_as(shifted));
   EncodeOptions quick = options;
   if (options.effort < kWideTilesEffort) {
     quick.effort = std::min(options.effort, kMatchJudgingEffort);
@@ -552,7 +554,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       coding = &*ranked;
       judged = std::move(other);
       SetValues(*coding, &info);
-      match.emplace(info, options.effort, options.threads, load_as(*coding));
+      match.emplace(info, few_matches, options.threads, load_as(*coding));
     }
   }
   MatchedFile matched;
@@ -575,8 +577,9 @@ EncodedFile EncodeTiny(const PixelView& pixels, ImageInfo info,
   const auto load = [&](uint32_t tile, TilePlanes* planes) {
     LoadTile(pixels, shifted, GetTileRect(info, tile), planes);
   };
-  if (!MatchImage::IsLikely(info, options.effort, 1, load)) return file;
-  MatchImage match(info, options.effort, 1, load);
+  const uint32_t few_matches = MatchImage::Probe(info, options.effort, 1, load);
+  if (few_matches == 0) return file;
+  MatchImage match(info, few_matches, 1, load);
   if (match.Unlikely()[0]) return file;
   const uint64_t bytes = file.bytes - file.head.size();
   match.Choose({static_cast<uint32_t>(bytes)}, bytes / kMinSavedShare, /*is_tiny=*/true);
