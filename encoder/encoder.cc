@@ -25,10 +25,9 @@ constexpr uint32_t kPackedTileHeightLog2 = 6;
 // Sides of rans tiles. A tile needs this many samples to pay for its states and coefficients.
 constexpr uint32_t kRansTileLog2 = 7;
 constexpr uint32_t kRansGrayTileLog2 = 8;  // of up to two channels, or groups of them
-// From this effort on, the width of rans tiles is chosen by image; the widths are compared at
-// kJudgingEffort.
-constexpr uint32_t kTileSearchEffort = 7;
-constexpr uint32_t kJudgingEffort = 3;
+// From this effort on, rans tiles are twice as wide: that halves the cost of states and
+// coefficients.
+constexpr uint32_t kWideTilesEffort = 7;
 // Images with fewer columns or rows get tiles that are longer the other way. From 16 on, such tiles
 // would have the 4096 pixels for which several sets of coefficients are fitted: that is up to a
 // third slower, saves 1.5 % at most, and makes noise larger.
@@ -338,7 +337,7 @@ void AppendTile(const PixelView& pixels, const TileRect& rect, const ValueCoding
 constexpr uint32_t kFewRansTables = 16;
 // Images of more pixels are coded without match tiles, which would take too much memory.
 constexpr uint64_t kMaxMatchPixels = 1u << 26;
-// Below kTileSearchEffort, tiles without matches are encoded at this effort to compare sizes.
+// Below kWideTilesEffort, tiles without matches are encoded at this effort to compare sizes.
 constexpr uint32_t kMatchJudgingEffort = 2;
 // Match tiles are kept only if they save 1 / 256 of the bytes.
 constexpr uint64_t kMinSavedShare = 256;
@@ -466,32 +465,15 @@ EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
   return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
 }
 
-// Returns the usual width, or twice that if the file is smaller by it. Wider tiles halve the cost
-// of states and coefficients, but the coefficients fit less closely. A low effort judges both.
-uint8_t ChooseTileWidth(const PixelView& pixels, ImageInfo info,
-                        const std::vector<ChannelGroup>& groups, const ValueCoding& coding,
-                        EncodeOptions options) {
-  const uint8_t usual = info.tile_width_log2;
-  if (usual >= kMaxPackedTileLog2 || pixels.width_px <= 1u << usual) return usual;
-  options.effort = kJudgingEffort;
-  const auto bytes = [&] {
-    return MakeFile(info, groups, coding, options, {},
-                    EncodeTiles(pixels, info, groups, coding, options, false, {}))
-        .bytes;
-  };
-  const uint64_t usual_bytes = bytes();
-  ++info.tile_width_log2;
-  return bytes() < usual_bytes ? info.tile_width_log2 : usual;
-}
-
 // All tiles but stored ones only, without match tiles.
 EncodedFile EncodeUnmatched(const PixelView& pixels, ImageInfo info,
                             const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
                             const std::optional<ValueCoding>& ranked,
                             const EncodeOptions& options) {
-  if (options.mode == EncodeMode::kRans && options.effort >= kTileSearchEffort &&
-      options.tile_width_log2 == 0 && options.tile_height_log2 == 0) {
-    info.tile_width_log2 = ChooseTileWidth(pixels, info, groups, shifted, options);
+  if (options.mode == EncodeMode::kRans && options.effort >= kWideTilesEffort &&
+      options.tile_width_log2 == 0 && options.tile_height_log2 == 0 &&
+      info.tile_width_log2 < kMaxPackedTileLog2 && pixels.width_px > 1u << info.tile_width_log2) {
+    ++info.tile_width_log2;
   }
   const auto encode = [&](const ValueCoding& coding) {
     return MakeFile(info, groups, coding, options, {},
@@ -551,13 +533,15 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       LoadTile(pixels, coding, GetTileRect(info, tile), planes);
     };
   };
-  if (!MatchImage::IsLikely(info, options.effort, options.threads, load_as(shifted))) return {};
+  const uint32_t few_matches =
+      MatchImage::Probe(info, options.effort, options.threads, load_as(shifted));
+  if (few_matches == 0) return {};
 
   // Which tiles are likely is the same for values and their ranks.
   std::optional<MatchImage> match;
-  match.emplace(info, options.effort, options.threads, load_as(shifted));
+  match.emplace(info, few_matches, options.threads, load_as(shifted));
   EncodeOptions quick = options;
-  if (options.effort < kTileSearchEffort) {
+  if (options.effort < kWideTilesEffort) {
     quick.effort = std::min(options.effort, kMatchJudgingEffort);
   }
   const std::vector<bool> unlikely = match->Unlikely();
@@ -570,7 +554,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
       coding = &*ranked;
       judged = std::move(other);
       SetValues(*coding, &info);
-      match.emplace(info, options.effort, options.threads, load_as(*coding));
+      match.emplace(info, few_matches, options.threads, load_as(*coding));
     }
   }
   MatchedFile matched;
@@ -593,8 +577,9 @@ EncodedFile EncodeTiny(const PixelView& pixels, ImageInfo info,
   const auto load = [&](uint32_t tile, TilePlanes* planes) {
     LoadTile(pixels, shifted, GetTileRect(info, tile), planes);
   };
-  if (!MatchImage::IsLikely(info, options.effort, 1, load)) return file;
-  MatchImage match(info, options.effort, 1, load);
+  const uint32_t few_matches = MatchImage::Probe(info, options.effort, 1, load);
+  if (few_matches == 0) return file;
+  MatchImage match(info, few_matches, 1, load);
   if (match.Unlikely()[0]) return file;
   const uint64_t bytes = file.bytes - file.head.size();
   match.Choose({static_cast<uint32_t>(bytes)}, bytes / kMinSavedShare, /*is_tiny=*/true);

@@ -19,9 +19,10 @@ namespace {
 // of encoder.cc): a file has 32.
 constexpr uint32_t kMaxMatchTables = 16;
 // A tile is rejected if over 1 / 2 of its pixels match no neighbour; at effort 1, if over 1 / 4 do,
-// so that photographs are rejected sooner.
+// so that photographs are rejected sooner; of images that look like one, if over 1 / 8 do.
 constexpr uint32_t kFewMatches = 2;
 constexpr uint32_t kFewMatchesQuickly = 4;
+constexpr uint32_t kFewMatchesOfPhotographs = 8;
 // A tile of more colours is rejected too: each colour costs bytes.
 constexpr uint32_t kMaxTileColors = 4096;
 constexpr uint32_t kChoices = 3;  // rounds of choosing tiles by the statistics of those chosen last
@@ -139,9 +140,9 @@ void CompareRow(const TilePlanes& planes, uint32_t y, RowDifferences* differ) {
   }
 }
 
-// Whether more than `most` pixels certainly match no neighbour. Compares samples, so that
-// photographs cost little; pixels at the edges count as matches.
-bool HasFewMatches(const TilePlanes& planes, uint32_t most) {
+// How many pixels certainly match no neighbour; some number above `most` if more do. Compares
+// samples, so that photographs cost little; pixels at the edges count as matches.
+uint32_t CountOthers(const TilePlanes& planes, uint32_t most) {
   uint32_t others = 0;
   RowDifferences differ;
   for (uint32_t y = 1; y < planes.height_px && others <= most; ++y) {
@@ -150,7 +151,7 @@ bool HasFewMatches(const TilePlanes& planes, uint32_t most) {
       others += (differ.w[x] != 0) & (differ.n[x] != 0) & (differ.ne[x] != 0) & (differ.nw[x] != 0);
     }
   }
-  return others > most;
+  return others;
 }
 
 // Working memory of one thread.
@@ -240,11 +241,10 @@ void CountTokens(const RansTokens& tokens, size_t begin, size_t end, uint32_t* c
 }
 
 // A rejected tile is left without tokens. Constant tiles are rejected.
-MatchTile MakeTile(uint32_t effort, Workspace* work) {
+MatchTile MakeTile(uint32_t few_matches, Workspace* work) {
   const TilePlanes& planes = work->planes;
-  const uint32_t most =
-      planes.width_px * planes.height_px / (effort == 1 ? kFewMatchesQuickly : kFewMatches);
-  if (IsConstant(planes) || HasFewMatches(planes, most) || !FindColors(work)) return {};
+  const uint32_t most = planes.width_px * planes.height_px / few_matches;
+  if (IsConstant(planes) || CountOthers(planes, most) > most || !FindColors(work)) return {};
 
   MatchTile tile;
   const Plane& colors = work->colors;
@@ -303,29 +303,42 @@ struct MatchImage::Numbers {
   std::vector<uint8_t> chunk;  // the count and the gaps
 };
 
-bool MatchImage::IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
-                          const LoadTile& load) {
-  if (info.channels * info.used_bits > kMaxMatchColorBits) return false;
+uint32_t MatchImage::Probe(const ImageInfo& info, uint32_t effort, unsigned threads,
+                           const LoadTile& load) {
+  if (info.channels * info.used_bits > kMaxMatchColorBits) return 0;
   const uint32_t tiles = info.tile_count();
-  if (tiles == 1) return true;  // the class does the same, and keeps it
+  const uint32_t usual = effort == 1 ? kFewMatchesQuickly : kFewMatches;
+  if (tiles == 1) return usual;  // the class does the same, and keeps it
   const uint32_t probes = std::min(tiles, 4 + tiles / 16);
-  std::atomic<bool> is_likely = false;
+  std::atomic<uint32_t> likely = 0;
+  std::atomic<uint32_t> drawn = 0;
   ParallelForWithState(
       probes, threads, NewWorkspace, [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-        if (is_likely) return;
+        if (effort > 1 && likely > 0) return;
+        const TilePlanes& planes = work->planes;
         load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
-        if (MakeTile(effort, work.get()).tokens.lanes != 0) is_likely = true;
+        if (effort > 1) {
+          if (MakeTile(usual, work.get()).tokens.lanes != 0) ++likely;
+          return;
+        }
+        const uint32_t pixels = planes.width_px * planes.height_px;
+        const uint32_t others = CountOthers(planes, pixels / usual);
+        if (others > pixels / usual || IsConstant(planes)) return;
+        ++likely;
+        if (others <= pixels / kFewMatchesOfPhotographs) ++drawn;
       });
-  return is_likely;
+  if (likely == 0) return 0;
+  const bool is_photograph = effort == 1 && likely < probes && 2 * drawn < likely;
+  return is_photograph ? kFewMatchesOfPhotographs : usual;
 }
 
-MatchImage::MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads,
+MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned threads,
                        const LoadTile& load)
     : info_(info), tiles_(info.tile_count()), ids_(tiles_.size()), chosen_(tiles_.size()) {
   ParallelForWithState(tiles_.size(), threads, NewWorkspace,
                        [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
                          load(static_cast<uint32_t>(i), &work->planes);
-                         tiles_[i] = MakeTile(effort, work.get());
+                         tiles_[i] = MakeTile(few_matches, work.get());
                        });
   std::unordered_map<uint64_t, uint32_t> id_of;
   for (size_t i = 0; i < tiles_.size(); ++i) {

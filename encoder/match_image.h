@@ -29,12 +29,12 @@ class MatchImage {
  public:
   using LoadTile = RansCoder::LoadTile;
 
-  // Whether any of a few probed tiles is not rejected, or the only one may not be. `info` has the
-  // image's used bits.
-  static bool IsLikely(const ImageInfo& info, uint32_t effort, unsigned threads,
-                       const LoadTile& load);
+  // Probes a few tiles. Returns the n of the 1 / n of a tile's pixels that may match no neighbour,
+  // or it is rejected; 0 if all of them are. `info` has the image's used bits.
+  static uint32_t Probe(const ImageInfo& info, uint32_t effort, unsigned threads,
+                        const LoadTile& load);
 
-  MatchImage(const ImageInfo& info, uint32_t effort, unsigned threads, const LoadTile& load);
+  MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned threads, const LoadTile& load);
 
   // Which tiles were rejected.
   std::vector<bool> Unlikely() const;

@@ -34,7 +34,7 @@ uint64_t ChannelCost(const RansCounts& counts, uint32_t channels, uint32_t posit
 
 // What a modelled channel costs by a model, in 1 / 2^kRansTokenCostBits bit.
 uint64_t CostOfChannel(const RansCosts& costs, const RansSamples& samples, uint32_t position) {
-  const uint16_t* cost_of = costs.token[position].at;
+  const uint32_t* cost_of = costs.token[position].at;
   uint64_t cost = 0;
   for (uint32_t number = 0; number < samples.wave_count(); ++number) {
     const RansSamples::Wave wave = samples.GetWave(number);

@@ -70,7 +70,7 @@ struct RansSymbols {
 // What tokens cost at each level, in 1 / 2^kRansTokenCostBits bit; nothing at kIdleLevel.
 constexpr uint32_t kRansTokenCostBits = 8;
 struct RansTokenCosts {
-  uint16_t at[(kIdleLevel + 1) * kRansTokens];
+  uint32_t at[(kIdleLevel + 1) * kRansTokens];
 };
 // How far samples of a level lie from their predictions, in 1/16; anything at kIdleLevel.
 struct RansScales {
@@ -82,7 +82,7 @@ struct RansScales {
 struct RansStepRun {
   uint32_t count;
   uint32_t used_bits;
-  const int32_t* sum;
+  int32_t* sum;
   const uint16_t* value;
   const uint8_t* level;
   uint32_t unknowns;
@@ -160,6 +160,8 @@ struct RansKernels {
   // What samples cost if an unknown goes up by `step` / 64, or down.
   RansStepCosts (*try_steps)(const RansStepRun& run, uint32_t unknown, int32_t step,
                              const RansTokenCosts& costs);
+  // Moves each unknown from `first` up to `end` by its step, in 1/64.
+  void (*move_sums)(const RansStepRun& run, uint32_t first, uint32_t end, const int32_t* step);
   // sum[i][j] += products of columns i and j <= i: the differences by unknown, then what is left
   // between sums and values. A sample's weight is that of Student's distribution.
   void (*add_step_products)(const RansStepRun& run, const RansScales& scales,

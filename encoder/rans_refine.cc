@@ -62,8 +62,7 @@ RansCosts::RansCosts(const RansModel& model, const RansCounts& counts, uint32_t 
         const uint32_t log = frequency[t] == 0 ? 0 : FixedLog2(frequency[t]);
         const uint32_t bits =
             (frequency[t] == 0 ? kMissingTokenBits : kRansScaleBits) + of.raw_bits;
-        token[p].at[level * kRansTokens + t] =
-            static_cast<uint16_t>((bits << kRansTokenCostBits) - (log >> kDroppedBits));
+        token[p].at[level * kRansTokens + t] = (bits << kRansTokenCostBits) - (log >> kDroppedBits);
         const uint64_t magnitude = (of.base + (1u << of.raw_bits) / 2 + 1) / 2;
         samples += counts.at[p][level][t];
         sum += 16 * magnitude * counts.at[p][level][t];
@@ -80,7 +79,7 @@ uint64_t RansCosts::Of(const RansCounts& counts, uint32_t channels) const {
   uint64_t cost = 0;
   for (uint32_t p = 0; p < channels; ++p) {
     for (uint32_t level = 0; level < kRansLevels; ++level) {
-      const uint16_t* costs = token[p].at + level * kRansTokens;
+      const uint32_t* costs = token[p].at + level * kRansTokens;
       for (uint32_t t = 0; t < kRansTokens; ++t) {
         cost += uint64_t{counts.at[p][level][t]} * costs[t];
       }
@@ -149,23 +148,20 @@ void RansDescent::Improve(const RansSettings& settings, const RansSamples& sampl
                      level_.data(), unknowns.count,      {}};
   for (uint32_t k = 0; k < unknowns.count; ++k) run.difference[k] = difference_[k].data();
   const auto cost_now = [&] { return kernels.try_steps(run, 0, 0, costs.token[position]).up; };
-  const auto add_to_sums = [&](uint32_t k, int32_t step) {
-    const int32_t* difference = difference_[k].data();
-    for (uint32_t i = 0; i < count; ++i) sum_[i] += step * difference[i];
-  };
+  int32_t steps[kMaxRansTaps];
   uint64_t best = cost_now();
   for (uint32_t fit = 0; fit < effort.fits; ++fit) {
     RansProducts<double> products;
     kernels.add_step_products(run, costs.scale[position], products.sum);
     double solution[kMaxRansTaps];
     SolveRansProducts(products, unknowns.count, 1e-5, 1.0, solution);
-    int32_t steps[kMaxRansTaps];
     int8_t next[kMaxRansTaps];
     if (!FindSteps(unknowns, solution, coefficients, steps, next)) break;
-    for (uint32_t k = 0; k < unknowns.count; ++k) add_to_sums(k, steps[k]);
+    kernels.move_sums(run, 0, unknowns.count, steps);
     const uint64_t cost = cost_now();
     if (cost >= best) {
-      for (uint32_t k = 0; k < unknowns.count; ++k) add_to_sums(k, -steps[k]);
+      for (uint32_t k = 0; k < unknowns.count; ++k) steps[k] = -steps[k];
+      kernels.move_sums(run, 0, unknowns.count, steps);
       break;
     }
     best = cost;
@@ -178,9 +174,9 @@ void RansDescent::Improve(const RansSettings& settings, const RansSamples& sampl
       const RansStepCosts cost = kernels.try_steps(run, k, 1, costs.token[position]);
       const uint64_t least = std::min(cost.up, cost.down);
       if (least >= best) continue;
-      const int32_t step = cost.up < cost.down ? 1 : -1;
-      if (!Move(unknowns, k, step, coefficients)) continue;
-      add_to_sums(k, step);
+      steps[k] = cost.up < cost.down ? 1 : -1;
+      if (!Move(unknowns, k, steps[k], coefficients)) continue;
+      kernels.move_sums(run, k, k + 1, steps);
       best = least;
       still = 0;
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,3 +81,12 @@ def apart(function: Callable[..., Returned], *arguments: object) -> Returned:
     """What the function gives in a new process that does nothing else."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def keep_memory() -> None:
+    """Tells glibc to keep what is freed, large blocks too, and to take more than it needs."""
+    mallopt = ctypes.CDLL(None).mallopt
+    trim_threshold, top_pad, mmap_max = -1, -2, -4
+    mallopt(trim_threshold, 2**31 - 1)
+    mallopt(top_pad, 64 << 20)
+    mallopt(mmap_max, 0)

@@ -5,7 +5,6 @@ Turns are those of benchmarks/pipeline.py; ratios are of the same round.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import statistics
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import nvidia.dali as dali
-from benchmarks.cpu.case import Result, median_ratio
+from benchmarks.cpu.case import Result, keep_memory, median_ratio
 from benchmarks.peers import L3_CODINGS, Image, images, l3_encoder
 from benchmarks.pipeline import Configuration, Format, Turn, rounded, take_turn, write_files
 from benchmarks.report import table
@@ -230,11 +229,3 @@ def nvimgcodec(
     columns |= {"highest": "{shares[1]:.2f}", "CPU time, first / second": "{cpu_share:.2f}"}
     found = {"rows": list(rows.values()), "target": TARGET, "threads": threads}
     return Result(table("set, mode", rows, columns), found)
-
-
-def keep_memory() -> None:
-    """Tells glibc to keep what is freed, and to take more than it needs."""
-    mallopt = ctypes.CDLL(None).mallopt
-    trim_threshold, top_pad = -1, -2
-    mallopt(trim_threshold, 2**31 - 1)
-    mallopt(top_pad, 64 << 20)

@@ -226,7 +226,7 @@ typedef struct l3_image {
 typedef struct l3_encode_options {
   size_t struct_size;
   uint32_t coding;  // L3_CODING_...
-  // 1 (fast) to 9 (small); 0: 5. L3_CODING_RANS alone heeds it. 7 to 9 take five to ten times as
+  // 1 (fast) to 9 (small); 0: 5. L3_CODING_RANS alone heeds it. 7 to 9 take two to five times as
   // long as 5, for 1 to 2 % fewer bytes. Files decode equally fast.
   uint32_t effort;
   uint32_t threads;  // as in l3_decode_options; the bytes do not depend on it

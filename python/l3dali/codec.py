@@ -179,7 +179,7 @@ def encode(
             which decode as fast as memory is copied.
         effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
             the other codings all do. 7 to 9 search for coefficients that cost fewer bits, and take
-            five to ten times as long as 5; images decode as fast.
+            two to five times as long as 5; images decode as fast.
         threads: how many to use, up to 1024; 0 for all of the machine. By default one, here and in
             every other call: a loader has many workers, and each would start as many threads as
             the machine has cores. The bytes do not depend on it.

@@ -235,7 +235,7 @@ def encoded_sample() -> Samples:
 
 def golden_files() -> Iterator[tuple[str, File]]:
     """Yields names, files and the samples they must decode to."""
-    # Written once, by `l3dali.encode(..., effort=9)`.
+    # Written once, by `l3dali.encode(..., effort=9, tile=(128, 128))`.
     encoded = TESTS / "golden/v1/encoder_effort_9.l3"
     yield encoded.stem, (encoded.read_bytes(), encoded_sample())
 
