@@ -142,19 +142,18 @@ L3_DEVICE SampleGroup ReadDenseGroup(const uint8_t* payload, uint32_t offset, ui
 }
 
 // Residuals of a row of a sparse channel, as ReadSparseRow of core/packed.h
-// reads them. Returns false, on every lane, if they reach past `end`.
+// reads them, from *pos on, which is advanced. They may reach past the payload's end.
+constexpr uint32_t kMaxSparseRowBytes = 4 + 16 + 32 + 2 * kRowSpan;  // flags, widths, masks, fields
 template <class Warp>
-L3_DEVICE bool ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t end, uint32_t groups,
+L3_DEVICE void ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t groups,
                                 uint32_t used_bits, uint32_t* pos, SampleGroup* folded) {
   const uint32_t lane = warp.lane();
   const uint32_t flag_bytes = (groups + 7) / 8;
-  if (end - *pos < flag_bytes) return false;
   const uint8_t* flags = payload + *pos;
   const bool coded = lane < groups && ReadBit(flags, lane) != 0;
   const uint32_t coded_lanes = warp.Ballot(coded);
   const uint32_t coded_groups = PopCount(coded_lanes);
   const uint32_t width_bytes = (coded_groups + 1) / 2;
-  if (end - *pos < flag_bytes + width_bytes + coded_groups) return false;
   const uint8_t* widths = flags + flag_bytes;
   const uint8_t* masks = widths + width_bytes;
 
@@ -170,7 +169,6 @@ L3_DEVICE bool ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t end
   const uint32_t bits_end = warp.InclusiveScan(bits);
   const uint32_t field_bytes = (warp.Shuffle(bits_end, kWarpLanes - 1) + 7) / 8;
   const uint32_t fields = *pos + flag_bytes + width_bytes + coded_groups;
-  if (end - fields < field_bytes) return false;
   *pos = fields + field_bytes;
 
   uint32_t bit = 8 * fields + bits_end - bits;
@@ -189,7 +187,6 @@ L3_DEVICE bool ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t end
       mask >>= 1;
     }
   }
-  return true;
 }
 
 }  // namespace l3

@@ -325,7 +325,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       L3_NO_UNROLL
       for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) {
         const DecodeSample& sample = GlobalPointer(plans.samples)[GlobalPointer(plans.takers)[i]];
-        serves = serves && sample.path == StorePath::kHalves;
+        serves = sample.path == StorePath::kHalves && serves;
       }
       // What comes from lane 0 tells the compiler that lanes do not part there.
       takers_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
@@ -345,6 +345,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
         if (place.top + y < place.height) StorePlanes(warp, planes, max, y, place);
         if (takers_ == 1) return;
         taker = taker + 1 == takers_ ? 0 : taker + 1;
+        warp.Sync();  // what came before has been stored
         Choose(warp, taker);
       } while (taker != 0);
     }
@@ -355,7 +356,6 @@ class PlansStore : public PlannedRows<kSampleBytes> {
     // Rows go to the i-th taker from now on.
     template <class Warp>
     L3_DEVICE void Choose(Warp& warp, uint32_t i) {
-      warp.Sync();  // what came before has been stored
       if (warp.lane() == 0) PutPlace(GlobalPointer(store_.plans.takers)[i]);
       warp.Sync();
     }
@@ -366,7 +366,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       const int64_t offset = plan.channel_offset_bytes[0];
       HalvesPlace& place = scratch_->halves;
       L3_NO_UNROLL
-      for (uint32_t c = 0; c < kMaxChannels; ++c) {
+      for (uint32_t c = 0; c < kChannels; ++c) {
         place.subtract[c] = SubtractOf(plan.subtract[c]);
         place.multiply[c] = MultiplyOf(plan.multiply[c]);
         place.channel_offset[c] =
@@ -377,7 +377,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       place.begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
       place.count = part.count;
       place.top = store_.tile_y - window.y_px;
-      place.height = part.count == 0 ? 0 : window.height_px;
+      place.height = window.height_px;
       place.out = plan.Place(forwards ? part.x : part.x + part.count - 1,
                              static_cast<int32_t>(place.top), 0) -
                   2 * place.begin;
@@ -422,12 +422,13 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       };
       uint8_t* const row =
           PlaceAt(GlobalPointer(place.out), static_cast<int32_t>(y), place.y_stride_bytes);
+      const auto in_channel = [&place](uint8_t* first, uint32_t c) {
+        return c == 0 ? first : PlaceAt(first, place.channel_offset[c], 16);
+      };
       if ((place.way & HalvesPlace::kAligned) != 0) {
         if (kGroupSize * group - place.begin >= place.count) return;
         uint8_t* const first = PlaceAt(row, static_cast<int32_t>(group), 16);
-        return store([&](uint32_t c) {
-          return c == 0 ? first : PlaceAt(first, place.channel_offset[c], 16);
-        });
+        return store([&](uint32_t c) { return in_channel(first, c); });
       }
       uint8_t* const buffer = scratch_->row;
       warp.Sync();  // what came before has been stored
@@ -436,7 +437,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {
         CopyBytes(lane, buffer + kPlaneBytes * c, 2 * place.begin, 2 * place.count,
-                  PlaceAt(row, place.channel_offset[c], 16) + 2 * place.begin);
+                  in_channel(row, c) + 2 * place.begin);
       }
     }
 
