@@ -39,7 +39,7 @@ enum class Store {
   kWhole,     // the image as stored, which takes no plan
   kWindow,    // as stored too, with a border
   kTraining,  // mirrored or not, CHW, normalized float16
-  kAligned,   // the same without borders, groups of eight values at multiples of 16 bytes
+  kAligned,   // the same without borders, groups of eight values at multiples of 16 bytes, or 8
   kAny,       // every operation, type and layout, by chance
 };
 
@@ -197,21 +197,30 @@ constexpr float kEdgeFills[] = {0x1p16f,  65519,    65520,     0x1p31f,    -0x1p
                                 0x1p-14f, 0x1p-15f, 0x1p-25f,  0x1.8p-24f, 2051,     -32768.5f};
 
 // With fractions, so that sums and products are rounded; or so that those of some samples are
-// rounded to the middle of two halves, from below it or from above: small ones of a byte, large
-// ones of two.
-void ChooseFactors(bool has_bytes, uint32_t kind, std::mt19937* random, OutputPlan* plan) {
+// rounded to the middle of two halves, sums from below it and products from above it.
+void ChooseFactors(uint32_t sample_bits, std::mt19937* random, OutputPlan* plan) {
   const auto fraction = [random](float unit) {
     return static_cast<float>((*random)() % (1 << 16)) / unit;
   };
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    plan->subtract[c] = kind == 0   ? fraction(251)
-                        : kind == 2 ? 0
-                        : has_bytes ? -0x1.7ffff8p-9f
-                                    : -0x1.ff8p-1f;
-    plan->multiply[c] = kind == 0   ? fraction(1021)
-                        : kind == 1 ? 1
-                        : has_bytes ? 0x1.001556p+0f
-                                    : 0x1.fffffep-1f;
+    const uint32_t kind = (*random)() % 3;
+    const uint32_t least = 1u << (*random)() % sample_bits;  // of samples up to twice as many
+    const uint32_t sample = least + (*random)() % least;
+    const float step = static_cast<float>(least) * 0x1p-10f;  // of their halves
+    if (kind == 0) {
+      plan->subtract[c] = fraction(251);
+      plan->multiply[c] = fraction(1021);
+    } else if (kind == 1) {
+      const float added = step * (1.5f - 0x1p-15f);
+      plan->subtract[c] = (*random)() % 4 == 0 ? added : -added;
+      plan->multiply[c] = 1;
+    } else {
+      const float middle = (std::floor(static_cast<float>(sample) / step / 2) * 2 + 0.5f) * step;
+      const float factor = middle / static_cast<float>(sample);
+      const bool is_less = double{factor} * sample < double{middle};
+      plan->subtract[c] = 0;
+      plan->multiply[c] = is_less ? std::nextafter(factor, 2.0f) : factor;
+    }
   }
 }
 
@@ -238,7 +247,7 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   plan.range = normalizes ? 1 : 1.0f / 255;
   const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
   if (normalizes) plan.border.right_px += (0u - width) % 8;
-  ChooseFactors(info.sample_bytes() == 1, below(3), random, &plan);
+  ChooseFactors(info.sample_bits(), random, &plan);
   if (store == Store::kTraining || store == Store::kAligned) {
     return LayOut(plan, {true, false, below(2) == 1, false, below(4) == 0});
   }
@@ -341,9 +350,9 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   size_t bytes = kGapBytes;
   for (const File* file : files) {
     outputs.push_back(MakeOutput(file->view.info, way.store, &random));
-    const bool is_aligned =
-        way.store == Store::kAligned || (way.store == Store::kWhole && seed % 2 == 0);
-    const size_t unit = is_aligned ? kGroupBytes : OutputBytes(outputs.back().plan.type);
+    size_t unit = OutputBytes(outputs.back().plan.type);
+    if (way.store == Store::kWhole && seed % 2 == 0) unit = kGroupBytes;
+    if (way.store == Store::kAligned) unit = seed % 8 < 4 ? kGroupBytes : kGroupBytes / 2;
     outputs.back().offset = CeilDiv(bytes, unit) * unit;
     bytes = outputs.back().offset + outputs.back().bytes + kGapBytes;
   }
