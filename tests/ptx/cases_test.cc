@@ -39,7 +39,8 @@ namespace {
 
 using ptx::Runtime;
 
-constexpr uint64_t kMaxImageBytes = 12 << 10, kMaxAimedBytes = 24 << 10;
+constexpr uint64_t kMaxImageBytes = 12 << 10, kMaxAimedBytes = 28 << 10;
+constexpr uint32_t kCutBytes = 6 << 10;  // more than the zeros behind a payload
 constexpr uint64_t kMaxManyWindowsBytes = 2 << 10;
 constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
@@ -96,19 +97,27 @@ constexpr Aim kAims[] = {Aim::kConstant, Aim::kStored, Aim::kPacked, Aim::kPacke
                          Aim::kDeltas,   Aim::kDeltas, Aim::kDeltas, Aim::kMatch,
                          Aim::kMatch,    Aim::kRans,   Aim::kRans,   Aim::kRans};
 
-void MakeAimedShape(Aim aim, ImageInfo* shape, fuzz::Dice* dice) {
+void MakeAimedShape(Aim aim, bool is_cut, ImageInfo* shape, fuzz::Dice* dice) {
   shape->channels = static_cast<uint16_t>(dice->Range(1, kMaxChannels));
   shape->tile_width_log2 = static_cast<uint8_t>(dice->Range(kMinTileWidthLog2, kMaxPackedTileLog2));
   shape->tile_height_log2 =
       static_cast<uint8_t>(dice->Range(kMinTileHeightLog2, kMaxPackedTileLog2));
+  if (is_cut) {  // one tile, large
+    shape->tile_width_log2 = shape->tile_height_log2 = kMaxPackedTileLog2;
+    shape->width_px = dice->Range(128, 256);
+    if (aim == Aim::kMatch) shape->channels = 1;  // a token is a pixel
+    shape->height_px = (12u << 10) / shape->width_px / shape->channels + 1;
+    return;
+  }
   if (aim == Aim::kStored &&
       dice->OneIn(2)) {  // rows of several parts, of which windows may need one
-    shape->tile_width_log2 = kMaxPackedTileLog2 + 2;
+    shape->tile_width_log2 = static_cast<uint8_t>(kMaxPackedTileLog2 + dice->Range(1, 2));
     shape->width_px = dice->Range(2, 900);
     shape->height_px = dice->Range(1, 4);
     return;
   }
-  if (aim == Aim::kDeltas && dice->OneIn(4)) {  // rows of many chunks, mostly whole ones
+  if ((aim == Aim::kDeltas || aim == Aim::kPacked) &&
+      dice->OneIn(3)) {  // rows of many chunks, mostly whole ones
     shape->tile_width_log2 = kMaxPackedTileLog2;
     shape->width_px = 16 * dice->Range(8, 16) + (dice->OneIn(3) ? dice->Below(16) : 0);
     shape->height_px = dice->Range(1, 6);
@@ -148,6 +157,8 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
   // A table that lacks one value; one token alone, so that no state ever changes.
   const bool lacks_one = dice->OneIn(4);
   const bool is_still = aim == Aim::kRans && dice->OneIn(6);
+  // Whose tile ends so early that reading on would come to the end of the memory.
+  const bool is_cut = aim > Aim::kStored && dice->OneIn(24);
   fuzz::Coded coded;
   const auto suits = [&] {
     const bool keeps = coded.table.empty() && coded.info.shift == 0 && !coded.info.is_signed();
@@ -156,7 +167,7 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
            (!is_still || (coded.model.table_count == 1 && HasOneToken(coded.model))) &&
            (coded.model.match_table_count != 0 || aim != Aim::kMatch);
   };
-  MakeAimedShape(aim, &shape, dice);
+  MakeAimedShape(aim, is_cut, &shape, dice);
   do {
     parts.chunks.clear();
     coded = fuzz::MakeCoding(shape, &parts.chunks, dice);
@@ -179,14 +190,31 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
     };
     parts.payloads.push_back(make().payload);
   }
-  if (dice->OneIn(4)) {  // one has another number in its first fields, or ends elsewhere
+  if (is_cut) {
+    Bytes& payload = parts.payloads[0];
+    const uint32_t size = static_cast<uint32_t>(payload.size());
+    // Of small ones the first fields stay: residuals of zeros may take as much.
+    const uint32_t most = std::max(size - std::min(size, kCutBytes), std::min(size, 256u));
+    payload.resize(kPayloadAlignment * dice->Range(1, most / kPayloadAlignment));
+  } else if (dice->OneIn(4)) {  // one has another number in its first fields, or ends elsewhere
     Bytes& payload = parts.payloads[dice->Below(static_cast<uint32_t>(parts.payloads.size()))];
     const uint32_t units = static_cast<uint32_t>(payload.size() / kPayloadAlignment);
     constexpr uint8_t kState[] = {0, 0, 1, 0};  // the least that may be
     const auto state =
         std::search(payload.begin(), payload.end(), std::begin(kState), std::end(kState));
+    const uint32_t channel = dice->Below(shape.channels);
+    const uint32_t parts_begin = kTileHeaderBytes + kChannelHeaderBytes * shape.channels;
     if (dice->OneIn(4)) {
       payload[5] ^= 1;  // the transform
+    } else if (dice->OneIn(4)) {
+      payload.back() ^= 1;
+    } else if (aim == Aim::kStored && dice->OneIn(2)) {
+      payload[4] = static_cast<uint8_t>(dice->Below(5));  // the coding
+    } else if (aim == Aim::kPacked && dice->OneIn(2)) {  // a channel's first width
+      payload[kTileHeaderBytes + kChannelHeaderBytes * channel + 1] =
+          static_cast<uint8_t>(dice->Range(1, 4));
+    } else if (aim == Aim::kDeltas && payload.size() > parts_begin && dice->OneIn(2)) {
+      payload[parts_begin] = static_cast<uint8_t>(dice->Byte());  // two predictors
     } else if (is_still && state != payload.end() && dice->OneIn(2)) {
       state[0] = state[1] = 0xFF;
       state[2] = 0;

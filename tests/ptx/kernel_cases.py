@@ -22,7 +22,7 @@ from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 SURVIVES, NO_PTX, SAME = -1, -2, -3
 # How many batches try a change: the shortest of those that it may show in, then some of the others;
 # more where something is taken away.
-_SHORTEST, _OTHERS, _OTHERS_OF_REMOVALS = 16, 32, 200
+_SHORTEST, _OTHERS, _OTHERS_OF_REMOVALS = 16, 48, 200
 
 
 @dataclass(frozen=True)

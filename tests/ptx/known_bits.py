@@ -60,11 +60,6 @@ def _from(value: int, bits: int) -> int:
     return _full(bits) & ~((value & -value) - 1) if value else 0
 
 
-def _shift(statement: Statement) -> int | None:
-    last = statement.operands[-1]
-    return int(last.rstrip("U"), 0) if _NUMBER.match(last) else None
-
-
 def _nibbles(order: int) -> list[int]:
     return [order >> 4 * i & 15 for i in range(4)]
 
@@ -81,6 +76,16 @@ class KnownBits:
         self._may_be_one: dict[str, int] = defaultdict(int)
         self._counts: dict[str, int] = defaultdict(int)
         self._defined = [self._destinations(one) for one in self._statements]
+        # Registers that are one number everywhere.
+        sources: dict[str, list[str]] = defaultdict(list)
+        for one, defined in zip(self._statements, self._defined, strict=True):
+            for name in defined:
+                sources[name].append(one.operands[1] if one.opcode[0] == "mov" else "")
+        self._numbers = {
+            name: found[0]
+            for name, found in sources.items()
+            if len(found) == 1 and _NUMBER.match(found[0])
+        }
         readers: dict[str, list[int]] = defaultdict(list)
         writers: dict[str, list[int]] = defaultdict(list)
         for number, one in enumerate(self._statements):
@@ -98,6 +103,11 @@ class KnownBits:
         if _REGISTER.match(operand):
             return self._may_be_one[operand] & _full(bits)
         return _SPECIAL.get(operand, _full(bits))
+
+    def _last(self, one: Statement) -> int | None:
+        """The last operand, if it is a number."""
+        last = self._numbers.get(one.operands[-1], one.operands[-1])
+        return int(last.rstrip("U"), 0) if _NUMBER.match(last) else None
 
     def counts(self, operand: str) -> int:
         return self._counts[operand] if _REGISTER.match(operand) else -1
@@ -164,9 +174,9 @@ class KnownBits:
         if self._is_integer_cvt(one):
             signed = one.type[0] == "s" and a >> (one.bits - 1) & 1
             return full if signed else a
-        if kind == "prmt" and (order := _shift(one)) is not None:
+        if kind == "prmt" and (order := self._last(one)) is not None:
             return self._permuted(order, a, b)
-        if kind == "lop3" and (table := _shift(one)) is not None:
+        if kind == "lop3" and (table := self._last(one)) is not None:
             terms = [m for m in range(8) if table >> m & 1]
             each = [(m & 4, m & 2, m & 1) for m in terms]
             bits = 0
@@ -199,9 +209,8 @@ class KnownBits:
             return a | b
         return _from(a | b, width) & (_up_to(a + b) if adds else _full(width))
 
-    @staticmethod
-    def _shifted(one: Statement, a: int, width: int) -> int:
-        by = _shift(one)
+    def _shifted(self, one: Statement, a: int, width: int) -> int:
+        by = self._last(one)
         if one.opcode[0] == "shl":
             return a << by if by is not None else _from(a, width)
         if one.type[0] == "s" and a >> (one.bits - 1):
@@ -227,7 +236,10 @@ class KnownBits:
         for name in defined:
             wanted |= self._counts[name]
         changed = []
-        for operand, bits in self._demands(one, bool(defined), wanted):
+        demands = self._demands(one, bool(defined), wanted)
+        if wanted and one.operands[-1] in self._numbers:
+            demands.append((one.operands[-1], _full(64)))
+        for operand, bits in demands:
             for name in re.findall(r"%(?:rs|rd|r)\d+", operand):
                 if bits & ~self._counts[name]:
                     self._counts[name] |= bits
@@ -264,7 +276,7 @@ class KnownBits:
             return [(a, wanted & ~sets), (b, wanted)]
         if kind in ("not", "selp"):
             return [(operand, wanted) for operand in operands[1:]]
-        if kind in ("shl", "shr") and (by := _shift(one)) is not None:
+        if kind in ("shl", "shr") and (by := self._last(one)) is not None:
             if kind == "shl":
                 return [(operands[1], wanted >> by)]
             bits = wanted << by & full
@@ -280,7 +292,7 @@ class KnownBits:
             if one.type[0] == "s" and wanted & ~full:
                 bits |= 1 << (one.bits - 1)
             return [(operands[1], bits)]
-        if kind == "prmt" and (order := _shift(one)) is not None:
+        if kind == "prmt" and (order := self._last(one)) is not None:
             source = 0
             for i, digit in enumerate(_nibbles(order)):
                 byte = wanted >> 8 * i & 255
@@ -288,7 +300,10 @@ class KnownBits:
                     byte = 128 if byte else 0
                 source |= byte << 8 * (digit & 7)
             return [(operands[1], source & _full(32)), (operands[2], source >> 32)]
-        if kind == "lop3" and (table := _shift(one)) is not None:
+        if kind == "bfi" and _NUMBER.match(operands[3]) and (length := self._last(one)) is not None:
+            begin, taken = int(operands[3]), _full(length)
+            return [(operands[1], wanted >> begin & taken), (operands[2], wanted)]
+        if kind == "lop3" and (table := self._last(one)) is not None:
             ways = zip(operands[1:4], (4, 2, 1), strict=True)
             return [
                 (name, wanted)
@@ -355,10 +370,17 @@ class KnownBits:
             tops = {"lo": 0x8080, "hi": 0x80800000}.get(old.opcode[1], 0x80808080)
             same_part = old.opcode[:-2] == new.opcode[:-2]
             return 0 if same_part and ones[1] & tops == 0 else _full(bits)
-        if kinds == ("shf", "shf") and others == old.operands[1:] and _shift(old) == 16:
+        if kinds == ("shf", "shf") and others == old.operands[1:] and self._last(old) == 16:
             return 0  # half of 64 bits, from either end
         numbers = _NUMBER.match(b) and others[0] == a and _NUMBER.match(others[-1])
-        limits = _shift(old) or 0, _shift(new) or 0
+        if old.opcode == new.opcode and kinds[0] in ("mov", "selp"):
+            changed = 0
+            for was, is_now in zip(old.operands[1:], new.operands[1:], strict=True):
+                values = self.may_be_one(was, bits), self.may_be_one(is_now, bits)
+                known = was == is_now or (_NUMBER.match(was) and _NUMBER.match(is_now))
+                changed |= values[0] ^ values[1] if known else values[0] | values[1]
+            return changed
+        limits = self._last(old) or 0, self._last(new) or 0
         if kinds in (("min", "min"), ("max", "max")) and numbers and min(limits) >= 0:
             # They part between the limits, which have the same bits above those that differ.
             return _up_to(limits[0] ^ limits[1])
@@ -366,7 +388,7 @@ class KnownBits:
             change = ones[1] ^ self.may_be_one(others[1], bits)
             return _from(change, bits) if kinds[0] in ("add", "sub") else change
         if kinds == ("prmt", "prmt") and old.operands[1:3] == new.operands[1:3]:
-            orders = _shift(old), _shift(new)
+            orders = self._last(old), self._last(new)
             if orders[0] is not None and orders[1] is not None:
                 pairs = zip(_nibbles(orders[0]), _nibbles(orders[1]), strict=True)
                 differ = 0

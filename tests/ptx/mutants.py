@@ -5,7 +5,7 @@
 Mutants are other instructions in the place of some that batches executed. Removals are barriers,
 branches, masks and clamps that are missing, from each source line that has one. What known_bits.py
 shows to be the same is not tried. What is not noticed and not in judged.md is listed. Ends with 1
-if too few mutants are noticed, or a missing barrier is not.
+if too few mutants are noticed, or something is taken away that is neither noticed nor judged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from known_bits import KnownBits
 from ptx_text import Executed, body_of, kernel_lines, program_ptx, short_name
 from simulate import BUILD, CASES, case_counts
 
-_LEAST_NOTICED = 0.85  # 0.95 is the goal: tests/ptx/README.md
+_LEAST_NOTICED = 0.90  # 0.95 is the goal: tests/ptx/README.md
 
 _SWAPS = [
     ("add", "sub"),
@@ -148,11 +148,15 @@ def without(line: str, executed: Executed) -> tuple[str, str] | None:
     return None
 
 
+def _runs_both_ways(one: Executed) -> int:
+    return min(one.lanes, one.skipped or one.lanes)
+
+
 def make_removals(lines: Sequence[str], kernel: str, executed: Sequence[Executed]) -> list[Mutant]:
     """Of each source line with a barrier, branch, mask or clamp the copy in the kernel that most
     batches run, of branches both ways."""
     found: dict[tuple[str, str], Mutant] = {}
-    for one in sorted(executed, key=lambda one: -min(one.lanes, one.skipped or one.lanes)):
+    for one in sorted(executed, key=_runs_both_ways, reverse=True):
         line = lines[one.line - 1]
         taken = without(line, one)
         if taken is None:
@@ -167,6 +171,32 @@ def make_removals(lines: Sequence[str], kernel: str, executed: Sequence[Executed
 
 def is_noticed(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome.batch not in (SURVIVES, SAME) for outcome in outcomes)
+
+
+def try_mutants(tried: Sequence[Mutant], judged: Judged, jobs: int) -> list[tuple[Mutant, Outcome]]:
+    """What is taken away from a source line is tried in the kernel that most batches run, and in
+    the others where it is neither noticed there nor judged."""
+
+    def run(some: Sequence[Mutant]) -> list[tuple[Mutant, Outcome]]:
+        outcomes = try_changes([one.change for one in some], jobs) if some else []
+        return [(m, o) for m, o in zip(some, outcomes, strict=True) if o.batch != NO_PTX]
+
+    first: dict[tuple[str, str], Mutant] = {}
+    for m in sorted(tried, key=lambda m: _runs_both_ways(m.executed), reverse=True):
+        if m.kind != "mutant":
+            first.setdefault((m.kind, m.executed.source), m)
+    others = [m for m in tried if first.get((m.kind, m.executed.source), m) != m]
+    are_others = set(others)
+    results = run([m for m in tried if m not in are_others])
+    noticed = {(m.kind, m.executed.source) for m, outcome in results if is_noticed([outcome])}
+    return results + run(
+        [
+            m
+            for m in others
+            if (m.kind, m.executed.source) not in noticed
+            and judged.why(m.kind, m.executed.source) is None
+        ]
+    )
 
 
 def mutant_table(
@@ -277,8 +307,7 @@ def main() -> int:
                 tried.append(removal)
             else:
                 same.add((removal.kind, removal.executed.source))
-    outcomes = try_changes([one.change for one in tried], arguments.jobs)
-    results = [(m, o) for m, o in zip(tried, outcomes, strict=True) if o.batch != NO_PTX]
+    results = try_mutants(tried, judged, arguments.jobs)
     mutants = [(m, o) for m, o in results if m.kind == "mutant"]
     rows, share = mutant_table(mutants, judged)
     rows += ["", "| not tried, as a rule shows it changes nothing | mutants |", "|---|---|"]
@@ -314,7 +343,7 @@ def main() -> int:
     arguments.out.write_text("\n".join(rows) + "\n")
     print(f"{share:.1%} of the mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
     print(f"{len(left)} removals neither noticed nor judged: see {arguments.out}")
-    return int(share < _LEAST_NOTICED or any(kind == "barrier" for kind, _ in left))
+    return int(share < _LEAST_NOTICED or bool(left))
 
 
 if __name__ == "__main__":

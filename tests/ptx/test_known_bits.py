@@ -60,6 +60,12 @@ st.global.v2.u32 [%rd2], {%r32, %r33};
 shf.l.wrap.b32 %r29, %r2, %r1, 16;
 shf.l.wrap.b32 %r30, %r2, %r1, 15;
 st.global.v2.u32 [%rd2], {%r29, %r30};
+mov.u32 %r34, 0x1032;
+mov.u32 %r35, 0;
+prmt.b32 %r36, %r2, %r35, %r34;
+selp.b32 %r37, -1, 0, %p2;
+bfi.b32 %r38, %r37, %r2, 1, 1;
+st.global.v2.u32 [%rd2], {%r36, %r38};
 """
 _KERNEL = _TEXT.split("\n")
 
@@ -136,6 +142,12 @@ _KERNEL = _TEXT.split("\n")
         # Lane 0 is within any limit, also where registers have both.
         ("mov.u32 %r26, 31;", "mov.u32 %r26, 29;", "these bits do not count"),
         ("mov.u32 %r27, 0;", "mov.u32 %r27, 2;", None),
+        # What an order in a register picks, and the order itself.
+        ("mov.u32 %r35, 0;", "mov.u32 %r35, 4;", "these bits do not count"),
+        ("mov.u32 %r34, 0x1032;", "mov.u32 %r34, 0x1033;", None),
+        # A field of one bit.
+        ("selp.b32 %r37, -1, 0, %p2;", "selp.b32 %r37, -3, 0, %p2;", "these bits do not count"),
+        ("selp.b32 %r37, -1, 0, %p2;", "selp.b32 %r37, -2, 0, %p2;", None),
         # A register that a loop changes.
         ("and.b32 %r20, %r19, 15;", "mov.b32 %r20, %r19;", None),
         # Guarded instructions are left to the runs.
