@@ -102,6 +102,33 @@ def test_paths_are_values(tmp_path: Path, container: str) -> None:
     assert files_below(tmp_path) == {*own, *(f"{folder}/a.{container}" for folder in "sdb")}
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+@pytest.mark.parametrize("what", ["a record batch", "dictionaries"])
+def test_what_is_compressed_too_much(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    what: str,
+) -> None:
+    """It is refused before it is expanded; what is no larger than the limit is not."""
+    monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 2**20)
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    for name, count in ("small", 2**19), ("large", 2**21):
+        values = pa.array([bytes(count), png(1)])
+        if what == "dictionaries":
+            values = pa.DictionaryArray.from_arrays(pa.array([1, 1], pa.int32()), values)
+        batch = pa.record_batch({"image": values})
+        path = tmp_path / "s" / f"{name}.arrow"
+        path.parent.mkdir(exist_ok=True)
+        with new(str(path), batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert f"large.arrow: {what} of " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"small.arrow"}
+
+
 def write_table_as(table: pa.Table, path: Path) -> None:
     if path.suffix == ".parquet":
         pq.write_table(table, path)

@@ -5,8 +5,16 @@ Images are found as in Parquet. Needs pyarrow.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from l3dali.datasets.convert.arrow_messages import (
+    DICTIONARY,
+    RECORD_BATCH,
+    Message,
+    footer_blocks,
+    read_message,
+)
 from l3dali.datasets.convert.parquet import Rows, Sink, rebuilt, rows_of
 from l3dali.errors import needs
 
@@ -23,6 +31,7 @@ _FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
+_MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
 
 
 class ArrowError(ValueError):
@@ -85,11 +94,55 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
     try:
         if _is_file(source):
             reader = ipc.open_file(source)
-            return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+            return reader.schema, _batches_of_file(source, reader)
         reader = ipc.open_stream(source)
-        return reader.schema, iter(reader)
+        return reader.schema, _batches_of_stream(source, reader)
     except (pyarrow.ArrowException, OSError, EOFError) as error:
         raise ArrowError(f"not a whole Arrow file: {error}") from error
+
+
+def _batches_of_file(source: BinaryIO, reader: Any) -> Iterator[Any]:
+    limit = _Limit()
+    for place in footer_blocks(source, DICTIONARY):
+        limit.check(read_message(source, *place))
+    for number, place in enumerate(footer_blocks(source, RECORD_BATCH)):
+        limit.check(read_message(source, *place))
+        yield reader.get_batch(number)
+
+
+def _batches_of_stream(source: BinaryIO, reader: Any) -> Iterator[Any]:
+    limit = _Limit()
+    while True:
+        start = at = source.tell()
+        while message := read_message(source, at):
+            limit.check(message)
+            if message.kind == RECORD_BATCH:
+                break
+            at = message.end
+        source.seek(start)
+        try:
+            yield reader.read_next_batch()
+        except StopIteration:
+            return
+
+
+class _Limit:
+    """Finds what compression has made too small; dictionaries are kept, and count together."""
+
+    def __init__(self) -> None:
+        self._kept = self._kept_body = 0
+
+    def check(self, message: Message | None) -> None:
+        """Raises ArrowError for what would take too much."""
+        if message is None:
+            return
+        expanded, body = message.expanded, message.body_bytes
+        if message.kind == DICTIONARY:
+            expanded = self._kept = self._kept + expanded
+            body = self._kept_body = self._kept_body + body
+        if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
+            what = "dictionaries" if message.kind == DICTIONARY else "a record batch"
+            raise ArrowError(f"{what} of {body} bytes that would take {expanded}")
 
 
 def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
@@ -107,7 +160,7 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
                 part = batch.slice(start, count)
                 yield rows_of(part, group, first_row, options)
                 first_row += len(part)
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+    except (pyarrow.ArrowException, OSError, EOFError, struct.error) as error:
         raise ArrowError(f"a damaged Arrow file: {error}") from error
 
 
