@@ -208,12 +208,18 @@ def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: i
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_dictionaries_are_taken_out_within_a_bound(
-    tmp_path: Path, nested: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layout", ["dictionary", "views"])
+def test_what_rows_share_is_taken_out_within_a_bound(
+    tmp_path: Path, nested: bool, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with one value of 100 kB: of a bound of 1 MB, ten at a time."""
     values = pa.array([bytes(100_000)], pa.large_binary())
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    if layout == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    else:
+        _, view, data = values.cast(pa.binary_view()).buffers()
+        views = pa.py_buffer(view.to_pybytes()[:16] * 64)
+        column = pa.Array.from_buffers(pa.binary_view(), 64, [None, views, data])
     if nested:
         column = pa.StructArray.from_arrays([column], ["bytes"])
     with pa.ipc.new_stream(str(tmp_path / "a.arrow"), pa.schema([("i", column.type)])) as writer:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from l3dali.datasets.convert.arrow_messages import (
     DICTIONARY,
     RECORD_BATCH,
@@ -32,6 +34,7 @@ _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
 _MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
+_VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 
 
 class ArrowError(ValueError):
@@ -153,7 +156,7 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
         for group, batch in enumerate(batches):
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
             row_bytes = max(1, batch.nbytes // max(1, len(batch)))
-            expanded = max(1, sum(map(_dictionary_bytes, batch.columns)))
+            expanded = max(1, sum(map(_shared_bytes, batch.columns)))
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
             count = min(count, max(1, _EXPANDED_BYTES // expanded))
             for start in range(0, max(1, len(batch)), count):
@@ -164,14 +167,18 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
         raise ArrowError(f"a damaged Arrow file: {error}") from error
 
 
-def _dictionary_bytes(array: Any) -> int:
-    """What a value may take that rows have in a dictionary: at most all of that."""
+def _shared_bytes(array: Any) -> int:
+    """What a value may take that rows share, in a dictionary or as views of the same bytes."""
     from pyarrow import types
 
     if types.is_dictionary(array.type):
         return int(array.dictionary.nbytes)
+    if types.is_binary_view(array.type) or types.is_string_view(array.type):
+        lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
+        lengths = lengths[array.offset : array.offset + len(array)]
+        return int(lengths.max(initial=0))
     if types.is_struct(array.type):
-        return sum(map(_dictionary_bytes, array.flatten()))
+        return sum(map(_shared_bytes, array.flatten()))
     if types.is_list(array.type) or types.is_large_list(array.type):
-        return _dictionary_bytes(array.values)
+        return _shared_bytes(array.values)
     return 0
