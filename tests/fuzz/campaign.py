@@ -60,7 +60,9 @@ def command_of(target: str, build: Path) -> list[str]:
     if target == READERS:
         return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
     # Entropic weights cost as much as a decode of small images.
-    options = ["-len_control=0", "-entropic=0", "-timeout=300", "-report_slow_units=120"]
+    # So does looking for files of other runs, each second, on a busy machine.
+    options = ["-len_control=0", "-entropic=0", "-reload=0", "-timeout=300"]
+    options.append("-report_slow_units=120")
     return [str(build / target), *options, f"-max_len={MAX_BYTES.get(target, 4096)}"]
 
 
