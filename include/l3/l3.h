@@ -16,6 +16,8 @@
 // * A structure that begins with struct_size may grow in later versions. Set struct_size to its
 //   sizeof, and what you do not use to 0, which is the default of each option. A program runs with
 //   newer libraries, and with older ones too if the options that these do not know are 0.
+// * A call takes up to 512 KiB of stack, and so does each thread that it starts: with musl, whose
+//   threads have 128 KiB, link programs with -Wl,-z,stack-size=1048576.
 // * Sizes are in bytes, lengths in pixels. Samples have the byte order of the machine.
 #ifndef L3_L3_H_
 #define L3_L3_H_

@@ -17,7 +17,17 @@ import numpy as np
 import PIL.Image
 import pytest
 from children import child_environment
-from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
+from convert_tools import (
+    convert,
+    files_below,
+    image,
+    make_plan,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    write_tar,
+)
 
 from l3dali import codec
 from l3dali.datasets.convert import engine, untrusted
@@ -124,6 +134,18 @@ def test_limits_leave_room_for_every_format(tmp_path: Path) -> None:
         outcome = untrusted.convert_untrusted(Blob(name, data, name), Options(), 1, lambda: None)
         assert outcome is not None
         assert outcome.failure == "", name
+
+
+def test_headers_that_a_plan_asks_for_have_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    plan = make_plan(tmp_path, {"rans": 1.0})
+    monkeypatch.setattr(untrusted, "_convert", hostile_readers.convert_by_header)
+    blob = Blob("a.png", png(), "a.png")
+    outcome = untrusted.convert_untrusted(blob, Options(plan=plan), 1, lambda: None)
+    assert outcome is not None
+    assert "Unable to allocate 10.0 GiB" in outcome.failure
 
 
 def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -294,6 +295,14 @@ def test_output(
     capsys.readouterr()
     assert main(["profile", str(folder), *FAST, "-o", "-"]) == 0
     assert parse_profile(capsys.readouterr().out).images == 10
+    os.mkfifo("pipe.json")
+    reader = os.open("pipe.json", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["profile", str(folder), *FAST, "-o", "pipe.json", "--overwrite"]) == 0
+        assert parse_profile(os.read(reader, 65536).decode()).images == 10
+    finally:
+        os.close(reader)
+    assert Path("pipe.json").is_fifo()
 
 
 def test_interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

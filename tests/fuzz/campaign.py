@@ -60,7 +60,9 @@ def command_of(target: str, build: Path) -> list[str]:
     if target == READERS:
         return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
     # Entropic weights cost as much as a decode of small images.
-    options = ["-len_control=0", "-entropic=0", "-timeout=300", "-report_slow_units=120"]
+    # So does looking for files of other runs, each second, on a busy machine.
+    options = ["-len_control=0", "-entropic=0", "-reload=0", "-timeout=300"]
+    options.append("-report_slow_units=120")
     return [str(build / target), *options, f"-max_len={MAX_BYTES.get(target, 4096)}"]
 
 
@@ -72,8 +74,8 @@ def corpora(target: str, state: Path) -> list[Path]:
     return [own, *(folder for folder in more if folder.is_dir())]
 
 
-def run(target: str, build: Path, state: Path, minutes: float) -> int:
-    """Runs one target. Returns its exit status."""
+def run(target: str, build: Path, state: Path, minutes: float, runs: int) -> int:
+    """Runs one target: so long, or so many executions. Returns its exit status."""
     artifacts = state / "artifacts"
     for folder in (state / "logs", artifacts):
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,6 +91,7 @@ def run(target: str, build: Path, state: Path, minutes: float) -> int:
     command = [
         *command_of(target, build),
         f"-max_total_time={int(60 * minutes)}",
+        f"-runs={runs}",
         "-print_final_stats=1",
         f"-artifact_prefix={artifacts}/{target}-",
         *map(str, corpora(target, state)),
@@ -323,13 +326,15 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--state", type=Path, default=ROOT / "build" / "campaign")
     parser.add_argument("--minutes", type=float, default=10, help="for each target")
+    parser.add_argument("--runs", type=int, default=-1, help="executions of each target at most")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz")
     arguments = parser.parse_intermixed_args()
     arguments.state.mkdir(parents=True, exist_ok=True)
     targets = arguments.targets or [*CXX_TARGETS, READERS]
     if arguments.action == "run":
         codes = [
-            run(target, arguments.build, arguments.state, arguments.minutes) for target in targets
+            run(target, arguments.build, arguments.state, arguments.minutes, arguments.runs)
+            for target in targets
         ]
         return max(map(abs, codes))
     if arguments.action == "coverage":

@@ -441,10 +441,11 @@ class PixelFiller {
 // What to encode, but for the pixels. Most is small and quick, so that much is encoded.
 struct EncodeInput {
   explicit EncodeInput(Choices* choices) {
+    // What is rare has numbers that are neither 0 nor all ones, of which libFuzzer makes many.
     const uint32_t size = choices->Below(64);
-    image.width = 1 + choices->Below(size == 63 ? 600 : size >= 56 ? 100 : 40);
-    image.height = 1 + choices->Below(size == 63 ? 300 : size >= 56 ? 24 : 10);
-    image.channels = 1 + choices->Below(choices->Below(6) == 5 ? 13 : 4);
+    image.width = 1 + choices->Below(size == 33 ? 600 : size / 8 == 3 ? 100 : 24);
+    image.height = 1 + choices->Below(size == 33 ? 300 : size / 8 == 3 ? 24 : 6);
+    image.channels = 1 + choices->Below(choices->Below(16) == 5 ? 13 : 4);
     // 16 bits take twice as long.
     constexpr uint32_t kTypes[] = {L3_UINT8, L3_UINT16, L3_INT8,  L3_INT16,
                                    L3_UINT8, L3_INT8,   L3_UINT8, L3_INT8};
@@ -454,8 +455,8 @@ struct EncodeInput {
     options.coding = kCodings[choices->Below(3)];
     // Of small images, 1 and those above 5 search for a model, which takes 3 to 10 times as long.
     const uint32_t effort = choices->Below(256);
-    options.effort = effort < 40 ? 1 : effort < 244 ? 2 + effort % 4 : 6 + effort % 4;
-    options.threads = choices->Below(64) == 63 ? 2 : 1;
+    options.effort = effort / 4 == 21 ? 1 : effort / 4 == 42 ? 6 + effort % 4 : 2 + effort % 4;
+    options.threads = choices->Below(64) == 21 ? 2 : 1;
     if (choices->Below(2) == 1) {
       options.tile_width = 32u << choices->Below(4);
       options.tile_height = 8u << choices->Below(6);

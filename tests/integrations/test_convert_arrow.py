@@ -102,6 +102,33 @@ def test_paths_are_values(tmp_path: Path, container: str) -> None:
     assert files_below(tmp_path) == {*own, *(f"{folder}/a.{container}" for folder in "sdb")}
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+@pytest.mark.parametrize("what", ["a record batch", "dictionaries"])
+def test_what_is_compressed_too_much(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    what: str,
+) -> None:
+    """It is refused before it is expanded; what is no larger than the limit is not."""
+    monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 2**20)
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    for name, count in ("small", 2**19), ("large", 2**21):
+        values = pa.array([bytes(count), png(1)])
+        if what == "dictionaries":
+            values = pa.DictionaryArray.from_arrays(pa.array([1, 1], pa.int32()), values)
+        batch = pa.record_batch({"image": values})
+        path = tmp_path / "s" / f"{name}.arrow"
+        path.parent.mkdir(exist_ok=True)
+        with new(str(path), batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert f"large.arrow: {what} of " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"small.arrow"}
+
+
 def write_table_as(table: pa.Table, path: Path) -> None:
     if path.suffix == ".parquet":
         pq.write_table(table, path)
@@ -181,12 +208,18 @@ def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: i
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_dictionaries_are_taken_out_within_a_bound(
-    tmp_path: Path, nested: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layout", ["dictionary", "views"])
+def test_what_rows_share_is_taken_out_within_a_bound(
+    tmp_path: Path, nested: bool, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with one value of 100 kB: of a bound of 1 MB, ten at a time."""
     values = pa.array([bytes(100_000)], pa.large_binary())
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    if layout == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), values)
+    else:
+        _, view, data = values.cast(pa.binary_view()).buffers()
+        views = pa.py_buffer(view.to_pybytes()[:16] * 64)
+        column = pa.Array.from_buffers(pa.binary_view(), 64, [None, views, data])
     if nested:
         column = pa.StructArray.from_arrays([column], ["bytes"])
     with pa.ipc.new_stream(str(tmp_path / "a.arrow"), pa.schema([("i", column.type)])) as writer:

@@ -225,7 +225,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 21  # the head, and the limits
+    assert len(ROWS) == 1 + 22  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -240,6 +240,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of the values that rows of a Parquet") == parquet._EXPANDED_BYTES
     assert limit_of("images of a record of a TFRecord file") == tfrecord._MAX_IMAGES
     assert limit_of("bytes of the values that rows of an Arrow") == arrow._EXPANDED_BYTES
+    assert limit_of("bytes of a compressed record batch") == arrow._EXPANDED_BYTES
     assert limit_of("bytes of an image in a zip archive") == zip_archive.MAX_IMAGE_BYTES
     assert limit_of("bytes of an L3 file of more than 64 MiB") == zip_archive.MAX_L3_TIMES
     assert limit_of("bytes of all members of a zip archive") == zip_archive.MAX_TIMES
@@ -316,8 +317,20 @@ def test_each_promise_has_tests() -> None:
     promises = re.findall(r"^\| ", promised.partition("## Not promised")[0], re.MULTILINE)
     rows = re.findall(r"^\| (?!promise).* \| (`.*) \|$", tested, re.MULTILINE)
     assert len(rows) == len(promises) - 2  # without the head, and time
+    _look_for_tests(rows)
+
+
+def test_each_fault_has_tests() -> None:
+    """So does the table of what attackers found."""
+    _, _, found = (ROOT / "tests/fuzz/README.md").read_text().partition("## What attackers found")
+    rows = re.findall(r"^\| .* \| (`.*) \|$", found, re.MULTILINE)
+    assert len(rows) == found.count("\n| ") - 1  # without the head
+    _look_for_tests(rows)
+
+
+def _look_for_tests(rows: list[str]) -> None:
     for row in rows:
-        paths = re.findall(r"`(tests/[\w/]+\.py)`", row)
+        paths = re.findall(r"`(tests/[\w/]+\.(?:py|cc))`", row)
         texts = "".join((ROOT / path).read_text() for path in paths)
         assert paths
         assert all(f"def {name}(" in texts for name in re.findall(r"`(test_\w+)`", row))

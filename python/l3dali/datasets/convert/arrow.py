@@ -5,8 +5,18 @@ Images are found as in Parquet. Needs pyarrow.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
+from l3dali.datasets.convert.arrow_messages import (
+    DICTIONARY,
+    RECORD_BATCH,
+    Message,
+    footer_blocks,
+    read_message,
+)
 from l3dali.datasets.convert.parquet import Rows, Sink, rebuilt, rows_of
 from l3dali.errors import needs
 
@@ -23,6 +33,8 @@ _FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
+_MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
+_VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 
 
 class ArrowError(ValueError):
@@ -85,11 +97,55 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
     try:
         if _is_file(source):
             reader = ipc.open_file(source)
-            return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+            return reader.schema, _batches_of_file(source, reader)
         reader = ipc.open_stream(source)
-        return reader.schema, iter(reader)
+        return reader.schema, _batches_of_stream(source, reader)
     except (pyarrow.ArrowException, OSError, EOFError) as error:
         raise ArrowError(f"not a whole Arrow file: {error}") from error
+
+
+def _batches_of_file(source: BinaryIO, reader: Any) -> Iterator[Any]:
+    limit = _Limit()
+    for place in footer_blocks(source, DICTIONARY):
+        limit.check(read_message(source, *place))
+    for number, place in enumerate(footer_blocks(source, RECORD_BATCH)):
+        limit.check(read_message(source, *place))
+        yield reader.get_batch(number)
+
+
+def _batches_of_stream(source: BinaryIO, reader: Any) -> Iterator[Any]:
+    limit = _Limit()
+    while True:
+        start = at = source.tell()
+        while message := read_message(source, at):
+            limit.check(message)
+            if message.kind == RECORD_BATCH:
+                break
+            at = message.end
+        source.seek(start)
+        try:
+            yield reader.read_next_batch()
+        except StopIteration:
+            return
+
+
+class _Limit:
+    """Finds what compression has made too small; dictionaries are kept, and count together."""
+
+    def __init__(self) -> None:
+        self._kept = self._kept_body = 0
+
+    def check(self, message: Message | None) -> None:
+        """Raises ArrowError for what would take too much."""
+        if message is None:
+            return
+        expanded, body = message.expanded, message.body_bytes
+        if message.kind == DICTIONARY:
+            expanded = self._kept = self._kept + expanded
+            body = self._kept_body = self._kept_body + body
+        if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
+            what = "dictionaries" if message.kind == DICTIONARY else "a record batch"
+            raise ArrowError(f"{what} of {body} bytes that would take {expanded}")
 
 
 def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
@@ -100,25 +156,29 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
         for group, batch in enumerate(batches):
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
             row_bytes = max(1, batch.nbytes // max(1, len(batch)))
-            expanded = max(1, sum(map(_dictionary_bytes, batch.columns)))
+            expanded = max(1, sum(map(_shared_bytes, batch.columns)))
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
             count = min(count, max(1, _EXPANDED_BYTES // expanded))
             for start in range(0, max(1, len(batch)), count):
                 part = batch.slice(start, count)
                 yield rows_of(part, group, first_row, options)
                 first_row += len(part)
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+    except (pyarrow.ArrowException, OSError, EOFError, struct.error) as error:
         raise ArrowError(f"a damaged Arrow file: {error}") from error
 
 
-def _dictionary_bytes(array: Any) -> int:
-    """What a value may take that rows have in a dictionary: at most all of that."""
+def _shared_bytes(array: Any) -> int:
+    """What a value may take that rows share, in a dictionary or as views of the same bytes."""
     from pyarrow import types
 
     if types.is_dictionary(array.type):
         return int(array.dictionary.nbytes)
+    if types.is_binary_view(array.type) or types.is_string_view(array.type):
+        lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
+        lengths = lengths[array.offset : array.offset + len(array)]
+        return int(lengths.max(initial=0))
     if types.is_struct(array.type):
-        return sum(map(_dictionary_bytes, array.flatten()))
+        return sum(map(_shared_bytes, array.flatten()))
     if types.is_list(array.type) or types.is_large_list(array.type):
-        return _dictionary_bytes(array.values)
+        return _shared_bytes(array.values)
     return 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image
     from l3dali.datasets.convert.choosing import Chooser
+    from l3dali.images.headers import Header
     from l3dali.images.picture import Picture
 
 SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
@@ -226,7 +227,9 @@ class Choice(NamedTuple):
     area: int = 0
 
 
-def choose_format(blob: Blob, options: Options) -> Choice:
+def choose_format(
+    blob: Blob, options: Options, judge: Callable[[bytes], Header] = read_header
+) -> Choice:
     """What to store an image as: a coding of the encoder, `png`, or what the plan says.
 
     Raises:
@@ -236,7 +239,7 @@ def choose_format(blob: Blob, options: Options) -> Choice:
         if options.to == SOURCE_FORMAT:
             return Choice(_OWN)
         return Choice(options.coding if options.to == "l3" else options.to)
-    header = read_header(blob.data)
+    header = judge(blob.data)
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
@@ -259,18 +262,22 @@ def becomes_colours(blob: Blob, options: Options) -> bool:
 
 
 def convert_image(
-    blob: Blob, options: Options, threads: int = 1, read: Callable[..., Picture] = read_picture
+    blob: Blob,
+    options: Options,
+    threads: int = 1,
+    read: Callable[..., Picture] = read_picture,
+    judge: Callable[[bytes], Header] = read_header,
 ) -> Outcome | None:
     """The result for an image; None for what is not one.
 
-    Failures are in the outcome.
+    Failures are in the outcome. `read` and `judge` read pictures and headers.
     """
     if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
     choice = Choice()
     try:
-        choice = choose_format(blob, options)
+        choice = choose_format(blob, options, judge)
         if choice.stored_as == SOURCE:
             if not options.trust:  # Damage is found now, or in training.
                 labels = options.is_labels(blob.name)

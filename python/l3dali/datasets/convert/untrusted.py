@@ -7,6 +7,7 @@ do whatever the user may.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -19,9 +20,10 @@ from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.images.headers import Header
     from l3dali.images.picture import Picture
 
 BASE_BYTES = 2**28  # for any image, beside what it takes by its header
@@ -65,14 +67,17 @@ def limit_worker(threads: int) -> None:
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    return convert_image(blob, options, threads, _read_within_limits)
+    return convert_image(blob, options, threads, _read_within_limits, _header_within_limits)
+
+
+def _header_within_limits(data: bytes) -> Header:
+    with _base_limits(len(data)):
+        return read_header(data)
 
 
 def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
     """As `read_picture`, for all of which the limits of this process hold."""
-    before = {kind: resource.getrlimit(kind) for kind in _KINDS}
-    try:
-        _limit(BASE_BYTES + _TIMES_FILE * len(data), BASE_SECONDS)
+    with _base_limits(len(data)):
         header = read_header(data)
         header.check_pixels(max_pixels)
         _limit(
@@ -80,6 +85,15 @@ def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Pictur
             BASE_SECONDS + header.raw_bytes // BYTES_A_SECOND,
         )
         return read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
+
+
+@contextlib.contextmanager
+def _base_limits(file_bytes: int) -> Iterator[None]:
+    """What a file of that size may take before its header has been judged; then what it was."""
+    before = {kind: resource.getrlimit(kind) for kind in _KINDS}
+    try:
+        _limit(BASE_BYTES + _TIMES_FILE * file_bytes, BASE_SECONDS)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for kind, limits in before.items():

@@ -1,0 +1,127 @@
+"""The messages of Arrow files: what is compressed in them says how large it becomes.
+
+https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+DICTIONARY, RECORD_BATCH = 2, 3
+
+_FOOTER_END = struct.Struct("<i6s")  # its size, and the magic number
+_CONTINUATION = b"\xff" * 4  # before the size of the metadata; older files lack it
+_OLD_COMPRESSION = b"ARROW:experimental_compression"
+_BUFFER = struct.Struct("<qq")
+_BLOCK = struct.Struct("<qi4xq")  # of a footer: place, size of the metadata, of the body
+_AS_IT_IS = -1  # the size that a buffer says which is not compressed
+
+
+class Message(NamedTuple):
+    """A message; `expanded` is what its buffers take in memory."""
+
+    kind: int
+    end: int
+    body_bytes: int
+    expanded: int
+
+
+def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) -> Message | None:
+    """The message at `start`; None at the end of a stream.
+
+    Args:
+        source: a file.
+        start: a place in it.
+        head_bytes: of prefix and metadata, where a footer says so.
+
+    Raises:
+        struct.error: it is damaged.
+    """
+    source.seek(start)
+    size = source.read(4)
+    prefix = 4
+    if size == _CONTINUATION:
+        size, prefix = source.read(4), 8
+    if len(size) < 4 or not any(size):
+        return None
+    data = source.read(max(0, *struct.unpack("<i", size)))
+    body = start + (prefix + len(data) if head_bytes is None else head_bytes)
+    message = _root(data)
+    kind, body_bytes = message.number(1, "<B"), message.number(3, "<q")
+    expanded = 0
+    if kind in (DICTIONARY, RECORD_BATCH):
+        header = message.table(2)
+        batch = header.table(1) if kind == DICTIONARY else header
+        if batch.place(3) or _OLD_COMPRESSION in data:
+            expanded = sum(_sizes(source, body, batch.items(2, _BUFFER)))
+    return Message(kind, body + max(0, body_bytes), body_bytes, expanded)
+
+
+def footer_blocks(source: BinaryIO, kind: int) -> list[tuple[int, int]]:
+    """Place and head of each message of that kind, of a file with a footer."""
+    end = source.seek(0, 2) - _FOOTER_END.size
+    source.seek(end)
+    size, _ = _FOOTER_END.unpack(source.read())
+    source.seek(end - size)
+    footer = _root(source.read(size))
+    blocks = footer.items({DICTIONARY: 2, RECORD_BATCH: 3}[kind], _BLOCK)
+    return [(place, head) for place, head, _ in blocks]
+
+
+def _sizes(source: BinaryIO, body: int, buffers: Iterator[tuple[int, ...]]) -> Iterator[int]:
+    for offset, length in buffers:
+        if length < 8:
+            continue
+        source.seek(body + offset)
+        (size,) = struct.unpack("<q", source.read(8))
+        yield length if size == _AS_IT_IS else max(0, size)
+
+
+class _Table:
+    """A table of a flatbuffer."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._fields = at - self._get("<i", at)
+
+    def place(self, field: int) -> int:
+        """Where a field is; 0 if it is absent."""
+        entry = 4 + 2 * field
+        if entry >= self._get("<H", self._fields):
+            return 0
+        offset = self._get("<H", self._fields + entry)
+        return self._at + offset if offset else 0
+
+    def number(self, field: int, format: str) -> int:
+        place = self.place(field)
+        return self._get(format, place) if place else 0
+
+    def table(self, field: int) -> _Table:
+        return _Table(self._data, self._target(field))
+
+    def items(self, field: int, item: struct.Struct) -> Iterator[tuple[int, ...]]:
+        if not self.place(field):
+            return iter(())
+        start = self._target(field)
+        count = self._get("<I", start)
+        return item.iter_unpack(self._data[start + 4 : start + 4 + count * item.size])
+
+    def _target(self, field: int) -> int:
+        place = self.place(field)
+        return place + self._get("<I", place)
+
+    def _get(self, format: str, at: int) -> int:
+        if at < 0:
+            raise struct.error("before the beginning")
+        number: int = struct.unpack_from(format, self._data, at)[0]
+        return number
+
+
+def _root(data: bytes) -> _Table:
+    return _Table(data, *struct.unpack_from("<I", data))
