@@ -15,6 +15,8 @@ from l3dali.images import reading
 from l3dali.images.headers import read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
@@ -45,12 +47,16 @@ def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
 
 def convert_by_header(blob: Blob, options: Options, threads: int) -> Outcome | None:
     """With a reader of headers that takes 10 GiB the first time."""
-    untrusted.read_header = images.read_header = header
+    _read_headers_by(header)
     return _convert(blob, options, threads)
 
 
+def _read_headers_by(reader: Callable[[bytes], Header]) -> None:
+    vars(untrusted)["read_header"] = vars(images)["read_header"] = reader
+
+
 def header(data: bytes) -> Header:
-    untrusted.read_header = images.read_header = read_header
+    _read_headers_by(read_header)
     np.empty(10 * 2**30, np.uint8)
     return read_header(data)
 
