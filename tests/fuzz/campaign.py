@@ -221,13 +221,12 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
         row["executions"] += record["executions"]
         row["left_out"] += record.get("left_out", 0)
         if record.get("cov", 0) > row["edges_covered"]:
-            row["since_growth"] = -record.get("grown", 0)
+            row |= {"since_growth": -record.get("grown", 0), "edges_covered": record["cov"]}
+            row["edges"] = record.get("edges")
         row["since_growth"] += record["executions"]
         if "cpu_s" in record:  # a run that has ended
             row["timed_executions"] += record["executions"]
             row["cpu_s"] += record["cpu_s"]
-        if "cov" in record:  # of the last run: builds differ in their edges
-            row |= {"edges_covered": record["cov"], "edges": record.get("edges")}
     coverage_file = state / "coverage.json"
     layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else before["coverage"]
     artifacts = sorted(path.name for path in (state / "artifacts").glob("*"))
@@ -256,10 +255,10 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield ""
     yield "Written by `tests/fuzz/campaign.py ledger` from libFuzzer's logs; `fuzz.json` has each"
     yield "run. An execution is one call of `LLVMFuzzerTestOneInput`. Executions a second are of"
-    yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of one"
-    yield "build, with the corpus that the target had at last. What is not checked of each input is"
-    yield 'in tests/fuzz/README.md; "left out" are executions whose image was too large to be'
-    yield 'judged. "Since the last edge" are executions that brought no new one.'
+    yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of the"
+    yield "run that reached most. What is not checked of each input is in tests/fuzz/README.md;"
+    yield '"left out" are executions whose image was too large to be judged. "Since the last edge"'
+    yield "are executions that brought no more than that, many of them of runs that began anew."
     yield ""
     yield f"* date: {result['date']}"
     yield f"* commits: {', '.join(result['commits'])}"
