@@ -237,6 +237,14 @@ def test_empty_files_and_l3_files_are_told_of(
     assert read_profile(output).images == 11
 
 
+def test_masks_of_few_bits_are_no_originals_to_keep(folder: Path) -> None:
+    """Decoders scale their numbers."""
+    PIL.Image.fromarray(image()[:, :, 0] > 99).save(folder / "mask_seg.png")
+    measured = measure_profile([str(folder)], seconds=60, labels=["_seg.png"], quiet=True)
+    costs = measured.groups["png gray 1 labels"].cpu_seconds
+    assert {key.partition("@")[0] for key in costs} == {"rans", "packed", "stored"}
+
+
 def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.l3").write_bytes(codec.encode(image()))
     assert main(["profile", str(tmp_path), "-o", str(tmp_path / "p.json")]) == 2

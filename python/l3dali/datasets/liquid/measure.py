@@ -336,10 +336,10 @@ class _Meter:
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
-            # Operators expand palettes, and the numbers of their entries are what is wanted here.
+            # Operators expand palettes and scale few bits, and the numbers are what is wanted here.
             taken = (
                 None
-                if name == SOURCE and picture.palette is not None
+                if name == SOURCE and picture.has_numbers
                 else self._decoders.seconds(name, file, pixels)
             )
             if taken is None:
