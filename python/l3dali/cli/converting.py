@@ -14,7 +14,7 @@ from l3dali import codec
 from l3dali.cli.arguments import local_cores
 from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
-from l3dali.cli.work import check_summary, is_image_name
+from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
 from l3dali.console import (
     complain,
     counted,
@@ -44,6 +44,7 @@ from l3dali.datasets.convert.storage import (
 )
 from l3dali.datasets.convert.work import (
     READ_SHARDS,
+    count_l3_alone,
     find_sources,
     find_work,
     is_shard_name,
@@ -174,6 +175,10 @@ def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Nam
             f"{arguments.plan} is the plan of another data set, or files have come, gone or "
             "changed since it was profiled: profile and plan again, or --allow-changes follows "
             "it all the same"
+        )
+    if arguments.to == "l3" and plan is None and (count := count_l3_alone(sources)):
+        raise UsageError(
+            f"the images there are L3 files already ({count}); for another coding {NOT_L3_FILES}"
         )
     if arguments.remove_gone:  # What is not named would seem to be gone.
         if not sources.are_whole:
