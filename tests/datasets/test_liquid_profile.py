@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,17 @@ def profile(**changes: Any) -> Profile:
 
 
 # The command.
+
+
+def test_a_table_is_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    group = "png gray+alpha 16"
+    fits = Fits(1, 200, {"source": Linear(), "rans": Linear()}, {"rans@cpu": Linear()})
+    fits = replace(fits, borrowed="png gray+alpha 8", gpu_seconds={"rans@mixed": Linear()})
+    one = replace(sample(group=group, rans=9), gpu_seconds={"rans@mixed": 1e-3})
+    _print(profile(groups={group: fits}, samples=[one]), to_errors=False)
+    shown = capsys.readouterr().out
+    assert "(1 measured; costs as png gray+alpha 8)" in shown
+    assert "images/s of the GPU" in shown
 
 
 def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
