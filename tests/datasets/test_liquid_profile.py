@@ -32,7 +32,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import decoding, measure, measure_step
-from l3dali.datasets.liquid.dataset import draw, fingerprint, open_dataset
+from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import UNKNOWN_ERROR, fit_groups, fit_linear
 from l3dali.datasets.liquid.host import measure_reading, parse_rate, usable_cores
 from l3dali.datasets.liquid.measure import Given, measure_profile
@@ -192,6 +192,17 @@ def test_little_time_gives_one_image_of_each_stratum(folder: Path) -> None:
     }
     assert measured.images == 10
     assert any("the time did not suffice for 6 images" in note for note in measured.notes)
+
+
+def test_samples_stand_for_images_of_their_size_that_were_not_reached() -> None:
+    """The bytes of the whole are known from the listing."""
+    drawn = [Candidate("", 100 + 7 * i * i, "png", 1.0, False, bytes) for i in range(30)]
+    reached = [(i, sample(source=drawn[i].size)) for i in (2, 4, 7, 21, 26)]
+    done = measure._weighted(drawn, reached, set())
+    assert sum(each.weight for each in done) == pytest.approx(30)
+    assert sum(each.weight * each.source_bytes for each in done) == pytest.approx(
+        sum(each.size for each in drawn)
+    )
 
 
 def test_without_dali(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
