@@ -78,13 +78,15 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert format_of(result.read_bytes()) in (wanted, "constant")
     assert min(counts.values()) > 0
     assert (dest / "gray.png").read_bytes() == png(99, channels=1)
+    said = capsys.readouterr()
+    assert "has not seen, which stay as they are: 1 (png gray 8); profile again" in said.err
     stored: dict[str, int] = {}
     for row in rows_of(dest).values():
         for name, count in row.stored.items():
             stored[name] = stored.get(name, 0) + count
     counts[SOURCE] += 1  # the gray one
     assert stored == counts
-    printed = capsys.readouterr().out.replace("\n", " ")
+    printed = said.out.replace("\n", " ")
     for name, count in counts.items():
         assert f"{count} {name}" in printed
     assert convert(source, dest, "--plan", tmp_path / "plan.json") == 0

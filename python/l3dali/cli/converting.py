@@ -25,6 +25,7 @@ from l3dali.console import (
     tell_failures,
 )
 from l3dali.datasets.convert import engine as local
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import CONTAINERS, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
@@ -145,7 +146,10 @@ def run(arguments: argparse.Namespace) -> int:
             page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
             with suppress(OSError), target.publish(REPORT_NAME) as file:
                 file.write(page.encode("utf-8", "backslashreplace"))
-        return _tell(summary, work, arguments)
+        code = _tell(summary, work, arguments)
+        if plan is not None and not arguments.quiet:
+            _tell_of_unseen([*new, *work.kept], plan)
+        return code
 
 
 def _refuse_dest(url: str) -> None:
@@ -312,6 +316,18 @@ def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
         keeps = "--labels NAMES keeps the numbers of their entries"
         what = "--labels names others" if labels else keeps
         complain(f"l3: palette images that {become} colours: {count}; {what}")
+
+
+def _tell_of_unseen(rows: Sequence[Row], plan: Plan) -> None:
+    """Says how many single images stay for want of costs, and of which groups they are."""
+    stay = (row.group for row in rows if row.group and SOURCE in row.stored)
+    unseen = Counter(group for group in stay if group not in plan.groups)
+    if unseen:
+        groups = ", ".join(sorted(unseen))
+        complain(
+            f"l3: images of groups that the profile has not seen, which stay as they are: "
+            f"{unseen.total()} ({groups}); profile again with the same --labels"
+        )
 
 
 def _judge_labels(work: Work, options: Options) -> None:
