@@ -95,7 +95,9 @@ def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | Non
         table.add_row(*map(printable, row))
     file = file or sys.stdout
     # Names are no markup.
-    console = Console(file=file, width=None if file.isatty() else 120, markup=False, emoji=False)
+    # What is no terminal takes lines of any width, and cuts nothing.
+    width = None if file.isatty() else 1000
+    console = Console(file=file, width=width, markup=False, emoji=False)
     with console.capture() as text:  # Rich would end the process at a closed pipe.
         console.print(table)
     print(text.get(), end="", file=file)

@@ -101,6 +101,18 @@ def test_nothing_is_said_where_the_numbers_are_kept(
         assert (info.labels, info.palette) == (True, source.palette)
 
 
+@pytest.mark.parametrize("option", [["--palette", "index"], ["--labels"]])
+def test_few_bits_of_gray_keep_their_numbers(tmp_path: Path, option: list[str]) -> None:
+    path = tmp_path / "mask.png"
+    rows = np.tile(np.array([[0, 1, 1]], bool), (9, 1))
+    PIL_Image.fromarray(rows).save(path)
+    assert main(["encode", str(path), "-o", str(tmp_path / "a.l3"), "--verify", *option]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "a.l3"), rows)
+    assert main(["verify", str(tmp_path / "a.l3"), "--source", str(path)]) == 0
+    file = l3dali.transcode(path.read_bytes(), labels=True)
+    assert file == (tmp_path / "a.l3").read_bytes()
+
+
 def test_labels_are_marked_whatever_holds_them(masks: Path) -> None:
     for flags, labels in (([], False), (["--labels"], True)):
         assert main(["encode", str(masks / "gray.png"), "--overwrite", *flags]) == 0

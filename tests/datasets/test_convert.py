@@ -41,8 +41,9 @@ from l3dali import codec
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each
-from l3dali.datasets.convert.manifest import Row
+from l3dali.datasets.convert.manifest import Manifest, Row
 from l3dali.datasets.convert.storage import HashedReader, LocalFolder
+from l3dali.datasets.convert.work import find_sources, find_work
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -722,6 +723,18 @@ def test_a_link_in_dest_leads_no_result_out(
     assert not (source / "sub" / "a.txt").is_symlink()
 
 
+def test_large_files_are_done_a_few_at_a_time(tmp_path: Path) -> None:
+    """What is in hand when a run is ended is done once more."""
+    for i in range(64):
+        path = tmp_path / "s" / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, 2**18)
+    with Manifest(LocalFolder(tmp_path / "d"), read_only=True) as manifest:
+        work = find_work(find_sources([f"{tmp_path}/s"]), f"{tmp_path}/d", Options(), manifest, 1)
+    assert max(len(job.files) for job in work.jobs) == 4
+
+
 # Failures.
 
 
@@ -991,7 +1004,6 @@ def test_no_space_left(
 
 
 def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from l3dali.datasets.convert.manifest import Manifest
     from l3dali.datasets.convert.storage import open_folder
 
     write_tar(tmp_path / "s" / "a.tar", samples(1))
@@ -1005,7 +1017,7 @@ def test_the_lock_of_a_run_that_has_ended_locks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run opens the file; its holder ends and takes it away; the next run makes another."""
-    from l3dali.datasets.convert.manifest import LOCK_NAME, Manifest
+    from l3dali.datasets.convert.manifest import LOCK_NAME
     from l3dali.errors import UsageError
 
     folder = LocalFolder(tmp_path)

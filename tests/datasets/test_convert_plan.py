@@ -27,6 +27,7 @@ pytest.importorskip("rich")
 pytest.importorskip("scipy")
 
 import l3dali
+from l3dali.cli import main
 from l3dali.datasets.convert.images import Blob, Options, choose_format
 from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.storage import LocalFolder
@@ -77,13 +78,15 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert format_of(result.read_bytes()) in (wanted, "constant")
     assert min(counts.values()) > 0
     assert (dest / "gray.png").read_bytes() == png(99, channels=1)
+    said = capsys.readouterr()
+    assert "has not seen, which stay as they are: 1 (png gray 8); profile again" in said.err
     stored: dict[str, int] = {}
     for row in rows_of(dest).values():
         for name, count in row.stored.items():
             stored[name] = stored.get(name, 0) + count
     counts[SOURCE] += 1  # the gray one
     assert stored == counts
-    printed = capsys.readouterr().out.replace("\n", " ")
+    printed = said.out.replace("\n", " ")
     for name, count in counts.items():
         assert f"{count} {name}" in printed
     assert convert(source, dest, "--plan", tmp_path / "plan.json") == 0
@@ -376,9 +379,16 @@ def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
     mask = PillowImage.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) % 5, mode="P")
     mask.putpalette([i * 40 for i in range(5) for _ in range(3)])
     mask.save(source / "mask_seg.png")
+    black = PillowImage.fromarray(np.asarray(mask) > 1)  # gray of 1 bit, which DALI scales
+    black.save(source / "black_seg.png")
     path = save(make_plan(source, {"packed": 1.0}), tmp_path / "plan.json")
     assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
     assert np.array_equal(l3dali.imread(dest / "mask_seg.l3"), np.asarray(mask))
+    assert np.array_equal(l3dali.imread(dest / "black_seg.l3"), np.asarray(black))
+    assert main(["verify", str(dest), "--source", str(source)]) == 0
+    assert convert(dest, tmp_path / "back", "--to", "source") == 0
+    back = PillowImage.open(tmp_path / "back" / "black_seg.png")
+    assert np.array_equal(np.asarray(back), np.asarray(black))
 
 
 def test_another_plan_reads_no_source_that_stays(

@@ -66,6 +66,22 @@ def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[st
     assert files_below(tmp_path / "d") == {"a.gif", "b.7z"}
 
 
+def test_l3_files_alone_are_nothing_to_convert(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "s" / "labels.json").write_bytes(b"{}")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    capsys.readouterr()
+    assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 2
+    assert "L3 files already (1); for another coding take the originals" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+    (tmp_path / "d" / "of.camera").write_bytes(png())  # an image, though not by its name
+    assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 0
+    assert (tmp_path / "e" / "of.camera.l3").exists()
+
+
 def test_growth_stops_before_there_is_a_folder(tmp_path: Path) -> None:
     write_tar(tmp_path / "s" / "a.tar", [(f"{i}.jpg", jpeg()) for i in range(3)])
     assert convert(tmp_path / "s", tmp_path / "new" / "d") == 2

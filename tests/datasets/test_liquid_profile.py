@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import decoding, measure, measure_step
-from l3dali.datasets.liquid.dataset import draw, fingerprint, open_dataset
+from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import UNKNOWN_ERROR, fit_groups, fit_linear
 from l3dali.datasets.liquid.host import measure_reading, parse_rate, usable_cores
 from l3dali.datasets.liquid.measure import Given, measure_profile
@@ -97,6 +98,17 @@ def profile(**changes: Any) -> Profile:
 
 
 # The command.
+
+
+def test_a_table_is_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    group = "png gray+alpha 16"
+    fits = Fits(1, 200, {"source": Linear(), "rans": Linear()}, {"rans@cpu": Linear()})
+    fits = replace(fits, borrowed="png gray+alpha 8", gpu_seconds={"rans@mixed": Linear()})
+    one = replace(sample(group=group, rans=9), gpu_seconds={"rans@mixed": 1e-3})
+    _print(profile(groups={group: fits}, samples=[one]), to_errors=False)
+    shown = capsys.readouterr().out
+    assert "(1 measured; costs as png gray+alpha 8)" in shown
+    assert "images/s of the GPU" in shown
 
 
 def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,6 +194,17 @@ def test_little_time_gives_one_image_of_each_stratum(folder: Path) -> None:
     assert any("the time did not suffice for 6 images" in note for note in measured.notes)
 
 
+def test_samples_stand_for_images_of_their_size_that_were_not_reached() -> None:
+    """The bytes of the whole are known from the listing."""
+    drawn = [Candidate("", 100 + 7 * i * i, "png", 1.0, False, bytes) for i in range(30)]
+    reached = [(i, sample(source=drawn[i].size)) for i in (2, 4, 7, 21, 26)]
+    done = measure._weighted(drawn, reached, set())
+    assert sum(each.weight for each in done) == pytest.approx(30)
+    assert sum(each.weight * each.source_bytes for each in done) == pytest.approx(
+        sum(each.size for each in drawn)
+    )
+
+
 def test_without_dali(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> decoding.Decoders:
         raise ImportError
@@ -235,6 +258,14 @@ def test_empty_files_and_l3_files_are_told_of(
     assert "L3 files passed over: 1; plans are for originals" in told
     assert "palette images of the sample that become colours: 1; --labels keeps" in told
     assert read_profile(output).images == 11
+
+
+def test_masks_of_few_bits_are_no_originals_to_keep(folder: Path) -> None:
+    """Decoders scale their numbers."""
+    PIL.Image.fromarray(image()[:, :, 0] > 99).save(folder / "mask_seg.png")
+    measured = measure_profile([str(folder)], seconds=60, labels=["_seg.png"], quiet=True)
+    costs = measured.groups["png gray 1 labels"].cpu_seconds
+    assert {key.partition("@")[0] for key in costs} == {"rans", "packed", "stored"}
 
 
 def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import l3dali
 from l3dali.codec import SAMPLE_TYPES
 from l3dali.images import reading
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
+from l3dali.images.transcoding import encode_picture
 from l3dali.images.writing import WRITERS, write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -94,9 +96,52 @@ def test_png_of_16_bits_keeps_every_bit(color_type: int) -> None:
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_png_gray_of_few_bits_is_scaled_to_8(bits: int) -> None:
     row = np.arange(8) % 2**bits
+    assert read_picture(_few_bits(bits)).pixels.tolist() == [(row * 255 // (2**bits - 1)).tolist()]
+
+
+def _few_bits(bits: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    row = np.arange(8) % 2**bits
     packed = np.packbits((row[:, None] >> np.arange(bits)[::-1] & 1).astype(np.uint8).ravel())
-    data = _png(struct.pack(">IIBBBBB", 8, 1, bits, 0, 0, 0, 0), b"\0" + packed.tobytes())
-    assert read_picture(data).pixels.tolist() == [(row * 255 // (2**bits - 1)).tolist()]
+    ihdr = struct.pack(">IIBBBBB", 8, 1, bits, 0, 0, 0, 0)
+    return _png(ihdr, b"\0" + packed.tobytes(), *chunks)
+
+
+@pytest.mark.parametrize(
+    "name", ["1.png", "2.png", "4.png", "tiff", "inverted.tiff", "4.tiff", "bmp", "pbm"]
+)
+def test_labels_of_few_bits_keep_their_numbers(name: str) -> None:
+    """Scaled to 0 ... 255 they would be other classes."""
+    bits = int(name[0]) if name[0].isdigit() else 1
+    row = np.arange(8, dtype=np.uint8) % 2**bits
+    image = PIL.Image.fromarray(row[None] == 1)
+    data = {
+        **{f"{bits}.png": _few_bits(bits) for bits in (1, 2, 4)},
+        "tiff": saved(image, "TIFF"),
+        "inverted.tiff": saved(image, "TIFF", tiffinfo={262: 0}),
+        "4.tiff": tiff_of_4_bits(bytes.fromhex("01234567")),
+        "bmp": saved(image, "BMP"),
+        "pbm": saved(image, "PPM"),
+    }[name]
+    assert read_picture(data).pixels.tolist() == [(row * (255 // (2**bits - 1))).tolist()]
+    picture = read_picture(data, labels=True, max_side=8, refuse_labels=True)
+    assert picture.pixels.tolist() == [row.tolist()]
+    assert read_picture(data, palette="index").pixels.tolist() == [row.tolist()]
+    assert l3dali.info(encode_picture(picture)).labels
+
+
+def tiff_of_4_bits(row: bytes) -> bytes:
+    """A gray TIFF of one row."""
+    fields = {256: 2 * len(row), 257: 1, 258: 4, 259: 1, 262: 1, 277: 1, 278: 1, 279: len(row)}
+    at = 8 + 2 + 12 * (len(fields) + 1) + 4
+    entries = sorted((fields | {273: at}).items())
+    file = b"II*\0" + struct.pack("<IH", 8, len(entries))
+    file += b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
+    return file + bytes(4) + row
+
+
+def test_labels_of_few_bits_keep_their_alpha() -> None:
+    picture = read_picture(_few_bits(4, (b"tRNS", b"\0\3")), labels=True)
+    assert picture.pixels.tolist() == [[[i, 0 if i == 3 else 255] for i in range(8)]]
 
 
 def test_png_transparent_colour_becomes_alpha() -> None:

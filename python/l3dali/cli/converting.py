@@ -14,7 +14,7 @@ from l3dali import codec
 from l3dali.cli.arguments import local_cores
 from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
-from l3dali.cli.work import check_summary, is_image_name
+from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
 from l3dali.console import (
     complain,
     counted,
@@ -25,6 +25,7 @@ from l3dali.console import (
     tell_failures,
 )
 from l3dali.datasets.convert import engine as local
+from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import CONTAINERS, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
@@ -44,6 +45,7 @@ from l3dali.datasets.convert.storage import (
 )
 from l3dali.datasets.convert.work import (
     READ_SHARDS,
+    count_l3_alone,
     find_sources,
     find_work,
     is_shard_name,
@@ -144,7 +146,10 @@ def run(arguments: argparse.Namespace) -> int:
             page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
             with suppress(OSError), target.publish(REPORT_NAME) as file:
                 file.write(page.encode("utf-8", "backslashreplace"))
-        return _tell(summary, work, arguments)
+        code = _tell(summary, work, arguments)
+        if plan is not None and not arguments.quiet:
+            _tell_of_unseen([*new, *work.kept], plan)
+        return code
 
 
 def _refuse_dest(url: str) -> None:
@@ -174,6 +179,10 @@ def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Nam
             f"{arguments.plan} is the plan of another data set, or files have come, gone or "
             "changed since it was profiled: profile and plan again, or --allow-changes follows "
             "it all the same"
+        )
+    if arguments.to == "l3" and plan is None and (count := count_l3_alone(sources)):
+        raise UsageError(
+            f"the images there are L3 files already ({count}); for another coding {NOT_L3_FILES}"
         )
     if arguments.remove_gone:  # What is not named would seem to be gone.
         if not sources.are_whole:
@@ -307,6 +316,18 @@ def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
         keeps = "--labels NAMES keeps the numbers of their entries"
         what = "--labels names others" if labels else keeps
         complain(f"l3: palette images that {become} colours: {count}; {what}")
+
+
+def _tell_of_unseen(rows: Sequence[Row], plan: Plan) -> None:
+    """Says how many single images stay for want of costs, and of which groups they are."""
+    stay = (row.group for row in rows if row.group and SOURCE in row.stored)
+    unseen = Counter(group for group in stay if group not in plan.groups)
+    if unseen:
+        groups = ", ".join(sorted(unseen))
+        complain(
+            f"l3: images of groups that the profile has not seen, which stay as they are: "
+            f"{unseen.total()} ({groups}); profile again with the same --labels"
+        )
 
 
 def _judge_labels(work: Work, options: Options) -> None:

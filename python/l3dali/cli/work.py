@@ -41,6 +41,10 @@ Item = TypeVar("Item")
 Named = TypeVar("Named", Path, str)
 
 L3_SUFFIX = ".l3"
+NOT_L3_FILES = (
+    "take the originals, or what l3 convert --to png makes of these; docs/guide.md has a way from "
+    "Python (Encoded anew)"
+)
 EARLY_FILES = 100  # after so many of a longer run, say what will be said at its end
 
 _KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
@@ -72,7 +76,8 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
             advice = ["l3 encode makes them of images"]
         elif found.others[L3_SUFFIX]:
             advice.append(
-                f"this takes images, not L3 files, of which {found.others[L3_SUFFIX]} are there"
+                f"this takes images, not L3 files, of which {found.others[L3_SUFFIX]} are there; "
+                + NOT_L3_FILES
             )
         wanted = f"no {' '.join(sorted(suffixes))} files {where}"
         raise UsageError("; ".join([wanted, *advice]))

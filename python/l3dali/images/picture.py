@@ -36,6 +36,7 @@ class Picture:
         exif: an EXIF block, from its TIFF header on.
         palette: R, G, B, A of each entry; then the pixels are entry numbers.
         expanded: the file holds numbers of palette entries; the pixels are their colours.
+        unscaled: the pixels are the numbers of a gray file of 1, 2 or 4 bits, not 0 ... 255.
         xmp: an XMP packet.
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.
@@ -48,8 +49,14 @@ class Picture:
     exif: bytes | None = None
     palette: bytes | None = None
     expanded: bool = False
+    unscaled: bool = False
     xmp: bytes | None = None
     metadata: Mapping[str, Any] | None = None
     is_damaged: bool = False
     has_alpha: bool = True
     remarks: tuple[str, ...] = ()
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the pixels are numbers, of entries or classes, that nothing may blend."""
+        return self.palette is not None or self.unscaled

@@ -106,13 +106,14 @@ def read_picture(
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
 
-    Gray of 1, 2 or 4 bits is scaled to 0 ... 255; other numbers stay as they are.
+    Gray of 1, 2 or 4 bits is scaled to 0 ... 255, but for labels; other numbers stay as they are.
 
     Args:
         data: the bytes of the file.
-        palette: whether palette images become colours or keep the numbers of their entries.
-        labels: samples are numbers of classes: palette images keep the numbers of their entries,
-            and `max_side` blends nothing.
+        palette: whether palette images become colours or keep the numbers of their entries, and
+            gray of 1, 2 or 4 bits its own with them.
+        labels: samples are numbers of classes: as with palette="index", and `max_side` blends
+            nothing.
         orient: turn the image as its EXIF orientation asks, and clear that.
         max_side: make larger images smaller, to that many pixels on the longer side. Colours are
             antialiased; labels and palette entries are taken from the nearest pixel.
@@ -168,7 +169,7 @@ def read_picture(
         pixels = pixels[:, :, 0]
     if max_side is not None:
         size = pixels.shape[:2]
-        is_nearest = labels or picture.palette is not None
+        is_nearest = labels or picture.has_numbers
         may_be_labels = refuse_labels and not is_nearest and (pixels.ndim == 2 or picture.expanded)
         if may_be_labels and max(size) > max_side and looks_like_labels(pixels):
             raise ImageError(
@@ -239,13 +240,24 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
         xmp=_png_xmp(chunks.get(b"iTXt")),
         expanded=is_palette and palette == "rgb",
     )
-    if palette == "rgb" or not is_palette:
+    if not is_palette:
+        bits = chunks[b"IHDR"][8]
+        return _with_numbers(picture, bits) if palette == "index" and bits < 8 else picture
+    if palette == "rgb":
         return picture
     with _open_with_pillow(data) as image:
         numbers = np.array(image)
     return replace(
         picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
     )
+
+
+def _with_numbers(picture: Picture, bits: int) -> Picture:
+    """Gray that was scaled to 0 ... 255 with the numbers that it had in so many bits."""
+    pixels = np.require(picture.pixels, requirements="W")
+    gray = pixels[:, :, :1] if pixels.ndim == 3 else pixels  # Alpha stays.
+    gray //= np.uint8(255 // (2**bits - 1))
+    return replace(picture, pixels=pixels, unscaled=True)
 
 
 def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
@@ -264,7 +276,8 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
                 return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
             return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
         if image.mode == "1":
-            return replace(picture, pixels=np.array(image.convert("L")))
+            picture = replace(picture, pixels=np.array(image.convert("L")))
+            return _with_numbers(picture, 1) if palette == "index" else picture
         if image.mode not in ("L", "LA", "RGB", "RGBA"):
             raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
         return picture
@@ -276,15 +289,19 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(page, palette)
         xmp = _tiff_tag(data, page, TIFF_XMP)
-        return Picture(
+        is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
+        is_few_bits = is_gray and page.samplesperpixel == 1 and page.bitspersample in (1, 2, 4)
+        is_unscaled = palette == "index" and is_few_bits
+        picture = Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
             exif=descriptive_exif(data),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
             xmp=None if xmp is None else xmp.data,
-            metadata=_tiff_metadata(data, page, has_palette=entries is not None),
+            metadata=_tiff_metadata(data, page, keeps_numbers=entries is not None or is_unscaled),
         )
+        return _with_numbers(picture, page.bitspersample) if is_unscaled else picture
 
 
 _TIFF_DESCRIPTION = 270
@@ -293,9 +310,9 @@ _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
 def _tiff_metadata(
-    data: bytes, page: tifffile.TiffPage, *, has_palette: bool
+    data: bytes, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
-    """The tags of a page that are kept; `has_palette`: so are the numbers of palette entries."""
+    """The tags of a page that are kept; `keeps_numbers`: of palette entries or few bits."""
     from tifffile import PHOTOMETRIC
 
     found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
@@ -307,7 +324,9 @@ def _tiff_metadata(
     if page.is_shaped:  # tifffile's note on its own array
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
-    if not has_palette and not (is_plain and page.bitspersample >= 8):
+    is_inverted = page.photometric == PHOTOMETRIC.MINISWHITE
+    is_kept = keeps_numbers or (is_plain and page.bitspersample >= 8)
+    if is_inverted or not is_kept:
         tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
     return metadata_of_tiff(tags)
 
@@ -387,6 +406,8 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
             raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink, its PAM variant light.
             pixels = np.where(pixels == (file.magicnumber == "P7"), np.uint8(255), np.uint8(0))
+            if palette == "index":
+                return _with_numbers(Picture(pixels), 1)
         return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
 
 

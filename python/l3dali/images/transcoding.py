@@ -47,7 +47,7 @@ def transcode(
     Args:
         data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL or JPEG 2000 file.
         palette: "rgb" makes colours of palette images; "index" keeps the numbers of their entries,
-            and the palette.
+            and the palette; and the numbers of gray of 1, 2 or 4 bits, which "rgb" scales to 255.
         labels: samples are numbers of classes, not to be blended; includes palette="index".
         orient: turn the image as its EXIF orientation asks, and clear that.
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
@@ -98,7 +98,7 @@ def encode_picture(
 
     Args:
         picture: what `read_picture` gives.
-        labels: samples are numbers of classes; those of palette entries are anyway.
+        labels: samples are numbers of classes; those of palette entries and few bits are anyway.
         coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
@@ -115,7 +115,7 @@ def encode_picture(
         effort=effort,
         threads=threads,
         tile=tile,
-        labels=labels or picture.palette is not None,
+        labels=labels or picture.has_numbers,
         icc=picture.icc,
         exif=picture.exif,
         palette=picture.palette,

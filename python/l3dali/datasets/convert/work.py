@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from l3dali.console import Failure
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
-from l3dali.datasets.convert.images import HEAD_BYTES, Options, result_names
+from l3dali.datasets.convert.images import (
+    HEAD_BYTES,
+    Options,
+    may_be_image,
+    result_names,
+)
 from l3dali.datasets.convert.job import (
     FILES,
     SHARDS,
@@ -36,6 +41,7 @@ from l3dali.datasets.convert.storage import (
     split_url,
 )
 from l3dali.errors import UsageError, needs
+from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +57,7 @@ _COMPRESSED_SHARD = re.compile(
 _RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
 _WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
 _BATCH_FILES = 256
-_BATCH_BYTES = 2**24
+_BATCH_BYTES = 2**20  # less than a second's work: rows are written at its end
 _BATCHES_A_WORKER = 4
 _LOOKUPS = 32  # at a time, of files in buckets
 _MOST_NAMES = 10**6  # that braces may stand for
@@ -165,6 +171,23 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.links += listing.links
             sources.linked += listing.linked
     return sources
+
+
+def count_l3_alone(sources: Sources) -> int:
+    """How many L3 files there are, by their names, if nothing else may be an image or hold some."""
+    count = 0
+    for url, files in sources.folders.items():
+        folder = open_folder(url)
+        for name, file in files.items():
+            if name.lower().endswith(".l3"):
+                count += 1
+            elif kind_of(folder, file) != FILES or Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                return 0
+            else:
+                with suppress(OSError), folder.open(name) as opened:  # The job will say it.
+                    if may_be_image(name, opened.read(HEAD_BYTES), Options()):
+                        return 0
+    return count
 
 
 def refuse_links_out(sources: Sources) -> None:

@@ -52,6 +52,11 @@ def traits_of(group: str) -> Traits:
     return Traits(format, pixel_bytes // 2 if is_wide else pixel_bytes, is_wide, is_labels)
 
 
-def is_label_palette(group: str) -> bool:
-    """Whether its images are label maps whose samples are numbers of palette entries."""
-    return traits_of(group).is_labels and PALETTE in group
+def has_numbers(group: str) -> bool:
+    """Whether its images are label maps of PNG whose numbers other decoders change.
+
+    They make colours of palettes, and scale gray of few bits.
+    """
+    _, *words = group.split()
+    few_bits = words[:1] == ["gray"] and words[1:2] in (["1"], ["2"], ["4"])
+    return traits_of(group).is_labels and (PALETTE in words or few_bits)

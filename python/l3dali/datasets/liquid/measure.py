@@ -9,6 +9,7 @@ import math
 import os
 import statistics
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -64,6 +65,7 @@ _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
 _RUN_FILES, _RUN_BYTES = 64, 2**27  # of the runs end to end
 _SHORTEST_RUN, _LONGEST_RUN = 0.3, 3.0  # seconds
 _SHOWN_FAILURES = 10
+_LEAST_FACTOR = 0.1  # of a sample's weight, where larger ones count more
 
 
 @dataclass(frozen=True)
@@ -246,20 +248,40 @@ def _finite(rate: float | None) -> float | None:
 def _weighted(
     drawn: Sequence[Candidate], measured: Sequence[tuple[int, Sample]], failed: set[int]
 ) -> list[Sample]:
-    """The samples, which also stand for what the time did not suffice for."""
-    strata: dict[str, float] = defaultdict(float)
-    reached: dict[str, float] = defaultdict(float)
+    """The samples, which also stand for what the time did not suffice for.
+
+    Each of those is shared out to the two of its stratum that are next to it in size. Where some
+    are larger than all samples, large samples count more: so the bytes come out as they are.
+    """
+    reached = {i for i, _ in measured}
+    weights = {i: drawn[i].weight for i in reached}
+    strata: dict[str, list[int]] = defaultdict(list)
+    for i in sorted(reached, key=lambda i: drawn[i].size):
+        strata[drawn[i].stratum].append(i)
     for i, each in enumerate(drawn):
-        strata[each.stratum] += 0 if i in failed else each.weight
-    for i, _ in measured:
-        reached[drawn[i].stratum] += drawn[i].weight
-    return [
-        replace(
-            sample,
-            weight=drawn[i].weight * strata[drawn[i].stratum] / reached[drawn[i].stratum],
-        )
-        for i, sample in measured
-    ]
+        if i in reached or i in failed:
+            continue
+        known = strata[each.stratum]
+        at = bisect_left(known, each.size, key=lambda i: drawn[i].size)
+        below, above = known[max(at - 1, 0)], known[min(at, len(known) - 1)]
+        low, high = drawn[below].size, drawn[above].size
+        part = (each.size - low) / (high - low) if high > low else 0.0
+        weights[below] += each.weight * (1 - part)
+        weights[above] += each.weight * part
+    for stratum, known in strata.items():
+        alike = [
+            each for i, each in enumerate(drawn) if each.stratum == stratum and i not in failed
+        ]
+        sizes = np.array([drawn[i].size for i in known], np.float64)
+        shares = np.array([weights[i] for i in known])
+        over = sizes - np.average(sizes, weights=shares)
+        missing = sum(each.weight * each.size for each in alike) - shares @ sizes
+        spread = shares @ over**2
+        if spread and len(known) < len(alike):
+            shares *= np.maximum(1 + missing / spread * over, _LEAST_FACTOR)
+            shares *= sum(each.weight for each in alike) / shares.sum()
+            weights.update(zip(known, shares.tolist(), strict=True))
+    return [replace(sample, weight=weights[i]) for i, sample in measured]
 
 
 @dataclass(frozen=True)
@@ -336,10 +358,10 @@ class _Meter:
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
-            # Operators expand palettes, and the numbers of their entries are what is wanted here.
+            # Operators expand palettes and scale few bits, and the numbers are what is wanted here.
             taken = (
                 None
-                if name == SOURCE and picture.palette is not None
+                if name == SOURCE and picture.has_numbers
                 else self._decoders.seconds(name, file, pixels)
             )
             if taken is None:

@@ -18,7 +18,7 @@ import numpy as np
 from l3dali import __version__
 from l3dali.codec import DEFAULT_CODING
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.liquid.groups import group_of, is_label_palette
+from l3dali.datasets.liquid.groups import group_of, has_numbers
 from l3dali.datasets.liquid.model import (
     CORES,
     DISK,
@@ -211,10 +211,10 @@ class Plan:
             ]
             found = self.choose_all([image.name for image in images], Images.of(rows))
             chosen = found.tolist()
-        # Other decoders give the colours of a palette, not the numbers that label maps mean.
+        # Other decoders change the numbers that label maps mean.
         return [
             DEFAULT_CODING
-            if number == FORMATS.index(SOURCE) and is_label_palette(image.group)
+            if number == FORMATS.index(SOURCE) and has_numbers(image.group)
             else FORMATS[number]
             for number, image in zip(chosen, images, strict=True)
         ]
