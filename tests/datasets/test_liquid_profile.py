@@ -198,7 +198,8 @@ def test_samples_stand_for_images_of_their_size_that_were_not_reached() -> None:
     """The bytes of the whole are known from the listing."""
     drawn = [Candidate("", 100 + 7 * i * i, "png", 1.0, False, bytes) for i in range(30)]
     reached = [(i, sample(source=drawn[i].size)) for i in (2, 4, 7, 21, 26)]
-    done = measure._weighted(drawn, reached, set())
+    unread = [Candidate("", 9, "tiff", 1.0, False, bytes) for _ in range(2)]
+    done = measure._weighted([*drawn, *unread], reached, {30})
     assert sum(each.weight for each in done) == pytest.approx(30)
     assert sum(each.weight * each.source_bytes for each in done) == pytest.approx(
         sum(each.size for each in drawn)

@@ -9,7 +9,6 @@ import math
 import os
 import statistics
 import time
-from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -250,37 +249,29 @@ def _weighted(
 ) -> list[Sample]:
     """The samples, which also stand for what the time did not suffice for.
 
-    Each of those is shared out to the two of its stratum that are next to it in size. Where some
-    are larger than all samples, large samples count more: so the bytes come out as they are.
+    Their weights grow or shrink with their sizes, so that the bytes of each stratum come out as
+    they are.
     """
-    reached = {i for i, _ in measured}
-    weights = {i: drawn[i].weight for i in reached}
     strata: dict[str, list[int]] = defaultdict(list)
-    for i in sorted(reached, key=lambda i: drawn[i].size):
-        strata[drawn[i].stratum].append(i)
     for i, each in enumerate(drawn):
-        if i in reached or i in failed:
+        if i not in failed:
+            strata[each.stratum].append(i)
+    reached = {i for i, _ in measured}
+    weights: dict[int, float] = {}
+    for alike in strata.values():
+        known = [i for i in alike if i in reached]
+        if not known:
             continue
-        known = strata[each.stratum]
-        at = bisect_left(known, each.size, key=lambda i: drawn[i].size)
-        below, above = known[max(at - 1, 0)], known[min(at, len(known) - 1)]
-        low, high = drawn[below].size, drawn[above].size
-        part = (each.size - low) / (high - low) if high > low else 0.0
-        weights[below] += each.weight * (1 - part)
-        weights[above] += each.weight * part
-    for stratum, known in strata.items():
-        alike = [
-            each for i, each in enumerate(drawn) if each.stratum == stratum and i not in failed
-        ]
+        count = sum(drawn[i].weight for i in alike)
+        total_bytes = sum(drawn[i].weight * drawn[i].size for i in alike)
         sizes = np.array([drawn[i].size for i in known], np.float64)
-        shares = np.array([weights[i] for i in known])
-        over = sizes - np.average(sizes, weights=shares)
-        missing = sum(each.weight * each.size for each in alike) - shares @ sizes
-        spread = shares @ over**2
-        if spread and len(known) < len(alike):
-            shares *= np.maximum(1 + missing / spread * over, _LEAST_FACTOR)
-            shares *= sum(each.weight for each in alike) / shares.sum()
-            weights.update(zip(known, shares.tolist(), strict=True))
+        shares = np.array([drawn[i].weight for i in known], np.float64)
+        shares *= count / shares.sum()
+        over = sizes - shares @ sizes / count
+        if spread := shares @ over**2:
+            shares *= np.maximum(1 + (total_bytes - shares @ sizes) / spread * over, _LEAST_FACTOR)
+            shares *= count / shares.sum()
+        weights.update(zip(known, shares.tolist(), strict=True))
     return [replace(sample, weight=weights[i]) for i, sample in measured]
 
 
