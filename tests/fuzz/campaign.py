@@ -279,7 +279,7 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     if result["coverage"]:
         yield ""
         commit = result["coverage"]["commit"]
-        yield f"Coverage by llvm-cov at {commit}, of all C++ corpora together:"
+        yield f"Coverage by llvm-cov at {commit}, of the C++ corpora of the tree and what grown ones were given:"
         yield ""
         yield "| layer | lines | regions |"
         yield "|---|---|---|"
