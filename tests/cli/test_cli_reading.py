@@ -42,7 +42,7 @@ def masks(tmp_path: Path) -> Path:
     folder = tmp_path / "masks"
     folder.mkdir()
     for seed in range(3):
-        numbers = np.random.default_rng(seed).integers(0, 9, (40, 50), np.uint8)
+        numbers = np.random.default_rng(seed).integers(0, 9, (40, 5), np.uint8).repeat(10, 1)
         palette = bytes(range(36))
         entries = np.frombuffer(palette, np.uint8).reshape(-1, 4).copy()
         entries[:, 3] = 255
@@ -66,6 +66,15 @@ def test_palette_images_that_become_colours_are_counted(
     assert "--palette index keeps their class numbers" in error
     assert main(["verify", str(out), "--source", str(masks)]) == 0
     assert "palette images compared by their colours: 3;" in capsys.readouterr().err
+
+
+def test_numbers_of_photographs_are_told(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_picture(Picture(image()[:, :, 0], palette=bytes(1024)), ".png")
+    (masks / "dithered.png").write_bytes(data)
+    assert main(["encode", str(masks), "-o", str(masks / "out"), "--palette", "index"]) == 0
+    error = capsys.readouterr().err
+    assert "palette images that kept their numbers, and do not look like masks: 1;" in error
+    assert "dithered.png" in error
 
 
 def test_labels_take_no_names(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[st
     assert convert(tmp_path / "s", tmp_path / "d", "--to", to) == 0
     told = capsys.readouterr().err
     if to == "l3":
-        assert "l3: no image was found in 2 files; read are .bmp " in told
+        assert "l3: no image was found in 2 files; L3 images are copied as they are; " in told
         assert ".parquet" in told
     else:
         assert "no L3 file was found in 2 files; --to png turns L3 files back" in told
@@ -76,6 +76,9 @@ def test_l3_files_alone_are_nothing_to_convert(
     capsys.readouterr()
     assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 2
     assert "L3 files already (1); for another coding take the originals" in capsys.readouterr().err
+    (tmp_path / "d" / "b.png").write_bytes(png())
+    assert convert(tmp_path / "d", tmp_path / "f", "--coding", "packed") == 0
+    assert "L3 files copied as they are: 1; for another coding take" in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
     (tmp_path / "d" / "of.camera").write_bytes(png())  # an image, though not by its name
     assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 0

@@ -279,7 +279,8 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     if result["coverage"]:
         yield ""
         commit = result["coverage"]["commit"]
-        yield f"Coverage by llvm-cov at {commit}, of the C++ corpora of the tree and what grown ones were given:"
+        corpora = "of the C++ corpora of the tree and what grown ones were given"
+        yield f"Coverage by llvm-cov at {commit}, {corpora}:"
         yield ""
         yield "| layer | lines | regions |"
         yield "|---|---|---|"

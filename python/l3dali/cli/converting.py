@@ -297,6 +297,8 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             )
         unread = unread_images(summary.others, "copied as they are")
         lines = [*(unread if arguments.to == "l3" else []), *_growth(summary, arguments)]
+        if arguments.coding is not None and (count := summary.others[".l3"]):
+            lines.append(f"L3 files copied as they are: {count}; for another coding {NOT_L3_FILES}")
         if arguments.container is None:  # Else what is L3 already only changes its container.
             lines += _nothing_found(summary, arguments.to)
         for line in lines:
@@ -382,4 +384,7 @@ def _nothing_found(summary: Summary, to: str) -> list[str]:
     if to != "l3":
         return [f"no L3 file was found in {files}; --to {to} turns L3 files back"]
     suffixes = " ".join(sorted(READ_SUFFIXES))
-    return [f"no image was found in {files}; read are {suffixes}, and in {READ_SHARDS}"]
+    return [
+        f"no image was found in {files}; L3 images are copied as they are; read are {suffixes}, "
+        f"and in {READ_SHARDS}"
+    ]

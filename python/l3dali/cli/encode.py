@@ -23,6 +23,7 @@ from l3dali.cli.work import (
 )
 from l3dali.console import counted, megabytes, ratio
 from l3dali.errors import UsageError
+from l3dali.images.geometry import is_varied
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.images.transcoding import encode_picture
@@ -100,6 +101,7 @@ def _encode(options: argparse.Namespace) -> int:
     threads = threads_per_file(options.jobs, len(targets))
     reader = PictureReader(options)
     colored: list[Path] = []  # images marked as label maps
+    like_photographs: list[Path] = []  # whose pixels are numbers of palette entries
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -126,6 +128,8 @@ def _encode(options: argparse.Namespace) -> int:
                 compare(decoded, picture.pixels)
             raw_bytes = picture.pixels.nbytes
             is_colored = picture.pixels.ndim == 3 and picture.pixels.shape[2] >= 3
+            if not options.labels and picture.palette is not None and is_varied(picture.pixels):
+                like_photographs.append(path)
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], encoded, like)
         if options.labels and is_colored:
@@ -136,6 +140,7 @@ def _encode(options: argparse.Namespace) -> int:
         return [
             *_remark_on_palettes(reader.expanded),
             *_remark_on_colored(colored),
+            *_remark_on_numbers(like_photographs),
             *_remark_on_growth(report),
         ]
 
@@ -164,6 +169,15 @@ def _remark_on_colored(colored: list[Path]) -> list[str]:
     return [
         f"images of three channels or more that --labels marks as label maps: {len(colored)}; the "
         f"first is {min(colored)}. If they are photographs, encode them again without it"
+    ]
+
+
+def _remark_on_numbers(paths: list[Path]) -> list[str]:
+    if not paths:
+        return []
+    return [
+        f"palette images that kept their numbers, and do not look like masks: {len(paths)}; the "
+        f"first is {min(paths)}. If they are photographs, encode them again without --palette index"
     ]
 
 

@@ -73,15 +73,26 @@ _MOST_CLASSES = 64
 _FLAT = 0.9  # of neighbours in a row that are equal: masks have 0.95 and more, photographs 0.3
 
 
+def is_varied(pixels: Image) -> bool:
+    """Whether neighbours in a row mostly differ, as in photographs; in label maps few do.
+
+    Args:
+        pixels: (H, W) or (H, W, C).
+    """
+    flat = pixels.reshape(*pixels.shape[:2], -1)
+    same = (flat[:, 1:] == flat[:, :-1]).all(axis=2)
+    return bool(same.size and same.mean() < _FLAT)
+
+
 def looks_like_labels(pixels: Image) -> bool:
     """Whether an image is flat and of few values, as label maps are; drawings are so, too.
 
     Args:
         pixels: (H, W) or (H, W, C).
     """
-    flat = pixels.reshape(*pixels.shape[:2], -1)
-    if flat.shape[1] < 2 or (flat[:, 1:] == flat[:, :-1]).all(axis=2).mean() < _FLAT:
+    if pixels.shape[1] < 2 or is_varied(pixels):
         return False
+    flat = pixels.reshape(*pixels.shape[:2], -1)
     values = np.unique(flat.reshape(-1, flat.shape[2]), axis=0)
     return 1 < len(values) <= _MOST_CLASSES
 

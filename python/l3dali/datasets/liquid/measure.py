@@ -171,7 +171,7 @@ def measure_profile(
     measured = list(progress(meter.measure(drawn, end), len(drawn), quiet=quiet))
     if not measured:
         first = f": {meter.failures[0]}" if meter.failures else ""
-        raise UsageError(f"none of the images can be read{first}")
+        raise UsageError("; ".join([f"none of the images can be read{first}", *found.notes]))
     notes += meter.notes(len(drawn) - len(measured) - len(meter.failures))
     done = _weighted(drawn, measured, meter.failed)
     efficiency = 1.0
