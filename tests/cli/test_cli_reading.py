@@ -73,7 +73,7 @@ def test_numbers_of_photographs_are_told(masks: Path, capsys: pytest.CaptureFixt
     (masks / "dithered.png").write_bytes(data)
     assert main(["encode", str(masks), "-o", str(masks / "out"), "--palette", "index"]) == 0
     error = capsys.readouterr().err
-    assert "palette images that kept their numbers, and do not look like masks: 1;" in error
+    assert "images of varied pixels that --palette index makes numbers: 1;" in error
     assert "dithered.png" in error
 
 

@@ -729,10 +729,10 @@ def test_large_files_are_done_a_few_at_a_time(tmp_path: Path) -> None:
         path = tmp_path / "s" / f"{i}.png"
         path.parent.mkdir(exist_ok=True)
         path.touch()
-        os.truncate(path, 2**18)
+        os.truncate(path, 2**19)
     with Manifest(LocalFolder(tmp_path / "d"), read_only=True) as manifest:
         work = find_work(find_sources([f"{tmp_path}/s"]), f"{tmp_path}/d", Options(), manifest, 1)
-    assert max(len(job.files) for job in work.jobs) == 4
+    assert max(len(job.files) for job in work.jobs) == 8
 
 
 # Failures.

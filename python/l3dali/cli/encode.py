@@ -101,7 +101,7 @@ def _encode(options: argparse.Namespace) -> int:
     threads = threads_per_file(options.jobs, len(targets))
     reader = PictureReader(options)
     colored: list[Path] = []  # images marked as label maps
-    like_photographs: list[Path] = []  # whose pixels are numbers of palette entries
+    varied: list[Path] = []  # whose pixels are numbers of palette entries, unlike a mask's
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
@@ -129,7 +129,7 @@ def _encode(options: argparse.Namespace) -> int:
             raw_bytes = picture.pixels.nbytes
             is_colored = picture.pixels.ndim == 3 and picture.pixels.shape[2] >= 3
             if not options.labels and picture.palette is not None and is_varied(picture.pixels):
-                like_photographs.append(path)
+                varied.append(path)
         like = path if options.preserve and path not in found.pipes else None
         write_file(targets[path], encoded, like)
         if options.labels and is_colored:
@@ -139,8 +139,10 @@ def _encode(options: argparse.Namespace) -> int:
     def remark(report: Report) -> list[str]:
         return [
             *_remark_on_palettes(reader.expanded),
-            *_remark_on_colored(colored),
-            *_remark_on_numbers(like_photographs),
+            *_remark_on_photographs(
+                colored, "three channels or more that --labels marks as label maps"
+            ),
+            *_remark_on_photographs(varied, "varied pixels that --palette index makes numbers"),
             *_remark_on_growth(report),
         ]
 
@@ -163,21 +165,12 @@ def _refuse_names_of_labels(options: argparse.Namespace) -> None:
             )
 
 
-def _remark_on_colored(colored: list[Path]) -> list[str]:
-    if not colored:
-        return []
-    return [
-        f"images of three channels or more that --labels marks as label maps: {len(colored)}; the "
-        f"first is {min(colored)}. If they are photographs, encode them again without it"
-    ]
-
-
-def _remark_on_numbers(paths: list[Path]) -> list[str]:
+def _remark_on_photographs(paths: list[Path], what: str) -> list[str]:
     if not paths:
         return []
     return [
-        f"palette images that kept their numbers, and do not look like masks: {len(paths)}; the "
-        f"first is {min(paths)}. If they are photographs, encode them again without --palette index"
+        f"images of {what}: {len(paths)}; the first is {min(paths)}. If they are photographs, "
+        "encode them again without it"
     ]
 
 
