@@ -55,9 +55,10 @@ With True, 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. The range of a s
 ``std`` count in that range, too. With False, values stay what they are, rounded and cut to the type:
 65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``, and -5 becomes 0 in ``uint8``.
 
-By default a value means what it means in DALI: operators that normalize (those with ``mean`` and
-``std``) do not fill the range, as :meth:`nvidia.dali.fn.crop_mirror_normalize`; all others do, as
-:meth:`nvidia.dali.fn.decoders.image`. ``scale`` is something else, a factor behind ``mean`` and ``std``.)code",
+By default label numbers stay what they are (of masks that were encoded with ``--labels`` or
+``--palette index``), and a value of other files means what it means in DALI: operators that normalize
+(those with ``mean`` and ``std``) do not fill the range, as :meth:`nvidia.dali.fn.crop_mirror_normalize`;
+all others do, as :meth:`nvidia.dali.fn.decoders.image`. ``scale`` is something else, a factor behind ``mean`` and ``std``.)code",
                           nullptr)
     .AddOptionalArg("adjust_orientation",
                     R"code(Turn the image as the orientation in its EXIF chunk asks. Windows are

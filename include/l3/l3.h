@@ -159,7 +159,7 @@ typedef struct l3_decode_options {
   // samples do not depend on it.
   uint32_t threads;
   // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
-  // if samples are signed; integers are rounded to the nearest.
+  // if samples are signed; integers are rounded to the nearest. Label numbers stay what they are.
   uint32_t type;
   uint32_t colors;  // L3_COLORS_...; with channels, or more than four of them, as stored only
   uint32_t layout;  // L3_HWC or L3_CHW

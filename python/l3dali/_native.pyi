@@ -53,7 +53,7 @@ class DecodeBatch:
         max_pixels: int,
         names_items: bool,
         channels: Sequence[int] = (),
-        fills_range: bool = True,
+        fills_range: bool | None = None,
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

@@ -48,7 +48,7 @@ def decode(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
-    fill_range: bool = True,
+    fill_range: bool | None = None,
     layout: Layout = "CHW",
     window: Window | None = None,
     channels: Sequence[int] | None = None,
@@ -105,7 +105,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
-    fill_range: bool = True,
+    fill_range: bool | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -120,7 +120,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
-    fill_range: bool = True,
+    fill_range: bool | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -134,7 +134,7 @@ def decode_batch(
     device: torch.device | str | int = "cpu",
     mode: Mode = "UNCHANGED",
     dtype: torch.dtype | None = None,
-    fill_range: bool = True,
+    fill_range: bool | None = None,
     layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
     channels: Sequence[int] | None = None,
@@ -161,7 +161,7 @@ def decode_batch(
             uint8, uint16, int8 or int16, as stored.
         fill_range: whether values fill the range of a `dtype` that is not the stored one, floats
             that of 0 to 1, and negative samples -1 to 0, as with `fn.l3.decode`. False: they stay
-            what they are, cut to the type.
+            what they are, cut to the type. None: those of colours do, label numbers do not.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
@@ -202,7 +202,7 @@ def _decode(
     device: torch.device | str | int,
     mode: Mode,
     dtype: torch.dtype | None,
-    fill_range: bool,
+    fill_range: bool | None,
     layout: Layout,
     channels: Sequence[int] | None,
     threads: int,
@@ -229,7 +229,7 @@ def _decode(
             max_pixels=checked_max_pixels(max_pixels),
             names_items=names_items,
             channels=checked_channels(channels),
-            fills_range=bool(fill_range),
+            fills_range=fill_range,
         )
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)

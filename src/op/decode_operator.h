@@ -137,9 +137,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
                                 TensorPlan* plan, std::string* misfit) {
     if (MakesColors(ws, sample, info, misfit)) {
-      return PlanPixels(*info, colors_, type_, &plan->output, fill_range_.value_or(true));
+      return PlanPixels(*info, colors_, type_, &plan->output, fill_range_);
     }
-    PlanWidePixels(*info, channels_, type_, plan, fill_range_.value_or(true));
+    PlanWidePixels(*info, channels_, type_, plan, fill_range_);
   }
 
   // Whether a sample is planned by colors; if not, by channels. The string gets the reason if it

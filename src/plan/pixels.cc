@@ -140,8 +140,9 @@ bool IsWide(const ImageInfo& info, const ChosenChannels& chosen) {
 }
 
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
-                bool fills_range) {
-  const OutputType range = fills_range ? type : StoredType(info);
+                std::optional<bool> fills_range) {
+  const bool fills = fills_range.value_or(info.meaning == Meaning::kColor);
+  const OutputType range = fills ? type : StoredType(info);
   plan->type = type;
   PlanSources(info, colors, plan);
   if (colors == Colors::kYcbcr) return PlanYcbcr(info, range, plan);
@@ -154,7 +155,7 @@ void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPla
 }
 
 void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
-                    TensorPlan* plan, bool fills_range) {
+                    TensorPlan* plan, std::optional<bool> fills_range) {
   ImageInfo one = info;
   one.channels = 1;
   PlanPixels(one, Colors::kStored, type, &plan->output, fills_range);

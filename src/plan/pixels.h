@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,13 @@ bool IsWide(const ImageInfo& info, const ChosenChannels& chosen);
 
 // Sets what `plan` does with samples, as decoders.image does: where `type` is not the
 // stored one, values fill its range (floats that of 0 to 1). Without `fills_range` they stay what
-// they are, cut to the type.
+// they are, cut to the type. By default colours fill it and label numbers do not.
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
-                bool fills_range = true);
+                std::optional<bool> fills_range = std::nullopt);
 
 // The same for the chosen channels, or all: as stored but for their type. The image has them.
 void PlanWidePixels(const ImageInfo& info, const ChosenChannels& chosen, OutputType type,
-                    TensorPlan* plan, bool fills_range = true);
+                    TensorPlan* plan, std::optional<bool> fills_range = std::nullopt);
 
 // The values of crop_mirror_normalize: (sample - subtract) * multiply. Vectors have one
 // value for all channels or one a channel; both are empty where nothing is to be done.

@@ -53,7 +53,7 @@ struct DecodeOptions {
   bool channels_first;
   uint64_t max_pixels;  // of an output, of up to four channels each
   bool names_items;     // in errors
-  bool fills_range;     // of `type`, if it is not the stored one
+  std::optional<bool> fills_range;  // as PlanPixels() takes it
 };
 
 // Holds the items while it lives. Two threads must not use it at once.
@@ -243,7 +243,7 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
                        const std::vector<DecodeBatch::MaybeWindow>& windows,
                        const std::string& colors, const std::optional<std::string>& type,
                        bool channels_first, uint64_t max_pixels, bool names_items,
-                       const std::vector<int64_t>& channels, bool fills_range) {
+                       const std::vector<int64_t>& channels, std::optional<bool> fills_range) {
     DecodeOptions options = {Colors::kStored, {},          std::nullopt, channels_first,
                              max_pixels,      names_items, fills_range};
     const std::string wrong = ParseChannels(channels, &options.channels);
@@ -257,7 +257,7 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
            py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
            py::arg("names_items"), py::arg("channels") = std::vector<int64_t>(),
-           py::arg("fills_range") = true)
+           py::arg("fills_range") = std::nullopt)
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);
 }

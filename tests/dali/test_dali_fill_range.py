@@ -47,6 +47,20 @@ def test_all_operators(device: str, name: str, target: str, channels: int) -> No
     assert_same([default], [plain if name in NORMALIZING else filled])
 
 
+@pytest.mark.parametrize("channels", [1, 6])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_label_numbers_stay(device: str, name: str, target: str, channels: int) -> None:
+    def define(l3: Any) -> Any:
+        kinds: list[dict[str, Any]] = [{}, {"fill_range": False}, {"fill_range": True}]
+        return tuple(apply(name, l3, device, dtype=TARGETS[target], **kind) for kind in kinds)
+
+    samples = [as_sample(l3dali.encode(image(channels), labels=True))]
+    (default,), (plain,), (filled,) = run(define, device, {"l3": samples})
+    assert_same([default], [plain])
+    assert not np.array_equal(default, filled)
+
+
 @pytest.mark.parametrize("name", NORMALIZING)
 def test_mean_and_std_are_in_the_range_that_is_filled(device: str, name: str) -> None:
     mean, std = [0.25, 0.5, 0.125], [0.5, 0.25, 2.0]

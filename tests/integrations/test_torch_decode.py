@@ -165,6 +165,10 @@ def test_values_that_fill_no_range(device: str, dtype: torch.dtype, channels: in
     np.testing.assert_array_equal(l3dali.torch.decode(data, **options).numpy(), expected)
     (one,) = l3dali.torch.decode_batch([data], **options)
     np.testing.assert_array_equal(one.numpy(), expected)
+    labels = l3dali.torch.decode(
+        l3dali.encode(image, labels=True), device=device, layout="HWC", dtype=dtype
+    )
+    np.testing.assert_array_equal(labels.numpy(), expected)
 
 
 def test_windows_of_one_file(device: str) -> None:
