@@ -29,7 +29,7 @@ RAMP = np.add.outer(np.arange(300), np.arange(900))
 def _thumbnail(tmp_path: Path, image: object, *options: str, **kept: object) -> NDArray[np.uint8]:
     source, target = tmp_path / "a.l3", tmp_path / "a.png"
     l3dali.imwrite(source, image, **kept)  # type: ignore[arg-type]
-    assert main(["thumbnail", str(source), str(target), *options]) == 0
+    assert main(["thumbnail", str(source), str(target), "--overwrite", *options]) == 0
     with Image.open(target) as png:
         return np.asarray(png)
 
@@ -75,6 +75,16 @@ def test_golden_files(tmp_path: Path, file: Path) -> None:
         assert max(png.size) == min(256, max(info.width, info.height))
 
 
+def test_an_original_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.png").write_bytes(b"the original")
+    command = ["thumbnail", str(GOLDEN[0]), str(tmp_path / "a.png")]
+    assert main(command) == 2
+    assert "exists; --overwrite replaces it" in capsys.readouterr().err
+    assert (tmp_path / "a.png").read_bytes() == b"the original"
+    assert main([*command, "--overwrite"]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.l3"
     file.write_bytes(GOLDEN[0].read_bytes()[:-1])
@@ -103,7 +113,7 @@ def test_desktop_files_agree() -> None:
     entry.read(SHARE / "thumbnailers/l3.thumbnailer")
     section = entry["Thumbnailer Entry"]
     assert section["MimeType"] == f"{kind.attrib['type']};"
-    assert section["Exec"] == "l3 thumbnail --size %s %i %o"
+    assert section["Exec"] == "l3 thumbnail --overwrite --size %s %i %o"
 
 
 @pytest.mark.skipif(shutil.which("file") is None, reason="file is not installed")

@@ -153,6 +153,12 @@ def test_quiet_and_json_summary(tmp_path: Path, capfd: pytest.CaptureFixture[str
     output = capfd.readouterr()
     assert json.loads(output.out)["kept"] == 1
     assert "nothing to do" in output.err
+    log = tmp_path / "log"
+    log.write_text("earlier\n")
+    command = [sys.executable, "-m", "l3dali", "convert", str(tmp_path / "s"), str(tmp_path / "d")]
+    with log.open("a") as file:
+        subprocess.run([*command, "--json-summary", "-"], stdout=file, check=False)
+    assert json.loads(log.read_text().removeprefix("earlier\n"))["kept"] == 1
     (tmp_path / "own").write_text("notes")
     assert convert(tmp_path / "s", tmp_path / "e", "--json-summary", tmp_path / "own") == 2
     assert "holds something else" in capfd.readouterr().err

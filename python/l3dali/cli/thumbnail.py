@@ -7,7 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import new_command, output_argument, path_argument, positive_number
+from l3dali.cli.arguments import (
+    new_command,
+    new_file,
+    output_argument,
+    path_argument,
+    positive_number,
+)
 from l3dali.cli.batch import STDIN, failure_of, is_stream
 from l3dali.cli.files import check_stdin, check_stream, read_stdin, write_file
 from l3dali.cli.report import EXIT_FAILED
@@ -31,7 +37,7 @@ def add_command(commands: Commands) -> None:
         _thumbnail,
         "Write a small PNG of an L3 file, upright, of 8 bits.",
         """
-        l3 thumbnail photo.l3 photo.png
+        l3 thumbnail photo.l3 small.png
         l3 thumbnail scan.l3 - --size 512 > scan.png
         """,
     )
@@ -40,8 +46,9 @@ def add_command(commands: Commands) -> None:
         "output",
         type=output_argument,
         metavar="PNG",
-        help="an existing file is replaced; - is standard output",
+        help="- is standard output",
     )
+    command.add_argument("--overwrite", action="store_true", help="replace an existing PNG")
     command.add_argument(
         "-s",
         "--size",
@@ -62,6 +69,7 @@ def _thumbnail(options: argparse.Namespace) -> int:
         raise UsageError(f"thumbnails are PNG, and {options.output} ends in another suffix")
     if options.size > _MAX_SIDE:
         raise UsageError(f"--size {options.size} is more than {_MAX_SIDE}")
+    new_file(options.output, overwrite=options.overwrite)
     try:
         if source == STDIN:
             data = memoryview(read_stdin())

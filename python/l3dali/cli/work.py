@@ -95,7 +95,7 @@ def check_summary(path: Path) -> None:
         raise UsageError(f"--json-summary {path}: this is the name of an image")
     if path.is_dir():
         raise UsageError(f"--json-summary {path}: this is a folder")
-    if path.is_file():
+    if path != STDOUT and path.is_file():
         with path.open("rb") as file:
             if file.read(1) not in (b"", b"{"):
                 raise UsageError(f"--json-summary {path}: this file holds something else")
