@@ -371,7 +371,7 @@ def test_the_manifest_is_read_without_plans(tmp_path: Path) -> None:
     assert convert(source, dest) == 0
 
 
-def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
+def test_label_maps_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those too that no profile has seen: as palette images, DALI would read their colours."""
     from PIL import Image as PillowImage
 
@@ -383,6 +383,8 @@ def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
     black.save(source / "black_seg.png")
     path = save(make_plan(source, {"packed": 1.0}), tmp_path / "plan.json")
     assert convert(source, dest, "--plan", path, "--labels", "_seg.png") == 0
+    told = "which become rans, as others change the numbers of classes: 2 (png gray 1 labels, "
+    assert told in capsys.readouterr().err
     assert np.array_equal(l3dali.imread(dest / "mask_seg.l3"), np.asarray(mask))
     assert np.array_equal(l3dali.imread(dest / "black_seg.l3"), np.asarray(black))
     assert main(["verify", str(dest), "--source", str(source)]) == 0

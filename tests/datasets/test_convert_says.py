@@ -210,6 +210,47 @@ def test_labels_that_name_no_image(
         assert not (tmp_path / "f").exists()
 
 
+def test_labels_of_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(mask("palette")[1])
+    assert convert(tmp_path / "s", tmp_path / "d", "--labels", "a*") == 0
+    for options in (["--dry-run"], []):
+        assert convert(tmp_path / "s", tmp_path / "d", *options) == 0
+        assert "entries; an earlier run had --labels a*\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_dry_run_tells_what_headers_refuse(
+    tmp_path: Path, shard: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = [
+        ("a.png", png()),
+        ("b.txt", b"BM is how this caption begins"),
+        ("empty.png", b""),
+        ("text.png", b"text"),
+        ("cut.png", png()[:20]),
+        ("c.gif", b"GIF89a"),
+    ]
+    source = tmp_path / "s"
+    if shard:
+        write_tar(source / "a.tar", members)
+    else:
+        source.mkdir()
+        for name, data in members:
+            (source / name).write_bytes(data)
+    assert convert("--dry-run", source, tmp_path / "d") == 2
+    shown = capsys.readouterr()
+    assert "format: 3 unknown, 1 rans" in shown.out
+    assert "l3: 3 failed\n" in shown.err
+    assert "empty.png: the file is empty\n" in shown.err
+    assert "text.png: not an image of a known format\n" in shown.err
+    if not shard:
+        assert "l3: images among the files that would be copied as they are: 1 .gif" in shown.err
+    failed = set(shown.err.partition("l3: 3 failed")[2].splitlines())
+    assert convert(source, tmp_path / "d") == 2
+    assert failed == set(capsys.readouterr().err.partition("l3: 3 failed")[2].splitlines())
+
+
 def test_a_shard_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tar(tmp_path / "s" / "a.tar", [("a 0.png", png())])
     write_tar(tmp_path / "s" / "b.tar", samples(1))

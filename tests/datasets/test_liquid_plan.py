@@ -677,6 +677,26 @@ def test_the_command_says_do_not_mix(
     assert "do not mix: rans alone gives 380.0 images/s" in text
 
 
+def test_the_command_says_what_cannot_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = make_profile(training=Training(50.0))
+    fits, name = profile.groups[GROUP], "png gray+alpha 8"
+    no_source = {k: v for k, v in fits.cpu_seconds.items() if not k.startswith("source")}
+    some = [
+        replace(s, group=name, cpu_seconds={k: s.cpu_seconds[k] for k in no_source}, weight=0.1)
+        for s in profile.samples
+    ]
+    groups = {GROUP: fits, name: replace(fits, images=4, cpu_seconds=no_source)}
+    path = tmp_path / "p.json"
+    path.write_text(
+        replace(profile, groups=groups, samples=[*profile.samples, *some], images=1004).to_json()
+    )
+    assert run(path, "-o", tmp_path / "plan.json") == 0
+    assert read_plan(tmp_path / "plan.json").formats == ["source"]
+    assert "do not mix: source where it can be, else rans, gives" in capsys.readouterr().out
+
+
 def test_the_command_gives_json(
     profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

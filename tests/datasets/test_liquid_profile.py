@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import decoding, measure, measure_step
 from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import UNKNOWN_ERROR, fit_groups, fit_linear
+from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading, parse_rate, usable_cores
 from l3dali.datasets.liquid.measure import Given, measure_profile
 from l3dali.datasets.liquid.profile import (
@@ -47,6 +49,8 @@ from l3dali.datasets.liquid.profile import (
     read_profile,
 )
 from l3dali.errors import UsageError
+from l3dali.images.headers import read_header
+from l3dali.images.reading import read_picture
 
 FAST = ["--seconds", "5", "--samples", "6"]
 
@@ -218,7 +222,8 @@ def test_without_dali(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "torn.png").write_bytes((folder / "deep.png").read_bytes()[:60])
+    for i in range(11):
+        (folder / f"torn{i}.png").write_bytes((folder / "deep.png").read_bytes()[:60])
     (folder / "empty.png").write_bytes(b"")
     output = folder.parent / "p.json"
     command = ["profile", str(folder), "-o", str(output), "--seconds", "60"]
@@ -226,7 +231,9 @@ def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixtu
     assert "none of the images can be read" in capsys.readouterr().err
     assert not output.exists()
     assert main(command) == 0
-    assert "1 image of the sample cannot be read" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "11 images of the sample cannot be read" in told
+    assert "l3: and 1 more\n" in told
     assert len(read_profile(output).samples) == 10
 
 
@@ -267,6 +274,46 @@ def test_masks_of_few_bits_are_no_originals_to_keep(folder: Path) -> None:
     measured = measure_profile([str(folder)], seconds=60, labels=["_seg.png"], quiet=True)
     costs = measured.groups["png gray 1 labels"].cpu_seconds
     assert {key.partition("@")[0] for key in costs} == {"rans", "packed", "stored"}
+
+
+def test_labels_that_name_no_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = folder.parent / "p.json"
+    command = ["profile", str(folder), "-o", str(output), *FAST, "--labels", "mask/*"]
+    assert main(command) == 2
+    assert "--labels mask/*: no image is so named" in capsys.readouterr().err
+    assert main([*command, "--labels", "masks/*"]) == 0
+    assert "l3: --labels 'mask/*' named no image\n" in capsys.readouterr().err
+    source = write_tar(folder.parent / "s" / "a.tar", members(1)).parent
+    rng = np.random.default_rng(0)
+    options = Options(labels=("_seg.png", ".png"))
+    found = open_dataset([str(source)], options, samples=4, seconds=60, rng=rng)
+    assert found.notes == ["--labels '_seg.png' named none of the images that were looked at"]
+
+
+@pytest.mark.parametrize(
+    ("group", "mode", "format", "how"),
+    [
+        ("webp 3", "RGB", "WEBP", {}),
+        ("webp 3", "RGB", "WEBP", {"lossless": True}),
+        ("webp 3", "RGB", "WEBP", {"icc_profile": b"profile"}),  # VP8X
+        ("webp 4", "RGBA", "WEBP", {}),
+        ("webp 4", "RGBA", "WEBP", {"lossless": True}),
+        ("bmp 3", "RGB", "BMP", {}),
+        ("bmp 3", "P", "BMP", {}),
+        ("bmp 1", "L", "BMP", {}),
+        ("bmp 1", "1", "BMP", {}),
+    ],
+)
+def test_groups_have_the_bytes_of_a_pixel(
+    group: str, mode: str, format: str, how: dict[str, Any]
+) -> None:
+    picture = PIL.Image.fromarray(image(channels=4))
+    picture.putalpha(picture.getchannel(0))
+    file = io.BytesIO()
+    picture.convert(mode).save(file, format, **how)
+    data = file.getvalue()
+    assert group_of(data, read_header(data)) == group
+    assert read_picture(data).pixels[0, 0].size == int(group[-1])
 
 
 def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

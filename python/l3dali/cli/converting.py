@@ -22,6 +22,7 @@ from l3dali.console import (
     print_table,
     progress,
     ratio,
+    say,
     tell_failures,
 )
 from l3dali.datasets.convert import engine as local
@@ -50,6 +51,7 @@ from l3dali.datasets.convert.work import (
     find_work,
     is_shard_name,
     refuse_links_out,
+    unused_labels,
 )
 from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
@@ -244,8 +246,11 @@ def _preview(work: Work, labels: Sequence[str]) -> int:
     if stored:
         print(f"their images by format: {stored_text(stored)}")
     palettes = sum(each.choices.palettes for each in new)
-    _tell_of_palettes(palettes, "would become", labels)
+    _tell_of_palettes(palettes, "would become", labels, work)
+    names = Counter(Path(name).suffix.lower() for name in work.names)
+    say(unread_images(names, "that would be copied as they are"))
     failures = [each.failure for each in found if each.failure is not None] + work.failures
+    failures += [failure for each in found for failure in each.choices.failures]
     tell_failures(failures)
     return EXIT_FAILED if failures else 0
 
@@ -283,8 +288,9 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             print(f"nothing to do: {summary}", file=file)
         elif summary.kept or summary.failed:
             print(summary, file=file)
-        _tell_of_palettes(summary.total.expanded, "became", arguments.labels)
-        _complain_of_labels([name for name in arguments.labels if not summary.labels[name]])
+        _tell_of_palettes(summary.total.expanded, "became", arguments.labels, work)
+        unused = [name for name in arguments.labels if not summary.labels[name]]
+        say(f"--labels {name!r} named no image" for name in unused)
         if summary.unindexed:
             complain(
                 "l3: shards without an index for DALI, since names of members have blanks in them: "
@@ -313,38 +319,32 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
     return code
 
 
-def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
+def _tell_of_palettes(count: int, become: str, labels: Sequence[str], work: Work) -> None:
     if count:
         keeps = "--labels NAMES keeps the numbers of their entries"
+        if work.labels:
+            keeps += f"; an earlier run had --labels {', '.join(work.labels)}"
         what = "--labels names others" if labels else keeps
         complain(f"l3: palette images that {become} colours: {count}; {what}")
 
 
 def _tell_of_unseen(rows: Sequence[Row], plan: Plan) -> None:
-    """Says how many single images stay for want of costs, and of which groups they are."""
-    stay = (row.group for row in rows if row.group and SOURCE in row.stored)
-    unseen = Counter(group for group in stay if group not in plan.groups)
-    if unseen:
-        groups = ", ".join(sorted(unseen))
-        complain(
-            f"l3: images of groups that the profile has not seen, which stay as they are: "
-            f"{unseen.total()} ({groups}); profile again with the same --labels"
-        )
+    """Says how many single images had no costs to be chosen by, and of which groups they are."""
+    becomes = f"become {codec.DEFAULT_CODING}, as others change the numbers of classes"
+    for stored_as, what in ((SOURCE, "stay as they are"), (codec.DEFAULT_CODING, becomes)):
+        groups = (row.group for row in rows if row.group and stored_as in row.stored)
+        if unseen := Counter(group for group in groups if group not in plan.groups):
+            complain(
+                f"l3: images of groups that the profile has not seen, which {what}: "
+                f"{unseen.total()} ({', '.join(sorted(unseen))}); profile again with the same "
+                "--labels"
+            )
 
 
 def _judge_labels(work: Work, options: Options) -> None:
     """Says before the work which --labels name nothing, where no shard may hold what they name."""
     if options.labels and work.names and not any(map(is_shard_name, work.names)):
-        found = {label for name in work.names for label in options.labels_of(name)}
-        if not found:
-            given = ", ".join(options.labels)
-            raise UsageError(f"--labels {given}: no image is so named; of a folder: 'FOLDER/*'")
-        _complain_of_labels([label for label in options.labels if label not in found])
-
-
-def _complain_of_labels(unused: Sequence[str]) -> None:
-    for label in unused:
-        complain(f"l3: --labels {label!r} named no image")
+        say(unused_labels(options, work.names, are_all=True))
 
 
 def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:

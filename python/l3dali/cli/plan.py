@@ -446,9 +446,12 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
             )
     else:
         gain = predicted.best_rate / predicted.rate - 1
-        kept = " and convert nothing" if plan.formats == ["source"] else ""
+        used = {_format_of(k) for k, part in predicted.shares.items() if round(part * plan.images)}
+        others = sorted(used - set(plan.formats))
+        kept = " and convert nothing" if plan.formats == ["source"] and not others else ""
+        what = f"where it can be, else {' or '.join(others)}," if others else "alone"
         lines.append(
-            f"do not mix{kept}: {plan.formats[0]} alone gives {_rate(predicted.rate)} images/s, "
+            f"do not mix{kept}: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
             f"and the best mix {max(0.0, gain):.1%} more (--min-gain {plan.min_gain:.1%})"
         )
     return lines

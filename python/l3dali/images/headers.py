@@ -49,7 +49,7 @@ class Header:
         format: of the file.
         width: in pixels, as stored: EXIF may turn the image.
         height: in pixels.
-        raw_bytes: of the samples that reading gives, at most.
+        raw_bytes: of the samples that reading gives, at most, if flags of WebP files tell of alpha.
         read_bytes: of memory that reading takes at its peak, the file not counted. An estimate
             from measurements of the libraries, rounded up.
         fours: how often its pixels count for a limit: once for each four channels of 16 bits.
@@ -182,17 +182,19 @@ def _read_jpeg(data: bytes) -> Header:
 
 
 def _read_webp(data: bytes) -> Header:
-    kind, sizes = data[12:16], data[24:30]
+    kind, sizes, has_alpha = data[12:16], data[24:30], False
     if kind == b"VP8X" and len(sizes) == 6:
         width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
+        has_alpha = bool(data[20] & 0x10)
     elif kind == b"VP8L":
         (sides,) = struct.unpack_from("<I", data, 21)
         width, height = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        has_alpha = bool(sides >> 28 & 1)
     elif kind == b"VP8 ":
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
     else:
         raise ImageError("cannot be read: a WebP that names no size")
-    return _header("webp", width, height, MAX_CHANNELS, _WEBP_PEAK)
+    return _header("webp", width, height, 3 + has_alpha, _WEBP_PEAK)
 
 
 def _read_bmp(data: bytes) -> Header:
@@ -200,7 +202,8 @@ def _read_bmp(data: bytes) -> Header:
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
         width, height = image.size
-        return _header("bmp", width, height, MAX_CHANNELS, _BMP_PEAK)
+        raw = {"1": 1, "L": 1, "P": 3, "RGB": 3}.get(image.mode, MAX_CHANNELS)
+        return _header("bmp", width, height, raw, _BMP_PEAK)
 
 
 def _read_netpbm(data: bytes) -> Header:

@@ -246,13 +246,19 @@ def choose_format(
     return Choice(chosen, group, area)
 
 
-def foresee_format(blob: Blob, options: Options) -> str | None:
-    """As `choose_format`, but `UNKNOWN` for a damaged header, and None for what is no image."""
+def foresee_format(blob: Blob, options: Options) -> tuple[str | None, str]:
+    """As `choose_format`, but None for what is no image; and what the header has against it.
+
+    The format is `UNKNOWN` then. Headers of files of strangers are read for plans alone.
+    """
     try:
-        return choose_format(blob, options).stored_as
-    except ImageError:
+        if options.plan is None and options.to == "l3" and not options.untrusted:
+            read_header(blob.data).check_pixels(options.max_pixels)
+        return choose_format(blob, options).stored_as, ""
+    except ImageError as error:
         _, sure = format_of(blob.data)
-        return UNKNOWN if sure or has_image_suffix(blob.name, options) else None
+        is_image = sure or has_image_suffix(blob.name, options)
+        return (UNKNOWN, str(error)) if is_image else (None, "")
 
 
 def becomes_colours(blob: Blob, options: Options) -> bool:

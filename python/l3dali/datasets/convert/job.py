@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
-from l3dali.console import reason_of
+from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
@@ -179,7 +179,10 @@ def foresee(job: Job, name: str) -> Choices:
     """
     choices = Choices()
     for blob in read_blobs(job, name):
-        chosen = foresee_format(blob, job.options)
+        chosen, reason = foresee_format(blob, job.options)
+        if reason:
+            place = blob.place if job.kind == FILES else f"{name}: {blob.place}"
+            choices.failures.append(Failure(place, reason))
         if chosen is not None:
             choices.add(chosen)
             choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)

@@ -18,6 +18,7 @@ from l3dali.datasets.convert.untrusted import convert_untrusted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from l3dali.console import Failure
     from l3dali.datasets.convert.images import Blob, Options
 
 BATCH_BYTES = 2**18  # small images go to a thread together
@@ -94,12 +95,14 @@ class Choices:
     Attributes:
         counts: images by format.
         palettes: how many of them are PNG of a palette that becomes colours; not in the hash.
+        failures: images that their headers refuse; not in the hash.
     """
 
     def __init__(self) -> None:
         self._hasher = new_hash()
         self.counts: Counter[str] = Counter()
         self.palettes = 0
+        self.failures: list[Failure] = []
 
     def add(self, stored_as: str) -> None:
         """Adds an image."""

@@ -118,6 +118,7 @@ class Work:
             part of `kept`, to be written anew.
         foreseen: by source, the format that a plan chooses for a file of a job, where an earlier
             row says what it chooses by.
+        labels: that earlier runs were given and that named images.
         gone: rows of results that are there, whose sources are not in the folders named; none
             where files were named one by one.
     """
@@ -130,6 +131,7 @@ class Work:
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
     foreseen: dict[str, str] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     gone: list[Row] = field(default_factory=list)
 
 
@@ -171,6 +173,25 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.links += listing.links
             sources.linked += listing.linked
     return sources
+
+
+def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> list[str]:
+    """What to say of `options.labels` that name none of the images.
+
+    Args:
+        options: of the run.
+        names: of images, as `Options.is_labels` takes them.
+        are_all: there are no others.
+
+    Raises:
+        UsageError: there are no others, and nothing is named.
+    """
+    found = {label for name in names for label in options.labels_of(name)}
+    if are_all and options.labels and not found:
+        given = ", ".join(options.labels)
+        raise UsageError(f"--labels {given}: no image is so named; of a folder: 'FOLDER/*'")
+    what = "no image" if are_all else "none of the images that were looked at"
+    return [f"--labels {each!r} named {what}" for each in options.labels if each not in found]
 
 
 def count_l3_alone(sources: Sources) -> int:
@@ -272,6 +293,7 @@ def find_work(
             a file is in the way that no earlier run has made.
     """
     work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
+    work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
     target = open_folder(target_url)
     existing = target.list_files().files

@@ -19,7 +19,7 @@ from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
 from l3dali.datasets.convert.storage import is_remote, open_folder
-from l3dali.datasets.convert.work import find_sources, kind_of
+from l3dali.datasets.convert.work import find_sources, kind_of, unused_labels
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
@@ -148,10 +148,13 @@ def open_dataset(
     if others:
         found.notes.append(f"files that are no images passed over: {others.total()}")
     seconds /= bool(loose) + bool(shards) or 1
+    names = {file.name for _, file in loose}
     if loose:
         _look_at_files(loose, found, options, samples, seconds, rng)
     if shards:
-        _look_into_shards(shards, found, samples, seconds, rng)
+        names |= _look_into_shards(shards, found, samples, seconds, rng)
+    if names:
+        found.notes += unused_labels(options, names, are_all=not shards)
     if not found.candidates and l3_files:
         raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
     if not found.candidates:
@@ -192,11 +195,12 @@ def _look_at_files(
 
 def _look_into_shards(
     jobs: Sequence[Job], found: DataSet, samples: int, seconds: float, rng: np.random.Generator
-) -> None:
-    """Reads the beginnings of some shards."""
+) -> set[str]:
+    """Reads the beginnings of some shards; gives the names of the images."""
     end = time.monotonic() + seconds
     share = -(-_SPARE * samples // min(len(jobs), _SHARDS))
     looked: list[Candidate] = []
+    names: set[str] = set()
     held = read_bytes = read_images = 0
     is_whole = True
     for i in rng.permutation(len(jobs)):
@@ -213,6 +217,7 @@ def _look_into_shards(
                 count += 1
                 held += len(blob.data)
                 labels = jobs[i].options.is_labels(blob.name)
+                names.add(blob.name)
                 looked.append(
                     Candidate(
                         f"{file.name}: {blob.place}",
@@ -230,7 +235,7 @@ def _look_into_shards(
         read_images += count
         read_bytes = held
     if not looked:
-        return
+        return names
     weight = 1.0
     if not is_whole:
         shard_bytes = sum(job.bytes for job in jobs)
@@ -240,6 +245,7 @@ def _look_into_shards(
             f"{read_bytes / shard_bytes:.1%} of the bytes"
         )
     found.candidates += [replace(each, weight=weight) for each in looked]
+    return names
 
 
 def _read_file(folder: Folder, name: str) -> bytes:

@@ -419,6 +419,8 @@ class _Meter:
         if self.failures:
             notes.append(f"{counted(len(self.failures), 'image')} of the sample cannot be read")
             notes += self.failures[:_SHOWN_FAILURES]
+            if more := len(self.failures[_SHOWN_FAILURES:]):
+                notes.append(f"and {more} more")
         if self._expanded:
             notes.append(
                 f"palette images of the sample that become colours: {self._expanded}; "
