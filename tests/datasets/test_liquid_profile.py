@@ -283,8 +283,11 @@ def test_labels_that_name_no_image(folder: Path, capsys: pytest.CaptureFixture[s
     assert "--labels mask/*: no image is so named" in capsys.readouterr().err
     assert main([*command, "--labels", "masks/*"]) == 0
     assert "l3: --labels 'mask/*' named no image\n" in capsys.readouterr().err
-    source = write_tar(folder.parent / "s" / "a.tar", members(1)).parent
     rng = np.random.default_rng(0)
+    both = [str(folder / name) for name in ("photos", "masks")]  # as l3 convert names their files
+    found = open_dataset(both, Options(labels=("masks/*",)), samples=8, seconds=60, rng=rng)
+    assert sum(each.is_labels for each in found.candidates) == 4
+    source = write_tar(folder.parent / "s" / "a.tar", members(1)).parent
     options = Options(labels=("_seg.png", ".png"))
     found = open_dataset([str(source)], options, samples=4, seconds=60, rng=rng)
     assert found.notes == ["--labels '_seg.png' named none of the images that were looked at"]

@@ -122,14 +122,15 @@ def open_dataset(
     shards: list[Job] = []
     files: list[tuple[Folder, Stored]] = []
     for url, listed in sources.folders.items():
-        folder = open_folder(url)
-        for file in listed.values():
+        root, prefix = sources.root_of(url)
+        folder = open_folder(root)
+        for file in (replace(each, name=prefix + each.name) for each in listed.values()):
             kind = kind_of(folder, file)
             is_image = kind == FILES and has_image_suffix(file.name, options)
             if file.size == 0 and (is_image or kind != FILES):
                 empty += 1
             elif kind != FILES:
-                shards.append(Job(kind, url, "", (file,), options))
+                shards.append(Job(kind, root, "", (file,), options))
                 files.append((folder, file))
             elif file.name.lower().endswith(".l3"):
                 l3_files += 1
