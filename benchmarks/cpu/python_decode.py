@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import multiprocessing
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.cpu.case import Result, in_turns
-from benchmarks.peers import CROP, HEIGHT, PNG, WIDTH, images, l3_encoder, large_images
+from benchmarks.peers import CROP, HEIGHT, PNG, WIDTH, Image, images, l3_encoder, large_images
 from benchmarks.report import table
 
 import l3dali
 
 BATCH = 24
+IN_A_ROW = 3
 Part = tuple[str, dict[str, Any]]
+Calls = dict[str, Callable[[], object]]
 
 
 def python_decode(data: Path, rounds: int = 20) -> Result:
     """Decoders of Python without DALI: threads, windows, and the time of the import.
 
-    `decode_batch`: images of Kodak, to arrays that are there; the best time of each by the clock.
+    `decode_batch`: to arrays that are there; 24 images of Kodak, or one of photo/large, and nine
+    times that side by side; the best time of each by the clock. Two processes that share nothing
+    do the same work at the same time; of the slower one the best time counts, and the speed is that
+    of both. On a shared machine use a priority above other threads', as that of `chrt -f 10`.
     Windows: anywhere, one thread, CPU time, on the images of the case `roi`. Imports: medians, in
     new interpreters.
     """
@@ -38,33 +45,99 @@ def python_decode(data: Path, rounds: int = 20) -> Result:
 
 
 def measure_threads(data: Path, rounds: int) -> Part:
-    """`decode_batch` on one thread and on two, beside PNG's decoder on one."""
+    """`decode_batch` on one thread, on two, and in two processes; PNG's decoder and a copy too."""
     pictures = [image for _, image in images(data, "photo/kodak")][:BATCH]
-    pngs = [bytes(PNG.encode(image)) for image in pictures]
-    calls: dict[str, Callable[[], object]] = {
-        PNG.name: lambda: [PNG.decode(one) for one in pngs],
+    large = max((image for _, image in images(data, "photo/large")), key=lambda image: image.size)
+    wholes = [large, np.tile(large, (3, 3, 1))]
+    batches = {f"{len(pictures)} images": pictures}
+    batches |= {f"one of {one.size / 3e6:.1f} megapixels": [one] for one in wholes}
+    encoders = {mode: l3_encoder(mode) for mode in l3dali.CODINGS} | {PNG.name: PNG.encode}
+    files = {
+        (name, what): [bytes(encode(image)) for image in batch]
+        for what, batch in batches.items()
+        for name, encode in encoders.items()
     }
-    for mode in l3dali.CODINGS:
-        files = [l3_encoder(mode)(image) for image in pictures]
-        outs = [np.empty_like(image) for image in pictures]
-        for threads in (1, 2):
-            calls[f"{mode} {threads}"] = functools.partial(
-                l3dali.decode_batch, files, threads=threads, out=outs
-            )
+    ones, twos = make_calls(batches, files)
+    calls = ones | {f"{name} 2": call for name, call in twos.items()}
     spent = in_turns(calls, rounds, time.perf_counter, what="threads")
     best = {name: float(seconds.min()) for name, seconds in spent.items()}
+    both = in_two_processes(ones, lambda: make_calls(batches, files)[0], rounds)
     results: dict[str, Any] = {
-        mode: {
-            "one_ms": best[f"{mode} 1"] * 1e3,
-            "two_over_one": best[f"{mode} 1"] / best[f"{mode} 2"],
-            "x_png": best[PNG.name] / best[f"{mode} 1"],
+        name: {
+            "one_ms": best[name] / IN_A_ROW * 1e3,
+            "two_over_one": best[name] / best[f"{name} 2"] if name in twos else None,
+            "processes_over_one": 2 * best[name] / both[name],
+            "x_png": best[f"{PNG.name}, {name.partition(', ')[2]}"] / best[name],
         }
-        for mode in l3dali.CODINGS
+        for name in ones
     }
-    columns = {"one thread, ms": "{one_ms:.1f}", "two threads, x one": "{two_over_one:.2f}"}
+    rows = {
+        name: {**row, "two": f"{row['two_over_one']:.2f}" if name in twos else "-"}
+        for name, row in results.items()
+    }
+    columns = {"one thread, ms": "{one_ms:.1f}", "two threads, x one": "{two}"}
+    columns |= {"two processes, x one": "{processes_over_one:.2f}"}
     columns |= {"one thread, x PNG on one": "{x_png:.1f}"}
-    text = f"## `l3dali.decode_batch` of {len(pictures)} images\n\n"
-    return text + table("mode", results, columns), results
+    return "## `l3dali.decode_batch`\n\n" + table("what, of what", rows, columns), results
+
+
+def make_calls(
+    batches: Mapping[str, list[Image]], files: Mapping[tuple[str, str], list[bytes]]
+) -> tuple[Calls, Calls]:
+    """All on one thread, and L3's on two, in memory of their own."""
+    ones: Calls = {}
+    twos: Calls = {}
+    for what, batch in batches.items():
+        outs = [np.empty_like(image) for image in batch]
+        pngs = [bytes(bytearray(file)) for file in files[PNG.name, what]]
+        ones[f"{PNG.name}, {what}"] = functools.partial(each, PNG.decode, pngs)
+        ones[f"copy, {what}"] = functools.partial(
+            each, np.copyto, outs, [image.copy() for image in batch]
+        )
+        for mode in l3dali.CODINGS:
+            own = [bytes(bytearray(file)) for file in files[mode, what]]
+            decode = functools.partial(l3dali.decode_batch, own, out=outs)
+            ones[f"{mode}, {what}"] = functools.partial(decode, threads=1)
+            twos[f"{mode}, {what}"] = functools.partial(decode, threads=2)
+    return in_a_row(ones), in_a_row(twos)
+
+
+def in_a_row(calls: Calls) -> Calls:
+    """Each call some times: the first one finds the caches full of what others did."""
+    return {
+        name: functools.partial(each, lambda _, call=call: call(), range(IN_A_ROW))
+        for name, call in calls.items()
+    }
+
+
+def each(function: Callable[..., object], *lists: Sequence[object]) -> None:
+    """Calls the function with the items of the lists, one after another."""
+    for items in zip(*lists, strict=True):
+        function(*items)
+
+
+def in_two_processes(
+    calls: Calls, make_others: Callable[[], Calls], rounds: int
+) -> dict[str, float]:
+    """Least seconds of each call while another process does its own, of the slower one."""
+    fork = multiprocessing.get_context("fork")
+    begun = fork.RawArray("L", 2)
+    seconds = {name: fork.RawArray("d", 2 * rounds) for name in calls}
+
+    def work(me: int, calls: Calls) -> None:
+        for turn, (k, name) in enumerate(itertools.product(range(rounds), seconds), 1):
+            begun[me] = turn
+            while begun[1 - me] < turn:  # awake, so that both begin together
+                pass
+            begin = time.perf_counter()
+            calls[name]()
+            seconds[name][2 * k + me] = time.perf_counter() - begin
+
+    other = fork.Process(target=lambda: work(1, make_others()))
+    other.start()
+    work(0, calls)
+    other.join()
+    return {name: float(np.reshape(s, (rounds, 2)).max(1).min()) for name, s in seconds.items()}
 
 
 def measure_windows(data: Path, rounds: int) -> Part:

@@ -182,11 +182,16 @@ L3_OP void ShiftLanes(const Vector* v, const uint32_t& first, Vector* shifted) {
 }
 L3_OP void StorePieces(Vector v, uint8_t* const* places) { Store(places[0], v); }
 
-L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
-  for (uint32_t i = 0; i < kParts; ++i, lanes >>= kWidth) {
-    word[i] = LookUp16(Load(words), Load(kSpreadTable.at[lanes & 0xFF]));
-    words += 2 * __builtin_popcount(lanes & 0xFF);
+L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
+  const uint8x8_t counts = vcnt_u8(vreinterpret_u8_u32(vdup_n_u32(lanes)));
+  // In byte i, where the words of part i end.
+  const uint32_t ends = vget_lane_u32(vreinterpret_u32_u8(counts), 0) * 0x02020202;
+  for (uint32_t i = 0; i < kParts; ++i) {
+    const uint8_t* begin = i == 0 ? words : words + (ends >> (kWidth * (i - 1)) & 0xFF);
+    const uint8_t* table = kSpreadTable.at[lanes >> (kWidth * i) & 0xFF];
+    word[i] = LookUp16(Load(begin), Load(table));
   }
+  return ends >> 25;
 }
 
 #include "cpu/rans_lockstep.inc"

@@ -184,11 +184,12 @@ L3_OP __m128i SpreadTo8(uint32_t lanes, uint32_t group, const uint8_t* words) {
                           _mm_loadu_si128(reinterpret_cast<const __m128i*>(
                               kSpreadTable.at[lanes >> (8 * group) & 0xFF])));
 }
-L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
+L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
   for (uint32_t i = 0; i < kParts; ++i) {
     word[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(SpreadTo8(lanes, 2 * i, words)),
                                       SpreadTo8(lanes, 2 * i + 1, words), 1);
   }
+  return static_cast<uint32_t>(__builtin_popcount(lanes));
 }
 
 #include "cpu/rans_lockstep.inc"
@@ -367,9 +368,10 @@ L3_OP void StorePieces(Vector v, uint8_t* const* places) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(places[3]), _mm512_extracti32x4_epi32(v, 3));
 }
 
-// Gives words in turn to `lanes`, 0 to others.
-L3_OP void Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
+// Gives words in turn to `lanes`, 0 to others. Returns how many.
+L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
   word[0] = _mm512_maskz_expand_epi16(lanes, Load(words));
+  return static_cast<uint32_t>(__builtin_popcount(lanes));
 }
 
 // What rans_wide_states.inc does, by 16 bits twice: that takes half the vectors.

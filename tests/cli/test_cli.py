@@ -422,7 +422,7 @@ def test_bench(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = bench_rows(output.out)
     assert list(rows) == [*(f"L3 {coding}" for coding in codec.CODINGS), "PNG level 6"]
     assert rows["PNG level 6"][2] == rows["PNG level 6"][5] == "1.00"
-    assert "images/s: what 2 threads decode." in output.out
+    assert "by 2: each thread decodes an image again and again." in output.out
     assert "bad.png: not an image" in output.err
     assert len(files_below(tree)) == 6
 
