@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from benchmarks.cpu.case import Result, in_turns
 from benchmarks.peers import CODECS, L3, L3_CODINGS, PNG, SETS, Codec, Image, encode_exactly, images
 from benchmarks.report import RESULTS, markdown_table, table
@@ -86,7 +87,7 @@ SLOW_S = 0.5  # a call that takes longer is not repeated
 def speed(data: Path, sets: Sequence[str] = SPEED_SETS, rounds: int = 5) -> Result:
     """One core: speed of encoding and decoding, as a ratio to libpng's decode.
 
-    Codecs take turns; each one's best time on each image counts. MB are 10^6 bytes of pixels. At
+    Codecs take turns; each one's median on each image counts. MB are 10^6 bytes of pixels. At
     the end, what a second core adds to decoding and encoding the largest image of photo/large.
     """
     results: dict[str, Any] = {}
@@ -131,7 +132,7 @@ def speed_of_set(data: Path, name: str, rounds: int) -> Totals:
             total["bytes"] += len(encoded[codec_name])
             total["raw"] += image.nbytes
             for way in ("encode", "decode"):
-                total[way] += float(spent[f"{way} {codec_name}"].min())
+                total[way] += float(np.median(spent[f"{way} {codec_name}"]))
     return totals
 
 
@@ -184,32 +185,38 @@ EFFORTS = (1, 3, 5, 6, 7, 8, 9)  # those between give the bytes of a neighbour
 MAX_SIDE_PX = 2048  # of larger images a piece is measured, so that a run ends
 
 
-def effort(data: Path, sets: Sequence[str] = EFFORT_SETS, rounds: int = 3) -> Result:
+def effort(data: Path, sets: Sequence[str] = EFFORT_SETS, rounds: int = 5) -> Result:
     """Bytes and encoding time of each effort of the rans mode, as ratios to the default effort.
 
-    One thread, its CPU time; efforts take turns, and each one's least on each image counts.
+    One thread, its CPU time; efforts and libpng's decode take turns, and the median of each on
+    each image counts.
     """
     results: dict[str, Totals] = {}
     text = ""
     encode = functools.partial(l3dali.encode, threads=1)
     for name in sets:
-        totals = results[name] = {str(e): {"bytes": 0.0, "seconds": 0.0} for e in EFFORTS}
+        totals = {str(e): {"bytes": 0.0, "seconds": 0.0} for e in EFFORTS}
+        png_seconds = 0.0
         for path, whole in track(list(images(data, name)), name):
             image = whole[:MAX_SIDE_PX, :MAX_SIDE_PX]
             calls = {str(e): functools.partial(encode, image, effort=e) for e in EFFORTS}
-            for of_effort, seconds in in_turns(calls, rounds, time.thread_time).items():
+            png = functools.partial(PNG.decode, PNG.encode(image))
+            spent = in_turns(calls | {PNG.name: png}, rounds, time.thread_time)
+            png_seconds += float(np.median(spent.pop(PNG.name)))
+            for of_effort, seconds in spent.items():
                 encoded = calls[of_effort]()
                 if l3dali.decode(encoded).tobytes() != image.tobytes():
                     raise SystemExit(f"effort {of_effort} is not lossless on {path}")
                 totals[of_effort]["bytes"] += len(encoded)
-                totals[of_effort]["seconds"] += float(seconds.min())
+                totals[of_effort]["seconds"] += float(np.median(seconds))
         usual = totals[str(DEFAULT_EFFORT)]
-        rows = {
-            each: {**total, **{f"of_{key}": total[key] / usual[key] for key in total}}
-            for each, total in totals.items()
-        }
+        rows = results[name] = {}
+        for each, total in totals.items():
+            rows[each] = {**total, **{f"of_{key}": total[key] / usual[key] for key in total}}
+            rows[each]["x_png"] = png_seconds / total["seconds"]
         columns = {"bytes": "{bytes:.0f}", "/ the default's": "{of_bytes:.4f}"}
         columns |= {"CPU time / the default's": "{of_seconds:.2f}"}
+        columns |= {"speed, x libpng decode": "{x_png:.2f}"}
         text += f"\n## {name}\n\n" + table("effort", rows, columns)
     return Result(text, results)
 
