@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
 from l3dali.datasets.convert import arrow
+from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
 from l3dali.images.reading import read_picture
@@ -242,3 +244,115 @@ def test_no_rows(tmp_path: Path) -> None:
         pass
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     assert read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].equals(table)
+
+
+def write_batch(path: Path, column: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_stream(str(path), pa.schema([("i", column.type)])) as writer:
+        writer.write_batch(pa.record_batch([column], ["i"]))
+
+
+def views_of_one(value: bytes, count: int) -> Any:
+    _, view, data = pa.array([value], pa.binary_view()).buffers()
+    views = pa.py_buffer(view.to_pybytes()[:16] * count)
+    return pa.Array.from_buffers(pa.binary_view(), count, [None, views, data])
+
+
+MOST = 2**31 - 1  # rows of a batch
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.Array.from_buffers(pa.null(), MOST, [None]), "too many rows"),
+        (pa.Array.from_buffers(pa.struct([]), MOST, [None]), "too many rows"),
+        (
+            pa.ListArray.from_arrays(
+                pa.array([0, MOST], pa.int32()), pa.Array.from_buffers(pa.null(), MOST, [None])
+            ),
+            "too many rows",
+        ),
+        (views_of_one(bytes(100_000), 2000), "values of its rows are too many"),
+        (
+            pa.DictionaryArray.from_arrays(
+                pa.array([0] * 2000, pa.int16()), pa.array([bytes(100_000)])
+            ),
+            "values of its rows are too many",
+        ),
+    ],
+    ids=["nulls", "structs", "list", "views", "dictionary"],
+)
+def test_small_files_that_claim_many_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: Any, reason: str
+) -> None:
+    """Some hundred bytes of 2**31 - 1 rows took hours; 2,000 rows share a value of 100 kB."""
+    write_batch(tmp_path / "s" / "a.arrow", column)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert reason in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_a_footer_that_names_a_batch_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    source = tmp_path / "s" / "a.arrow"
+    with pa.ipc.new_file(str(source), pa.schema([("i", pa.binary())])) as writer:
+        for value in bytes(10_000), *[b""] * 9:
+            writer.write_batch(pa.record_batch([pa.array([value])], ["i"]))
+    with source.open("rb") as file:
+        blocks = [struct.pack("<qi", *block) for block in footer_blocks(file, RECORD_BATCH)]
+    data = bytearray(source.read_bytes())
+    first = data.rindex(blocks[0])
+    for block in blocks[1:]:
+        at = data.rindex(block)
+        data[at : at + 24] = data[first : first + 24]
+    source.write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "messages that have the same bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nested", ["", "struct", "list"])
+def test_views_stay_small(tmp_path: Path, nested: str) -> None:
+    """Each part of a batch has its own bytes: 20 parts made a file of 12 times the size."""
+    texts = [b"a text that fills more than a view, %06d" % i for i in range(20_000)]
+    texts[17_000] = png()
+    column: Any = pa.array([*texts[:-1], None], pa.binary_view())
+    if nested == "struct":
+        column = pa.StructArray.from_arrays([column], ["bytes"])
+    elif nested == "list":
+        column = pa.ListArray.from_arrays(pa.array(range(0, 20_001, 2), pa.int32()), column)
+    write_batch(tmp_path / "s" / "a.arrow", column)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    result = tmp_path / "d" / "a.arrow"
+    assert result.stat().st_size < 1.2 * (tmp_path / "s" / "a.arrow").stat().st_size
+    found = read_arrow(result, "stream")[0].column("i")
+    assert found.type == column.type
+    plain = {"": pa.binary(), "struct": pa.struct([("bytes", pa.binary())])}.get(
+        nested, pa.list_(pa.binary())
+    )
+    new, old = found.cast(plain).to_pylist(), column.cast(plain).to_pylist()
+    (changed,) = [i for i in range(len(old)) if new[i] != old[i]]
+    assert changed == (17_000 if nested != "list" else 8500)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        pa.list_view(pa.uint8()),
+        pa.struct([("a", pa.large_list_view(pa.uint8()))]),
+        pa.list_(pa.string_view(), 3),
+        pa.map_(pa.string(), pa.binary_view()),
+        pa.dictionary(pa.int8(), pa.binary_view()),
+    ],
+    ids=str,
+)
+def test_views_that_are_not_taken_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], type: Any
+) -> None:
+    """2 kB of list views that share took 32 GiB."""
+    (tmp_path / "s").mkdir()
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), pa.schema([("i", type)])):
+        pass
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "a type without views" in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_a_dictionary_expands_a_little_at_a_time(
     tmp_path: Path, store_schema: bool, compression: str
 ) -> None:
     """2,000 rows with one value of 4 MiB, without --untrusted: 8 GiB if all were there at once."""
-    value = png() + bytes(2**22)
+    value = png() + np.random.default_rng(0).bytes(2**22)
     source = tmp_path / "a.parquet"
     rows = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([value]))
     pq.write_table(
@@ -207,6 +207,20 @@ def test_a_dictionary_expands_a_little_at_a_time(
             if len(lengths) > 3:
                 break
     assert set(lengths) == {parquet._EXPANDED_BYTES // (len(value) + 4)}
+
+
+@pytest.mark.parametrize("what", ["rows", "values of its rows"])
+def test_small_files_that_claim_many_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """Of a dictionary of one value a file of 10 kB may have millions of rows."""
+    value, count = (b"", 2**20 + 1) if what == "rows" else (b"no image" * 300, 50_000)
+    (tmp_path / "s").mkdir()
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [value])
+    pq.write_table(pa.table({"i": column}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert f"{what} " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
 
 
 def test_few_values_of_many_rows_are_read_together(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ from l3dali.datasets.convert.arrow_messages import (
     footer_blocks,
     read_message,
 )
-from l3dali.datasets.convert.parquet import Rows, Sink, rebuilt, rows_of
+from l3dali.datasets.convert.parquet import (
+    MOST_TIMES,
+    Claims,
+    Rows,
+    Sink,
+    lists_of,
+    rebuilt,
+    rows_of,
+    size_of,
+)
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -48,8 +57,8 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
         UsageError: pyarrow is missing.
         ArrowError: the file is damaged.
     """
-    _, batches = _opened(source)
-    yield from _read_rows(batches, options)
+    schema, batches = _opened(source)
+    yield from _read_rows(_without_views(schema), batches, Claims(source), options)
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
@@ -59,6 +68,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
 
     is_file = _is_file(source)
     schema, batches = _opened(source)
+    found = _read_rows(_without_views(schema), batches, Claims(source), pool.options)
     parts: list[Any] = []
     current = 0
     with (ipc.new_file if is_file else ipc.new_stream)(Sink(target), schema) as writer:
@@ -70,11 +80,11 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
                     writer.write_batch(batch)
             parts.clear()
 
-        for rows, outcomes in pool.convert(_read_rows(batches, pool.options)):
+        for rows, outcomes in pool.convert(found):
             if rows.group != current:
                 flush()
             current = rows.group
-            parts.append(rebuilt(rows, outcomes, pool.options))
+            parts.append(_cast(rebuilt(rows, outcomes, pool.options), schema))
             del rows, outcomes
         flush()
     return None
@@ -97,15 +107,14 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
     try:
         if _is_file(source):
             reader = ipc.open_file(source)
-            return reader.schema, _batches_of_file(source, reader)
+            return reader.schema, _batches_of_file(source, reader, _Limit(size_of(source)))
         reader = ipc.open_stream(source)
-        return reader.schema, _batches_of_stream(source, reader)
+        return reader.schema, _batches_of_stream(source, reader, _Limit(size_of(source)))
     except (pyarrow.ArrowException, OSError, EOFError) as error:
         raise ArrowError(f"not a whole Arrow file: {error}") from error
 
 
-def _batches_of_file(source: BinaryIO, reader: Any) -> Iterator[Any]:
-    limit = _Limit()
+def _batches_of_file(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[Any]:
     for place in footer_blocks(source, DICTIONARY):
         limit.check(read_message(source, *place))
     for number, place in enumerate(footer_blocks(source, RECORD_BATCH)):
@@ -113,8 +122,7 @@ def _batches_of_file(source: BinaryIO, reader: Any) -> Iterator[Any]:
         yield reader.get_batch(number)
 
 
-def _batches_of_stream(source: BinaryIO, reader: Any) -> Iterator[Any]:
-    limit = _Limit()
+def _batches_of_stream(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[Any]:
     while True:
         start = at = source.tell()
         while message := read_message(source, at):
@@ -130,10 +138,16 @@ def _batches_of_stream(source: BinaryIO, reader: Any) -> Iterator[Any]:
 
 
 class _Limit:
-    """Finds what compression has made too small; dictionaries are kept, and count together."""
+    """Finds what compression has made too small; dictionaries are kept, and count together.
 
-    def __init__(self) -> None:
+    Args:
+        size: of the file.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._kept = self._kept_body = 0
+        self._all = self._all_bodies = 0
 
     def check(self, message: Message | None) -> None:
         """Raises ArrowError for what would take too much."""
@@ -146,9 +160,78 @@ class _Limit:
         if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
             what = "dictionaries" if message.kind == DICTIONARY else "a record batch"
             raise ArrowError(f"{what} of {body} bytes that would take {expanded}")
+        self._all += message.expanded
+        self._all_bodies += message.body_bytes
+        if self._all_bodies > self._size:
+            raise ArrowError("messages that have the same bytes")
+        if self._all > max(_EXPANDED_BYTES, MOST_TIMES * self._size):
+            raise ArrowError(f"{self._size} bytes that would take {self._all}")
 
 
-def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
+def _without_views(schema: Any) -> Any:
+    """The schema with values that each row has for itself in the place of views.
+
+    Raises:
+        ArrowError: rows may share values in another way.
+    """
+    import pyarrow
+
+    return pyarrow.schema([_plain(field) for field in schema], schema.metadata)
+
+
+def _plain(field: Any) -> Any:
+    import pyarrow
+    from pyarrow import types
+
+    type = field.type
+    if types.is_binary_view(type):
+        return field.with_type(pyarrow.large_binary())
+    if types.is_string_view(type):
+        return field.with_type(pyarrow.large_string())
+    inner = [type.field(i) for i in range(type.num_fields)]
+    if types.is_struct(type):
+        return field.with_type(pyarrow.struct(list(map(_plain, inner))))
+    if types.is_list(type):
+        return field.with_type(pyarrow.list_(*map(_plain, inner)))
+    if types.is_large_list(type):
+        return field.with_type(pyarrow.large_list(*map(_plain, inner)))
+    if types.is_dictionary(type):
+        inner = [field.with_type(type.value_type)]
+    is_shared = types.is_list_view(type) or types.is_large_list_view(type)
+    if is_shared or any(_plain(each) != each for each in inner):
+        raise ArrowError(f"a column of {type}; cast it to a type without views")
+    return field
+
+
+def _cast(batch: Any, schema: Any) -> Any:
+    """The batch, cast where types differ: what rows have in views is then theirs alone."""
+    import pyarrow
+
+    columns = [
+        _cast_array(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast_array(array: Any, type: Any) -> Any:
+    import pyarrow
+    from pyarrow import types
+
+    if array.type == type:
+        return array
+    if types.is_struct(type):
+        fields = [
+            _cast_array(field, new.type) for field, new in zip(array.flatten(), type, strict=True)
+        ]
+        return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
+    if types.is_list(type) or types.is_large_list(type):  # pyarrow would cast what a slice leaves
+        return lists_of(array, _cast_array(array.flatten(), type.value_type), type)
+    return array.cast(type)
+
+
+def _read_rows(
+    plain: Any, batches: Iterator[Any], claims: Claims, options: Options
+) -> Iterator[Rows]:
     import pyarrow
 
     first_row = 0
@@ -160,7 +243,8 @@ def _read_rows(batches: Iterator[Any], options: Options) -> Iterator[Rows]:
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
             count = min(count, max(1, _EXPANDED_BYTES // expanded))
             for start in range(0, max(1, len(batch)), count):
-                part = batch.slice(start, count)
+                part = _cast(batch.slice(start, count), plain)
+                claims.count(part)
                 yield rows_of(part, group, first_row, options)
                 first_row += len(part)
     except (pyarrow.ArrowException, OSError, EOFError, struct.error) as error:

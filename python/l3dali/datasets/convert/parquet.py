@@ -11,11 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -27,6 +31,9 @@ _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
+MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
+_FREE_BYTES = 2**24  # of values, in any file
+_ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _PAGE_HEAD_BYTES = 16
 _NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
 _DICTIONARY_PAGE = 2
@@ -53,6 +60,58 @@ class Rows:
     def bytes(self) -> int:
         """What it holds in memory, images twice."""
         return int(self.batch.nbytes) + sum(len(blob.data) for blob in self.blobs)
+
+
+def size_of(source: BinaryIO) -> int:
+    """The bytes of a file, which stays where it is."""
+    start = source.tell()
+    size = source.seek(0, 2)
+    source.seek(start)
+    return size
+
+
+class Claims:
+    """Counts rows and values: a small file may claim any number of nulls, or of what rows share.
+
+    Args:
+        source: the file.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        size = size_of(source)
+        self._rows = max(_FREE_ROWS, _ROWS_A_BYTE * size)  # that are left
+        self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
+
+    def count(self, batch: Any) -> None:
+        """Counts some rows, and values in lists as rows.
+
+        Raises:
+            ParquetError: they are too many.
+        """
+        self._rows -= len(batch)
+        for column in batch.columns:
+            self._count(column)
+        if self._rows < 0:
+            raise ParquetError("too many rows for the size of the file")
+        if self._bytes < 0:
+            raise ParquetError("the values of its rows are too many for the size of the file")
+
+    def _count(self, array: Any) -> None:
+        from pyarrow import compute, types
+
+        type = array.type
+        if types.is_struct(type):
+            for field in array.flatten():
+                self._count(field)
+        elif types.is_list(type) or types.is_large_list(type):
+            values = array.flatten()
+            self._rows -= len(values)
+            self._count(values)
+        elif types.is_dictionary(type) and _has_length(type.value_type):
+            lengths = compute.binary_length(array.dictionary).take(array.indices)
+            self._bytes -= compute.sum(lengths).as_py() or 0
+        elif _has_length(type):
+            self._bytes -= compute.sum(compute.binary_length(array)).as_py() or 0
 
 
 def open_file(source: BinaryIO) -> Any:
@@ -86,12 +145,14 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
     import pyarrow
 
     first_row = 0
+    claims = Claims(source)
     try:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
             row_bytes = max(1, shape.total_byte_size // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
             for batch in file.iter_batches(batch_size=count, row_groups=[group]):
+                claims.count(batch)
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
@@ -220,7 +281,7 @@ def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) ->
 def _change_images(batch: Any, change: _Change) -> Any:
     import pyarrow
 
-    rows = list(range(len(batch)))
+    rows = np.arange(len(batch))
     columns = [
         _changed(column, name, rows, change)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -228,7 +289,7 @@ def _change_images(batch: Any, change: _Change) -> Any:
     return pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _changed(array: Any, name: str, rows: Sequence[int], change: _Change) -> Any:
+def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) -> Any:
     """The array with what `change` gives; the same array if that gives nothing."""
     import pyarrow
     import pyarrow.compute
@@ -256,24 +317,35 @@ def _changed(array: Any, name: str, rows: Sequence[int], change: _Change) -> Any
             fields[names.index("path")] = pyarrow.array(new_paths, fields[names.index("path")].type)
         return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
     if types.is_list(type) or types.is_large_list(type):
-        parents = pyarrow.compute.list_parent_indices(array).to_pylist()
+        if not _may_hold_images(type.value_type):
+            return array
+        parents = pyarrow.compute.list_parent_indices(array).to_numpy()
         values = array.flatten()
-        new_values = _changed(values, name, [rows[parent] for parent in parents], change)
+        new_values = _changed(values, name, rows[parents], change)
         if new_values is values:
             return array
-        offsets = [0]
-        for length in pyarrow.compute.list_value_length(array).to_pylist():
-            offsets.append(offsets[-1] + (length or 0))
-        list_array = pyarrow.ListArray if types.is_list(type) else pyarrow.LargeListArray
-        offset_type = pyarrow.int32() if types.is_list(type) else pyarrow.int64()
-        return list_array.from_arrays(
-            pyarrow.array(offsets, offset_type), new_values, type=type, mask=array.is_null()
-        )
+        return lists_of(array, new_values, type)
     return array
 
 
+def lists_of(array: Any, values: Any, type: Any) -> Any:
+    """Lists of the same lengths, of other values: as many as `array.flatten()` has."""
+    import pyarrow
+    import pyarrow.compute
+    from pyarrow import types
+
+    offsets = [0]
+    for length in pyarrow.compute.list_value_length(array).to_pylist():
+        offsets.append(offsets[-1] + (length or 0))
+    list_array = pyarrow.ListArray if types.is_list(type) else pyarrow.LargeListArray
+    offset_type = pyarrow.int32() if types.is_list(type) else pyarrow.int64()
+    return list_array.from_arrays(
+        pyarrow.array(offsets, offset_type), values, type=type, mask=array.is_null()
+    )
+
+
 def _changed_values(
-    array: Any, names: list[str], rows: Sequence[int], change: _Change
+    array: Any, names: list[str], rows: NDArray[np.int64], change: _Change
 ) -> tuple[Any, list[str]]:
     """The array of binary values and their names, as `change` wants them."""
     import pyarrow
@@ -282,7 +354,7 @@ def _changed_values(
     type = array.type
     plain = array if _is_plain(type) else array.cast(pyarrow.large_binary())
     new = [
-        change(name, value, row) if value.is_valid else None
+        change(name, value, int(row)) if value.is_valid else None
         for name, value, row in zip(names, plain, rows, strict=True)
     ]
     if not any(new):
@@ -306,6 +378,22 @@ def _is_binary(type: Any) -> bool:
     if types.is_dictionary(type):
         type = type.value_type
     return _is_plain(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type)
+
+
+def _may_hold_images(type: Any) -> bool:
+    """Whether `_changed` has anything to look at in values of this type."""
+    from pyarrow import types
+
+    if types.is_list(type) or types.is_large_list(type):
+        return _may_hold_images(type.value_type)
+    return types.is_struct(type) or _is_binary(type)
+
+
+def _has_length(type: Any) -> bool:
+    """Whether values are bytes or text, of any length."""
+    from pyarrow import types
+
+    return _is_plain(type) or types.is_string(type) or types.is_large_string(type)
 
 
 def _is_plain(type: Any) -> bool:
