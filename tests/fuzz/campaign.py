@@ -214,19 +214,22 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
             (record["target"], record["build"]),
             {
                 **{"runs": 0, "executions": 0, "left_out": 0, "since_growth": 0},
-                **{"timed_executions": 0, "cpu_s": 0.0, "edges_covered": 0},
+                **{"timed_executions": 0, "cpu_s": 0.0, "since_growth_s": 0.0, "edges_covered": 0},
             },
         )
         row["runs"] += 1
         row["executions"] += record["executions"]
         row["left_out"] += record.get("left_out", 0)
+        since = record["executions"]
         if record.get("cov", 0) > row["edges_covered"]:
-            row |= {"since_growth": -record.get("grown", 0), "edges_covered": record["cov"]}
+            row |= {"since_growth": 0, "since_growth_s": 0.0, "edges_covered": record["cov"]}
             row["edges"] = record.get("edges")
-        row["since_growth"] += record["executions"]
+            since -= record.get("grown", 0)
+        row["since_growth"] += since
         if "cpu_s" in record:  # a run that has ended
             row["timed_executions"] += record["executions"]
             row["cpu_s"] += record["cpu_s"]
+            row["since_growth_s"] += record["cpu_s"] * since / max(1, record["executions"])
     coverage_file = state / "coverage.json"
     layers = json.loads(coverage_file.read_text()) if coverage_file.exists() else before["coverage"]
     artifacts = sorted(path.name for path in (state / "artifacts").glob("*"))
@@ -258,7 +261,8 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield "CPU time, of runs that have ended; the machine was shared. Edges are libFuzzer's, of the"
     yield "run that reached most. What is not checked of each input is in tests/fuzz/README.md;"
     yield '"left out" are executions whose image was too large to be judged. "Since the last edge"'
-    yield "are executions that brought no more than that, many of them of runs that began anew."
+    yield "are executions that brought no more than that, many of them of runs that began anew, and"
+    yield "the CPU minutes that they took: of the run itself its share by executions."
     yield ""
     yield f"* date: {result['date']}"
     yield f"* commits: {', '.join(result['commits'])}"
@@ -267,7 +271,7 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
     yield f"* of targets that decode: {result['decoding_executions']:,}"
     yield ""
     columns = ["target", "build", "runs", "executions", "left out", "since the last edge"]
-    columns += ["executions/CPU s", "CPU minutes", "edges"]
+    columns += ["CPU minutes since", "executions/CPU s", "CPU minutes", "edges"]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in result["targets"]:
@@ -275,6 +279,7 @@ def _markdown(result: Record, findings: Path) -> Iterator[str]:
         edges = f"{row['edges_covered']:,} of {row['edges']:,}" if row.get("edges") else "-"
         name = f"`{row['target']}` | {row['build']} | {row['runs']}"
         counts = f"{row['executions']:,} | {row['left_out']:,} | {row['since_growth']:,}"
+        counts += f" | {row['since_growth_s'] / 60:.1f}"
         yield f"| {name} | {counts} | {rate} | {row['cpu_s'] / 60:.1f} | {edges} |"
     if result["coverage"]:
         yield ""

@@ -127,7 +127,7 @@ def test_a_reader_that_fails_or_hangs_is_found(
 @pytest.mark.parametrize(
     ("tail", "executions", "cpu_s"),
     [
-        (["stat::number_of_executed_units: 700", "", '{"exit": 0, "cpu_s": 12.5}'], 700, 12.5),
+        (["stat::number_of_executed_units: 700", "", '{"exit": 0, "cpu_s": 700.0}'], 700, 700.0),
         (["Done 650 runs in 9 second(s)"], 650, None),
         ([], 500, None),  # killed
     ],
@@ -161,7 +161,8 @@ def test_ledger_reads_logs(
 
     campaign.ledger(tmp_path, tmp_path / "none", tmp_path / "fuzz")
     assert json.loads((tmp_path / "fuzz.json").read_text())["executions"] == executions
-    row = f"| `fuzz_parse` | fuzz | 1 | {executions} | 20 | {executions - 400} |"
+    since = f"{executions - 400} | {'0.0' if cpu_s is None else '5.0'}"
+    row = f"| `fuzz_parse` | fuzz | 1 | {executions} | 20 | {since} |"
     assert row in (tmp_path / "fuzz.md").read_text()
 
     (tmp_path / "logs" / "a.log").rename(tmp_path / "logs" / "b.log")  # of another machine
