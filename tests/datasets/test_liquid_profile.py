@@ -656,6 +656,7 @@ GROUP = ("groups", "png rgb 8")
         (changed("host", to=3), "host is int, not an object"),
         (changed("host", to={}), "host.cores is missing"),
         (changed("host", "cores", to=0), "host.cores is 0"),
+        (changed("host", "disk", to=5e-324), "host.disk is 0"),
         (changed("host", "cores", to=True), "host.cores is bool"),
         (changed("host", "cores", to="2"), "host.cores is str"),
         (changed("host", "disk", to=-1.0), "host.disk is -1"),

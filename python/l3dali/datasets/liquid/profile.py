@@ -39,6 +39,7 @@ CACHE = "cache"  # encoded in GPU memory since the first epoch
 PLACES = (CPU, MIXED, CACHE)
 
 _LARGEST = 1e18  # of any number in a file; sums and products of them stay finite
+_SMALLEST = 1e-18  # what is smaller is 0: quotients stay finite
 
 Parsed = TypeVar("Parsed")
 Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
@@ -300,7 +301,7 @@ def parse_as(kind: Any, value: Any, where: str) -> Any:
     if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
         number = kind(value) if abs(value) <= _LARGEST else math.inf
         if 0 <= number <= _LARGEST:  # not NaN
-            return number
+            return number if number >= _SMALLEST else kind(0)
         shown = str(value)[:24]
         raise UsageError(f"{where} is {shown}; a number from 0 to {_LARGEST:g} is needed")
     name = getattr(origin or kind, "__name__", str(kind))
