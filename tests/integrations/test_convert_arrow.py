@@ -268,7 +268,8 @@ MOST = 2**31 - 1  # rows of a batch
         (pa.Array.from_buffers(pa.struct([]), MOST, [None]), "too many rows"),
         (
             pa.ListArray.from_arrays(
-                pa.array([0, MOST], pa.int32()), pa.Array.from_buffers(pa.null(), MOST, [None])
+                pa.array([0, MOST], pa.int32()),
+                pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")]),
             ),
             "too many rows",
         ),
@@ -290,6 +291,18 @@ def test_small_files_that_claim_many_rows(
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
     assert reason in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
+
+
+def test_long_lists_of_what_is_no_image(tmp_path: Path) -> None:
+    """They cost nothing: label maps may be such lists."""
+    values = pa.Array.from_buffers(pa.null(), MOST, [None])
+    write_batch(
+        tmp_path / "s" / "a.arrow",
+        pa.ListArray.from_arrays(pa.array([0, MOST], pa.int32()), values),
+    )
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i")
+    assert found.combine_chunks().value_lengths().to_pylist() == [MOST]
 
 
 def test_a_footer_that_names_a_batch_again(

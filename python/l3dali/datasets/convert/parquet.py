@@ -83,7 +83,7 @@ class Claims:
         self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
 
     def count(self, batch: Any) -> None:
-        """Counts some rows, and values in lists as rows.
+        """Counts some rows, and what may be images in lists as rows.
 
         Raises:
             ParquetError: they are too many.
@@ -104,9 +104,10 @@ class Claims:
             for field in array.flatten():
                 self._count(field)
         elif types.is_list(type) or types.is_large_list(type):
-            values = array.flatten()
-            self._rows -= len(values)
-            self._count(values)
+            if _may_hold_images(type):  # Others are not looked into.
+                values = array.flatten()
+                self._rows -= len(values)
+                self._count(values)
         elif types.is_dictionary(type) and _has_length(type.value_type):
             lengths = compute.binary_length(array.dictionary).take(array.indices)
             self._bytes -= compute.sum(lengths).as_py() or 0
@@ -317,7 +318,7 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
             fields[names.index("path")] = pyarrow.array(new_paths, fields[names.index("path")].type)
         return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
     if types.is_list(type) or types.is_large_list(type):
-        if not _may_hold_images(type.value_type):
+        if not _may_hold_images(type):
             return array
         parents = pyarrow.compute.list_parent_indices(array).to_numpy()
         values = array.flatten()
@@ -386,7 +387,9 @@ def _may_hold_images(type: Any) -> bool:
 
     if types.is_list(type) or types.is_large_list(type):
         return _may_hold_images(type.value_type)
-    return types.is_struct(type) or _is_binary(type)
+    if types.is_struct(type):
+        return any(field.name == "bytes" and _is_binary(field.type) for field in type)
+    return _is_binary(type)
 
 
 def _has_length(type: Any) -> bool:
