@@ -23,6 +23,7 @@ from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
 from l3dali.images.reading import read_picture
+from l3dali.signatures import L3_SIGNATURE
 
 
 def write_arrow(path: Path, kind: str) -> pa.Table:
@@ -347,6 +348,25 @@ def test_views_stay_small(tmp_path: Path, nested: str) -> None:
     new, old = found.cast(plain).to_pylist(), column.cast(plain).to_pylist()
     (changed,) = [i for i in range(len(old)) if new[i] != old[i]]
     assert changed == (17_000 if nested != "list" else 8500)
+
+
+def test_a_dictionary_of_views(tmp_path: Path) -> None:
+    """Polars writes its categories so."""
+    images = pa.array([png(), *[b"no image"] * 2999], pa.binary_view())
+    names = pa.array([f"a class of some length, {i}" for i in range(500)], pa.string_view())
+    labels = pa.DictionaryArray.from_arrays(pa.array([i % 500 for i in range(3000)]), names)
+    (tmp_path / "s").mkdir()
+    source = tmp_path / "s" / "a.arrow"
+    batch = pa.record_batch([images, labels], ["image", "label"])
+    with pa.ipc.new_file(str(source), batch.schema) as writer:
+        writer.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    result = tmp_path / "d" / "a.arrow"
+    table = read_arrow(result, "file")[0]
+    assert table.schema.equals(batch.schema)
+    assert table.column("label").to_pylist() == labels.to_pylist()
+    assert table.column("image")[0].as_py().startswith(L3_SIGNATURE)
+    assert result.stat().st_size < 1.2 * source.stat().st_size
 
 
 @pytest.mark.parametrize(
