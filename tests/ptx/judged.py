@@ -1,6 +1,7 @@
 """judged.md: source lines whose loss no run notices, or that never run, each with the reason.
 
-A line is known by its file and text, so that the list outlives other changes of the file.
+A line is known by its file and text, so that the list outlives other changes of the file; one of
+several that read the same by the line before it too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,11 @@ def _lines(file: str) -> list[str]:
     return found[0].read_text().split("\n") if found else []
 
 
+def _texts(file: str) -> set[str]:
+    lines = [line.strip() for line in _lines(file)]
+    return {*lines, *map(" ".join, pairwise(lines))}
+
+
 def place_of(source: str) -> Place:
     """Of file:line. The text is empty where there is no such line."""
     file, _, number = source.partition(":")
@@ -47,6 +54,12 @@ def named_place(lines: Sequence[str], one: Executed) -> str:
     return one.source if is_own else own_place(lines, one.line)
 
 
+def _with_line_before(source: str) -> Place:
+    file, _, number = source.partition(":")
+    before = place_of(f"{file}:{int(number) - 1}") if number.isdigit() else Place(file, "")
+    return Place(file, f"{before.text} {place_of(source).text}")
+
+
 class Judged:
     """The list."""
 
@@ -59,7 +72,8 @@ class Judged:
 
     def why(self, kind: str, source: str) -> str | None:
         """The reason for a line, given as file:line."""
-        return self._reasons.get((kind, place_of(source)))
+        places = (place_of(source), _with_line_before(source))
+        return next((self._reasons[kind, p] for p in places if (kind, p) in self._reasons), None)
 
     def why_mutant(self, one: Executed) -> str | None:
         """The reason for a mutant of an instruction: `mutant`, or `mutant setp` for those alone."""
@@ -68,8 +82,4 @@ class Judged:
 
     def stale(self) -> list[Place]:
         """Lines that the sources do not have."""
-        return [
-            place
-            for _, place in self._reasons
-            if place.text not in (line.strip() for line in _lines(place.file))
-        ]
+        return [place for _, place in self._reasons if place.text not in _texts(place.file)]
