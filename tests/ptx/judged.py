@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ptx_text import Executed, own_place
+from ptx_text import Executed, own_place, short_name
 
 _LIST = Path("tests/ptx/judged.md")
 _ROW = re.compile(r"^\| ([\w ]+) \| ([\w.]+) \| `(.*)` \| (.+) \|$")
@@ -75,10 +75,13 @@ class Judged:
         places = (place_of(source), _with_line_before(source))
         return next((self._reasons[kind, p] for p in places if (kind, p) in self._reasons), None)
 
-    def why_mutant(self, one: Executed) -> str | None:
-        """The reason for a mutant of an instruction: `mutant`, or `mutant setp` for those alone."""
+    def why_mutant(self, one: Executed, kernel: str) -> str | None:
+        """The reason for a mutant of an instruction: `mutant`, `mutant setp` for those alone, or
+        `mutant setp packed 8` in kernels of that name, with plans or without."""
         opcode = one.opcode.partition(".")[0]
-        return self.why("mutant", one.source) or self.why(f"mutant {opcode}", one.source)
+        of_kernel = f"mutant {opcode} {short_name(kernel).partition(',')[0]}"
+        kinds = ("mutant", f"mutant {opcode}", of_kernel)
+        return next((why for kind in kinds if (why := self.why(kind, one.source))), None)
 
     def stale(self) -> list[Place]:
         """Lines that the sources do not have."""
