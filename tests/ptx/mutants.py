@@ -206,8 +206,8 @@ def mutant_table(
     for m, outcome in results:
         noticed = is_noticed([outcome])
         excused = not noticed and judged.why_mutant(m.executed, m.change.kernel) is not None
-        for name in ((str(m.seed), short_name(m.change.kernel)), ("all", "all")):
-            kernels.setdefault(name, []).append((noticed, excused))
+        for row in ((str(m.seed), short_name(m.change.kernel)), ("all", "all")):
+            kernels.setdefault(row, []).append((noticed, excused))
     shares = []
     for (seed, name), seen in sorted(kernels.items()):
         noticed_count, excused_count = (sum(flags) for flags in zip(*seen, strict=True))
