@@ -264,6 +264,13 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
     for (float& weight : row) weight = static_cast<float>(below(2000)) / 1000 - 1;
   }
   for (float& bias : plan.bias) bias = static_cast<float>(below(256));
+  if (below(2) == 0) {  // of one sample, to be rounded as above
+    for (uint32_t c = 0; c < 3; ++c) {
+      std::fill(std::begin(plan.weights[c]), std::end(plan.weights[c]), 0.0f);
+      plan.weights[c][below(3)] = plan.multiply[c];
+      plan.bias[c] = -plan.subtract[c];
+    }
+  }
   if (below(4) == 0) {
     for (float& fill : plan.fill) fill = kEdgeFills[below(std::size(kEdgeFills))];
   }

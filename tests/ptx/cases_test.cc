@@ -79,7 +79,7 @@ fuzz::Parts MakeUsualImage(fuzz::Dice* dice) {
 Bytes MakeFile(const fuzz::Parts& parts, fuzz::Dice* dice, uint64_t max_image_bytes) {
   if (parts.info.image_bytes() > max_image_bytes) return {};
   Bytes file = fuzz::ToFile(parts);
-  if (!dice->OneIn(3)) return file;
+  if (!dice->OneIn(6)) return file;
   for (uint32_t n = dice->Range(1, 3); n > 0; --n) {
     // Mostly in payloads, and there mostly where they begin.
     const uint32_t size = static_cast<uint32_t>(file.size());
@@ -155,7 +155,7 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
   const bool has_bytes = dice->OneIn(2);
   const bool keeps_values = dice->OneIn(2);  // so that plans may have code of their own
   // A table that lacks one value; one token alone, so that no state ever changes.
-  const bool lacks_one = dice->OneIn(4);
+  const bool lacks_one = dice->OneIn(2);
   const bool is_still = aim == Aim::kRans && dice->OneIn(6);
   // Whose tile ends so early that reading on would come to the end of the memory.
   const bool is_cut = aim > Aim::kStored && dice->OneIn(24);

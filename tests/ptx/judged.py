@@ -1,6 +1,7 @@
 """judged.md: source lines whose loss no run notices, or that never run, each with the reason.
 
-A line is known by its file and text, so that the list outlives other changes of the file.
+A line is known by its file and text, so that the list outlives other changes of the file; one of
+several that read the same by the line before it too.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ptx_text import Executed, own_place
+from ptx_text import Executed, own_place, short_name
 
 _LIST = Path("tests/ptx/judged.md")
 _ROW = re.compile(r"^\| ([\w ]+) \| ([\w.]+) \| `(.*)` \| (.+) \|$")
@@ -31,6 +33,11 @@ def _lines(file: str) -> list[str]:
     return found[0].read_text().split("\n") if found else []
 
 
+def _texts(file: str) -> set[str]:
+    lines = [line.strip() for line in _lines(file)]
+    return {*lines, *map(" ".join, pairwise(lines))}
+
+
 def place_of(source: str) -> Place:
     """Of file:line. The text is empty where there is no such line."""
     file, _, number = source.partition(":")
@@ -47,6 +54,12 @@ def named_place(lines: Sequence[str], one: Executed) -> str:
     return one.source if is_own else own_place(lines, one.line)
 
 
+def _with_line_before(source: str) -> Place:
+    file, _, number = source.partition(":")
+    before = place_of(f"{file}:{int(number) - 1}") if number.isdigit() else Place(file, "")
+    return Place(file, f"{before.text} {place_of(source).text}")
+
+
 class Judged:
     """The list."""
 
@@ -59,17 +72,17 @@ class Judged:
 
     def why(self, kind: str, source: str) -> str | None:
         """The reason for a line, given as file:line."""
-        return self._reasons.get((kind, place_of(source)))
+        places = (place_of(source), _with_line_before(source))
+        return next((self._reasons[kind, p] for p in places if (kind, p) in self._reasons), None)
 
-    def why_mutant(self, one: Executed) -> str | None:
-        """The reason for a mutant of an instruction: `mutant`, or `mutant setp` for those alone."""
+    def why_mutant(self, one: Executed, kernel: str) -> str | None:
+        """The reason for a mutant of an instruction: `mutant`, `mutant setp` for those alone, or
+        `mutant setp packed 8` in kernels of that name, with plans or without."""
         opcode = one.opcode.partition(".")[0]
-        return self.why("mutant", one.source) or self.why(f"mutant {opcode}", one.source)
+        of_kernel = f"mutant {opcode} {short_name(kernel).partition(',')[0]}"
+        kinds = ("mutant", f"mutant {opcode}", of_kernel)
+        return next((why for kind in kinds if (why := self.why(kind, one.source))), None)
 
     def stale(self) -> list[Place]:
         """Lines that the sources do not have."""
-        return [
-            place
-            for _, place in self._reasons
-            if place.text not in (line.strip() for line in _lines(place.file))
-        ]
+        return [place for _, place in self._reasons if place.text not in _texts(place.file)]

@@ -7,22 +7,26 @@ import re
 import subprocess
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, count, islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from ptx_text import kernel_lines, program_ptx, short_name
+from ptx_text import body_of, kernel_lines, program_ptx, short_name
 from simulate import BUILD, CASE_LIMITS, CASES, case_counts, test_files
 
 # In the place of a batch: none ended badly; the text is no PTX; in no batch a value was another.
 SURVIVES, NO_PTX, SAME = -1, -2, -3
-# How many batches try a change: the shortest of those that it may show in, then some of the others;
-# more where something is taken away.
-_SHORTEST, _OTHERS, _OTHERS_OF_REMOVALS = 16, 48, 200
+# How many batches try a change: the shortest of those that it may show in, then some of the others.
+# What all of them miss is tried by more, with some that run each of the nearest uses of its result.
+_SHORTEST, _OTHERS, _MORE_OTHERS = 16, 16, 48
+_USES, _OF_USES = 60, 48
+_REGISTER = re.compile(r"%(?:rs|rd|r|p|f)\d+")
+_HAS_BIT = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(8)]
 
 
 @dataclass(frozen=True)
@@ -119,14 +123,10 @@ def _branch_probe(line: str, name: str) -> str | None:
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    number: int
+class _Run(NamedTuple):
     instructions: int  # of warps
+    number: int
     reached: bytes  # a bit for each instruction of each kernel
-
-    def has(self, place: int) -> bool:
-        return bool(self.reached[place // 8] >> place % 8 & 1)
 
 
 def _run_probed(
@@ -158,7 +158,7 @@ def _read_runs(counts: Path, instructions: int) -> Iterator[_Run]:
     for begin in range(0, len(content), size):
         head = content[begin : begin + 16]
         number, cost = (int.from_bytes(head[i : i + 8], "little") for i in (0, 8))
-        yield _Run(number, cost, content[begin + 16 : begin + size])
+        yield _Run(cost, number, content[begin + 16 : begin + size])
 
 
 class _Runs:
@@ -175,11 +175,54 @@ class _Runs:
             line, opcode = row.split(" ", 2)[:2]
             self.places[kernel, int(line)].append((instructions, opcode))
             instructions += 1
-        runs = (run for one in counts for run in _read_runs(one, instructions))
-        self._runs = sorted(runs, key=lambda run: run.instructions)
+        runs = sorted(run for one in counts for run in _read_runs(one, instructions))
+        self._numbers = [run.number for run in runs]
+        self._reached = b"".join(run.reached for run in runs)
+        self._size = (instructions + 7) // 8
 
     def that_reach(self, place: int) -> list[int]:
-        return [run.number for run in self._runs if run.has(place)]
+        column = self._reached[place // 8 :: self._size].translate(_HAS_BIT[place % 8])
+        return list(compress(self._numbers, column))
+
+
+class _Uses:
+    """Of a kernel: which lines read what a line computes."""
+
+    def __init__(self, lines: Sequence[str], begin: int, end: int) -> None:
+        self._results: dict[int, list[str]] = {}
+        self._readers: dict[str, list[int]] = defaultdict(list)
+        self._ways: dict[int, list[int]] = {}  # of branches
+        labels = {line.strip()[:-1]: n for n, line in enumerate(lines, 1) if line.endswith(":")}
+        for number in range(begin + 1, end + 1):
+            found = re.match(
+                r"\s*(@!?%p\d+\s+)?([a-z]+)\S*\s+(\{[^}]*\}|[^,;]*)(.*)", lines[number - 1]
+            )
+            if found is None:
+                continue
+            guard, opcode, first, rest = found.groups()
+            if opcode == "bra":
+                self._ways[number] = [labels[first.strip()], number + 1]
+            stores = opcode in ("st", "red", "bar", "bra")
+            self._results[number] = [] if stores else _REGISTER.findall(first)
+            for name in _REGISTER.findall(f"{guard} {first if stores else ''} {rest}"):
+                self._readers[name].append(number)
+
+    def nearest(self, line: int) -> Iterator[int]:
+        """Lines that read its result, those that read theirs, and so on; of a branch where it
+        leads."""
+        seen = {line}
+        waiting = deque([line])
+        while waiting:
+            number = waiting.popleft()
+            next_ones = [
+                use for name in self._results.get(number, ()) for use in self._readers[name]
+            ]
+            yield from self._ways.get(number, [])
+            for use in next_ones:
+                if use not in seen:
+                    seen.add(use)
+                    waiting.append(use)
+                    yield use
 
 
 def _chosen(batches: Sequence[int], others: int) -> list[int]:
@@ -188,10 +231,9 @@ def _chosen(batches: Sequence[int], others: int) -> list[int]:
     return [*batches[:_SHORTEST], *rest[:: max(1, -(-len(rest) // others))]]
 
 
-def batches_that_differ(changes: Sequence[Change], jobs: int) -> list[list[int]]:
-    """By change: the batches of case_counts() in which a lane has another value with it, the
-    shortest first; where no probe is known, those that execute the instruction."""
-    plain = _Runs(case_counts())
+def _batches_that_differ(changes: Sequence[Change], plain: _Runs, jobs: int) -> list[list[int]]:
+    """By change: the batches in which a lane has another value with it, the shortest first; where
+    no probe is known, those that execute the instruction."""
     candidates = [plain.that_reach(plain.places[one.kernel, one.line][0][0]) for one in changes]
     by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
     for number, change in enumerate(changes):
@@ -227,23 +269,64 @@ def batches_that_differ(changes: Sequence[Change], jobs: int) -> list[list[int]]
     return candidates
 
 
+def _batches_of_uses(
+    changes: Sequence[Change], differing: Sequence[Sequence[int]], plain: _Runs
+) -> Iterator[list[int]]:
+    """By change: of the batches that differ some that run each of the nearest uses of its result,
+    where not all do."""
+    texts = {k: t.split("\n") for t in program_ptx(CASES) for k in kernel_lines(t)}
+    uses: dict[tuple[str, int], _Uses] = {}
+    for one, batches in zip(changes, differing, strict=True):
+        lines = texts[one.kernel]
+        body = body_of(lines, one.line)
+        if (one.kernel, body[0]) not in uses:
+            uses[one.kernel, body[0]] = _Uses(lines, *body)
+        chosen: dict[int, None] = {}
+        for line in islice(uses[one.kernel, body[0]].nearest(one.line), _USES):
+            behind = (plain.places.get((one.kernel, n)) for n in range(line, body[1]))
+            instructions = next((found for found in behind if found), None)
+            if instructions is None:
+                continue
+            reach = set(plain.that_reach(instructions[0][0]))
+            both = [batch for batch in batches if batch in reach]
+            if len(both) < len(batches):
+                chosen |= dict.fromkeys([*both[:2], *both[len(both) // 2 :][:2]])
+        yield list(chosen)[:_OF_USES]
+
+
 def try_changes(changes: Sequence[Change], jobs: int) -> list[Outcome]:
     """Runs batches with each changed kernel, until one ends badly."""
-    differing = batches_that_differ(changes, jobs)
-    outcomes = {
-        number: Outcome(SAME, "") for number, batches in enumerate(differing) if not batches
-    }
-    tried = [number for number in range(len(changes)) if number not in outcomes]
+    plain = _Runs(case_counts())
+    differing = _batches_that_differ(changes, plain, jobs)
+    outcomes = [Outcome(SURVIVES if batches else SAME, "") for batches in differing]
+    tried = {n: _chosen(batches, _OTHERS) for n, batches in enumerate(differing) if batches}
+    _try_batches(changes, tried, outcomes, jobs)
+    left = [number for number in tried if outcomes[number].batch == SURVIVES]
+    of_uses = _batches_of_uses([changes[n] for n in left], [differing[n] for n in left], plain)
+    more = {}
+    for number, batches in zip(left, of_uses, strict=True):
+        all_ = [*batches, *_chosen(differing[number], _MORE_OTHERS)]
+        if rest := [batch for batch in dict.fromkeys(all_) if batch not in tried[number]]:
+            more[number] = rest
+    _try_batches(changes, more, outcomes, jobs)
+    return outcomes
+
+
+def _try_batches(
+    changes: Sequence[Change], batches: dict[int, list[int]], outcomes: list[Outcome], jobs: int
+) -> None:
+    """Tries changes by number, each in its batches, and puts down what became of them."""
     start = time.monotonic()
     environment = os.environ | CASE_LIMITS
+    numbers = list(batches)
     with kernel_files() as paths, tempfile.NamedTemporaryFile("w") as listed:
-        for number in tried:
+        for number in numbers:
             one = changes[number]
-            others = _OTHERS if one.text else _OTHERS_OF_REMOVALS
-            batches = ",".join(map(str, _chosen(differing[number], others)))
-            listed.write(f"{one.kernel}\t{one.line}\t{batches}\t{one.text.strip()}\n")
+            own = ",".join(map(str, batches[number]))
+            listed.write(f"{one.kernel}\t{one.line}\t{own}\t{one.text.strip()}\n")
         listed.flush()
         environment["L3_PTX"] = ":".join(map(str, paths.values()))
+        done = count()
 
         def run_shard(shard: int) -> None:
             command: list[str | Path] = [CASES, "try", listed.name, f"{shard}/{jobs}"]
@@ -254,13 +337,12 @@ def try_changes(changes: Sequence[Change], jobs: int) -> list[Outcome]:
                 assert process.stdout is not None
                 for row in process.stdout:
                     place, batch, what = row.rstrip("\n").split("\t")
-                    outcomes[tried[int(place)]] = Outcome(int(batch), what)
-                    if len(outcomes) % 100 == 0:
+                    outcomes[numbers[int(place)]] = Outcome(int(batch), what)
+                    if next(done) % 100 == 0:
                         seconds = time.monotonic() - start
-                        print(f"[{len(outcomes)}/{len(changes)}, {seconds:.0f} s]", flush=True)
+                        print(f"[of {len(numbers)} changes, {seconds:.0f} s]", flush=True)
             if process.returncode != 0:
                 raise RuntimeError(f"shard {shard} of changed kernels ended badly")
 
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(run_shard, range(jobs)))
-    return [outcomes[number] for number in range(len(changes))]

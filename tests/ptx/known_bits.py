@@ -252,6 +252,8 @@ class KnownBits:
         everything = [(operand, _full(64)) for operand in operands[has_result:]]
         if kind == "st":
             return [(operands[0], _full(64)), (operands[1], _full(one.bits))]
+        if kind == "ld" and wanted == 0 and has_result and "%f" not in operands[0]:
+            return []  # ptxas leaves out what nobody reads
         if not has_result or kind in ("ld", "atom", "vote", "redux"):
             return everything
         full = _full(one.bits)

@@ -1,11 +1,11 @@
 """Changes the kernels' PTX, one instruction at a time: does a run notice?
 
-    python tests/ptx/mutants.py --mutants 200 --seed 1
+    python tests/ptx/mutants.py --mutants 200 --seeds 1 2
 
 Mutants are other instructions in the place of some that batches executed. Removals are barriers,
 branches, masks and clamps that are missing, from each source line that has one. What known_bits.py
 shows to be the same is not tried. What is not noticed and not in judged.md is listed. Ends with 1
-if too few mutants are noticed, or a barrier or clamp is missing that is not.
+if too few mutants of a kernel are noticed, or what is taken away from a line is not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from known_bits import KnownBits
 from ptx_text import Executed, body_of, kernel_lines, program_ptx, short_name
 from simulate import BUILD, CASES, case_counts
 
-_LEAST_NOTICED = 0.90  # 0.95 is the goal: tests/ptx/README.md
+_LEAST_NOTICED = 0.94  # of each kernel; 0.95 is the goal: tests/ptx/README.md
 
 _SWAPS = [
     ("add", "sub"),
@@ -63,6 +63,11 @@ class Mutant:
     executed: Executed
     before: str
     change: Change
+    seed: int = 0  # 0: something is taken away
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.kind, self.executed.source
 
 
 def mutate(line: str, opcode: str, chance: random.Random) -> str | None:
@@ -131,7 +136,7 @@ def make_mutants(
         if after is not None and rules.shows_same(one.line, after) is None:
             changed = Change(kernel, one.line, after)
             placed = one._replace(source=named_place(lines, one))
-            mutants.append(Mutant("mutant", placed, line.strip(), changed))
+            mutants.append(Mutant("mutant", placed, line.strip(), changed, seed))
     return mutants
 
 
@@ -153,20 +158,16 @@ def _runs_both_ways(one: Executed) -> int:
 
 
 def make_removals(lines: Sequence[str], kernel: str, executed: Sequence[Executed]) -> list[Mutant]:
-    """Of each source line with a barrier, branch, mask or clamp the copy in the kernel that most
-    batches run, of branches both ways."""
-    found: dict[tuple[str, str], Mutant] = {}
-    for one in sorted(executed, key=_runs_both_ways, reverse=True):
+    """Of each source line with a barrier, branch, mask or clamp all copies in the kernel."""
+    found = []
+    for one in executed:
         line = lines[one.line - 1]
         taken = without(line, one)
-        if taken is None:
-            continue
-        place = named_place(lines, one)
-        changed = Change(kernel, one.line, taken[1])
-        found.setdefault(
-            (taken[0], place), Mutant(taken[0], one._replace(source=place), line.strip(), changed)
-        )
-    return list(found.values())
+        if taken is not None:
+            placed = one._replace(source=named_place(lines, one))
+            changed = Change(kernel, one.line, taken[1])
+            found.append(Mutant(taken[0], placed, line.strip(), changed))
+    return found
 
 
 def is_noticed(outcomes: Sequence[Outcome]) -> bool:
@@ -174,78 +175,70 @@ def is_noticed(outcomes: Sequence[Outcome]) -> bool:
 
 
 def try_mutants(tried: Sequence[Mutant], judged: Judged, jobs: int) -> list[tuple[Mutant, Outcome]]:
-    """What is taken away from a source line is tried in the kernel that most batches run, and in
-    the others where it is neither noticed there nor judged."""
-
-    def run(some: Sequence[Mutant]) -> list[tuple[Mutant, Outcome]]:
-        outcomes = try_changes([one.change for one in some], jobs) if some else []
-        return [(m, o) for m, o in zip(some, outcomes, strict=True) if o.batch != NO_PTX]
-
+    """What is taken away from a source line is tried in the copy that most batches run. Where that
+    is neither noticed nor judged, in a copy of each kernel, and then in all."""
+    mutants = [m for m in tried if m.kind == "mutant"]
+    removals = [m for m in tried if m.kind != "mutant"]
+    removals.sort(key=lambda m: _runs_both_ways(m.executed), reverse=True)
     first: dict[tuple[str, str], Mutant] = {}
-    for m in sorted(tried, key=lambda m: _runs_both_ways(m.executed), reverse=True):
-        if m.kind != "mutant":
-            first.setdefault((m.kind, m.executed.source), m)
-    others = [m for m in tried if first.get((m.kind, m.executed.source), m) != m]
-    are_others = set(others)
-    results = run([m for m in tried if m not in are_others])
-    noticed = {(m.kind, m.executed.source) for m, outcome in results if is_noticed([outcome])}
-    return results + run(
-        [
-            m
-            for m in others
-            if (m.kind, m.executed.source) not in noticed
-            and judged.why(m.kind, m.executed.source) is None
-        ]
-    )
+    of_kernels: dict[tuple[tuple[str, str], str], Mutant] = {}
+    for m in removals:
+        first.setdefault(m.place, m)
+        of_kernels.setdefault((m.place, m.change.kernel), m)
+    settled = {place for place in first if judged.why(*place) is not None}
+    results: dict[Mutant, Outcome] = {}
+    for some in ([*mutants, *first.values()], [*of_kernels.values()], removals):
+        left = [m for m in some if m not in results and (not results or m.place not in settled)]
+        outcomes = try_changes([m.change for m in left], jobs) if left else []
+        results |= zip(left, outcomes, strict=True)
+        settled |= {m.place for m, outcome in results.items() if is_noticed([outcome])}
+    return [(m, outcome) for m, outcome in results.items() if outcome.batch != NO_PTX]
 
 
 def mutant_table(
     results: Sequence[tuple[Mutant, Outcome]], judged: Judged
 ) -> tuple[list[str], float]:
-    """By kernel; the share that was noticed of all that are not judged to be the same."""
-    rows = ["| kernel | mutants | noticed | judged | noticed of the others |"]
-    rows.append("|---|---|---|---|---|")
-    kernels: dict[str, list[tuple[bool, bool]]] = {}
+    """By seed and kernel; of the worst the share that was noticed of all that are not judged to be
+    the same."""
+    rows = ["| seed | kernel | mutants | noticed | judged | noticed of the others |"]
+    rows.append("|---|---|---|---|---|---|")
+    kernels: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for m, outcome in results:
         noticed = is_noticed([outcome])
-        excused = not noticed and judged.why_mutant(m.executed) is not None
-        for name in (short_name(m.change.kernel), "all"):
-            kernels.setdefault(name, []).append((noticed, excused))
-    shares = {"all": 1.0}
-    for name, seen in kernels.items():
+        excused = not noticed and judged.why_mutant(m.executed, m.change.kernel) is not None
+        for row in ((str(m.seed), short_name(m.change.kernel)), ("all", "all")):
+            kernels.setdefault(row, []).append((noticed, excused))
+    shares = []
+    for (seed, name), seen in sorted(kernels.items()):
         noticed_count, excused_count = (sum(flags) for flags in zip(*seen, strict=True))
-        shares[name] = noticed_count / max(1, len(seen) - excused_count)
+        shares.append(noticed_count / max(1, len(seen) - excused_count))
         rows.append(
-            f"| {name} | {len(seen)} | {noticed_count} | {excused_count} | {shares[name]:.1%} |"
+            f"| {seed} | {name} | {len(seen)} | {noticed_count} | {excused_count} | "
+            f"{shares[-1]:.1%} |"
         )
-    return rows, shares["all"]
+    return rows, min(shares, default=1.0)
 
 
 def removal_table(
     results: Sequence[tuple[Mutant, Outcome]], same: set[tuple[str, str]], judged: Judged
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """By kind: source lines that are missed when their copy in some kernel is taken away. Then kind
-    and place of those that are not. `same`: of which a rule shows in some kernel that nothing
-    changes."""
+    """By kind: source lines that are missed when a copy is taken away. Then kind and place of those
+    that are not. `same`: of all of whose copies a rule shows that nothing changes."""
     places: dict[tuple[str, str], list[Outcome]] = {}
     for m, outcome in results:
-        places.setdefault((m.kind, m.executed.source), []).append(outcome)
+        places.setdefault(m.place, []).append(outcome)
     missed = [place for place, outcomes in places.items() if not is_noticed(outcomes)]
     rows = [
         "| taken away | source lines | noticed | a rule shows it changes nothing | judged | left |",
         "|---|---|---|---|---|---|",
     ]
-    left = [
-        (kind, place)
-        for kind, place in missed
-        if (kind, place) not in same and judged.why(kind, place) is None
-    ]
+    left = [(kind, place) for kind, place in missed if judged.why(kind, place) is None]
     for kind in dict.fromkeys(kind for kind, _ in [*places, *same]):
         of_kind = {place for place in [*places, *same] if place[0] == kind}
         noticed = len([place for place in places if place[0] == kind]) - sum(
             place[0] == kind for place in missed
         )
-        by_rule = len([p for p in same if p[0] == kind and (p not in places or p in missed)])
+        by_rule = sum(place[0] == kind for place in same)
         open_ = sum(place[0] == kind for place in left)
         rows.append(
             f"| {kind} | {len(of_kind)} | {noticed} | {by_rule} | "
@@ -274,7 +267,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=200, help="of each kernel")
     parser.add_argument("--no-removals", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1], help="samples of as many each")
     parser.add_argument("--kernels", nargs="*", help="as: packed 8, plans")
     parser.add_argument("--out", type=Path, default=BUILD / "mutants.md")
     parser.add_argument("--removed", type=Path, default=BUILD / "removed.md")
@@ -298,7 +291,8 @@ def main() -> int:
             and not _LABEL.match(lines[one.line - 1])
         ]
         rules = Rules(lines)
-        tried += make_mutants(lines, kernel, executed, arguments.mutants, arguments.seed, rules)
+        for seed in arguments.seeds:
+            tried += make_mutants(lines, kernel, executed, arguments.mutants, seed, rules)
         used += rules.used
         if arguments.no_removals:
             continue
@@ -306,7 +300,8 @@ def main() -> int:
             if rules.shows_same(removal.change.line, removal.change.text) is None:
                 tried.append(removal)
             else:
-                same.add((removal.kind, removal.executed.source))
+                same.add(removal.place)
+    same -= {m.place for m in tried}
     results = try_mutants(tried, judged, arguments.jobs)
     mutants = [(m, o) for m, o in results if m.kind == "mutant"]
     rows, share = mutant_table(mutants, judged)
@@ -324,7 +319,7 @@ def main() -> int:
     for m, outcome in mutants:
         if is_noticed([outcome]):
             continue
-        why = judged.why_mutant(m.executed)
+        why = judged.why_mutant(m.executed, m.change.kernel)
         if why is None and outcome.batch == SAME:
             why = "no batch that was tried has another value there"
         rows.append(
@@ -337,13 +332,13 @@ def main() -> int:
         copies = [
             f"{short_name(m.change.kernel)} {m.change.line} `{m.before}`"
             for m, _ in results
-            if (m.kind, m.executed.source) == (kind, place)
+            if m.place == (kind, place)
         ]
         rows.append(f"| {kind} | {place} | `{place_of(place).text}` | {'; '.join(copies)} |")
     arguments.out.write_text("\n".join(rows) + "\n")
-    print(f"{share:.1%} of the mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
+    print(f"{share:.1%} of the worst kernel's mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
     print(f"{len(left)} removals neither noticed nor judged: see {arguments.out}")
-    return int(share < _LEAST_NOTICED or any(kind in ("barrier", "clamp") for kind, _ in left))
+    return int(share < _LEAST_NOTICED or bool(left))
 
 
 if __name__ == "__main__":

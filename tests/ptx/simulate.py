@@ -43,7 +43,7 @@ SITE = BUILD / "site"  # laid out as site-packages
 EXTENSION = SITE / "nvidia/nvimgcodec/extensions/l3_simulated_extension"
 COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
-FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 12000, 500
+FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 24000, 500
 SHARES = 8
 # Of the warps of a launch: no batch comes near, and a kernel that never ends does. Large pages, as
 # half of a batch's time is faults of small ones.

@@ -58,6 +58,12 @@ setp.ne.s16 %p6, %rs2, 0;
 selp.b32 %r33, %r2, 0, %p6;
 st.global.v2.u32 [%rd2], {%r32, %r33};
 shf.l.wrap.b32 %r29, %r2, %r1, 16;
+add.s64 %rd5, %rd1, 8;
+ld.global.u32 %r40, [%rd5];
+shf.r.wrap.b32 %r41, %r1, %r40, 8;
+add.s64 %rd6, %rd1, 16;
+ld.global.v2.u32 {%r42, %r43}, [%rd6];
+st.global.u32 [%rd2], %r43;
 shf.l.wrap.b32 %r30, %r2, %r1, 15;
 st.global.v2.u32 [%rd2], {%r29, %r30};
 mov.u32 %r34, 0x1032;
@@ -150,6 +156,9 @@ _KERNEL = _TEXT.split("\n")
         ("selp.b32 %r37, -1, 0, %p2;", "selp.b32 %r37, -2, 0, %p2;", None),
         # A register that a loop changes.
         ("and.b32 %r20, %r19, 15;", "mov.b32 %r20, %r19;", None),
+        # The address of what nobody reads, and of what one reads.
+        ("add.s64 %rd5, %rd1, 8;", "sub.s64 %rd5, %rd1, 8;", "these bits do not count"),
+        ("add.s64 %rd6, %rd1, 16;", "sub.s64 %rd6, %rd1, 16;", None),
         # Guarded instructions are left to the runs.
         ("@%p1 bra $loop;", "", None),
     ],
