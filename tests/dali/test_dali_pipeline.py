@@ -133,7 +133,7 @@ def test_16_bits(device: str, output_type: str) -> None:
 
 
 def test_masks(device: str) -> None:
-    """Numbers of classes stay what they are."""
+    """Numbers of classes stay what they are, but in another type, which DALI fills for PNG."""
     rng = np.random.default_rng(3)
     masks = [rng.integers(0, 19, (30 + i, 40), np.uint8) for i in range(6)]
     samples = [
@@ -142,6 +142,8 @@ def test_masks(device: str) -> None:
     ]
     got = decode_mixed(samples, device, output_type=types.ANY_DATA)
     assert_same(got, [mask[..., None] for mask in masks])
+    wide = decode_mixed(samples, device, output_type=types.ANY_DATA, dtype=types.UINT16)
+    assert_same(wide, [mask[..., None].astype(np.uint16) * 257 for mask in masks])
 
 
 def foreign(image: Array) -> dict[str, bytes]:

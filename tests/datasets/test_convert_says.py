@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from convert_tools import convert, files_below, image, png, rows_of, samples, write_tar
+from convert_tools import (
+    convert,
+    files_below,
+    image,
+    make_plan,
+    png,
+    rows_of,
+    samples,
+    save,
+    write_tar,
+)
 
 import l3dali
 from l3dali.cli import main
@@ -56,14 +68,47 @@ def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[st
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.gif").write_bytes(b"GIF89a")
     (tmp_path / "s" / "b.7z").write_bytes(b"7z")
-    assert convert(tmp_path / "s", tmp_path / "d", "--to", to) == 0
+    code = convert(tmp_path / "s", tmp_path / "d", "--to", to)
     told = capsys.readouterr().err
     if to == "l3":
+        assert code == 0
         assert "l3: no image was found in 2 files; L3 images are copied as they are; " in told
         assert ".parquet" in told
     else:
-        assert "no L3 file was found in 2 files; --to png turns L3 files back" in told
-    assert files_below(tmp_path / "d") == {"a.gif", "b.7z"}
+        assert "no L3 file among 2 files; --to png turns L3 files back: SOURCE is the fold" in told
+        assert code == 2
+        (tmp_path / "s" / "c").write_bytes(b"what has no suffix is looked into")
+        assert convert(tmp_path / "s", tmp_path / "d", "--to", to) == 0
+        assert "no L3 file was found in 3 files\n" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.gif", "b.7z", *(["c"] if to == "png" else [])}
+
+
+def test_originals_do_not_replace_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`l3 convert s d --to png`, where `l3 convert d s2 --to png` is meant, removed all of d."""
+    (tmp_path / "s").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "s" / name).write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    for dry_run in ([], ["--dry-run"]):
+        assert convert(tmp_path / "s", tmp_path / "d", "--to", "png", *dry_run) == 2
+        assert "no L3 file among 2 files" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+
+
+def test_sources_of_another_time_are_not_done_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    for name in ("a.png", "b.png", "c.png"):
+        (tmp_path / "s" / name).write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    os.utime(tmp_path / "s" / "a.png", (1, 1))
+    (tmp_path / "s" / "b.png").write_bytes(png(seed=9))
+    capsys.readouterr()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert "3 files done, 1 of them in this run" in capsys.readouterr().out
 
 
 def test_l3_files_alone_are_nothing_to_convert(
@@ -217,6 +262,16 @@ def test_labels_of_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     for options in (["--dry-run"], []):
         assert convert(tmp_path / "s", tmp_path / "d", *options) == 0
         assert "entries; an earlier run had --labels a*\n" in capsys.readouterr().err
+    (tmp_path / "s" / "b.png").write_bytes(mask("palette")[1])
+    plan = replace(make_plan(tmp_path / "s", {"rans": 1.0}, "png palette 4"), labels=["a*"])
+    save(plan, tmp_path / "plan.json")
+    for options in (["--dry-run"], []):
+        assert (
+            convert(tmp_path / "s", tmp_path / "d", "--plan", tmp_path / "plan.json", *options) == 0
+        )
+        told = capsys.readouterr().err
+        assert "colours: 1; --labels names others" in told
+        assert "an earlier run" not in told
 
 
 @pytest.mark.parametrize("shard", [False, True])

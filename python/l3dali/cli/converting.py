@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Manifest(target, read_only=True) as manifest:
             _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _judge_labels(work, options)
+            _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
@@ -131,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
             if growth:
                 raise UsageError(growth)
-        _judge_labels(work, options)
+        _judge_names(work, options)
         if work.jobs:
             manifest.begin()
         manifest.add(work.renewed)
@@ -142,13 +143,14 @@ def run(arguments: argparse.Namespace) -> int:
         _tell_of_gone(gone)
         start = time.perf_counter()
         new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
-        summary = summarize(new, work.kept, time.perf_counter() - start)
+        written, confirmed = _apart(new, work)
+        summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
         summary.failures = work.failures + summary.failures
         if work.jobs:
             page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
             with suppress(OSError), target.publish(REPORT_NAME) as file:
                 file.write(page.encode("utf-8", "backslashreplace"))
-        code = _tell(summary, work, arguments)
+        code = _tell(summary, work, options, arguments)
         if plan is not None and not arguments.quiet:
             _tell_of_unseen([*new, *work.kept], plan)
         return code
@@ -276,7 +278,23 @@ def _convert(
     return new
 
 
-def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
+def _apart(rows: Sequence[Row], work: Work) -> tuple[list[Row], list[Row]]:
+    """Rows of new results, and earlier ones of sources that changed their times alone."""
+    parts: tuple[list[Row], list[Row]] = ([], [])
+    previous = {name: row for job in work.jobs for name, row in job.previous.items()}
+    for row in rows:
+        before = previous.get(row.source)
+        is_same = before is not None and row == replace(
+            before,
+            options=row.options,
+            source_stamp=row.source_stamp,
+            result_stamp=row.result_stamp,
+        )
+        parts[is_same].append(row)
+    return parts
+
+
+def _tell(summary: Summary, work: Work, options: Options, arguments: argparse.Namespace) -> int:
     """Says what was done; gives the exit code."""
     code = EXIT_FAILED if summary.failures else 0
     if not arguments.quiet:
@@ -288,7 +306,7 @@ def _tell(summary: Summary, work: Work, arguments: argparse.Namespace) -> int:
             print(f"nothing to do: {summary}", file=file)
         elif summary.kept or summary.failed:
             print(summary, file=file)
-        _tell_of_palettes(summary.total.expanded, "became", arguments.labels, work)
+        _tell_of_palettes(summary.total.expanded, "became", options.labels, work)
         unused = [name for name in arguments.labels if not summary.labels[name]]
         say(f"--labels {name!r} named no image" for name in unused)
         if summary.unindexed:
@@ -341,8 +359,18 @@ def _tell_of_unseen(rows: Sequence[Row], plan: Plan) -> None:
             )
 
 
-def _judge_labels(work: Work, options: Options) -> None:
-    """Says before the work which --labels name nothing, where no shard may hold what they name."""
+def _judge_names(work: Work, options: Options) -> None:
+    """Says before the work which --labels name nothing, where no shard may hold what they name.
+
+    Raises:
+        UsageError: nothing is named, or L3 files are to be turned back and no name is of one.
+    """
+    may_be_l3 = (is_shard_name(name) or Path(name).suffix in ("", ".l3") for name in work.names)
+    if options.to != "l3" and work.names and not any(may_be_l3):
+        raise UsageError(
+            f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} turns L3 "
+            "files back: SOURCE is the folder that has them"
+        )
     if options.labels and work.names and not any(map(is_shard_name, work.names)):
         say(unused_labels(options, work.names, are_all=True))
 
@@ -382,7 +410,7 @@ def _nothing_found(summary: Summary, to: str) -> list[str]:
         return [f"shards in which no {image} was found: {len(summary.imageless)} ({names})"]
     files = count_text(0, summary.converted + summary.kept)
     if to != "l3":
-        return [f"no L3 file was found in {files}; --to {to} turns L3 files back"]
+        return [f"no L3 file was found in {files}"]
     suffixes = " ".join(sorted(READ_SUFFIXES))
     return [
         f"no image was found in {files}; L3 images are copied as they are; read are {suffixes}, "

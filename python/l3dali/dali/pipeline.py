@@ -96,6 +96,7 @@ def decode(
     _check(arguments)
     arguments = {"output_type": types.RGB, "dtype": types.UINT8, **arguments}
     for_others = {name: arguments[name] for name in arguments if name not in _CACHE}
+    arguments["fill_range"] = True  # of label numbers, too: fn.decoders.image knows none
     split, merge = _conditionals()
 
     _warn_of_files_passed_over(encoded)
