@@ -170,7 +170,7 @@ nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientatio
   }
   OutputPlan* output = &plan->output;
   *output = OutputPlan{};
-  PlanPixels(info, colors, *type, output);
+  PlanPixels(info, colors, *type, output, true);
 
   Region region;
   status = PlanRegion(ShownSize(info, orientation), view, &region, output);

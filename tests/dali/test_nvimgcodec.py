@@ -296,9 +296,10 @@ def test_requests_that_are_refused(codec: Codec, arguments: dict[str, Any]) -> N
 @pytest.mark.parametrize("bits", [8, 16])
 def test_integers_fill_their_range(codec: Codec, dtype: str, bits: int) -> None:
     image = np.linspace(0, (1 << bits) - 1, 600).astype(f"u{bits // 8}").reshape(20, 30, 1)
-    got = codec.decode(l3dali.encode(image), dtype=dtype).astype(np.float64)
     want = image / ((1 << bits) - 1) * np.iinfo(dtype).max
-    assert np.abs(got - want).max() <= 0.5 + np.iinfo(dtype).max / 2**23
+    for labels in (False, True):
+        got = codec.decode(l3dali.encode(image, labels=labels), dtype=dtype).astype(np.float64)
+        assert np.abs(got - want).max() <= 0.5 + np.iinfo(dtype).max / 2**23
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
