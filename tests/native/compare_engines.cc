@@ -105,8 +105,13 @@ LaunchCounts NoLaunches() {
 // A GPU that counts launches and may say of itself what makes the engine use large blocks.
 class LimitedDevice : public GpuDevice {
  public:
-  LimitedDevice(std::unique_ptr<GpuDevice> device, bool has_large_blocks, LaunchCounts* launches)
-      : device_(std::move(device)), has_large_blocks_(has_large_blocks), launches_(launches) {}
+  // `on_plan`, if any, is called when the first batch has been planned, and nothing staged yet.
+  LimitedDevice(std::unique_ptr<GpuDevice> device, bool has_large_blocks, LaunchCounts* launches,
+                std::function<void()> on_plan = nullptr)
+      : device_(std::move(device)),
+        has_large_blocks_(has_large_blocks),
+        launches_(launches),
+        on_plan_(std::move(on_plan)) {}
 
   GpuLimits limits() const override {
     GpuLimits limits = device_->limits();
@@ -122,6 +127,7 @@ class LimitedDevice : public GpuDevice {
   }
 
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
+    if (on_plan_ != nullptr) std::exchange(on_plan_, nullptr)();
     return device_->AllocatePinned(bytes);
   }
   std::shared_ptr<void> AllocateDevice(size_t bytes) override {
@@ -137,6 +143,7 @@ class LimitedDevice : public GpuDevice {
   const std::unique_ptr<GpuDevice> device_;
   const bool has_large_blocks_;
   LaunchCounts* const launches_;
+  std::function<void()> on_plan_;
 };
 
 // What becomes of an image, and where it lies among the outputs of a batch.
@@ -198,14 +205,15 @@ constexpr float kEdgeFills[] = {0x1p16f,  65519,    65520,     0x1p31f,    -0x1p
 
 // With fractions, so that sums and products are rounded; or so that those of some samples are
 // rounded to the middle of two halves, sums from below it and products from above it.
-void ChooseFactors(uint32_t sample_bits, std::mt19937* random, OutputPlan* plan) {
+void ChooseFactors(const ImageInfo& info, std::mt19937* random, OutputPlan* plan) {
   const auto fraction = [random](float unit) {
     return static_cast<float>((*random)() % (1 << 16)) / unit;
   };
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
     const uint32_t kind = (*random)() % 3;
-    const uint32_t least = 1u << (*random)() % sample_bits;  // of samples up to twice as many
-    const uint32_t sample = least + (*random)() % least;
+    const uint32_t unit = 1u << info.shift;  // between samples
+    const uint32_t least = unit << (*random)() % info.used_bits;  // of samples up to twice as many
+    const uint32_t sample = least + (*random)() % least / unit * unit;
     const float step = static_cast<float>(least) * 0x1p-10f;  // of their halves
     if (kind == 0) {
       plan->subtract[c] = fraction(251);
@@ -247,7 +255,7 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   plan.range = normalizes ? 1 : 1.0f / 255;
   const uint32_t width = plan.border.left_px + plan.window.width_px + plan.border.right_px;
   if (normalizes) plan.border.right_px += (0u - width) % 8;
-  ChooseFactors(info.sample_bits(), random, &plan);
+  ChooseFactors(info, random, &plan);
   if (store == Store::kTraining || store == Store::kAligned) {
     return LayOut(plan, {true, false, below(2) == 1, false, below(4) == 0});
   }
@@ -347,9 +355,10 @@ uint64_t Digest(const DecodeResult& result, const uint8_t* pixels, size_t bytes)
 
 // Decodes files in one of the ways, and returns how many of their windows the engines differ on.
 // Adds a line for each to `digests`, if there is such a file.
+// `on_result`, if any, is called before the CPU decodes.
 size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, uint32_t seed,
                         GpuDevice* memory, BatchDecoder* decoder, EncodedCache* cache,
-                        std::FILE* digests) {
+                        std::FILE* digests, const std::function<void()>& on_result = nullptr) {
   std::mt19937 random(seed);
   std::vector<const File*> files;  // of each window
   for (const File* file : chosen) files.insert(files.end(), way.windows, file);
@@ -415,6 +424,7 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   const std::vector<DecodeResult>& results = decoder->Wait();
   std::vector<uint8_t> got(bytes);
   copy(got.data(), outputs_dev.get());
+  if (on_result != nullptr) on_result();
 
   std::vector<uint8_t> expected = untouched;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -489,7 +499,9 @@ bool EnginesAgree(const std::vector<std::string>& names,
 size_t CountDifferences(const BatchCase& batch,
                         const std::function<std::unique_ptr<GpuDevice>()>& make) {
   std::vector<File> files;
-  for (const auto& bytes : batch.files) AddFile(std::to_string(files.size()), bytes, &files);
+  for (size_t i = 0; i < batch.files.size(); ++i) {
+    AddFile(std::to_string(i), batch.files[i], &files);
+  }
   std::vector<const File*> chosen;
   for (const File& file : files) chosen.push_back(&file);
   if (chosen.empty()) return 0;
@@ -498,11 +510,20 @@ size_t CountDifferences(const BatchCase& batch,
   const std::unique_ptr<GpuDevice> memory = make();
   const auto cache = std::make_shared<EncodedCache>(
       CacheOptions{kSmallCacheBytes, CachePolicy::kThreshold, 0}, make());
+  const auto become = [&files](const std::vector<std::vector<uint8_t>>& others) {
+    for (File& file : files) {
+      if (others.empty()) continue;
+      const auto& other = others[std::stoul(file.name)];
+      std::copy(other.begin(), other.end(), file.bytes.begin());
+    }
+  };
   LaunchCounts launches;
-  BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
+  BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches,
+                                                       [&] { become(batch.changed); }),
                        cache, way.upload());
   const auto count = [&](const Way& one) {
-    return CountDifferences(one, chosen, batch.seed, memory.get(), &decoder, cache.get(), nullptr);
+    return CountDifferences(one, chosen, batch.seed, memory.get(), &decoder, cache.get(), nullptr,
+                            [&] { become(batch.judged_as); });
   };
   if (way.source != Source::kCache) return count(way);
   Way filling = way;

@@ -24,6 +24,9 @@ struct BatchCase {
   uint32_t windows = 0;  // of each file; 0: as the way has it
   bool has_compact_blocks = false;  // of rans tiles, as small GPUs have them
   std::vector<std::vector<uint8_t>> files;
+  // Of each file what stands in its place once the batch was planned, in as many bytes, and what
+  // the CPU is given then. Or none.
+  std::vector<std::vector<uint8_t>> changed, judged_as;
 };
 
 // How many windows the engines differ on. Files without a header that is right are left out.

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "cuda/engine/cuda_device.h"
+#include "format/image_view.h"
 #include "fuzz/generator.h"
 #include "native/compare_engines.h"
 #include "ptx/runtime.h"
@@ -48,6 +49,7 @@ constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
 // Ways that differ in stores.
 constexpr uint32_t kAimedWays[] = {
     kWholeImages, kWholeImages, kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
+constexpr uint32_t kChangedOne = 32;  // one batch of so many changes once it was planned
 constexpr rlim_t kCpuSeconds = 60;
 
 using Bytes = std::vector<uint8_t>;
@@ -231,6 +233,31 @@ fuzz::Parts MakeAimedImage(fuzz::Dice* dice) {
   return parts;
 }
 
+// Some tiles become ones that the other kind of kernel decodes, once the batch has been planned:
+// they are corrupt.
+void ChangeKinds(BatchCase* batch) {
+  fuzz::Dice dice(batch->seed);
+  for (Bytes& file : batch->files) {
+    fuzz::Repair(file.data(), file.size());
+    Bytes changed = file, judged_as = file;
+    ImageView view;
+    const Status status = ParseImage(file.data(), file.size(), &view);
+    for (uint32_t tile = 0; status == Status::kOk && tile < view.info.tile_count(); ++tile) {
+      uint64_t begin;
+      uint32_t bytes;
+      if (!view.FindPayload(tile, &begin, &bytes) || dice.OneIn(4)) continue;
+      const size_t coding = static_cast<size_t>(view.payloads - file.data() + begin) + 4;
+      const auto other = HasModel(file[coding]) ? dice.Below(3) : dice.Range(3, 4);
+      changed[coding] = judged_as[coding] = static_cast<uint8_t>(other);
+      judged_as[coding + 2] = 1;  // which must be 0
+    }
+    fuzz::Repair(changed.data(), changed.size());
+    fuzz::Repair(judged_as.data(), judged_as.size());
+    batch->changed.push_back(std::move(changed));
+    batch->judged_as.push_back(std::move(judged_as));
+  }
+}
+
 BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
   fuzz::Dice dice(number);
   BatchCase batch;
@@ -259,6 +286,7 @@ BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
                                              : kMaxImageBytes);
     if (!file.empty()) batch.files.push_back(std::move(file));
   }
+  if (number % kChangedOne == kChangedOne - 1) ChangeKinds(&batch);  // aimed ones
   return batch;
 }
 

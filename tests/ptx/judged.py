@@ -77,10 +77,14 @@ class Judged:
 
     def why_mutant(self, one: Executed, kernel: str) -> str | None:
         """The reason for a mutant of an instruction: `mutant`, `mutant setp` for those alone, or
-        `mutant setp packed 8` in kernels of that name, with plans or without."""
+        `mutant mov u32` of one type, `mutant setp packed 8` in kernels of that name, with plans or
+        without; `mutant bra one way` of a branch that every lane took."""
         opcode = one.opcode.partition(".")[0]
         of_kernel = f"mutant {opcode} {short_name(kernel).partition(',')[0]}"
-        kinds = ("mutant", f"mutant {opcode}", of_kernel)
+        of_type = f"mutant {one.opcode.replace('.', ' ')}"
+        kinds = ["mutant", f"mutant {opcode}", of_type, of_kernel]
+        if opcode == "bra" and one.skipped == 0:
+            kinds.append("mutant bra one way")
         return next((why for kind in kinds if (why := self.why(kind, one.source))), None)
 
     def stale(self) -> list[Place]:
