@@ -25,10 +25,13 @@ from convert_tools import (
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import LOCK_NAME
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.report import Summary
 from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder
+from l3dali.datasets.convert.work import _refuse_overlap, find_sources
+from l3dali.errors import UsageError
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -95,6 +98,58 @@ def test_originals_do_not_replace_results(
         assert convert(tmp_path / "s", tmp_path / "d", "--to", "png", *dry_run) == 2
         assert "no L3 file among 2 files" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+
+
+def test_an_image_without_a_suffix_takes_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two sources had one result."""
+    (tmp_path / "s").mkdir()
+    for name in ("a", "a.png"):
+        (tmp_path / "s" / name).write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "would both make a.l3" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+    (tmp_path / "s" / "a.png").rename(tmp_path / "s" / "b.png")
+    (tmp_path / "s" / "a.jpg").write_bytes(jpeg())
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "a.l3").write_text("mine")
+    (tmp_path / "s" / "a.jpg").unlink()
+    assert convert(tmp_path / "s", tmp_path / "e") == 2
+    assert (tmp_path / "e" / "a.l3").read_text() == "mine"
+
+
+def test_other_names_of_the_local_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    for source, dest in ((tmp_path / "s", f"local://{tmp_path}/s"), (f"local://{tmp_path}/s", "d")):
+        assert convert(source, dest) == 2
+        assert "name the path alone" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="is in /"):
+        _refuse_overlap(find_sources([str(tmp_path / "s")]), "/")
+
+
+def test_labels_with_commas_are_others(tmp_path: Path) -> None:
+    one, two = (Options(labels=labels) for labels in (("a,b",), ("a", "b")))
+    assert one.identity != two.identity
+
+
+def test_a_json_file_that_is_no_summary_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    captions = tmp_path / "captions.json"
+    captions.write_text('{"images": []}')
+    assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", captions) == 2
+    assert captions.read_text() == '{"images": []}'
+    summary = tmp_path / "summary.json"
+    for _ in range(2):
+        assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", summary) == 0
+    manifest = tmp_path / "d" / MANIFEST_NAME
+    before = manifest.read_bytes()
+    assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", manifest) == 2
+    assert manifest.read_bytes() == before
+    assert "holds something else" in capsys.readouterr().err
 
 
 def test_sources_of_another_time_are_not_done_again(

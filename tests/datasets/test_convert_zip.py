@@ -213,6 +213,7 @@ def test_a_link_to_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["a.png", "a.png"], "two members of the name a.png"),
         (["a.png", "a.tif"], "a.png and a.tif would both be a.l3"),
+        (["a.png", "a.PNG"], "a.png and a.PNG would both be a.l3"),
         (
             ["a.png", "A.tif"],
             "a.png and A.tif would both be A.l3, on disks that know no cases too: ",

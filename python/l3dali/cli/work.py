@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import time
 from contextlib import closing
@@ -96,9 +97,13 @@ def check_summary(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"--json-summary {path}: this is a folder")
     if path != STDOUT and path.is_file():
-        with path.open("rb") as file:
-            if file.read(1) not in (b"", b"{"):
-                raise UsageError(f"--json-summary {path}: this file holds something else")
+        data = path.read_bytes()
+        try:
+            is_summary = not data or {"version", "exit_code"} <= set(json.loads(data))
+        except (ValueError, TypeError, RecursionError):
+            is_summary = False
+        if not is_summary:
+            raise UsageError(f"--json-summary {path}: this file holds something else")
 
 
 def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:

@@ -109,7 +109,7 @@ class Options:
             [
                 f"to={self.to}",
                 *encoding,
-                f"labels={','.join(sorted(self.labels))}",
+                "labels=" + ",".join(sorted(label.replace(",", "\\,") for label in self.labels)),
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
                 *([f"container={self.container}"] if self.container else []),
             ]
@@ -193,15 +193,19 @@ def renamed(name: str, new_suffix: str) -> str:
 
 
 def result_names(name: str, options: Options) -> list[str]:
-    """The names that the result for a file may get."""
-    if not has_image_suffix(name, options):
+    """The names that the result for a file may get. One without a known suffix may be an image."""
+    is_image = has_image_suffix(name, options)
+    if not is_image and _suffix(name).lower() in READ_SUFFIXES | {".l3"}:
         return [name]
     if options.to == SOURCE_FORMAT:
-        return [renamed(name, suffix) for suffix in sorted(_WRITTEN)]
-    if options.plan is None:
-        return [renamed(name, options.to)]
-    suffixes = ["l3", *(_SUFFIXES[each] for each in options.plan.formats if each in _SUFFIXES)]
-    return [*(renamed(name, suffix) for suffix in suffixes), name]
+        suffixes = sorted(_WRITTEN)
+    elif options.plan is None:
+        suffixes = [options.to]
+    else:
+        formats = options.plan.formats
+        suffixes = ["l3", *(_SUFFIXES[each] for each in formats if each in _SUFFIXES)]
+    names = [renamed(name, suffix) for suffix in suffixes]
+    return [*names, name] if options.plan is not None or not is_image else names
 
 
 def in_container(name: str, container: str | None) -> str:

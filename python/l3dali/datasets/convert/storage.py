@@ -114,8 +114,10 @@ def open_folder(url: str) -> Folder:
     """The folder at a local path or any URL of fsspec.
 
     Raises:
-        UsageError: fsspec is missing, or does not know the URL.
+        UsageError: fsspec is missing, or does not know the URL; or it is another name of this disk.
     """
+    if url.startswith("local://"):
+        raise UsageError(f"{url}: name the path alone")
     if url.startswith("file://"):
         url = url.removeprefix("file://")
     return RemoteFolder(url) if is_remote(url) else LocalFolder(Path(url))

@@ -384,11 +384,13 @@ def _refuse_overlap(sources: Sources, target_url: str) -> None:
     target = _place(target_url)
     for source_url in sources.folders:
         place = _place(source_url)
-        is_below = source_url in sources.whole and target.startswith(place + "/")
+        is_below = source_url in sources.whole and target.startswith(place.rstrip("/") + "/")
         if target == place or is_below:
             raise UsageError(f"{target_url} is in {source_url}; name a folder outside of it")
     for place in [*map(_place, sources.folders), *sources.linked]:
-        if place.startswith(target + "/"):  # Some result might take the place of a source.
+        if place.startswith(
+            target.rstrip("/") + "/"
+        ):  # Some result might take the place of a source.
             raise UsageError(f"{place}, to be read, is in {target_url}; name another folder")
 
 

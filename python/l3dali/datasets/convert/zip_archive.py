@@ -104,7 +104,8 @@ class Writer(zipfile.ZipFile):
         if len(info.filename.encode()) > _MAX_NAME_BYTES:
             raise ZipError(f"{name}: a name that is too long for zip archives")
         other = self._folded.setdefault(info.filename.casefold(), name)
-        if other.casefold() != name.casefold():  # Else the source has them so, too.
+        is_taken = other != name and info.filename in self.NameToInfo
+        if is_taken or other.casefold() != name.casefold():  # Else the source has them so, too.
             raise ZipError(
                 f"{other} and {name} would both be {info.filename}, on disks that know no cases "
                 "too: rename one of them"
