@@ -128,6 +128,17 @@ def test_other_names_of_the_local_disk(tmp_path: Path, capsys: pytest.CaptureFix
         _refuse_overlap(find_sources([str(tmp_path / "s")]), "/")
 
 
+def test_the_folder_above_a_link(tmp_path: Path) -> None:
+    """`a/..` was the folder that has the link, where several were named."""
+    for folder in ("real/x", "here", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.png").write_bytes(png())
+    (tmp_path / "here" / "a").symlink_to(tmp_path / "real" / "x")
+    above = f"{tmp_path}/here/a/.."
+    sources = find_sources([above, str(tmp_path / "other")])
+    assert sources.root_of(above) == (str(tmp_path), "real/")
+
+
 def test_labels_with_commas_are_others(tmp_path: Path) -> None:
     one, two = (Options(labels=labels) for labels in (("a,b",), ("a", "b")))
     assert one.identity != two.identity

@@ -377,6 +377,8 @@ def test_a_dictionary_of_views(tmp_path: Path) -> None:
         pa.list_(pa.string_view(), 3),
         pa.map_(pa.string(), pa.binary_view()),
         pa.dictionary(pa.int8(), pa.binary_view()),
+        pa.dense_union([pa.field("a", pa.binary())]),
+        pa.opaque(pa.binary_view(), "a", "b"),
     ],
     ids=str,
 )

@@ -197,7 +197,10 @@ def _plain(field: Any) -> Any:
         return field.with_type(pyarrow.large_list(*map(_plain, inner)))
     if types.is_dictionary(type):  # of text: stays whole, and is no image
         inner = [] if types.is_string_view(type.value_type) else [field.with_type(type.value_type)]
-    is_shared = types.is_list_view(type) or types.is_large_list_view(type)
+    if isinstance(type, pyarrow.BaseExtensionType):
+        inner = [field.with_type(type.storage_type)]
+    is_union = types.is_union(type) and type.mode == "dense"
+    is_shared = is_union or types.is_list_view(type) or types.is_large_list_view(type)
     if is_shared or any(_plain(each) != each for each in inner):
         raise ArrowError(f"a column of {type}; cast it to a type without views")
     return field

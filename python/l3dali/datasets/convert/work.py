@@ -96,7 +96,9 @@ class Sources:
         """
         if len(self.whole) < 2 or url not in self.whole:
             return url, ""
-        path = url if is_remote(url) else os.path.abspath(url.removeprefix("file://"))  # noqa: PTH100
+        path = url.removeprefix("file://")
+        if not is_remote(url):  # a link that is named keeps its name
+            path = os.path.realpath(path) if ".." in path.split("/") else os.path.abspath(path)  # noqa: PTH100
         parent, name = split_url(path.rstrip("/"))
         if not name or parent.endswith(":/"):
             raise UsageError(f"{url} has no name for its results beside others; convert it alone")
