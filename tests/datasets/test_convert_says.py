@@ -42,6 +42,12 @@ def jpeg() -> bytes:
     return bytes(imagecodecs.jpeg8_encode(noisy, level=60))
 
 
+def write_pngs(folder: Path, *names: str) -> None:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes(png())
+
+
 def large_png() -> bytes:
     ramp = np.add.outer(np.arange(128), np.arange(128)).astype(np.uint8)
     noise = np.random.default_rng(0).integers(0, 8, ramp.shape, np.uint8)
@@ -90,31 +96,27 @@ def test_originals_do_not_replace_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`l3 convert s d --to png`, where `l3 convert d s2 --to png` is meant, removed all of d."""
-    (tmp_path / "s").mkdir()
-    for name in ("a.png", "b.png"):
-        (tmp_path / "s" / name).write_bytes(png())
+    write_pngs(tmp_path / "s", "a.png", "b.png")
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     for dry_run in ([], ["--dry-run"]):
         assert convert(tmp_path / "s", tmp_path / "d", "--to", "png", *dry_run) == 2
         assert "no L3 file among 2 files" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+    (tmp_path / "d" / "a.l3").rename(tmp_path / "s" / "c.L3")
+    assert convert(tmp_path / "s", tmp_path / "e", "--to", "png") == 0
 
 
 def test_an_image_without_a_suffix_takes_a_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two sources had one result."""
-    (tmp_path / "s").mkdir()
-    for name in ("a", "a.png"):
-        (tmp_path / "s" / name).write_bytes(png())
+    write_pngs(tmp_path / "s", "a", "a.png")
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "would both make a.l3" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
     (tmp_path / "s" / "a.png").rename(tmp_path / "s" / "b.png")
-    (tmp_path / "s" / "a.jpg").write_bytes(jpeg())
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "a.l3").write_text("mine")
-    (tmp_path / "s" / "a.jpg").unlink()
     assert convert(tmp_path / "s", tmp_path / "e") == 2
     assert (tmp_path / "e" / "a.l3").read_text() == "mine"
 
@@ -166,9 +168,7 @@ def test_a_json_file_that_is_no_summary_stays(
 def test_sources_of_another_time_are_not_done_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "s").mkdir()
-    for name in ("a.png", "b.png", "c.png"):
-        (tmp_path / "s" / name).write_bytes(png())
+    write_pngs(tmp_path / "s", "a.png", "b.png", "c.png")
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     os.utime(tmp_path / "s" / "a.png", (1, 1))
     (tmp_path / "s" / "b.png").write_bytes(png(seed=9))

@@ -365,7 +365,9 @@ def _judge_names(work: Work, options: Options) -> None:
     Raises:
         UsageError: nothing is named, or L3 files are to be turned back and no name is of one.
     """
-    may_be_l3 = (is_shard_name(name) or Path(name).suffix in ("", ".l3") for name in work.names)
+    may_be_l3 = (
+        is_shard_name(name) or Path(name).suffix.lower() in ("", ".l3") for name in work.names
+    )
     if options.to != "l3" and work.names and not any(may_be_l3):
         raise UsageError(
             f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} turns L3 "
