@@ -44,7 +44,8 @@ jobs = []
 
 def held(*arguments, **options):
     jobs.append(arguments)
-    while len(jobs) > 1 and not os.path.exists(GO):
+    is_stopped = arguments[1]
+    while len(jobs) > 1 and not os.path.exists(GO) and not is_stopped():
         time.sleep(0.01)
     yield from convert_each(*arguments, **options)
 
