@@ -340,6 +340,33 @@ def test_a_large_dictionary_that_rows_share(tmp_path: Path, value: Any) -> None:
     assert len(found.chunk(0).dictionary) == 2**20
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_many_batches_of_a_large_dictionary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Each batch has all of it judged: 400 kB took 78 s. Dictionaries of each batch are fine."""
+    (tmp_path / "s").mkdir()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    for name, values in ("a", pa.array([""] * 2**16)), ("b", pa.array(["x", "y"])):
+        batch = pa.record_batch(
+            [pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), values)], ["i"]
+        )
+        path = str(tmp_path / "s" / f"{name}.arrow")
+        with new(path, batch.schema, options=options) as writer:
+            for _ in range(1000):
+                writer.write_batch(batch)
+    with pa.ipc.new_stream(str(tmp_path / "s" / "c.arrow"), batch.schema) as writer:
+        for i in range(2000):
+            words = pa.array([f"{i:09}", "a"]).dictionary_encode()
+            writer.write_batch(pa.record_batch([words], ["i"]))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    told = capsys.readouterr().err
+    assert "l3: 1 failed\na.arrow: " in told
+    assert " bytes that would take " in told
+    assert files_below(tmp_path / "d") == {"b.arrow", "c.arrow"}
+
+
 def test_long_lists_of_what_is_no_image(tmp_path: Path) -> None:
     """They cost nothing: label maps may be such lists."""
     values = pa.Array.from_buffers(pa.null(), MOST, [None])

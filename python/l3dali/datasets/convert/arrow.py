@@ -164,6 +164,8 @@ class _Limit:
         self._size = size
         self._kept = self._kept_body = 0
         self._all = self._all_bodies = 0
+        self._dictionaries: dict[int, int] = {}
+        self._shared = 0  # bytes of them all, which are judged with each batch
 
     def check(self, message: Message | None) -> None:
         """Raises ArrowError for what would take too much."""
@@ -173,6 +175,12 @@ class _Limit:
         if message.kind == DICTIONARY:
             expanded = self._kept = self._kept + expanded
             body = self._kept_body = self._kept_body + body
+            old = self._dictionaries.get(message.dictionary, 0)
+            new = max(message.expanded, message.body_bytes) + message.is_delta * old
+            self._dictionaries[message.dictionary] = new
+            self._shared += new - old
+        elif message.kind == RECORD_BATCH:
+            self._all += self._shared
         if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
             what = "dictionaries" if message.kind == DICTIONARY else "a record batch"
             raise ArrowError(f"{what} of {body} bytes that would take {expanded}")
