@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from l3dali import codec
-from l3dali.console import printable
+from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
@@ -224,12 +224,21 @@ class _Afar:
     Args:
         fs: the file system.
         path: in it.
+        url: for people.
+
+    Raises:
+        OSError: there is no such file, or nothing says its size.
     """
 
-    def __init__(self, fs: Any, path: str) -> None:
+    def __init__(self, fs: Any, path: str, url: str) -> None:
         self._fs = fs
         self._path = path
-        self._size = int(fs.info(path)["size"] or 0)
+        self._url = url
+        with _reaching(url):
+            size = fs.info(path)["size"]
+            if size is None:
+                raise OSError("the server does not say how many bytes it has")
+        self._size = int(size)
         self._at = 0
         self._head: tuple[bytes, codec.Info] | None = None
 
@@ -238,7 +247,8 @@ class _Afar:
         end = self._size if size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        data = bytes(self._fs.cat_file(self._path, start=self._at, end=end))
+        with _reaching(self._url):
+            data = bytes(self._fs.cat_file(self._path, start=self._at, end=end))
         self._at += len(data)
         return data
 
@@ -262,12 +272,30 @@ class _Afar:
         ]
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         paths = [self._path] * len(ranges)
-        parts = self._fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
+        with _reaching(self._url):
+            parts = self._fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
         for (start, end), part in zip(ranges, parts, strict=True):
             if len(part) != end - start:
                 raise OSError(errno.EIO, f"{len(part)} of {end - start} bytes came", self._path)
             data[start:end] = np.frombuffer(part, np.uint8)
         return data.data
+
+
+@contextlib.contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    """Errors of the libraries that fetch become OSErrors, and say why and where."""
+    try:
+        yield
+    except (ImportError, ValueError):  # They are of the call.
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise
+        codes: dict[type, int] = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+        code, cause = codes.get(type(error), errno.EIO), error.__cause__
+        is_plain = cause is None and code != errno.EIO
+        reason = os.strerror(code) if is_plain else reason_of(cause or error)
+        raise OSError(code, reason, url) from error
 
 
 def _window_ranges(
@@ -317,10 +345,12 @@ def _find_afar(file: Any) -> _Afar | None:
             import fsspec
         except ImportError:
             raise needs("fsspec", file) from None
-        return _Afar(*fsspec.core.url_to_fs(file))
+        with _reaching(file):
+            fs, path = fsspec.core.url_to_fs(file)
+        return _Afar(fs, path, file)
     is_plain = not hasattr(file, "read") and getattr(file, "compression", None) is None
     if is_plain and hasattr(file, "fs") and hasattr(file, "path") and not _is_local_path(file):
-        return _Afar(file.fs, str(file.path))
+        return _Afar(file.fs, str(file.path), _name(file))
     return None
 
 

@@ -284,6 +284,49 @@ def test_global_pax_keys_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "more than 1000 keys of all members" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "record",
+    [b"12 size=%d\n", b"14 path=p.png\n", b"14 linkpath=x\n", b"25 GNU.sparse.name=a.tif\n"],
+)
+def test_global_pax_keys_of_one_member(
+    tmp_path: Path, record: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The result was a tar file that nothing could read, or that lost names."""
+    members = write_tar(tmp_path / "b.tar", [("0.png", png()), ("1.png", png())]).read_bytes()
+    record = record.replace(b"%d", b"%d" % len(png()))
+    (tmp_path / "a.tar").write_bytes(pax("g", tarfile.XGLTYPE, record) + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 2
+    assert "a pax header that gives all members one " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_a_size_that_is_not_the_header_s(
+    tmp_path: Path, size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More was read as the whole rest of the file."""
+    record = b"%d GNU.sparse.realsize=%d\n" % (25 + len(str(size)), size)
+    members = write_tar(tmp_path / "b.tar", [("0.png", png()), ("1.png", png())]).read_bytes()
+    (tmp_path / "a.tar").write_bytes(pax("x", tarfile.XHDTYPE, record) + members)
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 2
+    assert "0.png: a damaged header" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["GNU.sparse.name", "GNU.sparse.realsize", "SCHILY.realsize"])
+def test_pax_keys_of_names_and_sizes_are_made_anew(tmp_path: Path, key: str) -> None:
+    """Readers go by them: the result had the old name or size."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.png")
+        info.size = len(png())
+        info.pax_headers = {key: "a.png" if key.endswith("name") else str(info.size), "own": "1"}
+        archive.addfile(info, io.BytesIO(png()))
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 0
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        (member,) = archive
+        assert (member.name, member.pax_headers) == ("a.l3", {"own": "1"})
+        assert l3dali.info(archive.extractfile(member).read()).width == 30  # type: ignore[union-attr]
+
+
 def test_large_members_that_are_no_images(tmp_path: Path) -> None:
     video = os.urandom(2**20) * 9
     members = [("0.mp4", video), ("0.png", png()), ("1.mp4", video), ("1.png", png()[:90])]
@@ -869,6 +912,12 @@ def test_an_empty_shard(tmp_path: Path) -> None:
         ([("0.png", png()), ("0.cls", b"0"), ("0.png", png(1))], "would both be 0.l3"),
         ([("0.txt", b"1"), ("0.txt", b"2")], "would both be 0.txt"),
         ([("0.png", png()), ("0.tif", png(1))], "would both be 0.l3"),
+        # Of other samples, with the sample's own between them or without a suffix.
+        ([("0.png", png()), ("1.cls", b""), ("0.tif", png(1))], "0.png and 0.tif would both be 0"),
+        ([("0.png", png()), ("0", png(1))], "0.png and 0 would both be 0.l3"),
+        ([("0", png()), ("0.png", png(1))], "0 and 0.png would both be 0.l3"),
+        ([("0", png()), ("0.l3", b"no image")], "0 and 0.l3 would both be 0.l3"),
+        ([("a/.png", png()), ("a/.png.l3", b"")], "a/.png and a/.png.l3 would both be a/.png.l3"),
     ],
 )
 def test_duplicate_keys(
@@ -890,6 +939,27 @@ def test_links_in_a_tar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert convert(source, tmp_path / f"d{code}") == code
     assert "a link to an image, 0.png" in capsys.readouterr().err
     assert (tmp_path / "d0" / "0.tar").read_bytes() == (tmp_path / "0.tar").read_bytes()
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [(tarfile.SYMTYPE, "../a/x"), (tarfile.LNKTYPE, "a/x"), (tarfile.SYMTYPE, "x")],
+)
+def test_a_link_to_an_image_without_a_suffix(
+    tmp_path: Path, kind: bytes, link: str, first: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is x.l3 in the result, where the link leads nowhere."""
+    for name, data in ("x", png()), ("y", b"no image"):
+        image, other = tarfile.TarInfo(f"a/{name}"), tarfile.TarInfo("a/link")
+        image.size, other.type, other.linkname = len(data), kind, link.replace("x", name)
+        members = [(other, b""), (image, data)] if first else [(image, data), (other, b"")]
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
+            for info, content in members:
+                tar.addfile(info, io.BytesIO(content))
+    assert convert(tmp_path / "x.tar", tmp_path / "d") == 2
+    assert "a/link: a link to an image, a/x" in capsys.readouterr().err
+    assert convert(tmp_path / "y.tar", tmp_path / "e") == 0
 
 
 def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,3 +265,16 @@ def test_names_that_collide_in_the_zip_archive(
         capsys.readouterr().err
     )
     assert files_below(tmp_path / "d") == set()
+
+
+@pytest.mark.parametrize("names", [("x", "x.png"), ("x.png", "y.png", "x.PNG")])
+def test_names_that_collide_in_the_tar_file(
+    tmp_path: Path, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both became x.l3."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, png(len(name)))
+    assert convert(tmp_path / "a.zip", tmp_path / "d", *TO_TAR) == 2
+    assert f"{names[0]} and {names[-1]} would both be x.l3" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()

@@ -294,6 +294,79 @@ def test_small_files_that_claim_many_rows(
     assert files_below(tmp_path / "d") == set()
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_batches_keep_their_metadata(tmp_path: Path, kind: str, choice: str) -> None:
+    """And their number; one of no rows too."""
+    (tmp_path / "s").mkdir()
+    path = tmp_path / "s" / "a.arrow"
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    batch = pa.record_batch([pa.array([png(0), png(1)[:99], png(2)]), words], ["i", "w"])
+    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(path, batch.schema) as new:
+        for number, each in enumerate((batch, batch.slice(0, 0), batch.slice(2))):
+            new.write_batch(each, custom_metadata={"caption": f"cat {number}"})
+        new.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
+    with pa.OSFile(str(tmp_path / "d" / "a.arrow")) as file:
+        if kind == "stream":
+            found = list(pa.ipc.open_stream(file).iter_batches_with_custom_metadata())
+        else:
+            opened = pa.ipc.open_file(file)
+            found = [opened.get_batch_with_custom_metadata(i) for i in range(4)]
+    captions = [custom and custom[b"caption"] for _, custom in found]
+    assert captions == [b"cat 0", b"cat 1", b"cat 2", None]
+    whole = ["a", "b", "a"] if choice == "keep" else ["a", "a"]
+    assert [each.column(1).to_pylist() for each, _ in found] == [whole, [], ["a"], whole]
+    assert all(each.column(0)[0].as_py().startswith(L3_SIGNATURE) for each, _ in found if len(each))
+
+
+@pytest.mark.parametrize("value", [float("nan"), ""])
+def test_a_large_dictionary_that_rows_share(tmp_path: Path, value: Any) -> None:
+    """Each part of the rows compared or measured all of it: 7 kB took minutes and gigabytes."""
+    values = pa.array([value] * 2**20)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2**18, np.int32)), values)
+    (tmp_path / "s").mkdir()
+    batch = pa.record_batch([column], ["i"])
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(tmp_path / "s" / "a.arrow", batch.schema, options=options) as new:
+        new.write_batch(batch)
+    assert (tmp_path / "s" / "a.arrow").stat().st_size < 2000
+    with (tmp_path / "s" / "a.arrow").open("rb") as opened:
+        parts = [len(rows.batch) for rows in arrow.read_entries(opened, Options())]
+    assert set(parts) == {1024}
+    assert convert(tmp_path / "s" / "a.arrow", tmp_path / "d", "-j", 1) == 0
+    found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i")
+    assert len(found) == 2**18
+    assert len(found.chunk(0).dictionary) == 2**20
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_many_batches_of_a_large_dictionary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Each batch has all of it judged: 400 kB took 78 s. Dictionaries of each batch are fine."""
+    (tmp_path / "s").mkdir()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    for name, values in ("a", pa.array([""] * 2**16)), ("b", pa.array(["x", "y"])):
+        batch = pa.record_batch(
+            [pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), values)], ["i"]
+        )
+        path = str(tmp_path / "s" / f"{name}.arrow")
+        with new(path, batch.schema, options=options) as writer:
+            for _ in range(1000):
+                writer.write_batch(batch)
+    with pa.ipc.new_stream(str(tmp_path / "s" / "c.arrow"), batch.schema) as writer:
+        for i in range(2000):
+            words = pa.array([f"{i:09}", "a"]).dictionary_encode()
+            writer.write_batch(pa.record_batch([words], ["i"]))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    told = capsys.readouterr().err
+    assert "l3: 1 failed\na.arrow: " in told
+    assert " bytes that would take " in told
+    assert files_below(tmp_path / "d") == {"b.arrow", "c.arrow"}
+
+
 def test_long_lists_of_what_is_no_image(tmp_path: Path) -> None:
     """They cost nothing: label maps may be such lists."""
     values = pa.Array.from_buffers(pa.null(), MOST, [None])
@@ -379,6 +452,8 @@ def test_a_dictionary_of_views(tmp_path: Path) -> None:
         pa.dictionary(pa.int8(), pa.binary_view()),
         pa.dense_union([pa.field("a", pa.binary())]),
         pa.opaque(pa.binary_view(), "a", "b"),
+        pa.opaque(pa.list_view(pa.uint8()), "a", "b"),
+        pa.sparse_union([pa.field("a", pa.list_view(pa.binary()))]),
     ],
     ids=str,
 )
@@ -391,3 +466,15 @@ def test_views_that_are_not_taken_apart(
         pass
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
     assert "a type without views" in capsys.readouterr().err
+
+
+def test_floats_in_a_dictionary_beside_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To put parts of rows together again, each compares all of them."""
+    for name, value in ("a", pa.float32()), ("b", pa.int32()):
+        type = pa.struct([("bytes", pa.binary()), ("x", pa.dictionary(pa.int8(), value))])
+        write_batch(tmp_path / "s" / f"{name}.arrow", pa.array([], type))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "a.arrow: floats in a dictionary beside images" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"b.arrow"}

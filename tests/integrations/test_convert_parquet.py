@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,104 @@ def test_small_files_that_claim_many_rows(
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
     assert f"{what} " in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
+
+
+SHARED = pa.array(np.zeros(2**25, np.int8))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.ListArray.from_arrays(pa.array([0, 2**25], pa.int32()), SHARED),
+        pa.FixedSizeListArray.from_arrays(SHARED, 2**15),
+        pa.ListViewArray.from_arrays(pa.array([0], "i4"), pa.array([2**25], "i4"), SHARED),
+        pa.ExtensionArray.from_storage(
+            pa.opaque(pa.list_(pa.int8()), "a", "b"),
+            pa.ListArray.from_arrays(pa.array(range(0, 2**25 + 1, 2**15), pa.int32()), SHARED),
+        ),
+    ],
+    ids=["list", "fixed", "views", "extension"],
+)
+def test_small_files_of_long_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: Any
+) -> None:
+    """600 bytes of 2**27 values took 2.7 GB; what is no image was not counted."""
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"i": column}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "values of its rows are too many" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_long_lists_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """Masks of one class: 64 of 512 x 512 in some kB, which is no more than any file may have."""
+    masks = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**23, np.uint8)), 2**18)
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"mask": masks}), source)
+    with source.open("rb") as opened:
+        lengths = [len(entry.batch) for entry in parquet.read_entries(opened, Options())]
+    assert lengths == [4] * 8
+    assert convert(source, tmp_path / "d") == 0
+    assert pq.read_table(tmp_path / "d" / "a.parquet").equals(pq.read_table(source))
+
+
+def test_rows_that_share_values_of_one_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = pa.array([bytes(100_000)], pa.binary(100_000))
+    column = values.take(pa.array([0] * 2000))
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"i": column}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "values of its rows are too many" in capsys.readouterr().err
+
+
+def test_a_long_name_of_a_column_costs_each_value_little(tmp_path: Path) -> None:
+    name = "x" * 2**20 + ".png"
+    pq.write_table(pa.table({name: [png(i) for i in range(64)]}), tmp_path / "a.parquet")
+    with (tmp_path / "a.parquet").open("rb") as opened:
+        (entry,) = parquet.read_entries(opened, Options())
+    assert {len(blob.name) for blob in entry.blobs} == {1000}
+    assert all(len(blob.place) < 1020 and blob.name.endswith("x.png") for blob in entry.blobs)
+
+
+T = pa.timestamp("us")
+NEAR, FAR = datetime(1700, 1, 2, 3, 4, 5, 678901), datetime(9999, 12, 31)
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    ("type", "wrap"),
+    [
+        (T, lambda time: time),
+        (pa.list_(T), lambda time: [None, time]),
+        (pa.struct([("a", pa.struct([("b", T)]))]), lambda time: {"a": {"b": time}}),
+        (pa.map_(pa.string(), T), lambda time: [("key", time)]),
+    ],
+    ids=["time", "list", "struct", "map"],
+)
+def test_times_of_96_bits(
+    tmp_path: Path, type: Any, wrap: Any, store_schema: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of other centuries became others: 9999-12-31 was 1816-03-29."""
+    for name, time in ("near", NEAR), ("far", FAR):
+        column = pa.array([None, wrap(time)] * 2000, type)
+        path = tmp_path / "s" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(
+            pa.table({"n": range(4000), "a.b": column}),
+            path,
+            use_deprecated_int96_timestamps=True,
+            store_schema=store_schema,
+        )
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "far.parquet: a time of INT96 outside of the years" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"near.parquet"}
+    found = pq.read_table(tmp_path / "d" / "near.parquet").column("a.b").cast(type)
+    assert (
+        found.to_pylist()
+        == pa.chunked_array([pa.array([None, wrap(NEAR)] * 2000, type)]).to_pylist()
+    )
 
 
 def test_few_values_of_many_rows_are_read_together(tmp_path: Path) -> None:

@@ -176,3 +176,41 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         l3dali.imread("nowhere://a.l3")
     l3dali.imwrite(tmp_path / "a.l3", scene(20, 20, 1))
     assert l3dali.imread(f"file://{tmp_path}/a.l3", window=(0, 0, 2, 2)).shape == (2, 2)
+
+
+class LibraryError(Exception):
+    """As aiohttp has its own."""
+
+
+@pytest.mark.parametrize("method", ["info", "cat_file", "cat_ranges"])
+@pytest.mark.parametrize("error", [LibraryError("503, busy"), FileNotFoundError("afar/a.l3")])
+def test_errors_of_libraries_are_oserrors(
+    monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    error.__cause__ = LibraryError("503, busy")
+    image = np.random.default_rng(0).integers(0, 256, (512, 512), np.uint8)
+    fsspec.filesystem("memory").pipe_file("/afar/a.l3", l3dali.encode(image))
+    url = "memory://afar/a.l3"
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, method, fail)
+    with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'") as found:
+        l3dali.imread(url, window=(0, 0, 300, 300))
+    assert isinstance(found.value, FileNotFoundError) == isinstance(error, FileNotFoundError)
+    if method != "cat_ranges":
+        for read in l3dali.imread, l3dali.info:
+            with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'"):
+                read(url)
+
+
+def test_a_server_that_says_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a file of 0 bytes."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    monkeypatch.setattr(MemoryFileSystem, "info", lambda *_: {"size": None})
+    with pytest.raises(OSError, match="the server does not say how many bytes it has"):
+        l3dali.imread("memory://afar/a.l3")

@@ -713,6 +713,18 @@ def test_icc_and_exif_go_on_to_png(suffix: str) -> None:
     assert len(block) == 2
 
 
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"icc_profile": b"profile"}])
+def test_a_webp_that_ends_too_early(options: dict[str, Any]) -> None:
+    """It was an error of struct, or "could not create decoder object"."""
+    from PIL import Image
+
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
+    data = saved(image, "WEBP", **options)
+    for kept in (12, 20, 29, 30, 40, len(data) - 2):
+        with pytest.raises(ImageError, match=r"^cannot be read: the file ends too early$"):
+            read_picture(data[:kept])
+
+
 def test_webp_and_tiff_are_written_with_icc() -> None:
     picture = Picture(noise(4), icc=b"profile")
     for suffix in (".webp", ".tif"):

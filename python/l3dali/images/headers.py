@@ -137,6 +137,7 @@ def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
 # pixel, or a sample of it.
 _PNG_PEAK = 1  # a pixel, beside the samples
 _JPEG_PEAK = 6  # a sample
+_WEBP_HEAD_BYTES = 30
 _WEBP_PEAK = 24  # a pixel: Pillow decodes to a canvas of 4 channels, and keeps the frame before
 _BMP_PEAK = 12  # a pixel
 _NETPBM_PEAK = 1  # a pixel, beside the samples and a copy of them
@@ -182,8 +183,10 @@ def _read_jpeg(data: bytes) -> Header:
 
 
 def _read_webp(data: bytes) -> Header:
+    if len(data) < _WEBP_HEAD_BYTES:
+        raise ImageError("cannot be read: the file ends too early")
     kind, sizes, has_alpha = data[12:16], data[24:30], False
-    if kind == b"VP8X" and len(sizes) == 6:
+    if kind == b"VP8X":
         width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
         has_alpha = bool(data[20] & 0x10)
     elif kind == b"VP8L":

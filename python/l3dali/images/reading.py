@@ -260,6 +260,15 @@ def _with_numbers(picture: Picture, bits: int) -> Picture:
     return replace(picture, pixels=pixels, unscaled=True)
 
 
+def _read_webp(data: bytes, palette: Palette) -> Picture:
+    try:
+        return _read_with_pillow(data, palette)
+    except OSError:
+        if int.from_bytes(data[4:8], "little") + 8 > len(data):
+            raise ImageError("cannot be read: the file ends too early") from None
+        raise
+
+
 def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
     with _open_with_pillow(data) as image:
         # Of an MPO, readers of JPEG know the first image alone, which Pillow opens at.
@@ -428,7 +437,7 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
     "png": _read_png,
     "jpeg": _read_with_pillow,
-    "webp": _read_with_pillow,
+    "webp": _read_webp,
     "bmp": _read_with_pillow,
     "tiff": _read_tiff,
     "netpbm": _read_netpbm,

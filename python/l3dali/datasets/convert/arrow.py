@@ -6,6 +6,7 @@ Images are found as in Parquet. Needs pyarrow.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -22,8 +23,11 @@ from l3dali.datasets.convert.parquet import (
     Claims,
     Rows,
     Sink,
+    has_length,
     lists_of,
+    may_hold_images,
     rebuilt,
+    rows_kept,
     rows_of,
     size_of,
 )
@@ -70,21 +74,33 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     schema, batches = _opened(source)
     found = _read_rows(_without_views(schema), batches, Claims(source), pool.options)
     parts: list[Any] = []
-    current = 0
+    kept: list[bool] = []
+    current = origin = None
     with (ipc.new_file if is_file else ipc.new_stream)(Sink(target), schema) as writer:
 
         def flush() -> None:
-            if parts:
-                whole = pyarrow.Table.from_batches(parts, schema).combine_chunks()
-                for batch in whole.to_batches():
-                    writer.write_batch(batch)
+            if origin is None:
+                return
+            batch, custom = origin
+            table = pyarrow.Table.from_batches(parts, schema)
+            for i, field in enumerate(schema):
+                # Parts would compare their dictionaries, floats among them one by one.
+                if not may_hold_images(field.type):
+                    column = batch.column(i)
+                    column = column if all(kept) else column.filter(pyarrow.array(kept))
+                    table = table.set_column(i, field, column)
+            # Those of no rows are none.
+            for batch in table.combine_chunks().to_batches() or parts[:1]:
+                writer.write_batch(batch, custom_metadata=custom)
             parts.clear()
+            kept.clear()
 
         for rows, outcomes in pool.convert(found):
             if rows.group != current:
                 flush()
-            current = rows.group
+            current, origin = rows.group, rows.origin
             parts.append(_cast(rebuilt(rows, outcomes, pool.options), schema))
+            kept += rows_kept(rows, outcomes, pool.options)
             del rows, outcomes
         flush()
     return None
@@ -98,7 +114,7 @@ def _is_file(source: BinaryIO) -> bool:
 
 
 def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
-    """The schema, and what yields each pyarrow.RecordBatch."""
+    """The schema, and what yields each pyarrow.RecordBatch with its metadata."""
     try:
         import pyarrow
         from pyarrow import ipc
@@ -119,7 +135,7 @@ def _batches_of_file(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[A
         limit.check(read_message(source, *place))
     for number, place in enumerate(footer_blocks(source, RECORD_BATCH)):
         limit.check(read_message(source, *place))
-        yield reader.get_batch(number)
+        yield reader.get_batch_with_custom_metadata(number)
 
 
 def _batches_of_stream(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[Any]:
@@ -132,7 +148,7 @@ def _batches_of_stream(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator
             at = message.end
         source.seek(start)
         try:
-            yield reader.read_next_batch()
+            yield reader.read_next_batch_with_custom_metadata()
         except StopIteration:
             return
 
@@ -148,6 +164,8 @@ class _Limit:
         self._size = size
         self._kept = self._kept_body = 0
         self._all = self._all_bodies = 0
+        self._dictionaries: dict[int, int] = {}
+        self._shared = 0  # bytes of them all, which are judged with each batch
 
     def check(self, message: Message | None) -> None:
         """Raises ArrowError for what would take too much."""
@@ -157,6 +175,12 @@ class _Limit:
         if message.kind == DICTIONARY:
             expanded = self._kept = self._kept + expanded
             body = self._kept_body = self._kept_body + body
+            old = self._dictionaries.get(message.dictionary, 0)
+            new = max(message.expanded, message.body_bytes) + message.is_delta * old
+            self._dictionaries[message.dictionary] = new
+            self._shared += new - old
+        elif message.kind == RECORD_BATCH:
+            self._all += self._shared
         if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
             what = "dictionaries" if message.kind == DICTIONARY else "a record batch"
             raise ArrowError(f"{what} of {body} bytes that would take {expanded}")
@@ -176,7 +200,19 @@ def _without_views(schema: Any) -> Any:
     """
     import pyarrow
 
+    for field in schema:
+        if may_hold_images(field.type) and _has_shared_floats(field.type):
+            raise ArrowError("floats in a dictionary beside images; cast them")
     return pyarrow.schema([_plain(field) for field in schema], schema.metadata)
+
+
+def _has_shared_floats(type: Any) -> bool:
+    """Whether values are in dictionaries that are compared one by one, when parts are joined."""
+    from pyarrow import types
+
+    if types.is_dictionary(type):
+        return bool(types.is_floating(type.value_type) or type.value_type.num_fields)
+    return any(_has_shared_floats(type.field(i).type) for i in range(type.num_fields))
 
 
 def _plain(field: Any) -> Any:
@@ -239,7 +275,7 @@ def _read_rows(
 
     first_row = 0
     try:
-        for group, batch in enumerate(batches):
+        for group, (batch, custom) in enumerate(batches):
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
             row_bytes = max(1, batch.nbytes // max(1, len(batch)))
             expanded = max(1, sum(map(_shared_bytes, batch.columns)))
@@ -248,7 +284,8 @@ def _read_rows(
             for start in range(0, max(1, len(batch)), count):
                 part = _cast(batch.slice(start, count), plain)
                 claims.count(part)
-                yield rows_of(part, group, first_row, options)
+                rows = rows_of(part, group, first_row, options)
+                yield replace(rows, origin=(batch, custom))
                 first_row += len(part)
     except (pyarrow.ArrowException, OSError, EOFError, struct.error) as error:
         raise ArrowError(f"a damaged Arrow file: {error}") from error
@@ -256,10 +293,12 @@ def _read_rows(
 
 def _shared_bytes(array: Any) -> int:
     """What a value may take that rows share, in a dictionary or as views of the same bytes."""
-    from pyarrow import types
+    from pyarrow import compute, types
 
     if types.is_dictionary(array.type):
-        return int(array.dictionary.nbytes)
+        if not has_length(array.type.value_type):
+            return 0
+        return compute.max(compute.binary_length(array.dictionary)).as_py() or 0
     if types.is_binary_view(array.type) or types.is_string_view(array.type):
         lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
         lengths = lengths[array.offset : array.offset + len(array)]

@@ -23,12 +23,17 @@ _AS_IT_IS = -1  # the size that a buffer says which is not compressed
 
 
 class Message(NamedTuple):
-    """A message; `expanded` is what its buffers take in memory."""
+    """A message; `expanded` is what its buffers take in memory.
+
+    Of a dictionary it has the number, and whether it adds to that of before.
+    """
 
     kind: int
     end: int
     body_bytes: int
     expanded: int
+    dictionary: int = 0
+    is_delta: bool = False
 
 
 def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) -> Message | None:
@@ -53,13 +58,16 @@ def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) ->
     body = start + (prefix + len(data) if head_bytes is None else head_bytes)
     message = _root(data)
     kind, body_bytes = message.number(1, "<B"), message.number(3, "<q")
-    expanded = 0
+    expanded = dictionary = is_delta = 0
     if kind in (DICTIONARY, RECORD_BATCH):
-        header = message.table(2)
-        batch = header.table(1) if kind == DICTIONARY else header
+        header = batch = message.table(2)
+        if kind == DICTIONARY:
+            dictionary, is_delta = header.number(0, "<q"), header.number(2, "<B")
+            batch = header.table(1)
         if batch.place(3) or _OLD_COMPRESSION in data:
             expanded = sum(_sizes(source, body, batch.items(2, _BUFFER)))
-    return Message(kind, body + max(0, body_bytes), body_bytes, expanded)
+    end = body + max(0, body_bytes)
+    return Message(kind, end, body_bytes, expanded, dictionary, bool(is_delta))
 
 
 def footer_blocks(source: BinaryIO, kind: int) -> list[tuple[int, int]]:

@@ -34,6 +34,7 @@ TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
 CONTAINERS = ("tar", "zip")
 HEAD_BYTES = 16  # enough for `format_of`
+MOST_NAME = 1000  # of the name of a field or column, its end: each of its values goes by it
 
 _COMPARED_SAMPLES = 2**20
 _PLAN = " plan="

@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
+_INT96_SECONDS = 2**63 // 10**9  # from 1970, that nanoseconds of 64 bits reach
 MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
 _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
+_VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _PAGE_HEAD_BYTES = 16
 _NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
 _DICTIONARY_PAGE = 2
@@ -55,6 +58,7 @@ class Rows:
     group: int
     blobs: Sequence[Blob]
     rows: Sequence[int]  # of each blob, in the batch
+    origin: Any = None  # of Arrow: the whole pyarrow.RecordBatch and its metadata
 
     @property
     def bytes(self) -> int:
@@ -91,10 +95,21 @@ class Claims:
         self._rows -= len(batch)
         for column in batch.columns:
             self._count(column)
+        self._judge()
+
+    def _judge(self) -> None:
         if self._rows < 0:
             raise ParquetError("too many rows for the size of the file")
         if self._bytes < 0:
             raise ParquetError("the values of its rows are too many for the size of the file")
+
+    def count_lists(self, group: Any) -> int:
+        """Counts the values in lists that a row group claims, as bytes, and gives their number."""
+        values = [int(group.column(i).num_values) for i in range(group.num_columns)]
+        in_lists = sum(max(0, each - int(group.num_rows)) for each in values)
+        self._bytes -= in_lists
+        self._judge()
+        return in_lists
 
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
@@ -104,18 +119,18 @@ class Claims:
             for field in array.flatten():
                 self._count(field)
         elif types.is_list(type) or types.is_large_list(type):
-            if _may_hold_images(type):  # Others are not looked into.
+            if may_hold_images(type):  # Others are not looked into.
                 values = array.flatten()
                 self._rows -= len(values)
                 self._count(values)
-        elif types.is_dictionary(type) and _has_length(type.value_type):
-            lengths = compute.binary_length(array.dictionary).take(array.indices)
+        elif types.is_dictionary(type) and has_length(type.value_type):
+            lengths = compute.binary_length(array.dictionary.take(array.indices))
             self._bytes -= compute.sum(lengths).as_py() or 0
-        elif _has_length(type):
+        elif has_length(type):
             self._bytes -= compute.sum(compute.binary_length(array)).as_py() or 0
 
 
-def open_file(source: BinaryIO) -> Any:
+def open_file(source: BinaryIO, **options: Any) -> Any:
     """The pyarrow.parquet.ParquetFile of an open file.
 
     Raises:
@@ -128,7 +143,7 @@ def open_file(source: BinaryIO) -> Any:
     except ImportError:
         raise needs("pyarrow", "Parquet") from None
     try:
-        return pyarrow.parquet.ParquetFile(source, buffer_size=2**20, pre_buffer=False)
+        return pyarrow.parquet.ParquetFile(source, buffer_size=2**20, pre_buffer=False, **options)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"not a whole Parquet file: {error}") from error
 
@@ -147,17 +162,48 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
 
     first_row = 0
     claims = Claims(source)
+    schema = file.schema
+    columns = [schema.column(i) for i in range(len(schema))]
+    old_times = [column.path for column in columns if column.physical_type == "INT96"]
+    times = open_file(source, coerce_int96_timestamp_unit="s") if old_times else None
     try:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
-            row_bytes = max(1, shape.total_byte_size // max(1, shape.num_rows))
+            in_lists = claims.count_lists(shape)
+            group_bytes = max(shape.total_byte_size, _VALUE_BYTES * in_lists)
+            row_bytes = max(1, group_bytes // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
-            for batch in file.iter_batches(batch_size=count, row_groups=[group]):
+            rows = {"batch_size": count, "row_groups": [group]}
+            seconds = times.iter_batches(columns=old_times, **rows) if times else repeat(None)
+            for batch, in_seconds in zip(file.iter_batches(**rows), seconds):  # noqa: B905
                 claims.count(batch)
+                if in_seconds is not None:
+                    _check_times(in_seconds)
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"a damaged Parquet file: {error}") from error
+
+
+def _check_times(batch: Any) -> None:
+    """Refuses times of the old type of 96 bits that nanoseconds of 64 bits have not.
+
+    Args:
+        batch: the times, in seconds.
+    """
+    from pyarrow import compute, types
+
+    arrays = list(batch.columns)
+    while arrays:
+        array = arrays.pop()
+        if types.is_timestamp(array.type):
+            seconds = compute.abs(array.cast("int64"))
+            if (compute.max(seconds).as_py() or 0) >= _INT96_SECONDS:
+                raise ParquetError("a time of INT96 outside of the years 1678 to 2261: cast it")
+        elif types.is_struct(array.type):
+            arrays += array.flatten()
+        else:
+            arrays.append(array.storage if hasattr(array, "storage") else array.flatten())
 
 
 def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
@@ -269,14 +315,17 @@ def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) ->
         return outcome.data, renamed(name, outcome.suffix)
 
     batch = _change_images(rows.batch, change)
-    failed = {
-        row
-        for row, outcome in zip(rows.rows, outcomes, strict=True)
-        if outcome is not None and outcome.failed
-    }
-    if failed and options.on_error == "drop":
-        batch = batch.filter(pyarrow.array([row not in failed for row in range(len(batch))]))
-    return batch
+    kept = rows_kept(rows, outcomes, options)
+    return batch if all(kept) else batch.filter(pyarrow.array(kept))
+
+
+def rows_kept(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> list[bool]:
+    """For each row whether it stays: with `drop` it goes where an image has failed."""
+    kept = [True] * len(rows.batch)
+    if options.on_error == "drop":
+        for row, outcome in zip(rows.rows, outcomes, strict=True):
+            kept[row] &= outcome is None or not outcome.failed
+    return kept
 
 
 def _change_images(batch: Any, change: _Change) -> Any:
@@ -284,7 +333,7 @@ def _change_images(batch: Any, change: _Change) -> Any:
 
     rows = np.arange(len(batch))
     columns = [
-        _changed(column, name, rows, change)
+        _changed(column, name[-MOST_NAME:], rows, change)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -318,7 +367,7 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
             fields[names.index("path")] = pyarrow.array(new_paths, fields[names.index("path")].type)
         return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
     if types.is_list(type) or types.is_large_list(type):
-        if not _may_hold_images(type):
+        if not may_hold_images(type):
             return array
         parents = pyarrow.compute.list_parent_indices(array).to_numpy()
         values = array.flatten()
@@ -381,22 +430,23 @@ def _is_binary(type: Any) -> bool:
     return _is_plain(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type)
 
 
-def _may_hold_images(type: Any) -> bool:
+def may_hold_images(type: Any) -> bool:
     """Whether `_changed` has anything to look at in values of this type."""
     from pyarrow import types
 
     if types.is_list(type) or types.is_large_list(type):
-        return _may_hold_images(type.value_type)
+        return may_hold_images(type.value_type)
     if types.is_struct(type):
         return any(field.name == "bytes" and _is_binary(field.type) for field in type)
     return _is_binary(type)
 
 
-def _has_length(type: Any) -> bool:
-    """Whether values are bytes or text, of any length."""
+def has_length(type: Any) -> bool:
+    """Whether values are bytes or text, but for views."""
     from pyarrow import types
 
-    return _is_plain(type) or types.is_string(type) or types.is_large_string(type)
+    is_text = types.is_string(type) or types.is_large_string(type)
+    return is_text or _is_plain(type) or types.is_fixed_size_binary(type)
 
 
 def _is_plain(type: Any) -> bool:

@@ -7,6 +7,8 @@ headers of its own (mode, owner and time are lost), and its reader drops them.
 from __future__ import annotations
 
 import copy
+import posixpath
+import re
 import struct
 import tarfile
 import tempfile
@@ -34,6 +36,7 @@ _MAX_HEADER_BYTES = 2**24
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _HEADER_EXTENSIONS = b"xXLK"
 _GLOBAL_HEADER = b"g"
+_OF_ONE_MEMBER = re.compile(r"path|linkpath|size|GNU\.sparse\..*|SCHILY\.realsize")  # pax keys
 
 
 @dataclass
@@ -87,6 +90,8 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
                 shared = dict(tar.pax_headers)
                 if len(shared) > MAX_PAX_KEYS:
                     raise TarError(f"more than {MAX_PAX_KEYS} keys of all members")
+                if key := next(filter(_OF_ONE_MEMBER.fullmatch, shared), None):
+                    raise TarError(f"a pax header that gives all members one {key}")
             member.global_pax = shared
             yield member
             del member
@@ -141,12 +146,12 @@ def _read_member(
 ) -> Member:
     header = file.take()
     size = tar.offset - file.tell()
-    if size < 0:
-        raise TarError(f"{info.name}: a damaged header")
     name = info.name
     is_plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.issparse()
     # Of other kinds, sparse files say, what their size means is their own matter.
     length = info.size if is_plain else size
+    if size < 0 or (is_plain and size != length + -length % _BLOCK):
+        raise TarError(f"{name}: a damaged header")
     head = _read_whole(file, min(length, _BLOCK), name)
     if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
         raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
@@ -226,6 +231,8 @@ class Writer:
         self._options = options
         self._key: str | None = None
         self._names: set[str] = set()  # of the sample
+        self._sources: dict[str, str] = {}  # by the names of all that has been written
+        self._links: dict[str, str] = {}  # by where they lead
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
         self._is_dropped = False
@@ -248,6 +255,12 @@ class Writer:
                 what = "two members" if new_name == name else f"{name} and another member"
                 raise TarError(f"{what} of one sample would both be {new_name}: rename one")
             self._names.add(new_name)
+        if (other := self._sources.setdefault(new_name, name)) != name:
+            raise TarError(f"{other} and {name} would both be {new_name}: rename one")
+        if member.info.islnk() or member.info.issym():
+            folder = posixpath.dirname(name) if member.info.issym() else ""
+            leads_to = posixpath.normpath(posixpath.join(folder, member.info.linkname))
+            self._links[leads_to] = name
         if outcome is None or outcome.data is None:
             self._write(member.header, member.data, member.rest, member.padding)
             size = member.info.size
@@ -261,6 +274,9 @@ class Writer:
     def finish(self) -> str | None:
         """Writes the end mark; returns the index."""
         self._end_sample()
+        for new_name, name in self._sources.items() if self._links else ():
+            if new_name != name and (link := self._links.get(posixpath.normpath(name))):
+                raise TarError(f"{link}: a link to an image, {name}; make it a file")
         end = 2 * _BLOCK
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
         if self._lines is None:
@@ -347,7 +363,7 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
     info.pax_headers = {
         key: value
         for key, value in member.info.pax_headers.items()
-        if key not in ("path", "size") and member.global_pax.get(key) != value
+        if not _OF_ONE_MEMBER.fullmatch(key) and member.global_pax.get(key) != value
     }
     has_pax = any(header in b"xX" for header in last)
     is_gnu = member.header[-_BLOCK:][257:265] == b"ustar  \0"

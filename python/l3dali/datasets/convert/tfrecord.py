@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image
+from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image
 from l3dali.errors import needs
 from l3dali.signatures import format_of
 
@@ -172,7 +172,7 @@ def _parse(
     if _KEY in schema.values():  # It may come after what it names.
         for tag, wire, _, value, stop in _fields(data, at, end):
             if wire == _BYTES and schema.get(tag >> 3) == _KEY:
-                key = data[value:stop].decode(errors="backslashreplace")
+                key = data[max(value, stop - MOST_NAME) : stop].decode(errors="backslashreplace")
     parts: list[bytes | _Tree | int] = []
     for tag, wire, start, value, stop in _fields(data, at, end):
         inside = schema.get(tag >> 3) if wire == _BYTES else None
