@@ -413,8 +413,8 @@ def is_special(path: Path) -> bool:
 def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
-    It gets the permissions and times of the file `like`. What is special is written into, and
-    stays what it is.
+    It gets the permissions and times of the file `like`, or else the permissions of the one that it
+    replaces. What is special is written into, and stays what it is.
     """
     if is_special(path):
         with path.open("wb") as file:
@@ -423,10 +423,11 @@ def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> No
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
+            if like is not None or path.exists():
+                status = (like or path).stat()
+                temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: the owner may be another
             file.write(data)
         if like is not None:
-            status = like.stat()
-            temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: the owner may be another
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
         temporary.replace(path)
     except BaseException as error:

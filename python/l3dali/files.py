@@ -99,7 +99,7 @@ def imread(
         if exif is not None and window is not None:
             window = _stored_window(data, window, exif)
         if afar is not None and window is not None:
-            data = afar.read_window(window, channels)
+            data = afar.read_window(window, channels, max_pixels)
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
@@ -258,13 +258,19 @@ class _Afar:
             self._head = _read_head(self)
         return self._head
 
-    def read_window(self, window: codec.Window, channels: Sequence[int] | None) -> Buffer:
+    def read_window(
+        self, window: codec.Window, channels: Sequence[int] | None, max_pixels: int | None
+    ) -> Buffer:
         """The file as far as a window needs it; zeros, which take no memory, elsewhere."""
         head, info = self.read_head()
         if info.encoded_bytes != self._size:  # Decoding says what is wrong.
             return head + self.read()
         data = np.zeros(self._size, np.uint8)
         data[: len(head)] = np.frombuffer(head, np.uint8)
+        top, left, height, width = window
+        inside = 0 <= top <= info.height - height and 0 <= left <= info.width - width
+        if not inside or (max_pixels is not None and height * width > max_pixels):
+            return data.data  # Here too.
         ranges = [
             (max(start, len(head)), end)
             for start, end in _window_ranges(head, info, window, channels)
@@ -306,7 +312,7 @@ def _window_ranges(
     Args:
         head: the beginning of a file, whose index has been judged.
         info: what it says.
-        window: top, left, height and width.
+        window: top, left, height and width, inside of the image.
         channels: those that are needed; None are all.
     """
     groups = len(info.groups)
@@ -315,7 +321,7 @@ def _window_ranges(
     base = info.encoded_bytes - int(ends[-1])
     top, left, height, width = window
     columns = -(-info.width // info.tile_width)
-    rows = range(max(0, top) // info.tile_height, -(-(top + height) // info.tile_height))
+    rows = range(top // info.tile_height, -(-(top + height) // info.tile_height))
     wanted = [
         number
         for number, group in enumerate(info.groups)
@@ -323,11 +329,9 @@ def _window_ranges(
     ]
     ranges: list[tuple[int, int]] = []
     for row in rows:
-        for column in range(max(0, left) // info.tile_width, -(-(left + width) // info.tile_width)):
+        for column in range(left // info.tile_width, -(-(left + width) // info.tile_width)):
             for group in wanted:
                 payload = (row * columns + column) * groups + group
-                if column >= columns or payload >= len(ends):
-                    continue  # Decoding refuses the window.
                 start = base + (int(ends[payload - 1]) if payload else 0)
                 end = base + int(ends[payload])
                 if ranges and start - ranges[-1][1] <= _GAP_BYTES:

@@ -123,6 +123,16 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
     assert (tmp_path / "a.l3").read_bytes() == data
 
 
+def test_imageio_writes_one_image(tmp_path: Path) -> None:
+    file = tmp_path / "a.l3"
+    image = np.zeros((7, 8, 3), np.uint8)
+    with iio.imopen(file, "w", plugin="L3") as opened:
+        opened.write(image)
+        with pytest.raises(ValueError, match="one image"):
+            opened.write(image)
+    assert np.array_equal(iio.imread(file), image)
+
+
 def test_imageio_through_pillow(tmp_path: Path) -> None:
     array = pixels(1, 30, 40, 3)
     l3dali.imwrite(tmp_path / "a.l3", array)

@@ -385,6 +385,14 @@ def test_imwrite_obeys_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "photo.l3").stat().st_mode & 0o777 == 0o640
 
 
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    path = tmp_path / "photo.l3"
+    l3dali.imwrite(path, PHOTO)
+    path.chmod(0o600)
+    l3dali.imwrite(path, PHOTO[:9])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_write_that_fails_leaves_the_old_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,8 @@ def test_info_reads_little(fetched: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "window", [(0, 0, 513, 1), (512, 0, 1, 1), (-1, 0, 5, 5), (0, 690, 20, 20)]
+    "window",
+    [(0, 0, 513, 1), (512, 0, 1, 1), (-1, 0, 5, 5), (0, 690, 20, 20), (0, 0, 2**31, 2**31)],
 )
 def test_windows_outside(fetched: list[int], window: Any) -> None:
     url, data = store(scene(512, 700, 3))
@@ -121,6 +122,15 @@ def test_windows_outside(fetched: list[int], window: Any) -> None:
             read()
         messages.append(str(error.value).removeprefix(f"{url}: "))
     assert messages[0] == messages[1]
+    assert sum(fetched) <= 4096
+
+
+def test_a_window_of_too_many_pixels(fetched: list[int]) -> None:
+    url, _ = store(scene(512, 700, 3))
+    with pytest.raises(L3Error) as error:
+        l3dali.imread(url, window=(0, 0, 100, 101), max_pixels=10_000)
+    assert error.value.status is Status.OUTPUT_TOO_SMALL
+    assert sum(fetched) == 4096
 
 
 @pytest.mark.parametrize(

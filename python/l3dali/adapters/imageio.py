@@ -53,6 +53,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
     def __init__(self, request: Request) -> None:
         """Takes what is to be read or written; imageio's interface."""
         super().__init__(request)
+        self._has_written = False
         if request.mode.io_mode == IOMode.read:
             if not request.firstbytes.startswith(L3_SIGNATURE):
                 raise InitializationError(f"{request.raw_uri!r} is no L3 file")
@@ -93,12 +94,16 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
 
         Raises:
             TypeError: `l3dali.encode` refuses the samples or the type of an option.
-            ValueError: `l3dali.encode` refuses the shape or an option, or it is a list of images.
+            ValueError: `l3dali.encode` refuses the shape or an option, or there are several images.
         """
-        if isinstance(ndimage, list | tuple) and any(isinstance(i, np.ndarray) for i in ndimage):
-            raise ValueError("a list of images: a file holds one; stack channels by np.dstack")
+        several = isinstance(ndimage, list | tuple) and any(
+            isinstance(i, np.ndarray) for i in ndimage
+        )
+        if several or self._has_written:
+            raise ValueError("a file holds one image; stack channels by np.dstack")
         data = codec.encode(ndimage, **options)  # before a file is opened, which empties it
         self.request.get_file().write(data)
+        self._has_written = True
         return data if self.request._uri_type == URI_BYTES else None
 
     def properties(self, index: int | EllipsisType | None = None) -> ImageProperties:
