@@ -390,11 +390,12 @@ def find_work(
             and row.result in existing
             and row.result not in claims  # maybe of a source that is there
         ]
-    crowded = {name for name in work.names if stems[_stem(name)] > 1}
-    work.jobs = [
-        replace(job, crowded=crowded.intersection(file.name for file in job.files))
-        for job in work.jobs
-    ]
+    if any(count > 1 for count in stems.values()):
+        crowded = {name for name in work.names if stems[_stem(name)] > 1}
+        work.jobs = [
+            replace(job, crowded=crowded.intersection(file.name for file in job.files))
+            for job in work.jobs
+        ]
     # Large ones first, so that no core is left with one at the end.
     work.jobs.sort(key=lambda job: -job.bytes)
     if not work.names and not work.failures:
