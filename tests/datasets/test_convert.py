@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -40,9 +41,9 @@ import l3dali
 from l3dali import codec
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.job import Job, convert_each
+from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
-from l3dali.datasets.convert.storage import HashedReader, LocalFolder
+from l3dali.datasets.convert.storage import HashedReader, LocalFolder, open_folder
 from l3dali.datasets.convert.work import find_sources, find_work
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -569,6 +570,47 @@ def test_an_index_of_a_source_that_is_there_stays(tmp_path: Path) -> None:
     assert files_below(target) == {"a.tfrecord", "a.idx"}
 
 
+def test_a_file_with_the_name_of_an_earlier_index_stays(tmp_path: Path) -> None:
+    """It is published while the rows that supersede the index are added."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    with zipfile.ZipFile(source / "a.zip", "w") as archive:
+        archive.writestr("0.txt", b"x")
+    assert convert(source, target, "--container", "tar") == 0
+    assert files_below(target) == {"a.tar", "a.idx"}
+    (source / "a.idx").write_text("mine")
+    folder = open_folder(str(target))
+    with Manifest(folder) as manifest:
+        work = find_work(find_sources([str(source)]), str(target), Options(), manifest, 1)
+        rows = [row for job in work.jobs for row in convert_job(job)]
+        for row in sorted(rows, key=lambda row: row.source == "a.idx"):
+            manifest.add([row])
+    assert files_below(target) == {"a.zip", "a.idx"}
+    assert (target / "a.idx").read_text() == "mine"
+
+
+def test_a_result_of_the_same_bytes_stays(tmp_path: Path) -> None:
+    """Tags of objects are those of their bytes: what one source had made another has made now."""
+    pytest.importorskip("fsspec")
+    source, target = tmp_path / "s", f"memory://{tmp_path}"
+    source.mkdir()
+    data = l3dali.encode(image(), metadata={"source_suffix": "tif"})
+    (source / "a.l3").write_bytes(data)
+    assert convert(source, target, "--to", "source") == 0
+    folder = open_folder(target)
+    with folder.open("a.tif") as file:
+        (source / "a.tif").write_bytes(file.read())
+    with Manifest(folder) as manifest:
+        options = Options(to="png")
+        work = find_work(find_sources([str(source)]), target, options, manifest, 1)
+        rows = {row.source: row for job in work.jobs for row in convert_job(job)}
+        old = manifest.rows["a.l3"]
+        old.result_stamp = rows["a.tif"].result_stamp
+        manifest.add([rows["a.l3"]])
+        manifest.add([rows["a.tif"]])
+    assert folder.list_files().files.keys() >= {"a.png", "a.tif"}
+
+
 def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
     for i in range(3):
         write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
@@ -755,6 +797,49 @@ def test_sources_among_the_results(
         source.symlink_to(inside.parent)
     assert convert(source, tmp_path / "w") == 2
     assert f"is in {tmp_path / 'w'}; name another folder" in capsys.readouterr().err
+    assert files_below(tmp_path / "w") == {"s/a.png"}
+
+
+def test_other_names_of_a_bucket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `s3` and `s3a`, which name one place."""
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    class Bucket(MemoryFileSystem):  # type: ignore[misc]
+        protocol = ("bucket", "bucketa")
+        store: ClassVar[dict[str, Any]] = {}
+        pseudo_dirs: ClassVar[list[str]] = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return "/" + path.rpartition("://")[2].strip("/")
+
+    for scheme in Bucket.protocol:
+        fsspec.register_implementation(scheme, Bucket, clobber=True)
+    with fsspec.open("bucket://w/s/a.png", "wb") as file:
+        file.write(png())
+    for source, target in (
+        ("bucket://w/s", "bucketa://w"),
+        ("bucket://w/s", "bucketa://w/s/"),
+        ("bucket://w/s", "simplecache::bucketa://w"),
+        ("bucket://w/s", "bucket://w/x/.."),
+        ("bucketa://w", "bucket://w/d"),
+        ("bucketa://w/s/a.png", "bucket://w"),
+    ):
+        assert convert(source, target) == 2
+        assert "name " in capsys.readouterr().err
+    assert set(Bucket.store) == {"/w/s/a.png"}
+    assert convert("bucket://w/s", "bucketa://w/d") == 0
+
+
+def test_a_folder_of_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where cases are not told apart, or a folder is mounted twice."""
+    monkeypatch.setattr(LocalFolder, "real_place", lambda self: os.path.abspath(self.root))  # noqa: PTH100
+    (tmp_path / "w" / "s").mkdir(parents=True)
+    (tmp_path / "W").symlink_to("w")
+    (tmp_path / "w" / "s" / "a.png").write_bytes(png())
+    for source, target in (("w/s", "W"), ("w", "W/s/d"), ("w/s", "W/s")):
+        assert convert(tmp_path / source, tmp_path / target) == 2
     assert files_below(tmp_path / "w") == {"s/a.png"}
 
 
@@ -1080,8 +1165,6 @@ def test_no_space_left(
 
 
 def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from l3dali.datasets.convert.storage import open_folder
-
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     with Manifest(open_folder(str(tmp_path / "d"))):
         assert convert(tmp_path / "s", tmp_path / "d") == 2
@@ -1093,7 +1176,7 @@ def test_the_lock_of_a_run_that_has_ended_locks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run opens the file; its holder ends and takes it away; the next run makes another."""
-    from l3dali.datasets.convert.manifest import LOCK_NAME
+    from l3dali.datasets.convert.storage import LOCK_NAME
     from l3dali.errors import UsageError
 
     folder = LocalFolder(tmp_path)
@@ -1112,6 +1195,23 @@ def test_the_lock_of_a_run_that_has_ended_locks_nothing(
         with pytest.raises(UsageError, match="another l3 convert"):
             Manifest(folder).__enter__()
     assert files_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize(("first", "second"), [("w", "w/inner"), ("w/inner", "w")])
+def test_a_run_on_a_folder_in_or_around_another(tmp_path: Path, first: str, second: str) -> None:
+    """It removed what the other was writing."""
+    left = tmp_path / second / ".l3-0123456789abcdef.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of a killed run")
+    with Manifest(LocalFolder(tmp_path / second)):
+        assert not left.exists()
+    with (
+        Manifest(LocalFolder(tmp_path / first)),
+        LocalFolder(tmp_path / first).publish("a.l3" if "inner" in first else "inner/a.l3") as file,
+        Manifest(LocalFolder(tmp_path / second)),
+    ):
+        file.write(b"whole")
+    assert (tmp_path / "w" / "inner" / "a.l3").read_bytes() == b"whole"
 
 
 @pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])

@@ -232,6 +232,46 @@ def test_results_that_would_collide(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "would both make a.tif" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "note", "other"),
+    [("a.l3", "PNG", "a.PNG"), ("a.l3", "Tif", "a.Tif"), ("a.jpg", "bmp", "a.bmp")],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_results_whose_names_only_the_files_know(
+    tmp_path: Path, name: str, note: str, other: str, late: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One stood in the place of the other, and both were told to be done."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / name).write_bytes(l3dali.encode(image(), metadata={"source_suffix": note}))
+    (source / "b.l3").write_bytes(l3dali.encode(image()))
+    if late:
+        assert convert(source, target, "--to", "source") == 0
+        assert files_below(target) == {other, "b.png"}
+        before = (target / other).read_bytes()
+    (source / other).write_bytes(b"somebody's")
+    capsys.readouterr()
+    assert convert(source, target, "--to", "source") == 2
+    told = capsys.readouterr().err
+    if late:
+        assert f"would both make {other}" in told
+        assert (target / other).read_bytes() == before
+    else:
+        assert f"{name}: another file may be {other}, which its result would be" in told
+        assert files_below(target) == {other, "b.png"}
+        assert (target / other).read_bytes() == b"somebody's"
+
+
+def test_a_file_in_dest_whose_name_only_a_source_knows(tmp_path: Path) -> None:
+    for folder in ("s", "d"):
+        (tmp_path / folder).mkdir()
+    data = l3dali.encode(image(), metadata={"source_suffix": "PNG"})
+    (tmp_path / "s" / "a.l3").write_bytes(data)
+    (tmp_path / "d" / "a.PNG").write_bytes(b"somebody's")
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "source") == 2
+    assert (tmp_path / "d" / "a.PNG").read_bytes() == b"somebody's"
+
+
 FLOATS: dict[str, Any] = {
     "half": np.linspace(-1, 1, 720, dtype=np.float16).reshape(24, 30),
     "float": np.linspace(-1, 1, 720, dtype=np.float32).reshape(24, 30),

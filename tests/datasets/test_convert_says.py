@@ -26,10 +26,9 @@ from convert_tools import (
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.manifest import LOCK_NAME
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.report import Summary
-from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder
+from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
 from l3dali.datasets.convert.work import _refuse_overlap, find_sources
 from l3dali.errors import UsageError
 
@@ -104,6 +103,23 @@ def test_originals_do_not_replace_results(
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
     (tmp_path / "d" / "a.l3").rename(tmp_path / "s" / "c.L3")
     assert convert(tmp_path / "s", tmp_path / "e", "--to", "png") == 0
+
+
+def test_l3_files_of_another_suffix_come_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pngs(tmp_path / "s")
+    for i in range(20):
+        (tmp_path / "s" / f"{i:02}.txt").write_text("caption")
+        (tmp_path / "s" / f"{i:02}.bin").write_bytes(l3dali.encode(image(i)))
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "png") == 0
+    assert {"00.bin.png", "19.bin.png"} < files_below(tmp_path / "d")
+    (tmp_path / "s" / "20.txt").write_text("caption")
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "png") == 0
+    for path in (tmp_path / "s").glob("*.bin"):
+        path.write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "e", "--to", "png") == 2
+    assert "no L3 file among 41 files" in capsys.readouterr().err
 
 
 def test_an_image_without_a_suffix_takes_a_name(

@@ -91,6 +91,16 @@ def test_totals(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == totals
 
 
+def test_a_version_of_many_digits(converted: Path) -> None:
+    """Python converts up to 4,300."""
+    manifest = converted / "l3-manifest.jsonl"
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    lines[0]["version"] = "1." + "9" * 5000
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run("verify", converted) == 0
+    assert run("info", converted, "--totals") == 0
+
+
 def test_info(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("info", converted, "--json") == 0
     entries = {Path(entry["path"]).name: entry for entry in json.loads(capsys.readouterr().out)}

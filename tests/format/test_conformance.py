@@ -148,6 +148,10 @@ def test_damaged_manifests(tmp_path: Path, change: dict[str, Any], message: str)
     with pytest.raises(UsageError, match="there is none; name the folder that holds it"):
         check_decoder.read_manifest(tmp_path)
     manifest = {"version": 1, "files": []} | change
-    (tmp_path / "conformance.json").write_text(json.dumps(manifest))
+    path = tmp_path / "conformance.json"
+    path.write_text(json.dumps(manifest))
     with pytest.raises(UsageError, match=message):
+        check_decoder.read_manifest(tmp_path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="damaged: RecursionError"):
         check_decoder.read_manifest(tmp_path)

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+PAGES = {
+    "links": b'<a href="/s/0.png">x</a> <a href="1.png">x</a> <a href="2.png">x</a>',
+    "self": b'<a href="/self/">x</a> <a href="./">x</a> <a href="../self/">x</a> '
+    b'<a href="1.png">x</a>',
+    "longer": b'<a href="a/">x</a> <a href="b/">x</a>',
+    "dead": b'<a href="gone/">x</a> <a href="1.png">x</a>',
+}
+
+
 class Quiet(SimpleHTTPRequestHandler):
     """Files of a folder, and a page with a link out of it."""
 
@@ -36,9 +45,10 @@ class Quiet(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.endswith("2.png"):
             return self.do_HEAD()
-        if self.path not in ("/links", "/links/"):
+        first, *below = self.path.strip("/").split("/")
+        page = None if below and first != "longer" else PAGES.get(first)
+        if page is None:
             return super().do_GET()
-        page = b'<a href="/s/0.png">x</a> <a href="1.png">x</a> <a href="2.png">x</a>'
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(page)))
@@ -50,7 +60,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """The address of a server of `tmp_path`."""
-    for name in ("s/0.png", "s/b/1.png", "links/1.png"):
+    for name in ("s/0.png", "s/b/1.png", "links/1.png", "self/1.png", "dead/1.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(png(len(name)))
     write_tar(tmp_path / "s" / "a.tar", samples(2))
@@ -74,3 +84,24 @@ def test_other_links_are_not_followed_and_sizes_are_needed(
     assert files_below(tmp_path / "d") == {"1.l3"}
     reason = "the server does not say how many bytes it has"
     assert f"{url}/links/2.png: {reason}" in capsys.readouterr().err
+
+
+def test_pages_that_list_themselves(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The listing had no end."""
+    assert convert(f"{url}/self/", tmp_path / "d", "-j", 1) == 0
+    assert files_below(tmp_path / "d") == {"1.l3"}
+    assert convert(f"{url}/longer/", tmp_path / "e", "-j", 1) == 2
+    assert f"{url}/longer: it lists folders in folders without end" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_listed_is_told(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its files would have counted as gone."""
+    assert convert(f"{url}/dead/", tmp_path / "d", "-j", 1) == 2
+    assert f"{url}/dead/gone: no such folder" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"1.l3"}
+    assert convert(f"{url}/dead/", tmp_path / "d", "--remove-gone") == 2
+    assert "--remove-gone needs to know all sources" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> list[Case]:
         cases = [_case(folder, entry) for entry in manifest["files"]]
     except FileNotFoundError:
         raise UsageError(f"{path}: there is none; name the folder that holds it") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: damaged: {type(error).__name__}: {error}") from None
     if not cases:
         raise UsageError(f"{path}: it names no files")

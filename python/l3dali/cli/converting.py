@@ -51,6 +51,7 @@ from l3dali.datasets.convert.work import (
     find_sources,
     find_work,
     is_shard_name,
+    may_hold_l3,
     refuse_links_out,
     unused_labels,
 )
@@ -363,12 +364,9 @@ def _judge_names(work: Work, options: Options) -> None:
     """Says before the work which --labels name nothing, where no shard may hold what they name.
 
     Raises:
-        UsageError: nothing is named, or L3 files are to be turned back and no name is of one.
+        UsageError: nothing is named, or L3 files are to be turned back and none is found.
     """
-    may_be_l3 = (
-        is_shard_name(name) or Path(name).suffix.lower() in ("", ".l3") for name in work.names
-    )
-    if options.to != "l3" and work.names and not any(may_be_l3):
+    if options.to != "l3" and work.names and not may_hold_l3(work, options):
         raise UsageError(
             f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} turns L3 "
             "files back: SOURCE is the folder that has them"

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from l3dali.console import Failure, counted, megabytes, ratio, reason_of
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
-from l3dali.datasets.convert.manifest import DONE, LOCK_NAME, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import DONE, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
 from l3dali.datasets.convert.storage import (
+    LOCK_NAME,
     MANIFEST_NAME,
     REPORT_NAME,
     Stored,
@@ -203,7 +204,8 @@ def _counts(counts: Counter[str]) -> str:
 
 
 def _as_numbers(version: str) -> list[tuple[int, str]]:
-    return [(int(part) if part.isdecimal() else -1, part) for part in version.split(".")]
+    parts = version.split(".")
+    return [(int(part) if part.isdecimal() and len(part) < 10 else -1, part) for part in parts]
 
 
 def sum_place(

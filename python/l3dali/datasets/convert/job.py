@@ -22,6 +22,7 @@ from l3dali.datasets.convert.images import (
     in_container,
     may_be_image,
     renamed,
+    result_names,
 )
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
@@ -36,7 +37,7 @@ from l3dali.datasets.convert.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from l3dali.datasets.convert.storage import Folder
 
@@ -66,6 +67,7 @@ class Job:
         previous: rows of earlier results that may still hold: sources whose stamp has changed,
             and maybe not their bytes.
         threads: for the images of a shard.
+        crowded: files that get no result whose name was not foreseen: another's may have it.
     """
 
     kind: str
@@ -75,6 +77,7 @@ class Job:
     options: Options
     previous: dict[str, Row] = field(default_factory=dict)
     threads: int = 1
+    crowded: Collection[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -430,6 +433,8 @@ def _convert_files(
             _, row.group, row.area = outcome.choice
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
+                if row.source in job.crowded and name not in result_names(row.source, options):
+                    row.reason = f"another file may be {name}, which its result would be"
             elif outcome.failed and job.options.on_error == "fail":
                 row.reason = outcome.failure
             elif outcome.failed and job.options.on_error == "drop":

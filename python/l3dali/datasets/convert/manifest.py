@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.images import is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
-from l3dali.datasets.convert.storage import MANIFEST_NAME, LocalFolder, leads_out, naming
+from l3dali.datasets.convert.storage import (
+    LOCK_NAME,
+    MANIFEST_NAME,
+    LocalFolder,
+    leads_out,
+    naming,
+)
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 DONE, DROPPED, FAILED = "done", "dropped", "failed"
-LOCK_NAME = ".l3-lock"
 _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
 
 
@@ -164,6 +169,7 @@ class Manifest:
         rows: by source.
         existed: there was one before.
         ignored: lines that are no rows of results in the folder.
+        claims: the names that results of the present work may have, with their sources.
     """
 
     def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
@@ -171,6 +177,7 @@ class Manifest:
         self.rows: dict[str, Row] = {}
         self.existed = False
         self.ignored = 0
+        self.claims: dict[str, str] = {}
         self._folder = folder
         self._uploads = contextlib.ExitStack()
         self._file: BinaryIO | None = None
@@ -312,12 +319,13 @@ class Manifest:
             if old is None or old.result is None or row.status == FAILED:
                 continue
             if old.result != row.result and self._is_unchanged(old):
-                self._folder.remove(old.result)
+                if self.claims.get(old.result, row.source) == row.source:
+                    self._folder.remove(old.result)
                 if old.index is not None and not self._is_of_others(old.index, row.source):
                     self._folder.remove(old.index)
 
     def _is_of_others(self, name: str, source: str) -> bool:
-        return any(
+        return self.claims.get(name, source) != source or any(
             name in (row.result, row.index) for row in self.rows.values() if row.source != source
         )
 

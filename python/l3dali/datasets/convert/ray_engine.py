@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import l3dali
 from l3dali.datasets.convert.engine import EngineError
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows
-from l3dali.datasets.convert.manifest import LOCK_NAME
 from l3dali.datasets.convert.pipeline import Stopped
-from l3dali.datasets.convert.storage import LocalFolder, open_folder
+from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import posixpath
 import re
 import secrets
 import stat
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 2**20
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
+_MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
+LOCK_NAME = ".l3-lock"
 
 # In the order of how well they tell versions apart; file systems differ in what they know.
 _STAMPS = (
@@ -80,6 +83,9 @@ class Folder(Protocol):
 
     def place(self, name: str = "") -> str:
         """Where a file of the folder is, for people."""
+
+    def real_place(self) -> str:
+        """Where the folder is, the same under all its names."""
 
     def list_files(self) -> Listing:
         """All files but temporary ones. A folder that does not exist is empty."""
@@ -147,6 +153,9 @@ class LocalFolder:
 
     def place(self, name: str = "") -> str:
         return str(self.root / name)
+
+    def real_place(self) -> str:
+        return str(self.root.resolve())
 
     def list_files(self) -> Listing:
         listing = Listing()
@@ -257,11 +266,15 @@ class LocalFolder:
             pass
 
     def remove_temporaries(self) -> None:
-        """Removes what a killed run has left. No other run may be at work here."""
-        for path, _, names in os.walk(self.root):
+        """Removes what killed runs have left, but nothing of a run on a DEST in or around this."""
+        root = self.root.resolve()
+        for path, _, names in os.walk(root):
             for name in filter(_TEMPORARY.fullmatch, names):
+                file = Path(path, name)
+                others = {*file.parents} - {root}
                 with contextlib.suppress(OSError):
-                    Path(path, name).unlink()
+                    if not any((each / LOCK_NAME).exists() for each in others):
+                        file.unlink()
 
 
 class _NotWantedError(Exception):
@@ -280,18 +293,25 @@ class RemoteFolder:
             self._fs, root = fsspec.core.url_to_fs(url)
         except Exception as error:  # Chained ones open what lies below.
             raise UsageError(f"{url}: {_text_of(error)}") from None
+        if isinstance(_innermost(self._fs), fsspec.implementations.local.LocalFileSystem):
+            raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
         self._url = url.rstrip("/")
 
     def place(self, name: str = "") -> str:
         return f"{self._url}/{name}" if name else self._url
 
+    def real_place(self) -> str:
+        """See `Folder`: a scheme may have several names, as `s3` and `s3a`."""
+        root = posixpath.normpath(self._root) if self._root else ""
+        return str(self._fs.unstrip_protocol(root)).rstrip("/")
+
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()
         listing = Listing()
         with naming(self._url):
             try:
-                found = self._fs.find(self._root, detail=True)
+                found = self._find(listing.failures)
             except FileNotFoundError:
                 return listing
         for path, info in sorted(found.items()):
@@ -308,6 +328,40 @@ class RemoteFolder:
             else:
                 listing.files[name] = stored
         return listing
+
+    def _find(self, failures: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+        """What is known of each file below the folder, by path."""
+        from fsspec.asyn import AsyncFileSystem
+        from fsspec.spec import AbstractFileSystem
+
+        kind = type(_innermost(self._fs))
+        own = (kind.find, getattr(kind, "_find", AsyncFileSystem._find))
+        if own != (AbstractFileSystem.find, AsyncFileSystem._find):  # as of object stores
+            return cast("dict[str, dict[str, Any]]", self._fs.find(self._root, detail=True))
+        found: dict[str, dict[str, Any]] = {}
+        waiting, seen = [self._root], {self._root}
+        while waiting:
+            folder = waiting.pop()
+            name = folder[len(self._root) + 1 :]
+            if name.count("/") >= _MOST_LEVELS or len(seen) > _MOST_FOLDERS:
+                raise OSError("it lists folders in folders without end")
+            try:
+                entries = self._fs.ls(folder, detail=True)
+            except Exception as error:
+                if not name:
+                    raise
+                is_gone = isinstance(error, FileNotFoundError)
+                reason = "no such folder" if is_gone else _text_of(error)
+                failures.append((self.place(name), reason))
+                continue
+            for info in entries:
+                path = info["name"].rstrip("/")
+                if info["type"] != "directory":
+                    found[path] = info
+                elif path not in seen and not leads_out(path[len(self._root) + 1 :]):
+                    seen.add(path)
+                    waiting.append(path)
+        return found
 
     def stat(self, name: str) -> Stored | None:
         with naming(self.place(name)):
@@ -376,6 +430,13 @@ class RemoteFolder:
 
     def _open_new(self, path: str) -> Any:
         return self._fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
+
+
+def _innermost(fs: Any) -> Any:
+    """What a file system that keeps copies of another's files has them from."""
+    while hasattr(fs, "fs"):
+        fs = fs.fs
+    return fs
 
 
 def _forget(file: Any) -> None:

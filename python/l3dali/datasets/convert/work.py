@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Options,
     may_be_image,
+    renamed,
     result_names,
 )
 from l3dali.datasets.convert.job import (
@@ -29,9 +32,10 @@ from l3dali.datasets.convert.job import (
     Job,
     shard_results,
 )
-from l3dali.datasets.convert.manifest import FAILED, LOCK_NAME, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
+    LOCK_NAME,
     MANIFEST_NAME,
     REPORT_NAME,
     Stored,
@@ -59,6 +63,7 @@ _WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
 _BATCH_FILES = 256
 _BATCH_BYTES = 2**22  # less than a second's work: rows are written at its end
 _BATCHES_A_WORKER = 4
+_FIRST_FILES = 16  # of a suffix; suffixes, too
 _LOOKUPS = 32  # at a time, of files in buckets
 _MOST_NAMES = 10**6  # that braces may stand for
 
@@ -211,12 +216,29 @@ def count_l3_alone(sources: Sources) -> int:
             else:
                 others.append((folder, name))
     # Where there are L3 files, others are looked into.
-    return 0 if count and any(_holds_image(*each) for each in others) else count
+    return 0 if count and any(_holds_image(*each, Options()) for each in others) else count
 
 
-def _holds_image(folder: Folder, name: str) -> bool:
+def may_hold_l3(work: Work, options: Options) -> bool:
+    """Whether some file is or holds an L3 file, by names, else by the first of each suffix."""
+    names = work.names
+    if any(is_shard_name(name) or Path(name).suffix.lower() in ("", ".l3") for name in names):
+        return True
+    seen = Counter[str]()
+    for job in work.jobs:
+        folder = open_folder(job.source)
+        for file in job.files:
+            suffix = Path(file.name).suffix.lower()
+            seen[suffix] += 1
+            is_first = max(seen[suffix], len(seen)) <= _FIRST_FILES
+            if is_first and _holds_image(folder, file.name, options):
+                return True
+    return bool(work.kept)  # by an earlier run, which found some
+
+
+def _holds_image(folder: Folder, name: str, options: Options) -> bool:
     with suppress(OSError), folder.open(name) as opened:  # The job will say it.
-        return may_be_image(name, opened.read(HEAD_BYTES), Options())
+        return may_be_image(name, opened.read(HEAD_BYTES), options)
     return False
 
 
@@ -299,7 +321,9 @@ def find_work(
     _refuse_overlap(sources, target_url)
     target = open_folder(target_url)
     existing = target.list_files().files
-    results: dict[str, str] = {}
+    claims = manifest.claims = {}
+    places: dict[str, str] = {}
+    stems = Counter(_stem(name) for name in existing if not manifest.existed)
     has_archive = False
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
@@ -321,25 +345,28 @@ def find_work(
             kind = kinds[name]
             work.names.add(name)
             has_archive = has_archive or kind in (WEBDATASET, ZIP)
-            for result in _results(name, kind, options):
-                if result in results:
-                    other = results[result]
+            row = manifest.rows.get(name)
+            if row is not None and not (
+                _may_be_done(row, options) or options.differs_in_plan(row.options)
+            ):
+                row = None
+            made = [] if row is None or row.result is None else [row.result]
+            for result in dict.fromkeys([*_results(name, kind, options), *made]):
+                if result in claims:
+                    other = places[claims[result]]
                     raise UsageError(
                         f"{other} and {folder.place(name)} would both make {result}: rename one of "
                         "them, or put them into folders of their own"
                     )
-                results[result] = folder.place(name)
-            row = manifest.rows.get(name)
+                claims[result] = name
+            places[name] = folder.place(name)
+            stems[_stem(name)] += kind == FILES
             if row is not None and _is_done(row, file, existing, options):
                 work.kept.append(row)
                 continue
             if row is not None and _is_done_but_for_plan(row, file, existing, options):
                 planned.append((file, row))
                 continue
-            if row is not None and not (
-                _may_be_done(row, options) or options.differs_in_plan(row.options)
-            ):
-                row = None
             if kind == FILES:
                 loose.append((file, row))
             else:
@@ -349,19 +376,25 @@ def find_work(
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if options.container and not has_archive:
         raise UsageError("--container is for tar files and zip archives; the sources have none")
-    _refuse_cases(results, target)
+    _refuse_cases(claims, places, target)
     if not manifest.existed:
-        in_the_way = next((result for result in results if result in existing), None)
+        in_the_way = next((result for result in claims if result in existing), None)
         if in_the_way is not None:
             place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     if sources.are_whole:
         work.gone = [
-            replace(row, index=None if row.index in results else row.index)
+            replace(row, index=None if row.index in claims else row.index)
             for row in manifest.rows.values()
             if row.source not in work.names
             and row.result in existing
-            and row.result not in results  # maybe of a source that is there
+            and row.result not in claims  # maybe of a source that is there
+        ]
+    if any(count > 1 for count in stems.values()):
+        crowded = {name for name in work.names if stems[_stem(name)] > 1}
+        work.jobs = [
+            replace(job, crowded=crowded.intersection(file.name for file in job.files))
+            for job in work.jobs
         ]
     # Large ones first, so that no core is left with one at the end.
     work.jobs.sort(key=lambda job: -job.bytes)
@@ -370,36 +403,53 @@ def find_work(
     return work
 
 
-def _refuse_cases(results: Mapping[str, str], target: Folder) -> None:
+def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: Folder) -> None:
     """Refuses results that are one file where cases are not told apart."""
     folded: dict[str, str] = {}
-    for result, source in results.items():
-        other = folded.setdefault(result.casefold(), result)
-        if results[other] != source and target.folds_case():
+    for result, source in claims.items():
+        other = claims[folded.setdefault(result.casefold(), result)]
+        if other != source and target.folds_case():
             raise UsageError(
-                f"{results[other]} and {source} would both make {result}, where {target.place()} "
-                "does not tell cases apart: rename one of them, or name a DEST on another disk"
+                f"{places[other]} and {places[source]} would both make {result}, where "
+                f"{target.place()} does not tell cases apart: rename one of them, or name a DEST "
+                "on another disk"
             )
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
-    target = _place(target_url)
+    target = _lineage(_place(target_url))
     for source_url in sources.folders:
-        place = _place(source_url)
-        is_below = source_url in sources.whole and target.startswith(place.rstrip("/") + "/")
-        if target == place or is_below:
+        source = _lineage(_place(source_url))[0]
+        if source in (target if source_url in sources.whole else target[:1]):
             raise UsageError(f"{target_url} is in {source_url}; name a folder outside of it")
     for place in [*map(_place, sources.folders), *sources.linked]:
-        if place.startswith(
-            target.rstrip("/") + "/"
-        ):  # Some result might take the place of a source.
+        if target[0] in _lineage(place):  # Some result might take the place of a source.
             raise UsageError(f"{place}, to be read, is in {target_url}; name another folder")
 
 
+def _lineage(place: str) -> list[object]:
+    """What tells a file or folder, and each that it is in, from others, whatever their names."""
+    if is_remote(place):
+        parts = place.rstrip("/").split("/")
+        return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    lineage: list[object] = []
+    for each in (Path(place), *Path(place).parents):
+        try:
+            status = each.stat()
+        except OSError:
+            lineage.append(str(each))
+        else:
+            lineage.append((status.st_dev, status.st_ino))
+    return lineage
+
+
+@lru_cache(2**16)
+def _remote_place(url: str) -> str:
+    return open_folder(url).real_place()
+
+
 def _place(url: str) -> str:
-    if is_remote(url):
-        return url.rstrip("/")
-    return str(Path(url.removeprefix("file://")).resolve())
+    return _remote_place(url) if is_remote(url) else open_folder(url).real_place()
 
 
 def kind_of(folder: Folder, file: Stored) -> str:
@@ -429,6 +479,11 @@ def _refusal(name: str) -> str:
     if leads_out(name):
         return "a name that leads out of the folder, or has empty parts: no file's below DEST"
     return ""
+
+
+def _stem(name: str) -> str:
+    """What results of single files have in common that may have one name."""
+    return renamed(name, "").casefold()
 
 
 def _results(name: str, kind: str, options: Options) -> Sequence[str]:
