@@ -187,7 +187,6 @@ Status PlanMemory(const l3_decode_options& options, const Region& region, Decode
   const uint64_t channel = planes ? row * height : item;
   const Strides strides = {static_cast<int64_t>(row), static_cast<int64_t>(pixel),
                            static_cast<int64_t>(channel)};
-  plan->tensor.channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
   plan->tensor.origin_bytes =
       PlacePixels(plan->view.info, kAsStored, region, false, strides, &plan->tensor.output);
   return Status::kOk;
@@ -236,11 +235,8 @@ DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   const std::vector<GroupShare> shares = ShareOutput(plan.view, plan.tensor);
   // The file has changed since it was judged.
   if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
-  std::vector<OutputPlan> outputs;
-  for (const GroupShare& share : shares) outputs.push_back(PlanOfShare(share, plan.tensor, pixels));
-  CpuJob job = {{}, 1};
-  for (size_t i = 0; i < shares.size(); ++i) job.groups.push_back({&shares[i].view, &outputs[i]});
-  CpuBatch work({job}, kTaskPixels);
+  const OutputPlan output = PlanWindow(shares, plan.tensor, pixels);
+  CpuBatch work({{&plan.view, &shares, &output, 1}}, kTaskPixels);
   ParallelFor(work.task_count(), plan.threads, [&work](uint64_t task) { work.Run(task); });
   return work.Results()[0];
 }

@@ -131,13 +131,6 @@ static_assert(std::is_trivially_copyable_v<OutputPlan>);
 static_assert(sizeof(OutputPlan) % 16 == 0 && offsetof(OutputPlan, source) % 4 == 0 &&
               offsetof(OutputPlan, subtract) % 16 == 0 && offsetof(OutputPlan, multiply) % 16 == 0);
 
-// Channels of an image that are decoded together, all of them if they are few, and what becomes of
-// them: a plan for each of some windows.
-struct GroupJob {
-  const ImageView* view;  // of the group
-  const OutputPlan* plans;
-};
-
 // The image as stored, HWC, rows packed.
 inline OutputPlan WholeImagePlan(const ImageInfo& info, uint8_t* data) {
   OutputPlan plan = {};

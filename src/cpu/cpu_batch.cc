@@ -10,24 +10,24 @@ namespace l3 {
 
 // Its decoders are made by the first of its tasks, and go with the last: their tables would add up.
 struct CpuBatch::Image {
-  CpuJob job;
+  WindowJob job;
   TileSpan span;
   std::once_flag once;
   std::atomic<size_t> tasks_left{0};
   std::vector<CpuDecoder> decoders;  // of each group
 };
 
-CpuBatch::CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels, CpuEngine engine)
+CpuBatch::CpuBatch(const std::vector<WindowJob>& jobs, uint64_t task_pixels, CpuEngine engine)
     : engine_(engine), images_(new Image[jobs.size()]), image_count_(jobs.size()) {
   for (size_t i = 0; i < jobs.size(); ++i) {
-    const CpuJob& job = jobs[i];
-    const ImageInfo& info = job.groups[0].view->info;
-    const TileSpan span = TilesOfWindows(info, job.groups[0].plans, job.plan_count);
+    const WindowJob& job = jobs[i];
+    const ImageInfo& info = job.view->info;
+    const TileSpan span = TilesOfWindows(info, job.plans, job.plan_count);
     images_[i].job = job;
     images_[i].span = span;
     // Of all groups.
     const uint64_t tile_pixels =
-        (uint64_t{1} << (info.tile_width_log2 + info.tile_height_log2)) * job.groups.size();
+        (uint64_t{1} << (info.tile_width_log2 + info.tile_height_log2)) * job.groups->size();
     const uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
     uint64_t begin = 0;
     do {  // at least one task, for the borders
@@ -45,22 +45,24 @@ CpuBatch::~CpuBatch() = default;
 void CpuBatch::Run(size_t number) {
   Task& task = tasks_[number];
   Image& image = images_[task.job];
-  const CpuJob& job = image.job;
+  const WindowJob& job = image.job;
   std::call_once(image.once, [&] {
     std::vector<CpuDecoder> decoders;
-    for (const GroupJob& group : job.groups) {
-      decoders.empty() ? decoders.emplace_back(*group.view, engine_)
-                       : decoders.emplace_back(*group.view, decoders[0]);
+    for (const GroupShare& group : *job.groups) {
+      const ImageView view = group.ViewOf(*job.view);
+      decoders.empty() ? decoders.emplace_back(view, engine_)
+                       : decoders.emplace_back(view, decoders[0]);
     }
     image.decoders = std::move(decoders);
   });
-  for (size_t g = 0; g < job.groups.size() && task.begin == 0; ++g) {
-    const OutputPlan* plans = job.groups[g].plans;
-    std::for_each(plans, plans + job.plan_count, FillBorder);
+  for (size_t i = 0; i < job.plan_count && task.begin == 0; ++i) {
+    const Border& border = job.plans[i].border;
+    if ((border.left_px | border.top_px | border.right_px | border.bottom_px) == 0) continue;
+    for (size_t g = 0; g < job.groups->size(); ++g) FillBorder(job.PlanOf(g, i));
   }
-  task.result = job.groups.size() == 1
-                    ? image.decoders[0].DecodeWindows(job.groups[0].plans, job.plan_count,
-                                                      image.span, task.begin, task.end)
+  task.result = job.groups->size() == 1
+                    ? image.decoders[0].DecodeWindows(job.plans, job.plan_count, image.span,
+                                                      task.begin, task.end)
                     : RunGroups(image, task.begin, task.end);
   if (--image.tasks_left == 0) std::vector<CpuDecoder>().swap(image.decoders);
 }
@@ -69,33 +71,40 @@ void CpuBatch::Run(size_t number) {
 // tile are decoded, then stored together, while they are in the cache.
 DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t end) const {
   constexpr size_t kMostBytes = 8 << 20;
-  const std::vector<GroupJob>& groups = image.job.groups;
-  const ImageInfo& info = groups[0].view->info;
+  const WindowJob& job = image.job;
+  const std::vector<GroupShare>& groups = *job.groups;
+  const ImageInfo& info = job.view->info;
   DecodeResult result{Status::kOk, 0};
   if (info.has_large_tiles()) {
+    std::vector<OutputPlan> plans(job.plan_count);
     for (size_t g = 0; g < groups.size(); ++g) {
-      result = FirstBad(result, image.decoders[g].DecodeWindows(
-                                    groups[g].plans, image.job.plan_count, image.span, begin, end));
+      for (size_t i = 0; i < plans.size(); ++i) plans[i] = job.PlanOf(g, i);
+      result = FirstBad(result, image.decoders[g].DecodeWindows(plans.data(), plans.size(),
+                                                                image.span, begin, end));
     }
     return result;
   }
-  const auto is_wanted = [&](uint32_t tile) {
+  std::vector<size_t> takers[2];  // the windows that touch each of two tiles
+  const auto find_takers = [&](uint32_t k, uint32_t tile) {
     const TileRect rect = GetTileRect(info, tile);
-    return std::any_of(
-        groups[0].plans, groups[0].plans + image.job.plan_count,
-        [&](const OutputPlan& plan) { return ClipToWindow(plan.window, rect).width_px != 0; });
+    takers[k].clear();
+    for (size_t i = 0; i < job.plan_count; ++i) {
+      if (ClipToWindow(job.plans[i].window, rect).width_px != 0) takers[k].push_back(i);
+    }
+    return !takers[k].empty();
   };
   // Whether rows of a tile are in one place in the output, and few enough to wait in the cache.
   constexpr uint64_t kMostAheadBytes = 1 << 19;
-  int64_t pixel_bytes = 0;
-  for (const GroupJob& group : groups) {
-    pixel_bytes += int64_t{group.plans[0].channels} * OutputBytes(group.plans[0].type);
-  }
+  int64_t channels = 0;
+  for (const GroupShare& group : groups) channels += group.channels;
   const TileRect tile_rect = GetTileRect(info, 0);
   const uint64_t tile_pixels = uint64_t{tile_rect.width_px} * tile_rect.height_px;
-  const bool is_dense = image.job.plan_count == 1 &&
-                        groups[0].plans[0].x_stride_bytes == pixel_bytes &&
-                        tile_pixels * static_cast<uint64_t>(pixel_bytes) <= kMostAheadBytes;
+  const auto is_together = [&](const OutputPlan& plan) {
+    const int64_t pixel_bytes = channels * OutputBytes(plan.type);
+    return plan.x_stride_bytes == pixel_bytes &&
+           tile_pixels * static_cast<uint64_t>(pixel_bytes) <= kMostAheadBytes;
+  };
+  const bool is_dense = job.plan_count == 1 && is_together(job.plans[0]);
   std::vector<std::array<DecodedSamples, 2>> samples(groups.size());
   std::vector<GroupPart> parts;
   std::unique_ptr<uint8_t[]> scratch;
@@ -103,11 +112,11 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   for (uint32_t next = begin; next < end;) {
     // Two tiles side by side, if both are wanted.
     const auto tile_at = [&](uint32_t i) { return TileOfSpan(info, image.span, i); };
-    if (!is_wanted(tile_at(next))) {
+    if (!find_takers(0, tile_at(next))) {
       ++next;
       continue;
     }
-    const uint32_t count = next + 1 < end && is_wanted(tile_at(next + 1)) ? 2 : 1;
+    const uint32_t count = next + 1 < end && find_takers(1, tile_at(next + 1)) ? 2 : 1;
     for (size_t first = 0; first < groups.size();) {
       size_t last = first;
       size_t bytes = 0;
@@ -123,20 +132,20 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       DecodeResult of_groups{Status::kOk, 0};
       for (size_t g = first; g < last; ++g) {
         const CpuDecoder& decoder = image.decoders[g];
-        const DecodeResult of_group = decoder.DecodeToMemory(
-            image.span, next, next + count, place, is_dense ? &groups[g].plans[0] : nullptr,
-            static_cast<uint32_t>(g - first), static_cast<uint32_t>(last - first),
-            samples[g].data());
+        const DecodeResult of_group =
+            decoder.DecodeToMemory(image.span, next, next + count, place,
+                                   is_dense ? job.plans : nullptr, static_cast<uint32_t>(g - first),
+                                   static_cast<uint32_t>(last - first), samples[g].data());
         of_groups = FirstBad(of_groups, of_group);
         place += count * decoder.tile_bytes();
       }
       result = FirstBad(result, of_groups);
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
-        for (size_t i = 0; i < image.job.plan_count; ++i) {
+        for (const size_t window : takers[k]) {
           parts.clear();
           for (size_t g = first; g < last; ++g) {
-            parts.push_back({&groups[g].view->info, &groups[g].plans[i], samples[g][k]});
+            parts.push_back({&image.decoders[g].info(), job.PlanOf(g, window), samples[g][k]});
           }
           image.decoders[first].StoreParts(parts.data(), parts.size(), tile_at(next + k));
         }

@@ -6,26 +6,17 @@
 #include <memory>
 #include <vector>
 
-#include "core/output.h"
 #include "core/tile.h"
+#include "core/window_job.h"
 #include "cpu/cpu_decoder.h"
-#include "format/image_view.h"
 
 namespace l3 {
 
-// An image of a batch: a validated file in its groups of channels, those that are wanted, and one
-// plan or more for what becomes of each: the windows are the same for all groups. A tile that
-// several windows touch is decoded once.
-struct CpuJob {
-  std::vector<GroupJob> groups;  // one or more
-  size_t plan_count;             // of each
-};
-
-// Jobs and what they point at must outlive it.
+// A tile that several windows of a job touch is decoded once. What jobs point at must outlive it.
 class CpuBatch {
  public:
   // A task has tiles of some `task_pixels` in all, and at least one tile.
-  CpuBatch(const std::vector<CpuJob>& jobs, uint64_t task_pixels,
+  CpuBatch(const std::vector<WindowJob>& jobs, uint64_t task_pixels,
            CpuEngine engine = CpuEngine::kAuto);
   ~CpuBatch();
 

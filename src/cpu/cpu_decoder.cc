@@ -69,7 +69,7 @@ decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) dec
 void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
   for (const GroupPart* group = groups; group < groups + count; ++group) {
     const DecodedSamples& samples = group->samples;  // nobody writes through it
-    StoreRect(*group->info, *group->plan, rect,
+    StoreRect(*group->info, group->plan, rect,
               {const_cast<uint8_t*>(samples.data), samples.row_bytes});
   }
 }

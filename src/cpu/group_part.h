@@ -27,7 +27,7 @@ struct DecodedSamples {
 // What a group has of a rectangle of the image, and what becomes of it.
 struct GroupPart {
   const ImageInfo* info;  // of the group
-  const OutputPlan* plan;
+  OutputPlan plan;
   DecodedSamples samples;
 };
 

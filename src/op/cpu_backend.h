@@ -36,8 +36,8 @@ class CpuBackend {
 
   // Decodes all jobs, those behind a bad one too.
   void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
-    std::vector<CpuJob> images;
-    for (const DecodeJob& job : *jobs) images.push_back({job.groups, job.plan_count});
+    std::vector<WindowJob> images;
+    for (const DecodeJob& job : *jobs) images.push_back(job.windows);
     CpuBatch batch(images, kTaskPixels);
     dali::ThreadPool& threads = ws.GetThreadPool();
     for (size_t task = 0; task < batch.task_count(); ++task) {

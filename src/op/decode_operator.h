@@ -198,35 +198,29 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     output.SetLayout(has_windows_ ? "F" + output_layout_ : output_layout_);
     jobs_.clear();
     plans_.clear();
+    size_t windows = 0;
+    for (const Sample& sample : samples_) windows += sample.plans.size();
+    plans_.reserve(windows);  // jobs point at them
     for (int i = 0; i < input.num_samples(); ++i) {
       const Sample& sample = samples_[i];
       if (sample.status != Status::kOk) continue;
-      std::vector<GroupJob> groups;
-      for (const GroupShare& share : sample.shares) {
-        auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
-        for (const TensorPlan& plan : sample.plans) {
-          plans_.push_back(PlanOfShare(share, plan, window));
-          window += dali::volume(plan.shape) * OutputBytes(type_);
-        }
-        groups.push_back({&share.view, nullptr});
+      const OutputPlan* const plans = plans_.data() + plans_.size();
+      auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
+      for (const TensorPlan& plan : sample.plans) {
+        plans_.push_back(PlanWindow(sample.shares, plan, window));
+        window += dali::volume(plan.shape) * OutputBytes(type_);
       }
-      jobs_.push_back({i, &sample.view, sample.cached, groups, sample.plans.size(), {}});
-    }
-    const OutputPlan* plans = plans_.data();
-    for (DecodeJob& job : jobs_) {
-      for (GroupJob& group : job.groups) {
-        group.plans = plans;
-        plans += job.plan_count;
-      }
+      jobs_.push_back(
+          {i, sample.cached, {&sample.view, &sample.shares, plans, sample.plans.size()}, {}});
     }
     backend_.Decode(ws, &jobs_);
 
     for (const DecodeJob& job : jobs_) {
       if (job.result.status == Status::kOk) continue;
       samples_[job.sample].status = job.result.status;
-      failures_.Report(
-          input, job.sample, job.result.status,
-          dali::make_string(", tile ", job.result.tile, " of ", job.view->info.tile_count()));
+      failures_.Report(input, job.sample, job.result.status,
+                       dali::make_string(", tile ", job.result.tile, " of ",
+                                         job.windows.view->info.tile_count()));
     }
     statuses_.clear();
     for (int i = 0; i < input.num_samples(); ++i) {

@@ -122,29 +122,22 @@ class MixedBackend {
   void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
     if (jobs->empty()) return;
     const auto& input = ws.Input<dali::CPUBackend>(0);
-    samples_.clear();
+    jobs_.clear();
     for (const DecodeJob& job : *jobs) {
-      const size_t begin = samples_.size();
-      AppendSamples(job.groups, job.plan_count, &samples_);
-      if (begin == samples_.size()) continue;
-      for (size_t i = begin; i < samples_.size(); ++i) {
-        samples_[i].cached = job.cached;
-        samples_[i].is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
-      }
-      CudaSample& first = samples_[begin];
       const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
-                        cache_->Wants(source, *job.view, this);
-      if (keep) first.cache_key = &source;
+                        job.windows.plan_count != 0 &&
+                        cache_->Wants(source, *job.windows.view, this);
+      // DALI has the inputs of mixed operators in pinned memory.
+      jobs_.push_back({job.windows, job.cached, keep ? &source : nullptr, input.is_pinned()});
     }
-    decoder_.Launch(
-        samples_, ws.stream(),
+    const std::vector<DecodeResult> results = decoder_.Decode(
+        jobs_, ws.stream(),
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
-    const std::vector<DecodeResult>& results = decoder_.Wait();
     size_t next = 0;
     for (DecodeJob& job : *jobs) {
       job.result = {Status::kOk, 0};
-      for (const size_t end = next + job.groups.size() * job.plan_count; next < end; ++next) {
+      for (const size_t end = next + job.windows.plan_count; next < end; ++next) {
         job.result = FirstBad(job.result, results[next]);
       }
     }
@@ -168,13 +161,13 @@ class MixedBackend {
   // which gets one byte of each.
   void ListCached(const dali::Workspace& ws) {
     bool waits = false;
-    for (const CudaSample& sample : samples_) {
-      if (sample.cache_key == nullptr || skip_list_->IsCached(*sample.cache_key)) continue;
-      const CachedImage* cached = cache_->Peek(*sample.cache_key);
+    for (const CudaJob& job : jobs_) {
+      if (job.cache_key == nullptr || skip_list_->IsCached(*job.cache_key)) continue;
+      const CachedImage* cached = cache_->Peek(*job.cache_key);
       if (cached == nullptr) continue;
       if (!waits) cache_->WaitForFills(ws.stream());
       waits = true;
-      skip_list_->Add(*sample.cache_key, cached->payloads_dev, {1, 1, 1}, ws.stream());
+      skip_list_->Add(*job.cache_key, cached->payloads_dev, {1, 1, 1}, ws.stream());
     }
   }
 
@@ -220,7 +213,7 @@ class MixedBackend {
   const std::shared_ptr<EncodedCache> cache_;
   const std::shared_ptr<dali::ImageCache> skip_list_;
   BatchDecoder decoder_;
-  std::vector<CudaSample> samples_;  // of a batch; kept for its memory
+  std::vector<CudaJob> jobs_;  // of a batch
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
 

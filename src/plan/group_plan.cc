@@ -16,7 +16,11 @@ float ValueOf(const std::vector<float>& values, uint32_t channel) {
 }  // namespace
 
 std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan) {
-  if (plan.wide == nullptr) return {{view, plan.output.channels, {}, {}}};
+  if (plan.wide == nullptr) {
+    GroupShare all = {};  // nobody asks its plan of it
+    all.group_channels = static_cast<uint8_t>(view.info.channels);
+    return {all};
+  }
   const std::vector<uint16_t>& source = plan.wide->source;
   std::vector<uint32_t> place_of(view.info.channels, kNoPlace);
   for (uint32_t place = 0; place < source.size(); ++place) place_of[source[place]] = place;
@@ -24,31 +28,27 @@ std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& pla
   std::vector<GroupShare> shares;
   const std::vector<ChannelGroup> groups = ReadChannelGroups(view);
   for (uint32_t g = 0; g < groups.size(); ++g) {
-    GroupShare share = {ViewOfGroup(view, groups[g], g), 0, {}, {}};
+    GroupShare share = {};
+    share.number = static_cast<uint16_t>(g);
+    share.group_channels = static_cast<uint8_t>(groups[g].channels);
     for (uint32_t i = 0; i < groups[g].channels; ++i) {
       const uint32_t place = place_of[groups[g].channel[i]];
       if (place == kNoPlace) continue;
-      share.source[share.channels] = static_cast<uint8_t>(i);
-      share.place[share.channels++] = static_cast<uint16_t>(place);
+      const uint32_t c = share.channels++;
+      share.source[c] = static_cast<uint8_t>(i);
+      share.place[c] = static_cast<uint16_t>(place);
+      share.subtract[c] = ValueOf(plan.wide->subtract, place);
+      share.multiply[c] = ValueOf(plan.wide->multiply, place);
+      share.fill[c] = ValueOf(plan.wide->fill, place);
     }
     if (share.channels != 0) shares.push_back(share);
   }
   return shares;
 }
 
-OutputPlan PlanOfShare(const GroupShare& share, const TensorPlan& plan, void* tensor) {
-  OutputPlan output = plan.At(tensor);
-  if (plan.wide == nullptr) return output;
-  output.channels = static_cast<uint8_t>(share.channels);
-  for (uint32_t c = 0; c < share.channels; ++c) {
-    const uint32_t place = share.place[c];
-    output.source[c] = share.source[c];
-    output.channel_offset_bytes[c] = place * plan.channel_stride_bytes;
-    output.subtract[c] = ValueOf(plan.wide->subtract, place);
-    output.multiply[c] = ValueOf(plan.wide->multiply, place);
-    output.fill[c] = ValueOf(plan.wide->fill, place);
-  }
-  return output;
+OutputPlan PlanWindow(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor) {
+  const OutputPlan window = plan.At(tensor);
+  return plan.wide != nullptr && shares.size() == 1 ? shares[0].PlanOf(window) : window;
 }
 
 }  // namespace l3

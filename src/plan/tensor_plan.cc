@@ -55,7 +55,6 @@ bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Reg
     strides[axis] = stride;
     stride *= sizes[axis];
   }
-  plan->channel_stride_bytes = strides[static_cast<size_t>(Axis::kChannel)];
   plan->origin_bytes = PlacePixels(info, orientation, region, mirror, strides, &plan->output);
   return true;
 }

@@ -29,7 +29,6 @@ struct TensorPlan {
   OutputPlan output;     // `data` is not set
   // Not null: `output` says nothing of channels, but what all have in common (group_plan.h).
   std::shared_ptr<const WideChannels> wide;
-  int64_t channel_stride_bytes;
   int64_t origin_bytes;  // from the tensor's begin to `data`
   std::array<int64_t, 3> shape;
 

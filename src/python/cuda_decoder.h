@@ -46,28 +46,11 @@ class PythonAllocator final : public CudaAllocator {
   py::function allocate_;
 };
 
-// The samples of a batch, whose outputs are placed: file by file, group by group, its windows.
-inline std::vector<CudaSample> SamplesOf(const DecodeBatch& batch) {
-  std::vector<CudaSample> samples;
-  for (const DecodeBatch::File& file : batch.files()) {
-    AppendSamples(file.jobs(), file.size(), &samples);
-  }
-  return samples;
-}
-
-// The results of items, from those of its samples.
-inline std::vector<DecodeResult> ResultsOf(const DecodeBatch& batch,
-                                           const std::vector<DecodeResult>& of_samples) {
-  std::vector<DecodeResult> results(batch.size(), DecodeResult{Status::kOk, 0});
-  size_t sample = 0;
-  for (const DecodeBatch::File& file : batch.files()) {
-    for (size_t share = 0; share < file.shares.size(); ++share) {
-      for (size_t i = file.begin; i < file.end; ++i) {
-        results[i] = FirstBad(results[i], of_samples[sample++]);
-      }
-    }
-  }
-  return results;
+// What a batch, whose outputs are placed, is to the engine.
+inline std::vector<CudaJob> CudaJobsOf(const DecodeBatch& batch) {
+  std::vector<CudaJob> jobs;
+  for (const WindowJob& job : batch.jobs()) jobs.push_back({job});
+  return jobs;
 }
 
 // One device. Threads may share it: their batches take turns.
@@ -89,12 +72,10 @@ class CudaDecoder {
     {
       const py::gil_scoped_release release;
       const std::lock_guard<std::mutex> lock(mutex_);
-      const std::vector<CudaSample> samples = SamplesOf(batch);
-      decoder_->Launch(samples, stream,
-                       [threads](size_t count, const std::function<void(size_t)>& task) {
-                         ParallelFor(count, threads, task);
-                       });
-      results = ResultsOf(batch, decoder_->Wait());
+      results = decoder_->Decode(CudaJobsOf(batch), stream,
+                                 [threads](size_t count, const std::function<void(size_t)>& task) {
+                                   ParallelFor(count, threads, task);
+                                 });
     }
     batch.RequireDecoded(results);
   }

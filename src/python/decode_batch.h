@@ -84,30 +84,23 @@ class DecodeBatch {
         files_.back().end = i + 1;
         continue;
       }
-      files_.push_back({i, i + 1, ShareOutput(views_[i], plans_[i]), {}});
+      files_.push_back({i, i + 1, ShareOutput(views_[i], plans_[i])});
       // The file has changed since it was judged.
       if (files_.back().shares.empty()) Require(Status::kCorruptHeader, "", IndexOf(i));
     }
   }
 
-  // A file: the items [begin, end) are windows of it.
-  struct File {
-    size_t begin, end;
-    std::vector<GroupShare> shares;   // what is wanted of its groups of channels
-    std::vector<OutputPlan> outputs;  // of each share each window, once they are placed
-
-    size_t size() const { return end - begin; }
-    std::vector<GroupJob> jobs() const {
-      std::vector<GroupJob> jobs;
-      for (const GroupShare& share : shares) {
-        jobs.push_back({&share.view, outputs.data() + jobs.size() * size()});
-      }
-      return jobs;
-    }
-  };
-
   size_t size() const { return views_.size(); }
-  const std::vector<File>& files() const { return files_; }
+
+  // A job for each file, once outputs are placed: its windows are the next items.
+  std::vector<WindowJob> jobs() const {
+    std::vector<WindowJob> jobs;
+    for (const File& file : files_) {
+      jobs.push_back(
+          {&views_[file.begin], &file.shares, outputs_.data() + file.begin, file.end - file.begin});
+    }
+    return jobs;
+  }
 
   // The shape of each output.
   std::vector<py::tuple> shapes() const {
@@ -140,14 +133,12 @@ class DecodeBatch {
     if (addresses.size() != size() || (row_strides && row_strides->size() != size())) {
       throw py::value_error("an output for each item");
     }
-    for (File& file : files_) {
-      file.outputs.clear();
-      for (const GroupShare& share : file.shares) {
-        for (size_t i = file.begin; i < file.end; ++i) {
-          OutputPlan plan = PlanOfShare(share, plans_[i], reinterpret_cast<void*>(addresses[i]));
-          if (row_strides) plan.y_stride_bytes = (*row_strides)[i];
-          file.outputs.push_back(plan);
-        }
+    outputs_.clear();
+    for (const File& file : files_) {
+      for (size_t i = file.begin; i < file.end; ++i) {
+        void* const tensor = reinterpret_cast<void*>(addresses[i]);
+        outputs_.push_back(PlanWindow(file.shares, plans_[i], tensor));
+        if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
       }
     }
   }
@@ -163,6 +154,12 @@ class DecodeBatch {
   }
 
  private:
+  // A file: the items [begin, end) are windows of it.
+  struct File {
+    size_t begin, end;
+    std::vector<GroupShare> shares;  // what is wanted of its groups of channels
+  };
+
   std::optional<size_t> IndexOf(size_t item) const {
     return names_items_ ? std::optional<size_t>(item) : std::nullopt;
   }
@@ -190,8 +187,9 @@ class DecodeBatch {
     }
     const uint64_t pixels =
         static_cast<uint64_t>(region.x.size_px) * static_cast<uint64_t>(region.y.size_px);
-    TensorPlan& plan = plans_.emplace_back();
-    PlanChannels(i, options, &plan);
+    // Windows of a file have its channels in common.
+    TensorPlan& plan = plans_.emplace_back(shares_file_[i] ? plans_[i - 1] : TensorPlan{});
+    if (!shares_file_[i]) PlanChannels(i, options, &plan);
     // More than four channels count as so many images of four.
     const uint64_t fours = CeilDiv(plan.channels(), kMaxChannels);
     if (pixels > options.max_pixels / fours) {
@@ -235,6 +233,7 @@ class DecodeBatch {
   std::vector<bool> shares_file_;
   std::vector<TensorPlan> plans_;
   std::vector<File> files_;
+  std::vector<OutputPlan> outputs_;  // of each item
 };
 
 // Makes the class, for a module that adds its engine's method.

@@ -66,7 +66,15 @@ class GpuMeter {
     RequireCount(count);
     const std::vector<uintptr_t> outputs = PlaceOutputs(batch);
     batch.PlaceOutputs(outputs, std::nullopt);
-    std::vector<CudaSample> samples = SamplesOf(batch);
+    std::vector<CudaSample> samples;
+    std::vector<size_t> items;  // of the samples
+    for (const CudaJob& job : CudaJobsOf(batch)) {
+      const size_t first = items.empty() ? 0 : items.back() + 1;
+      for (size_t g = 0; g < job.windows.groups->size(); ++g) {
+        AppendSamples(job, g, &samples);
+        for (size_t i = 0; i < job.windows.plan_count; ++i) items.push_back(first + i);
+      }
+    }
     std::vector<DecodeResult> results;
     Times times = {};
     {
@@ -91,7 +99,11 @@ class GpuMeter {
         results = decoder->Wait();
       });
     }
-    batch.RequireDecoded(ResultsOf(batch, results));
+    std::vector<DecodeResult> of_items(batch.size(), DecodeResult{Status::kOk, 0});
+    for (size_t i = 0; i < results.size(); ++i) {
+      of_items[items[i]] = FirstBad(of_items[items[i]], results[i]);
+    }
+    batch.RequireDecoded(of_items);
     return times;
   }
 

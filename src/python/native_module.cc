@@ -153,7 +153,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
 }
 
 // Decodes jobs on `threads` threads. Returns the result of each.
-std::vector<DecodeResult> RunJobs(const std::vector<CpuJob>& jobs, unsigned threads) {
+std::vector<DecodeResult> RunJobs(const std::vector<WindowJob>& jobs, unsigned threads) {
   constexpr uint64_t kTaskPixels = 1 << 16;
   CpuBatch work(jobs, kTaskPixels);
   ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
@@ -162,12 +162,11 @@ std::vector<DecodeResult> RunJobs(const std::vector<CpuJob>& jobs, unsigned thre
 
 // The results of the windows of a job that failed, up to the first that has a bad tile: each is
 // decoded alone.
-std::vector<DecodeResult> RunWindows(const CpuJob& job, unsigned threads) {
+std::vector<DecodeResult> RunWindows(const WindowJob& job, unsigned threads) {
   std::vector<DecodeResult> results;
   do {
-    CpuJob window = {job.groups, 1};
-    for (GroupJob& group : window.groups) group.plans += results.size();
-    results.push_back(RunJobs({window}, threads)[0]);
+    const OutputPlan* const plan = job.plans + results.size();
+    results.push_back(RunJobs({{job.view, job.groups, plan, 1}}, threads)[0]);
   } while (results.back().status == Status::kOk && results.size() < job.plan_count);
   return results;
 }
@@ -182,8 +181,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   {
     const LetSignalsIn signals;
     py::gil_scoped_release release;
-    std::vector<CpuJob> jobs;
-    for (const DecodeBatch::File& file : batch.files()) jobs.push_back({file.jobs(), file.size()});
+    const std::vector<WindowJob> jobs = batch.jobs();
     const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
     for (size_t k = 0; k < jobs.size(); ++k) {
       if (of_jobs[k].status != Status::kOk) {

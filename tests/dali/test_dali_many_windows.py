@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -186,21 +188,56 @@ def test_as_many_windows_as_there_may_be(device: str) -> None:
         np.testing.assert_array_equal(got.reshape(256, 256, 2), pair.image)
 
 
-def test_no_windows(device: str) -> None:
-    pair = make_pair(np.zeros((9, 9, 3), np.uint8))
-    nothing = {"l3": [pair.l3], "anchors": [np.zeros((0, 2), np.int32)]}
-    ((got,),) = run(
+@pytest.mark.parametrize("channels", [3, 5, 8])
+def test_no_windows(device: str, channels: int) -> None:
+    data = np.frombuffer(l3dali.encode(np.full((9, 9, channels), 7, np.uint8)), np.uint8)
+    anchors = [np.zeros((count, 2), np.int32) for count in (0, 2, 0)]
+    (out,) = run(
         lambda l3, anchors: fn.l3.decode_windows(l3, anchors, device=device, window=(4, 5)),
         device,
-        nothing,
+        {"l3": [data] * 3, "anchors": anchors},
     )
-    assert got.shape == (0, 4, 5, 3)
+    assert_same(out, [np.full((len(a), 4, 5, channels), 7, np.uint8) for a in anchors])
     ((got,),) = run(
         lambda l3: fn.l3.decode_windows(l3, device=device, window=(4, 5), count=0),
         device,
-        {"l3": [pair.l3]},
+        {"l3": [data]},
     )
-    assert got.shape == (0, 4, 5, 3)
+    assert got.shape == (0, 4, 5, channels)
+
+
+def test_windows_of_many_groups_take_the_memory_of_their_pixels() -> None:
+    """4,096 groups, whose pixels are 4 MB: a plan for each window of each took 1.1 GB."""
+    run = [sys.executable, "-c", MANY_GROUPS]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 64 << 10
+
+
+MANY_GROUPS = """
+import resource
+import numpy as np
+import l3dali
+import l3dali.plugin
+from nvidia.dali import fn, pipeline_def
+
+image = np.zeros((8, 32, 4096), np.uint8)
+data = np.frombuffer(l3dali.encode(image, groups=[[c] for c in range(4096)]), np.uint8)
+
+
+@pipeline_def(batch_size=1, num_threads=2, device_id=None)
+def pipeline(count):
+    l3 = fn.external_source(lambda: [data], batch=True)
+    return fn.l3.decode_windows(l3, window=[1, 1], count=count)
+
+
+def run(count):
+    (out,) = pipeline(count).run()
+    assert out[0].shape() == [count, 1, 1, 4096]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+print(-run(1) + run(1000))
+"""
 
 
 def test_far_anchors_are_padding(device: str) -> None:

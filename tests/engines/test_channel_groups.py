@@ -317,6 +317,38 @@ class _Memory:
         return -(-self.array.ctypes.data // 256) * 256
 
 
+def test_more_windows_of_groups_than_the_gpu_engine_takes_at_once() -> None:
+    """150,000 samples for 150 groups of 1,000 windows: three launches."""
+    module = load_emulated()
+    image = bands(12, 40, 150) // 40 * 1001  # a value table
+    groups = [[c] for c in range(150)]
+    data = bytearray(l3dali.encode(image, groups=groups, tile=(8, 32)))
+    assert l3dali.info(bytes(data)).value_count > 0
+    windows = [(i % 12, i % 40, 1, 1) for i in range(1000)]
+    sizes = []
+
+    def allocate(size: int, pinned: bool) -> _Memory:
+        sizes.append(size)
+        return _Memory(size, pinned)
+
+    decoder = module.Decoder(0, allocate)
+
+    def decode() -> np.ndarray[Any, Any]:
+        batch = module.DecodeBatch(
+            [data] * 1000, windows=windows, colors="UNCHANGED", dtype=None, channels_first=False,
+            max_pixels=2**20, names_items=True,
+        )  # fmt: skip
+        out = np.zeros((1000, 150), np.uint16)
+        decoder.decode(batch, [row.ctypes.data for row in out], stream=0, threads=1)
+        return out
+
+    assert np.array_equal(decode(), [image[top, left] for top, left, _, _ in windows])
+    assert max(sizes) < 2**16 * 400
+    data[-1] ^= 1  # the last group of the last tile, which window 32 is the first to touch
+    with pytest.raises(L3Error, match="item 32: tile 3 of 4"):
+        decode()
+
+
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_windows_of_files_in_one_batch_of_the_gpu_engine(channels_first: bool) -> None:
     """Groups share a value table, windows of a file its tiles; others are between them."""

@@ -66,14 +66,12 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
                           uint64_t* decoded_tiles) {
   const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, plan);
   if (shares.empty()) return {Status::kCorruptHeader, 0};
-  std::vector<l3::OutputPlan> plans;
-  for (const l3::GroupShare& share : shares) plans.push_back(PlanOfShare(share, plan, tensor));
-  std::vector<l3::GroupJob> groups;
-  for (size_t i = 0; i < shares.size(); ++i) groups.push_back({&shares[i].view, &plans[i]});
+  const l3::OutputPlan output = PlanWindow(shares, plan, tensor);
+  const l3::WindowJob job = {&view, &shares, &output, 1};
   DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     std::vector<l3::CudaSample> samples;
-    l3::AppendSamples(groups, 1, &samples);
+    for (size_t g = 0; g < shares.size(); ++g) l3::AppendSamples({job}, g, &samples);
     for (const DecodeResult& result :
          l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
       first = FirstBad(first, result);
@@ -81,7 +79,7 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
     return first;
   }
   constexpr uint64_t kTaskPixels = 1 << 14;
-  l3::CpuBatch batch({{groups, 1}}, kTaskPixels, CpuEngineOf(engine));
+  l3::CpuBatch batch({job}, kTaskPixels, CpuEngineOf(engine));
   l3::ParallelFor(batch.task_count(), threads, [&](uint64_t task) { batch.Run(task); });
   return batch.Results()[0];
 }
@@ -100,7 +98,6 @@ l3::TensorPlan WholeWidePlan(const l3::ImageInfo& info, uint64_t row_stride_byte
 l3::TensorPlan ToWidePlan(const L3TestPlan& from, const l3::OutputPlan& output) {
   l3::TensorPlan plan = {};
   plan.output = output;
-  plan.channel_stride_bytes = from.channel_stride_bytes;
   const auto list = [&](const float* values) {
     return std::vector<float>(values, values + from.channels);
   };
@@ -395,9 +392,12 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
       std::vector<l3::CudaSample> samples = {{view, ToOutputPlan(*plan, nullptr)}};
       if (!view.is_group()) {
         const l3::TensorPlan wide = ToWidePlan(*plan, samples[0].plan);
+        const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, wide);
+        const l3::OutputPlan output = PlanWindow(shares, wide, nullptr);
+        const l3::WindowJob job = {&view, &shares, &output, 1};
         samples.clear();
-        for (const l3::GroupShare& share : l3::ShareOutput(view, wide)) {
-          samples.push_back({share.view, PlanOfShare(share, wide, nullptr)});
+        for (size_t g = 0; g < shares.size(); ++g) {
+          samples.push_back({shares[g].ViewOf(view), job.PlanOf(g, 0)});
         }
       }
       for (const l3::CudaSample& sample : samples) bytes += l3::UploadedBytesEmulated(sample);

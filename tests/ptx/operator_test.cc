@@ -99,13 +99,15 @@ size_t Run(MixedBackend* backend, const std::vector<File>& files, From from = Fr
   for (const Status status : statuses) CHECK(status == Status::kOk);
   std::vector<std::shared_ptr<void>> outputs;
   std::vector<OutputPlan> plans(count);
+  std::vector<std::vector<GroupShare>> groups(count, std::vector<GroupShare>(1));
   std::vector<DecodeJob> jobs;
   for (size_t i = 0; i < count; ++i) {
     outputs.push_back(device->AllocateDevice(views[i].info.image_bytes()));
     plans[i] = WholeImagePlan(views[i].info, static_cast<uint8_t*>(outputs[i].get()));
-    jobs.push_back({static_cast<int>(i), &views[i], cached[i], {{&views[i], &plans[i]}}, 1, {}});
+    groups[i][0].group_channels = static_cast<uint8_t>(views[i].info.channels);
+    jobs.push_back({static_cast<int>(i), cached[i], {&views[i], &groups[i], &plans[i], 1}, {}});
   }
-  jobs.push_back({0, &views[0], nullptr, {}, 1, {}});  // one that needs none of the groups
+  jobs.push_back({0, nullptr, {&views[0], &groups[0], nullptr, 0}, {}});  // no windows
   backend->Decode(ws, &jobs);
 
   const auto finished = device->MakeEvent();

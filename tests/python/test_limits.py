@@ -288,7 +288,7 @@ def test_links_lead_somewhere() -> None:
         assert (ROOT / link).exists(), link
 
 
-MANY_SMALL_FILES = """
+PEAK = """
 import resource
 import numpy as np
 import l3dali
@@ -296,19 +296,29 @@ import l3dali
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
+"""
+MANY_SMALL_FILES = """
 labels = np.tile(np.random.default_rng(0).integers(0, 4, (8, 8), np.uint8) * 20, (8, 8))
 data = l3dali.encode(labels)
 files = [bytes(bytearray(data)) for _ in range(2000)]  # not one object, whose windows share tables
 l3dali.decode_batch(files[:2])
 before = peak()
 images = l3dali.decode_batch(files, threads=2)
-print(peak() - before, sum(image.nbytes for image in images))
+"""
+MANY_GROUPS = """
+data = l3dali.encode(np.zeros((8, 32, 4096), np.uint8), groups=[[c] for c in range(4096)])
+l3dali.decode_batch([data], threads=2)
+before = peak()
+images = l3dali.decode_batch([data] * 1000, windows=[(0, 0, 1, 1)] * 1000, threads=2)
 """
 
 
-def test_tables_of_a_batch_do_not_add_up() -> None:
-    """Those of a file of 1 KB took 65 KB, to the end of the batch."""
-    run = [sys.executable, "-c", MANY_SMALL_FILES]
+@pytest.mark.parametrize("what", [MANY_SMALL_FILES, MANY_GROUPS], ids=["files", "groups"])
+def test_tables_of_a_batch_do_not_add_up(what: str) -> None:
+    """Those of a file of 1 KB took 65 KB, to the end of the batch; a plan for each window of each
+    group took 850 MB."""
+    show = "print(peak() - before, sum(image.nbytes for image in images))"
+    run = [sys.executable, "-c", PEAK + what + show]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     grown, decoded = map(int, done.stdout.split())
     assert grown < decoded + (24 << 20)

@@ -233,4 +233,32 @@ const std::vector<DecodeResult>& BatchDecoder::Wait() {
   return results_;
 }
 
+std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<CudaJob>& jobs,
+                                               CUstream_st* stream, const ForEach& for_each) {
+  samples_.clear();
+  windows_.clear();
+  std::vector<DecodeResult> results;
+  const auto run = [&] {
+    Launch(samples_, stream, for_each);
+    Wait();
+    for (size_t i = 0; i < results_.size(); ++i) {
+      DecodeResult& result = results[windows_[i]];
+      result = FirstBad(result, results_[i]);
+    }
+    samples_.clear();
+    windows_.clear();
+  };
+  for (const CudaJob& job : jobs) {
+    const size_t first = results.size();
+    results.resize(first + job.windows.plan_count, DecodeResult{Status::kOk, 0});
+    for (size_t g = 0; g < job.windows.groups->size(); ++g) {
+      if (!samples_.empty() && samples_.size() + job.windows.plan_count > kMostSamples) run();
+      AppendSamples(job, g, &samples_);
+      for (size_t i = first; i < results.size(); ++i) windows_.push_back(i);
+    }
+  }
+  if (!samples_.empty()) run();
+  return results;
+}
+
 }  // namespace l3

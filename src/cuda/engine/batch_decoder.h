@@ -27,6 +27,9 @@ class BatchDecoder {
   // its call.
   static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10};
 
+  // The windows of a group, which are decoded together, may be more.
+  static constexpr size_t kMostSamples = 1 << 16;
+
   // Samples may come from `cache`, or name a key there.
   explicit BatchDecoder(std::unique_ptr<GpuDevice> device,
                         std::shared_ptr<EncodedCache> cache = nullptr,
@@ -52,6 +55,12 @@ class BatchDecoder {
   // Waits for the oldest batch in flight (for its work only, not for the device) and
   // returns a result for each of its samples; without one, returns the last ones again.
   const std::vector<DecodeResult>& Wait();
+
+  // Launches and waits, as often as groups and windows together are more than kMostSamples: each of
+  // them takes some 1 KiB of the host and of the device, however small its output is. Returns a
+  // result for each window of each job.
+  std::vector<DecodeResult> Decode(const std::vector<CudaJob>& jobs, CUstream_st* stream,
+                                   const ForEach& for_each = nullptr);
 
   // Bytes of the batch last launched that were uploaded: payloads of the tiles that its
   // windows touch, or of all that the cache keeps, what lies between them and what describes them.
@@ -98,6 +107,8 @@ class BatchDecoder {
   BatchLayout layout_;
   uint64_t uploaded_bytes_ = 0;
   std::vector<DecodeResult> results_;
+  std::vector<CudaSample> samples_;  // of jobs, and their windows; kept for their memory
+  std::vector<size_t> windows_;
   std::vector<EncodedCache::Candidate> candidates_;
   std::vector<uint8_t> is_intact_;  // of each sample that the cache shall keep
 };

@@ -80,14 +80,13 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
-                   std::vector<CudaSample>* samples) {
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t i = 0; i < plan_count; ++i) {
-      samples->push_back({*groups[g].view, groups[g].plans[i]});
-      samples->back().shares_file = i != 0;
-      samples->back().shares_tables = g != 0;
-    }
+void AppendSamples(const CudaJob& job, size_t group, std::vector<CudaSample>* samples) {
+  const WindowJob& windows = job.windows;
+  const ImageView view = (*windows.groups)[group].ViewOf(*windows.view);
+  const bool shares_tables = group != 0 && !samples->empty();
+  for (size_t i = 0; i < windows.plan_count; ++i) {
+    samples->push_back({view, windows.PlanOf(group, i), job.cached,
+                        i == 0 ? job.cache_key : nullptr, job.is_pinned, i != 0, shares_tables});
   }
 }
 

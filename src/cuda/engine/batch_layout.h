@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/output.h"
+#include "core/window_job.h"
 #include "cuda/kernels/tile_batch.h"
 #include "format/image_view.h"
 
@@ -43,9 +44,16 @@ struct CudaSample {
   bool shares_tables = false;
 };
 
-// The samples of an image: group by group, `plan_count` windows of each.
-void AppendSamples(const std::vector<GroupJob>& groups, size_t plan_count,
-                   std::vector<CudaSample>* samples);
+// Windows of an image of a batch, with what a CudaSample says of it.
+struct CudaJob {
+  WindowJob windows;
+  const CachedImage* cached = nullptr;
+  const std::string* cache_key = nullptr;  // only with one group
+  bool is_pinned = false;
+};
+
+// The samples of a group of it, one for each window. Those of the groups before go before them.
+void AppendSamples(const CudaJob& job, size_t group, std::vector<CudaSample>* samples);
 
 // How a batch goes up: as a whole and staged, unless told otherwise.
 struct UploadPolicy {
