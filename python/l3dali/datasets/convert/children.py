@@ -5,15 +5,16 @@ They know nothing of jobs and images.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing import connection
+from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
@@ -21,6 +22,11 @@ TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 Result = TypeVar("Result")
 
 _process_lock = threading.Lock()  # multiprocessing's books of children are not for threads
+
+
+# The first code of an interpreter: `python -c` looks for modules in the current folder, and a
+# stranger's files may lie there. `-P` would do from Python 3.11 on.
+_FORGET_HERE = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
 class ChildDiedError(RuntimeError):
@@ -38,7 +44,7 @@ class Child:
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
-        with _process_lock:
+        with _process_lock, _nothing_from_here():
             self._process.start()
         theirs.close()
 
@@ -80,6 +86,23 @@ class Child:
         connection.wait([self._process.sentinel])
         with _process_lock:
             self._process.join()
+
+
+@contextlib.contextmanager
+def _nothing_from_here() -> Iterator[None]:
+    """Lets the interpreters that multiprocessing starts import nothing from the current folder."""
+    start = util.spawnv_passfds  # type: ignore[attr-defined]
+
+    def start_elsewhere(path: str, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
+        *options, code = arguments
+        pid: int = start(path, [*options, _FORGET_HERE + code], descriptors)
+        return pid
+
+    util.spawnv_passfds = start_elsewhere  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        util.spawnv_passfds = start  # type: ignore[attr-defined]
 
 
 _to_parent: Connection | None = None  # in a child
