@@ -444,9 +444,9 @@ def test_no_module_of_the_current_folder_is_run(
     add_worker(cluster)
     monkeypatch.chdir(tmp_path)
     program = Path(sys.executable).with_name("l3")
-    command = [program, "convert", tmp_path / "s", tmp_path / "d", "--engine", "ray"]
+    command = [program, "convert", tmp_path / "s", tmp_path / "d", "--engine", "ray", "--address"]
     done = subprocess.run(
-        [*command, "--address", cluster.address], capture_output=True, text=True, timeout=120
+        [*map(str, command), cluster.address], capture_output=True, text=True, timeout=120
     )
     assert not (tmp_path / "mark").exists()
     assert done.returncode == 0, done

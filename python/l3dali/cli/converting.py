@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -41,11 +42,13 @@ from l3dali.datasets.convert.report import (
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
+    LocalFolder,
     is_remote,
     open_folder,
     split_url,
 )
 from l3dali.datasets.convert.work import (
+    OWN_NAMES,
     READ_SHARDS,
     count_l3_alone,
     find_sources,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.report import Summary
+    from l3dali.datasets.convert.storage import Folder
     from l3dali.datasets.convert.work import Sources, Work
     from l3dali.datasets.liquid.plan import Plan
 
@@ -129,6 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         interrupt_once()  # after Ray, which sets handlers of its own
         _tell_of_ignored(manifest)
         work = find_work(sources, arguments.dest, options, manifest, workers)
+        _refuse_summary(arguments.json_summary, target, manifest)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
             if growth:
@@ -195,6 +200,18 @@ def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Nam
         for failure in sources.failures[:1]:
             reason = f"{failure.path}: {failure.reason}"
             raise UsageError(f"{reason}; --remove-gone needs to know all sources")
+
+
+def _refuse_summary(path: Path | None, target: Folder, manifest: Manifest) -> None:
+    """Refuses a file for the summary that is or may become one of DEST's."""
+    if path is None or not isinstance(target, LocalFolder):
+        return
+    place = os.path.join(os.path.realpath(path.parent), path.name)  # noqa: PTH118
+    own = {*OWN_NAMES, *manifest.claims}
+    for row in manifest.rows.values():
+        own |= {row.result or "", row.index or ""}
+    if os.path.relpath(place, target.real_place()) in own:
+        raise UsageError(f"--json-summary {path}: the run has this name for a file of its own")
 
 
 @contextmanager

@@ -9,12 +9,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
@@ -22,11 +23,6 @@ TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 Result = TypeVar("Result")
 
 _process_lock = threading.Lock()  # multiprocessing's books of children are not for threads
-
-
-# The first code of an interpreter: `python -c` looks for modules in the current folder, and a
-# stranger's files may lie there. `-P` would do from Python 3.11 on.
-_FORGET_HERE = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
 class ChildDiedError(RuntimeError):
@@ -90,19 +86,25 @@ class Child:
 
 @contextlib.contextmanager
 def _nothing_from_here() -> Iterator[None]:
-    """Lets the interpreters that multiprocessing starts import nothing from the current folder."""
-    start = util.spawnv_passfds  # type: ignore[attr-defined]
+    """Lets the interpreters that multiprocessing starts import nothing from the current folder.
 
-    def start_elsewhere(path: str, arguments: Sequence[str], descriptors: Sequence[int]) -> int:
-        *options, code = arguments
-        pid: int = start(path, [*options, _FORGET_HERE + code], descriptors)
-        return pid
+    `python -c` looks there first, and a stranger's files may lie there.
+    """
+    start = util.spawnv_passfds
 
-    util.spawnv_passfds = start_elsewhere  # type: ignore[attr-defined]
+    def start_safely(path: Any, arguments: Any, descriptors: Any) -> int:
+        program, *options, code = arguments
+        if sys.version_info >= (3, 11):
+            options.insert(0, "-P")
+        else:
+            code = f"import sys; sys.path[:] = filter(None, sys.path); {code}"
+        return start(path, [program, *options, code], descriptors)
+
+    util.spawnv_passfds = start_safely  # type: ignore[assignment]
     try:
         yield
     finally:
-        util.spawnv_passfds = start  # type: ignore[attr-defined]
+        util.spawnv_passfds = start
 
 
 _to_parent: Connection | None = None  # in a child

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
-_OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
+OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
 _COMPRESSED_SHARD = re.compile(
     r"\.(t(ar\.)?(gz|bz2?|xz|zst|lz4)|tfrecords?\.gz|tfrec\.gz)$", re.IGNORECASE
@@ -337,7 +337,7 @@ def find_work(
         planned: list[tuple[Stored, Row]] = []
         for name, file in files.items():
             reason = _refusal(name)
-            if name.removeprefix(prefix) in _OWN_NAMES or name in indexes:
+            if name.removeprefix(prefix) in OWN_NAMES or name in indexes:
                 continue
             if reason:
                 work.failures.append(Failure(folder.place(name), reason))
