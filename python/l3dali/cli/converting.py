@@ -250,6 +250,15 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
         complain(f"... and {len(gone) - _SHOWN_GONE} more")
 
 
+def _tell_of_left_out(work: Work) -> None:
+    if work.left_out:
+        names = ", ".join(work.left_out[:_FEW]) + ", ..." * (len(work.left_out) > _FEW)
+        complain(
+            f"l3: files left out, with names that l3 convert has for its own: {len(work.left_out)} "
+            f"({names})"
+        )
+
+
 def _preview(work: Work, labels: Sequence[str]) -> int:
     """Says what would be done; gives the exit code."""
     count = sum(len(job.files) for job in work.jobs)
@@ -269,6 +278,7 @@ def _preview(work: Work, labels: Sequence[str]) -> int:
     _tell_of_palettes(palettes, "would become", labels, work)
     names = Counter(Path(name).suffix.lower() for name in work.names)
     say(unread_images(names, "that would be copied as they are"))
+    _tell_of_left_out(work)
     failures = [each.failure for each in found if each.failure is not None] + work.failures
     failures += [failure for each in found for failure in each.choices.failures]
     tell_failures(failures)
@@ -345,6 +355,7 @@ def _tell(summary: Summary, work: Work, options: Options, arguments: argparse.Na
             lines += _nothing_found(summary, arguments.to)
         for line in lines:
             complain(f"l3: {line}")
+        _tell_of_left_out(work)
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:

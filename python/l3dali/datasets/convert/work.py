@@ -78,6 +78,7 @@ class Sources:
         links: links to folders, which are not followed.
         linked: where links to files lead, which are followed.
         whole: the folders that were named themselves.
+        temporaries: files with the names of temporary ones, which are left out.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class Sources:
     links: int = 0
     linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
+    temporaries: list[str] = field(default_factory=list)
 
     @property
     def are_whole(self) -> bool:
@@ -120,6 +122,7 @@ class Work:
         failures: sources that no job can be made for.
         links: links to folders, which are not followed.
         linked: how many links to files are followed.
+        left_out: files with names that runs have for files of their own.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
             part of `kept`, to be written anew.
@@ -135,6 +138,7 @@ class Work:
     failures: list[Failure] = field(default_factory=list)
     links: int = 0
     linked: int = 0
+    left_out: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
     foreseen: dict[str, str] = field(default_factory=dict)
@@ -179,6 +183,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += listing.links
             sources.linked += listing.linked
+            sources.temporaries += map(open_folder(name).place, listing.temporaries)
     return sources
 
 
@@ -317,6 +322,7 @@ def find_work(
             a file is in the way that no earlier run has made.
     """
     work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
+    work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
     target = open_folder(target_url)
@@ -337,7 +343,10 @@ def find_work(
         planned: list[tuple[Stored, Row]] = []
         for name, file in files.items():
             reason = _refusal(name)
-            if name.removeprefix(prefix) in OWN_NAMES or name in indexes:
+            if name.removeprefix(prefix) in OWN_NAMES:
+                work.left_out.append(folder.place(name))
+                continue
+            if name in indexes:
                 continue
             if reason:
                 work.failures.append(Failure(folder.place(name), reason))
@@ -378,7 +387,7 @@ def find_work(
         raise UsageError("--container is for tar files and zip archives; the sources have none")
     _refuse_cases(claims, places, target)
     if not manifest.existed:
-        in_the_way = next((result for result in claims if result in existing), None)
+        in_the_way = next((name for name in [*claims, REPORT_NAME] if name in existing), None)
         if in_the_way is not None:
             place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
