@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from cli_tools import image, write_png
 
 from l3dali import codec
+
+pytest.importorskip("scipy")  # for plans
 
 COMMANDS = [
     "convert images converted -j 2",
