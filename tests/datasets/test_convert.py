@@ -1235,6 +1235,8 @@ def test_own_names_of_a_folder_that_no_run_has_made(
         said = f"its own: 1 ({tmp_path / 's' / name})" in told
         assert said == ("--quiet" not in flags)
     assert files_below(tmp_path / "e") == {"a.l3"}
+    assert convert(tmp_path / "e", tmp_path / "g", "--to", "png") == 0
+    assert "left out" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])

@@ -32,7 +32,7 @@ from l3dali.datasets.convert.job import (
     Job,
     shard_results,
 )
-from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name, row_of_json
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
@@ -64,6 +64,7 @@ _BATCH_FILES = 256
 _BATCH_BYTES = 2**22  # less than a second's work: rows are written at its end
 _BATCHES_A_WORKER = 4
 _FIRST_FILES = 16  # of a suffix; suffixes, too
+_ROW_BYTES = 2**20  # more than most rows take
 _LOOKUPS = 32  # at a time, of files in buckets
 _MOST_NAMES = 10**6  # that braces may stand for
 
@@ -122,7 +123,7 @@ class Work:
         failures: sources that no job can be made for.
         links: links to folders, which are not followed.
         linked: how many links to files are followed.
-        left_out: files with names that runs have for files of their own.
+        left_out: files with names that runs have for their own, but for those of an earlier run.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
             part of `kept`, to be written anew.
@@ -341,10 +342,11 @@ def find_work(
         }
         loose: list[tuple[Stored, Row | None]] = []
         planned: list[tuple[Stored, Row]] = []
+        own: list[str] = []
         for name, file in files.items():
             reason = _refusal(name)
             if name.removeprefix(prefix) in OWN_NAMES:
-                work.left_out.append(folder.place(name))
+                own.append(folder.place(name))
                 continue
             if name in indexes:
                 continue
@@ -381,6 +383,8 @@ def find_work(
             else:
                 previous = {} if row is None else {name: row}
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
+        if own and not _has_rows(folder, prefix + MANIFEST_NAME):
+            work.left_out += own
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if options.container and not has_archive:
@@ -410,6 +414,14 @@ def find_work(
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     return work
+
+
+def _has_rows(folder: Folder, name: str) -> bool:
+    """Whether there is a manifest as runs write it, so that names of theirs are for their files."""
+    with suppress(OSError), folder.open(name) as opened:
+        line = opened.read(_ROW_BYTES).partition(b"\n")[0]
+        return row_of_json(line.decode(errors="replace")) is not None
+    return False
 
 
 def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: Folder) -> None:
