@@ -1203,6 +1203,7 @@ def test_a_run_on_a_folder_in_or_around_another(tmp_path: Path, first: str, seco
     left = tmp_path / second / ".l3-0123456789abcdef.tmp"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"of a killed run")
+    left.with_name("l3-manifest.jsonl").touch()
     with Manifest(LocalFolder(tmp_path / second)):
         assert not left.exists()
     with (
@@ -1212,6 +1213,30 @@ def test_a_run_on_a_folder_in_or_around_another(tmp_path: Path, first: str, seco
     ):
         file.write(b"whole")
     assert (tmp_path / "w" / "inner" / "a.l3").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("name", ["l3-report.html", ".l3-lock", ".l3-0123456789abcdef.tmp"])
+def test_own_names_of_a_folder_that_no_run_has_made(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were replaced or removed without a word, and left out of SOURCE."""
+    for folder in ("s", "d"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_bytes(b"somebody's")
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    is_refused = not name.endswith(".tmp")
+    assert convert(tmp_path / "s", tmp_path / "d") == 2 * is_refused
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'd' / name} " in told or not is_refused
+    assert (tmp_path / "d" / name).read_bytes() == b"somebody's"
+    for target, flags in (("e", ["--dry-run"]), ("e", []), ("e", []), ("f", ["--quiet"])):
+        assert convert(tmp_path / "s", tmp_path / target, *flags) == 0
+        told = capsys.readouterr().err
+        said = f"its own: 1 ({tmp_path / 's' / name})" in told
+        assert said == ("--quiet" not in flags)
+    assert files_below(tmp_path / "e") == {"a.l3"}
+    assert convert(tmp_path / "e", tmp_path / "g", "--to", "png") == 0
+    assert "left out" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from convert_tools import (
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert import engine
 from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.manifest import Row
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.report import Summary
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
@@ -179,6 +182,42 @@ def test_a_json_file_that_is_no_summary_stays(
     assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", manifest) == 2
     assert manifest.read_bytes() == before
     assert "holds something else" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["labels.json", "a.idx", "l3-manifest.jsonl", "l3-report.html"])
+def test_a_summary_replaces_nothing_that_its_run_writes(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty file may be a summary, and so may what a run of before has left."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    write_tar(source / "a.tar", samples(1))
+    (source / "labels.json").touch()
+    assert convert(source, target, "--json-summary", target / name) == 2
+    assert "for a file of its own" in capsys.readouterr().err
+    assert not target.exists()
+    assert convert(source, target) == 0
+    before = (target / name).read_bytes()
+    assert convert(source, target, "--json-summary", tmp_path / "s" / ".." / "d" / name) == 2
+    assert (target / name).read_bytes() == before
+    assert convert(source, target, "--json-summary", target / "summary.json") == 0
+
+
+def test_a_summary_is_judged_again_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.json"
+    write_pngs(tmp_path / "s", "a.png", "b.png")
+
+    def late(*arguments: Any) -> Iterator[list[Row]]:
+        yield from run_local(*arguments)
+        summary.write_text("of somebody else")
+
+    run_local = engine.run_local
+    monkeypatch.setattr(engine, "run_local", late)
+    assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", summary) == 2
+    assert "holds something else" in capsys.readouterr().err
+    assert summary.read_text() == "of somebody else"
+    assert len(rows_of(tmp_path / "d")) == len(list((tmp_path / "s").iterdir()))
 
 
 def test_sources_of_another_time_are_not_done_again(

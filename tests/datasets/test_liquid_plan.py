@@ -753,6 +753,38 @@ def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "link to nothing"])
+def test_a_drawing_replaces_nothing_unasked(profile_file: Path, tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    plan, drawing, other = (tmp_path / name for name in ("plan.json", "a.png", "photo.png"))
+    (drawing if kind == "file" else other).write_bytes(b"a photograph")
+    if kind != "file":
+        drawing.symlink_to("photo.png" if kind == "link" else "gone.png")
+    assert run(profile_file, "-o", plan, "--plot", drawing) == 2
+    assert not plan.exists()
+    assert drawing.is_symlink() == (kind != "file")
+    assert (drawing if kind == "file" else other).read_bytes() == b"a photograph"
+    assert run(profile_file, "-o", plan, "--plot", drawing, "--overwrite") == 0
+    assert drawing.read_bytes().startswith(b"\x89PNG")
+    assert not drawing.is_symlink()
+    assert kind == "file" or other.read_bytes() == b"a photograph"
+    assert not (tmp_path / "gone.png").exists()
+
+
+def test_the_plan_and_its_drawing_are_two_files(
+    profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, profile = tmp_path / "plan.svg", tmp_path / "profile.svg"
+    profile.write_bytes(profile_file.read_bytes())
+    (tmp_path / "b").symlink_to(tmp_path)
+    for drawing in (plan, tmp_path / "b" / "plan.svg"):
+        assert run(profile, "-o", plan, "--plot", drawing, "--overwrite") == 2
+        assert "is the plan; name another" in capsys.readouterr().err
+        assert not plan.exists()
+    assert run(profile, "-o", plan, "--plot", profile, "--overwrite") == 2
+    assert profile.read_bytes() == profile_file.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

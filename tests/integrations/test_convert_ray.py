@@ -431,3 +431,22 @@ def test_what_cannot_work_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
         2,
         "l3: --engine ray needs what is not installed: pip install ray\n",
     )
+
+
+def test_no_module_of_the_current_folder_is_run(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray puts it first where workers look for modules."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    for name in ("l3dali", "tifffile", "zoneinfo"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'a')")
+    add_worker(cluster)
+    monkeypatch.chdir(tmp_path)
+    program = Path(sys.executable).with_name("l3")
+    command = [program, "convert", tmp_path / "s", tmp_path / "d", "--engine", "ray", "--address"]
+    done = subprocess.run(
+        [*map(str, command), cluster.address], capture_output=True, text=True, timeout=120
+    )
+    assert not (tmp_path / "mark").exists()
+    assert done.returncode == 0, done

@@ -351,7 +351,7 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     if path != STDOUT:
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
-        if path.exists() and not overwrite and not codec.is_special(path):
+        if os.path.lexists(path) and not overwrite and not codec.is_special(path):
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path
 

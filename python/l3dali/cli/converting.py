@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -41,11 +42,13 @@ from l3dali.datasets.convert.report import (
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
+    LocalFolder,
     is_remote,
     open_folder,
     split_url,
 )
 from l3dali.datasets.convert.work import (
+    OWN_NAMES,
     READ_SHARDS,
     count_l3_alone,
     find_sources,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.report import Summary
+    from l3dali.datasets.convert.storage import Folder
     from l3dali.datasets.convert.work import Sources, Work
     from l3dali.datasets.liquid.plan import Plan
 
@@ -129,6 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         interrupt_once()  # after Ray, which sets handlers of its own
         _tell_of_ignored(manifest)
         work = find_work(sources, arguments.dest, options, manifest, workers)
+        _refuse_summary(arguments.json_summary, target, manifest)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
             if growth:
@@ -197,6 +202,18 @@ def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Nam
             raise UsageError(f"{reason}; --remove-gone needs to know all sources")
 
 
+def _refuse_summary(path: Path | None, target: Folder, manifest: Manifest) -> None:
+    """Refuses a file for the summary that is or may become one of DEST's."""
+    if path is None or not isinstance(target, LocalFolder):
+        return
+    place = os.path.join(os.path.realpath(path.parent), path.name)  # noqa: PTH118
+    own = {*OWN_NAMES, *manifest.claims}
+    for row in manifest.rows.values():
+        own |= {row.result or "", row.index or ""}
+    if os.path.relpath(place, target.real_place()) in own:
+        raise UsageError(f"--json-summary {path}: the run has this name for a file of its own")
+
+
 @contextmanager
 def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
     """The engine, and how many jobs it has room for at a time."""
@@ -233,6 +250,15 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
         complain(f"... and {len(gone) - _SHOWN_GONE} more")
 
 
+def _tell_of_left_out(work: Work) -> None:
+    if work.left_out:
+        names = ", ".join(work.left_out[:_FEW]) + ", ..." * (len(work.left_out) > _FEW)
+        complain(
+            f"l3: files left out, with names that l3 convert has for its own: {len(work.left_out)} "
+            f"({names})"
+        )
+
+
 def _preview(work: Work, labels: Sequence[str]) -> int:
     """Says what would be done; gives the exit code."""
     count = sum(len(job.files) for job in work.jobs)
@@ -252,6 +278,7 @@ def _preview(work: Work, labels: Sequence[str]) -> int:
     _tell_of_palettes(palettes, "would become", labels, work)
     names = Counter(Path(name).suffix.lower() for name in work.names)
     say(unread_images(names, "that would be copied as they are"))
+    _tell_of_left_out(work)
     failures = [each.failure for each in found if each.failure is not None] + work.failures
     failures += [failure for each in found for failure in each.choices.failures]
     tell_failures(failures)
@@ -328,6 +355,7 @@ def _tell(summary: Summary, work: Work, options: Options, arguments: argparse.Na
             lines += _nothing_found(summary, arguments.to)
         for line in lines:
             complain(f"l3: {line}")
+        _tell_of_left_out(work)
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:

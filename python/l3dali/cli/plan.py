@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from l3dali import codec
 from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
@@ -166,13 +167,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     profile = measured = read_profile(arguments.profile)
     target: Path = arguments.output
-    if target.exists() and target.resolve() == Path(arguments.profile).resolve():
-        raise UsageError(f"{target} is the profile; name another file for the plan")
     if arguments.json and target == STDOUT:
         raise UsageError("--json and the plan cannot both go to standard output")
     plot: Path | None = arguments.plot
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
+    outputs = [target] if plot is None else [target, plot]
+    taken = {Path(arguments.profile).resolve(): "the profile"}
+    for path, what in zip(outputs, ("the plan", "the drawing"), strict=False):
+        if other := taken.get(path.resolve()):
+            raise UsageError(f"{path} is {other}; name another file for {what}")
+        taken[path.resolve()] = what
     described = None if arguments.host is None else read_host(arguments.host)
     if described is not None:
         described = replace(
@@ -190,7 +195,8 @@ def run(arguments: argparse.Namespace) -> int:
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
     min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
-    new_file(target, overwrite=arguments.overwrite)  # the last check: others say more
+    for path in outputs:  # the last check: others say more
+        new_file(path, overwrite=arguments.overwrite)
     plan = find_plan(profile, limits, formats, min_gain)
     counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
     span: list[float] = []
@@ -203,7 +209,14 @@ def run(arguments: argparse.Namespace) -> int:
         from l3dali.datasets.liquid.simulate import simulate_plan
 
         simulated = simulate_plan(profile, limits, plan.formats)
+    drawing = None
+    if plot is not None:
+        from l3dali.datasets.liquid.plot import draw_plan
+
+        drawing = draw_plan(profile, plan, limits, plot.suffix[1:].lower())
     write_new(target, plan.to_json())
+    if plot is not None and drawing is not None:
+        codec.write_atomically(plot, drawing)
     if arguments.json:
         as_json = _as_json(plan, counts) | {
             "notes": profile.notes,
@@ -220,10 +233,6 @@ def run(arguments: argparse.Namespace) -> int:
             _print_simulated(simulated, file)
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
-    if plot is not None:
-        from l3dali.datasets.liquid.plot import draw_plan
-
-        draw_plan(profile, plan, limits, plot)
     return 0
 
 

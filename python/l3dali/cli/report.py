@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.cli.batch import STDOUT
+from l3dali.cli.batch import STDOUT, is_stream
 from l3dali.cli.files import end_writes, write_file
 from l3dali.console import complain, megabytes, print_table, ratio, say, speed, tell_failures
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -174,12 +175,32 @@ def _print_notes(report: Report, found: Found) -> None:
         complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
 
 
+def refuse_others(path: Path) -> None:
+    """Raises UsageError if there is something else than a JSON summary at `path`."""
+    if path.is_dir():
+        raise UsageError(f"--json-summary {path}: this is a folder")
+    if path != STDOUT and path.is_file():
+        data = path.read_bytes()
+        try:
+            is_summary = not data or {"version", "exit_code"} <= set(json.loads(data))
+        except (ValueError, TypeError, RecursionError):
+            is_summary = False
+        if not is_summary:
+            raise UsageError(f"--json-summary {path}: this file holds something else")
+
+
 def write_summary(
     path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
 ) -> None:
-    """Writes what `--json-summary` asks for: the fields of a command, and what all have."""
+    """Writes what `--json-summary` asks for: the fields of a command, and what all have.
+
+    Raises:
+        UsageError: the file has become something else meanwhile.
+    """
     if path is None:
         return
+    if not is_stream(path):
+        refuse_others(path)
     summary = {
         "version": __version__,
         "exit_code": code,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import time
 from contextlib import closing
@@ -25,7 +24,7 @@ from l3dali.cli.batch import (
     run_all,
 )
 from l3dali.cli.files import check_stdin, check_stream, read_stdin
-from l3dali.cli.report import Done, Report
+from l3dali.cli.report import Done, Report, refuse_others
 from l3dali.console import complain, progress, say
 from l3dali.errors import UsageError
 from l3dali.images.reading import IMAGE_SUFFIXES, unread_images
@@ -94,16 +93,7 @@ def check_summary(path: Path) -> None:
     """Raises UsageError if `path` is, or is going to be, something else than a JSON summary."""
     if path.suffix.lower() in _KNOWN_SUFFIXES:
         raise UsageError(f"--json-summary {path}: this is the name of an image")
-    if path.is_dir():
-        raise UsageError(f"--json-summary {path}: this is a folder")
-    if path != STDOUT and path.is_file():
-        data = path.read_bytes()
-        try:
-            is_summary = not data or {"version", "exit_code"} <= set(json.loads(data))
-        except (ValueError, TypeError, RecursionError):
-            is_summary = False
-        if not is_summary:
-            raise UsageError(f"--json-summary {path}: this file holds something else")
+    refuse_others(path)
 
 
 def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:

@@ -5,15 +5,17 @@ They know nothing of jobs and images.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from multiprocessing import connection
+from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
@@ -38,7 +40,7 @@ class Child:
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
-        with _process_lock:
+        with _process_lock, _nothing_from_here():
             self._process.start()
         theirs.close()
 
@@ -80,6 +82,29 @@ class Child:
         connection.wait([self._process.sentinel])
         with _process_lock:
             self._process.join()
+
+
+@contextlib.contextmanager
+def _nothing_from_here() -> Iterator[None]:
+    """Lets the interpreters that multiprocessing starts import nothing from the current folder.
+
+    `python -c` looks there first, and a stranger's files may lie there.
+    """
+    start = util.spawnv_passfds
+
+    def start_safely(path: Any, arguments: Any, descriptors: Any) -> int:
+        program, *options, code = arguments
+        if sys.version_info >= (3, 11):
+            options.insert(0, "-P")
+        else:
+            code = f"import sys; sys.path[:] = filter(None, sys.path); {code}"
+        return start(path, [program, *options, code], descriptors)
+
+    util.spawnv_passfds = start_safely  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        util.spawnv_passfds = start
 
 
 _to_parent: Connection | None = None  # in a child

@@ -196,8 +196,9 @@ class Manifest:
         try:
             if isinstance(folder, LocalFolder):
                 self._lock(folder)
-                folder.remove_temporaries()
             self._load()
+            if isinstance(folder, LocalFolder) and self.existed:
+                folder.remove_temporaries()
         except BaseException:
             self._uploads.close()
             raise
@@ -211,6 +212,8 @@ class Manifest:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(f"another l3 convert works on {folder.place()}") from None
+            if os.fstat(lock.fileno()).st_size:
+                raise UsageError(f"{path} holds something, and l3 convert has not made it")
             # A run that has ended takes its file away: a lock on that would keep nobody out.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):

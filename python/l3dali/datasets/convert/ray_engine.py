@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import re
 import secrets
 import socket
@@ -60,6 +61,8 @@ def connect(address: str | None, cores: int) -> int:
     if address is not None:
         _refuse_silence(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if not (address or os.environ.get("RAY_ADDRESS", "")).startswith("ray://"):
+        options["job_config"] = _nothing_from_here()
     try:
         try:
             ray.init(address or "auto", **options)
@@ -74,6 +77,15 @@ def connect(address: str | None, cores: int) -> int:
     # Their processes take a second to start: not while tasks wait for them.
     _ledgers[:] = [_start_ledger() for _ in range(_count_of_ledgers(cores))]
     return cores
+
+
+def _nothing_from_here() -> Any:
+    """Keeps Ray from having workers look for modules in the current folder, before all others."""
+    from ray.job_config import JobConfig
+
+    config = JobConfig()
+    config._runtime_env_has_working_dir = lambda: True
+    return config
 
 
 def disconnect() -> None:

@@ -70,10 +70,12 @@ class Listing:
         failures: what could not be listed, and why.
         links: symbolic links to folders, which are not followed.
         linked: where the symbolic links to files lead, which are followed.
+        temporaries: names that are those of temporary files.
     """
 
     files: dict[str, Stored] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
+    temporaries: list[str] = field(default_factory=list)
     links: int = 0
     linked: list[str] = field(default_factory=list)
 
@@ -170,6 +172,7 @@ class LocalFolder:
             listing.links += sum(Path(path, child).is_symlink() for child in folders)
             for name in sorted(names):
                 if _TEMPORARY.fullmatch(name):
+                    listing.temporaries.append(prefix + name)
                     continue
                 try:
                     stored = self.stat(prefix + name)
@@ -316,7 +319,10 @@ class RemoteFolder:
                 return listing
         for path, info in sorted(found.items()):
             name = path[len(self._root) :].lstrip("/")
-            if not name or _TEMPORARY.fullmatch(name.rpartition("/")[2]):
+            if _TEMPORARY.fullmatch(name.rpartition("/")[2]):
+                listing.temporaries.append(name)
+                continue
+            if not name:
                 continue
             try:
                 # Pages of HTTP servers list names without sizes.

@@ -32,7 +32,7 @@ from l3dali.datasets.convert.job import (
     Job,
     shard_results,
 )
-from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name, row_of_json
 from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
-_OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
+OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
 _COMPRESSED_SHARD = re.compile(
     r"\.(t(ar\.)?(gz|bz2?|xz|zst|lz4)|tfrecords?\.gz|tfrec\.gz)$", re.IGNORECASE
@@ -64,6 +64,7 @@ _BATCH_FILES = 256
 _BATCH_BYTES = 2**22  # less than a second's work: rows are written at its end
 _BATCHES_A_WORKER = 4
 _FIRST_FILES = 16  # of a suffix; suffixes, too
+_ROW_BYTES = 2**20  # more than most rows take
 _LOOKUPS = 32  # at a time, of files in buckets
 _MOST_NAMES = 10**6  # that braces may stand for
 
@@ -78,6 +79,7 @@ class Sources:
         links: links to folders, which are not followed.
         linked: where links to files lead, which are followed.
         whole: the folders that were named themselves.
+        temporaries: files with the names of temporary ones, which are left out.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class Sources:
     links: int = 0
     linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
+    temporaries: list[str] = field(default_factory=list)
 
     @property
     def are_whole(self) -> bool:
@@ -120,6 +123,7 @@ class Work:
         failures: sources that no job can be made for.
         links: links to folders, which are not followed.
         linked: how many links to files are followed.
+        left_out: files with names that runs have for their own, but for those of an earlier run.
         names: all sources.
         renewed: rows of results that are done and stay under another plan than they were made by:
             part of `kept`, to be written anew.
@@ -135,6 +139,7 @@ class Work:
     failures: list[Failure] = field(default_factory=list)
     links: int = 0
     linked: int = 0
+    left_out: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     renewed: list[Row] = field(default_factory=list)
     foreseen: dict[str, str] = field(default_factory=dict)
@@ -179,6 +184,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += listing.links
             sources.linked += listing.linked
+            sources.temporaries += map(open_folder(name).place, listing.temporaries)
     return sources
 
 
@@ -317,6 +323,7 @@ def find_work(
             a file is in the way that no earlier run has made.
     """
     work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
+    work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
     target = open_folder(target_url)
@@ -335,9 +342,13 @@ def find_work(
         }
         loose: list[tuple[Stored, Row | None]] = []
         planned: list[tuple[Stored, Row]] = []
+        own: list[str] = []
         for name, file in files.items():
             reason = _refusal(name)
-            if name.removeprefix(prefix) in _OWN_NAMES or name in indexes:
+            if name.removeprefix(prefix) in OWN_NAMES:
+                own.append(folder.place(name))
+                continue
+            if name in indexes:
                 continue
             if reason:
                 work.failures.append(Failure(folder.place(name), reason))
@@ -372,13 +383,15 @@ def find_work(
             else:
                 previous = {} if row is None else {name: row}
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
+        if own and not _has_rows(folder, prefix + MANIFEST_NAME):
+            work.left_out += own
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if options.container and not has_archive:
         raise UsageError("--container is for tar files and zip archives; the sources have none")
     _refuse_cases(claims, places, target)
     if not manifest.existed:
-        in_the_way = next((result for result in claims if result in existing), None)
+        in_the_way = next((name for name in [*claims, REPORT_NAME] if name in existing), None)
         if in_the_way is not None:
             place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
@@ -401,6 +414,14 @@ def find_work(
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     return work
+
+
+def _has_rows(folder: Folder, name: str) -> bool:
+    """Whether there is a manifest as runs write it, so that names of theirs are for their files."""
+    with suppress(OSError), folder.open(name) as opened:
+        line = opened.read(_ROW_BYTES).partition(b"\n")[0]
+        return row_of_json(line.decode(errors="replace")) is not None
+    return False
 
 
 def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: Folder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from l3dali.datasets.liquid.plan import make_model
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile
@@ -24,14 +23,17 @@ _DEFAULT_DISK = 500e6  # the middle, where the host has no limit
 _TITLES = {"disk": ("disk, MB/s", 1e6), "cores": ("cores", 1.0)}
 
 
-def draw_plan(profile: Profile, plan: Plan, limits: Limits, path: Path) -> None:
+def draw_plan(profile: Profile, plan: Plan, limits: Limits, kind: str) -> bytes:
     """Rates of the best mix and of single formats, and shares, over disk bandwidth and cores.
 
     Args:
         profile: of the data set.
         plan: says which formats may be chosen.
         limits: of the host in the middle.
-        path: of a PNG or SVG file.
+        kind: `png` or `svg`.
+
+    Returns:
+        The file.
 
     Raises:
         UsageError: matplotlib is missing.
@@ -75,4 +77,6 @@ def draw_plan(profile: Profile, plan: Plan, limits: Limits, path: Path) -> None:
     axes[0][0].set_ylabel("predicted images/s")
     axes[1][0].set_ylabel("share of images in the best mix")
     axes[0][0].legend()
-    figure.savefig(path)
+    file = io.BytesIO()
+    figure.savefig(file, format=kind)
+    return file.getvalue()

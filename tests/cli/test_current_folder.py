@@ -1,0 +1,45 @@
+"""Nothing that `l3` starts runs Python files of the current folder: a stranger's may lie there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_tools import image, write_png
+
+from l3dali import codec
+
+pytest.importorskip("scipy")  # for plans
+
+COMMANDS = [
+    "convert images converted -j 2",
+    "convert images untrusted -j 2 --untrusted",
+    "convert images none --untrusted --dry-run",
+    "convert converted images-again -j 2 --to png",
+    "verify converted -j 2",
+    "info converted --totals",
+    "encode images -o encoded -j 2 --verify",
+    "decode encoded -o decoded -j 2",
+    "bench images",
+    "profile images --seconds 4",
+    "plan profile.json",
+    "thumbnail a.l3 a.png",
+]
+PACKAGES = ["PIL", "imagecodecs", "l3dali", "nvidia", "numpy", "pyarrow", "rich", "tifffile"]
+
+
+def test_nothing_of_the_current_folder_is_run(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("l3")
+    marks = tmp_path / "marks"
+    for i in range(4):
+        write_png(tmp_path / "images" / f"{i}.png", image(i))
+    (tmp_path / "a.l3").write_bytes(codec.encode(image()))
+    for name in [*sys.stdlib_module_names, *PACKAGES]:
+        code = f"open({str(marks)!r}, 'a').write(__file__)\nraise ImportError"
+        (tmp_path / f"{name}.py").write_text(code)
+    for command in COMMANDS:
+        done = subprocess.run([program, *command.split()], cwd=tmp_path, capture_output=True)
+        assert not marks.exists(), (command, marks.read_text())
+        assert done.returncode == 0, done
