@@ -10,7 +10,6 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 #endif
@@ -72,8 +71,8 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
   workers.reserve(threads);  // so that only a new thread can fail below
   try {
     for (unsigned t = 1; t < threads; ++t) workers.emplace_back(work, t);
-  } catch (const std::system_error&) {
-    // Fewer threads than asked for still do all the work.
+  } catch (const std::exception&) {
+    // No thread, or no memory for one: fewer than asked for still do all the work.
   }
   work(0);
   for (std::thread& worker : workers) worker.join();

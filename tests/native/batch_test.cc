@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -1485,6 +1486,23 @@ void ThreadsRunEachTaskOnce() {
   }
 }
 
+void ThreadsDoWithoutMemory() {
+  // Of their list, and of each; tasks need none.
+  for (uint64_t failing = 0; failing < 8; ++failing) {
+    std::array<std::atomic<int>, 64> runs = {};
+    bool threw = false;
+    g_failing_allocation = g_allocations + failing;
+    try {
+      ParallelFor(runs.size(), 4, [&](uint64_t i) { ++runs[i]; });
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    g_failing_allocation = ~uint64_t{0};
+    CHECK(threw == (failing == 0));
+    for (const std::atomic<int>& run : runs) CHECK(run == (threw ? 0 : 1));
+  }
+}
+
 const std::map<std::string, void (*)()> kTests = {
     {"batches_in_flight", BatchesInFlight},
     {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
@@ -1518,6 +1536,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
+    {"threads_do_without_memory", ThreadsDoWithoutMemory},
     {"threads_run_each_task_once", ThreadsRunEachTaskOnce},
     {"uploads_in_chunks", UploadsInChunks},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
