@@ -235,6 +235,23 @@ def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
     assert not list(tree.rglob("*.l3"))
 
 
+def test_links_in_the_output_make_no_two_results_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a", "b"):
+        write_png(tmp_path / "in" / folder / "x.png")
+    out = tmp_path / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "b").symlink_to("a")
+    for more in ([], ["--overwrite"]):
+        assert main(["encode", str(tmp_path / "in"), "-o", str(out), *more]) == 2
+        assert f"b/x.png would both become {out}/b/x.l3" in capsys.readouterr().err
+    assert not list(out.rglob("*.l3"))
+    (out / "a/x.png").touch()  # a source that would be its result, by another name
+    assert main(["decode", str(out / "a/x.png"), "-o", str(out / "b/x.png"), "--overwrite"]) == 2
+    assert "would be its own result" in capsys.readouterr().err
+
+
 def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photo.png").write_bytes(l3dali.encode(image()))
     arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
