@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -222,6 +223,36 @@ def test_existing_result_fails_unless_told(
     assert target.read_bytes() == b"old"
     assert main(["encode", str(path), "--overwrite"]) == 0
     assert np.array_equal(l3dali.imread(target), image())
+
+
+@pytest.mark.parametrize(
+    ("option", "code"), [("--quiet", 2), ("--skip-existing", 0), ("--overwrite", 0)]
+)
+def test_a_result_that_comes_during_the_work(
+    option: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    target = tmp_path / "photo.l3"
+    write = codec.write_atomically
+
+    def write_late(*arguments: Any, **options: Any) -> None:
+        target.write_bytes(b"theirs")
+        write(*arguments, **options)
+
+    monkeypatch.setattr(codec, "write_atomically", write_late)
+    assert main(["encode", str(path), option]) == code
+    assert (target.read_bytes() == b"theirs") == (option != "--overwrite")
+    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
+
+
+def test_disks_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert main(["encode", str(write_png(tmp_path / "photo.png"))]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
+    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
 
 
 def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
