@@ -749,7 +749,7 @@ def contiguous(data: Buffer) -> Buffer:
             f"{type(data).__name__}"
             f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
-    return view if view.c_contiguous else view.tobytes()
+    return view if view.c_contiguous and view.ndim else view.tobytes()  # Slices need an axis.
 
 
 def _checked_number(name: str, value: int, allowed: range) -> int:
