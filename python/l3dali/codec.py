@@ -410,11 +410,17 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, like: Path | None = None, replace: bool = True
+) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
     It gets the permissions and times of the file `like`, or else the permissions of the one that it
     replaces. What is special is written into, and stays what it is.
+
+    Raises:
+        FileExistsError: `path` exists, and is not to be replaced. Disks without links do not tell.
+        OSError: it cannot be written.
     """
     if is_special(path):
         with path.open("wb") as file:
@@ -429,13 +435,26 @@ def write_atomically(path: Path, data: bytes, *, like: Path | None = None) -> No
             file.write(data)
         if like is not None:
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
-        temporary.replace(path)
+        if replace or not _linked(temporary, path):
+            temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
+
+
+def _linked(temporary: Path, path: Path) -> bool:
+    """Renames the file unless `path` exists; False where the disk has no links."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    temporary.unlink()
+    return True
 
 
 def strip_exif_prefix(exif: bytes | None) -> bytes | None:
@@ -730,7 +749,7 @@ def contiguous(data: Buffer) -> Buffer:
             f"{type(data).__name__}"
             f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
-    return view if view.c_contiguous else view.tobytes()
+    return view if view.c_contiguous and view.ndim else view.tobytes()  # Slices need an axis.
 
 
 def _checked_number(name: str, value: int, allowed: range) -> int:

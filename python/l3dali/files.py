@@ -343,14 +343,17 @@ def _window_ranges(
 def _find_afar(file: Any) -> _Afar | None:
     """What reads a file by ranges; None where it lies here, or has been opened already."""
     if isinstance(file, str):
-        if not _URL.match(file):
+        if not _URL.match(file) or ("://" not in file and os.path.lexists(file)):
             return None
         try:
             import fsspec
         except ImportError:
             raise needs("fsspec", file) from None
-        with _reaching(file):
-            fs, path = fsspec.core.url_to_fs(file)
+        try:
+            with _reaching(file):
+                fs, path = fsspec.core.url_to_fs(file)
+        except ValueError as error:  # It is no URL, or of a protocol that nobody knows.
+            raise OSError(errno.EPROTONOSUPPORT, str(error), file) from None
         return _Afar(fs, path, file)
     is_plain = not hasattr(file, "read") and getattr(file, "compression", None) is None
     if is_plain and hasattr(file, "fs") and hasattr(file, "path") and not _is_local_path(file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -224,6 +225,36 @@ def test_existing_result_fails_unless_told(
     assert np.array_equal(l3dali.imread(target), image())
 
 
+@pytest.mark.parametrize(
+    ("option", "code"), [("--quiet", 2), ("--skip-existing", 0), ("--overwrite", 0)]
+)
+def test_a_result_that_comes_during_the_work(
+    option: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_png(tmp_path / "photo.png")
+    target = tmp_path / "photo.l3"
+    write = codec.write_atomically
+
+    def write_late(*arguments: Any, **options: Any) -> None:
+        target.write_bytes(b"theirs")
+        write(*arguments, **options)
+
+    monkeypatch.setattr(codec, "write_atomically", write_late)
+    assert main(["encode", str(path), option]) == code
+    assert (target.read_bytes() == b"theirs") == (option != "--overwrite")
+    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
+
+
+def test_disks_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert main(["encode", str(write_png(tmp_path / "photo.png"))]) == 0
+    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
+    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
+
+
 def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
     (tree / "one.tif").write_bytes(b"")
     result = subprocess.run([*L3, "encode", tree], capture_output=True, text=True, check=False)
@@ -233,6 +264,23 @@ def test_two_sources_of_one_target_stop_before_work(tree: Path) -> None:
         "them, or put them into folders of their own\n"
     )
     assert not list(tree.rglob("*.l3"))
+
+
+def test_links_in_the_output_make_no_two_results_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a", "b"):
+        write_png(tmp_path / "in" / folder / "x.png")
+    out = tmp_path / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "b").symlink_to("a")
+    for more in ([], ["--overwrite"]):
+        assert main(["encode", str(tmp_path / "in"), "-o", str(out), *more]) == 2
+        assert f"b/x.png would both become {out}/b/x.l3" in capsys.readouterr().err
+    assert not list(out.rglob("*.l3"))
+    (out / "a/x.png").touch()  # a source that would be its result, by another name
+    assert main(["decode", str(out / "a/x.png"), "-o", str(out / "b/x.png"), "--overwrite"]) == 2
+    assert "would be its own result" in capsys.readouterr().err
 
 
 def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

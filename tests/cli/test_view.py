@@ -380,13 +380,13 @@ def test_overviews_of_damaged_files_fail(tmp_path: Path, large: Path) -> None:
 
 def test_the_cache_is_bounded(tmp_path: Path, large: Path) -> None:
     client = Client(tmp_path, large, kept_bytes=0)
-    old = tmp_path / f"cache/{0:032x}.l3"
-    mine = tmp_path / "cache/mine.l3"  # Somebody named a folder of images.
-    for path in (old, mine):
+    old = tmp_path / f"cache/l3view-{0:032x}.l3"
+    mine = [tmp_path / f"cache/{name}.l3" for name in ("mine", f"{0:032x}")]  # a folder of images
+    for path in (old, *mine):
         path.write_bytes(bytes(100))
     assert _wait(client)["error"] == ""
     assert not old.exists()
-    assert mine.exists()
+    assert all(path.exists() for path in mine)
 
 
 @pytest.mark.parametrize(

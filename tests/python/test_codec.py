@@ -307,6 +307,14 @@ def test_data_behind_an_image_is_named(shape: tuple[int, ...], rest: int) -> Non
     assert caught.value.index == 1
 
 
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
+def test_bytes_without_an_axis(function: Any) -> None:
+    function(np.array(ENCODED))
+    for data in (np.array(5, np.uint8), np.array(ENCODED + b"more")):
+        with pytest.raises(l3dali.L3Error, match=r"too early|goes on behind|not an L3 image"):
+            function(data)
+
+
 def test_info() -> None:
     image = np.arange(100 * 50, dtype=np.uint16).reshape(50, 100) % 16 * 16
     data = l3dali.encode(image, tile=(16, 32), icc=b"profile", exif=b"II*\0")

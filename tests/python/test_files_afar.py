@@ -182,10 +182,24 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         l3dali.imread("memory://afar/none.l3", window=(0, 0, 1, 1))
     with pytest.raises(FileNotFoundError):
         l3dali.info("memory://afar/none.l3")
-    with pytest.raises(ValueError, match="Protocol not known"):
-        l3dali.imread("nowhere://a.l3")
+    for name in ("nowhere://a.l3", "nowhere::a.l3"):
+        with pytest.raises(OSError, match=f"Protocol not known: nowhere: '{name}'"):
+            l3dali.imread(name)
     l3dali.imwrite(tmp_path / "a.l3", scene(20, 20, 1))
     assert l3dali.imread(f"file://{tmp_path}/a.l3", window=(0, 0, 2, 2)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["a::b.l3", "scan::1.l3"])
+def test_files_here_with_the_names_of_chains(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = scene(20, 20, 3)
+    l3dali.imwrite(name, image)
+    assert l3dali.info(name).shape == image.shape
+    assert np.array_equal(l3dali.imread(name, window=(0, 0, 20, 20)), l3dali.imread(name))
+    l3dali.imwrite("b.l3", image)
+    assert l3dali.info("simplecache::b.l3").shape == image.shape
 
 
 class LibraryError(Exception):

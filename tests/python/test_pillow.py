@@ -132,6 +132,19 @@ def test_metadata() -> None:
     assert l3dali.info(saved(image, exif=image.info["exif"], icc_profile=None)).icc is None
 
 
+def test_what_is_said_of_pixels_goes_with_their_size() -> None:
+    tags = {"tiff": {"33550": {"type": "DOUBLE", "value": [1, 1, 0]}}}
+    chunks = chunk(b"mine", b"of these pixels")
+    data = l3dali.encode(pixels("RGB"), metadata=tags, other_chunks=chunks)
+    image = opened(data)
+    assert saved(image) == data
+    image.thumbnail((10, 10))
+    after = l3dali.info(saved(image))
+    assert after.metadata is None
+    assert after.other_chunks == b""
+    assert l3dali.info(saved(image, metadata=tags)).metadata == tags
+
+
 @pytest.mark.parametrize("mode", ["1", "I", "F", "CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBX"])
 def test_modes_that_cannot_be_kept(mode: str, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"cannot write mode {mode} as L3"):

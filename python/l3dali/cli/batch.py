@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -170,22 +171,30 @@ def is_stream(path: Path) -> bool:
 
 def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     targets: dict[Path, Path] = {}
-    sources: dict[str, Path] = {}  # by place of the target
+    sources: dict[str, tuple[str, Path]] = {}  # and their places, by place of the target
+    real = cache(os.path.realpath)  # once for each folder
+
+    def place_of(path: Path) -> str:
+        """One for all links to its folder; a link in place of the file stays."""
+        folder, name = os.path.split(path)
+        return f"{real(folder)}/{name}"
+
     for source, target in pairs:
-        first = sources.setdefault(_place(target), source)
-        if _place(first) != _place(source):
+        place = place_of(source)
+        first_place, first = sources.setdefault(place_of(target), (place, source))
+        if first_place != place:
             raise UsageError(
                 f"{first} and {source} would both become {target}: rename one of them, or put them "
                 "into folders of their own"
             )
         targets.setdefault(first, target)
-    for source, target in targets.items():
-        if _place(source) == _place(target):
+    for target_place, (place, source) in sources.items():
+        if place == target_place:
             raise UsageError(
-                f"{source} ends in {target.suffix} already, and would be its own result: "
+                f"{source} ends in {targets[source].suffix} already, and would be its own result: "
                 "name another with -o"
             )
-        if _place(source) in sources:
+        if place in sources:
             raise UsageError(f"{source} is both a source and a target")
     return targets
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import add_output_options, new_file_command
-from l3dali.cli.files import keeps, read_file, write_file
+from l3dali.cli.files import keeps, read_file, write_result
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
@@ -84,7 +84,8 @@ def _decode(options: argparse.Namespace) -> int:
             unfit.append(path)
             raise
         like = path if options.preserve and path not in found.pipes else None
-        write_file(targets[path], written, like)
+        if not write_result(targets[path], written, options, like):
+            return None
         return Done(pixels.nbytes, len(data), len(written))
 
     def remark(_report: Report) -> list[str]:

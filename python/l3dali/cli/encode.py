@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.batch import STDIN
-from l3dali.cli.files import keeps, read_file, write_file
+from l3dali.cli.files import keeps, read_file, write_result
 from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
@@ -131,7 +131,8 @@ def _encode(options: argparse.Namespace) -> int:
             if not options.labels and picture.palette is not None and is_varied(picture.pixels):
                 varied.append(path)
         like = path if options.preserve and path not in found.pipes else None
-        write_file(targets[path], encoded, like)
+        if not write_result(targets[path], encoded, options, like):
+            return None
         if options.labels and is_colored:
             colored.append(path)
         return Done(raw_bytes, len(data), len(encoded), lossy_format(data))

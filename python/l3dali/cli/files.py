@@ -112,13 +112,29 @@ def _is_above(folder: Path, output: Path | None) -> bool:
     return output is not None and output.absolute().is_relative_to(folder.absolute())
 
 
-def write_file(target: Path, data: bytes, like: Path | None = None) -> None:
+def write_result(
+    target: Path, data: bytes, options: argparse.Namespace, like: Path | None = None
+) -> bool:
+    """Writes a result as `write_file`; False, or an error, if one has come since `keeps`."""
+    try:
+        write_file(target, data, like, replace=options.overwrite)
+    except FileExistsError:
+        if keeps(target, options):
+            return False
+        raise
+    return True
+
+
+def write_file(
+    target: Path, data: bytes, like: Path | None = None, *, replace: bool = True
+) -> None:
     """Writes a result, and the folders above it; a file appears whole or not at all.
 
     Args:
         target: a path, or standard output.
         data: all of the file.
         like: the file whose mode and times it gets.
+        replace: whether a file that exists is replaced, and no FileExistsError.
 
     Raises:
         OutputError: the next file would not be written either.
@@ -135,7 +151,7 @@ def write_file(target: Path, data: bytes, like: Path | None = None) -> None:
         else:
             with _writes:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                codec.write_atomically(target, data, like=like)
+                codec.write_atomically(target, data, like=like, replace=replace)
     except OSError as error:
         if error.errno in _LASTING:
             where = error.filename or os.fspath(target)

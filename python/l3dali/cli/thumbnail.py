@@ -79,5 +79,5 @@ def _thumbnail(options: argparse.Namespace) -> int:
     except (OSError, ValueError, MemoryError) as error:
         tell_failures([failure_of(source, error)])
         return EXIT_FAILED
-    write_file(options.output, png)
+    write_file(options.output, png, replace=options.overwrite)
     return 0

@@ -32,7 +32,7 @@ _MAX_LEVEL = 10
 _MAX_WAITING = 8
 _MAX_FAILURES = 1000
 _KEY_DIGITS = 32
-_KEY = "[0-9a-f]" * _KEY_DIGITS  # other files of the folder are left alone
+_NAME = "l3view-{}.l3"  # Somebody's own files in the folder may be named by hashes, too.
 
 
 @dataclass
@@ -142,8 +142,9 @@ class Overviews:
 
     def _drop(self, kept_bytes: int) -> None:
         """Removes the oldest until the others take so many bytes."""
+        pattern = _NAME.format("[0-9a-f]" * _KEY_DIGITS)
         files = sorted(
-            ((path.stat(), path) for path in self._folder.glob(f"{_KEY}.l3")),
+            ((path.stat(), path) for path in self._folder.glob(pattern)),
             key=lambda each: each[0].st_mtime,
             reverse=True,
         )
@@ -154,7 +155,7 @@ class Overviews:
                 path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.l3"
+        return self._folder / _NAME.format(key)
 
 
 def _key(entry: Entry, channels: Sequence[int]) -> str:
