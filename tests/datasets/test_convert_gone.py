@@ -124,6 +124,12 @@ def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
     assert len(read_tar(dest / "a.tar")) == 9
 
 
+def test_a_plan_among_the_images(folder: Path) -> None:
+    pytest.importorskip("scipy")
+    plan = save(make_plan(folder, {"packed": 1.0}), folder / "plan.json")
+    assert convert(folder, folder.parent / "d", "--plan", plan) == 0
+
+
 # Folders named twice.
 
 

@@ -196,3 +196,37 @@ def test_an_interrupt_does_not_wait_for_images(tmp_path: Path, held: str, jobs: 
     assert (run.returncode, told.decode()) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
     assert files_below(tmp_path / "d") == set()
+
+
+# An interpreter that multiprocessing starts takes a second.
+SLOW = """
+import sys, time
+if sys.argv == ["-c"]:
+    open("begun", "w").close()
+    time.sleep(1)
+"""
+
+
+def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
+    for number in range(2):
+        data = bytes(imagecodecs.png_encode(image(number)))
+        write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SLOW)
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    paths = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
+    run = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; import l3dali.__main__", "convert", "s", "d", "-j", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not (tmp_path / "begun").exists() and run.poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    _, told = run.communicate(timeout=120)
+    assert run.returncode == 130
+    assert told.startswith(b"l3: interrupted; ")
+    assert told.count(b"\n") == 1

@@ -423,6 +423,22 @@ def test_views_stay_small(tmp_path: Path, nested: str) -> None:
     assert changed == (17_000 if nested != "list" else 8500)
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_images_in_a_dictionary_of_several_batches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    (tmp_path / "s").mkdir()
+    column = pa.array([png(), png(1), png()]).dictionary_encode()
+    batch = pa.record_batch([column], ["i"])
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    with new(str(tmp_path / "s" / "a.arrow"), batch.schema) as writer:
+        for part in (batch.slice(0, 1), batch.slice(1)):
+            writer.write_batch(part)
+    assert convert(tmp_path / "s", tmp_path / "d") == (0 if kind == "stream" else 2)
+    told = "a.arrow: images, or their paths, are in a dictionary of several record batches"
+    assert (told in capsys.readouterr().err) == (kind == "file")
+
+
 def test_a_dictionary_of_views(tmp_path: Path) -> None:
     """Polars writes its categories so."""
     images = pa.array([png(), *[b"no image"] * 2999], pa.binary_view())

@@ -91,7 +91,15 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
                     table = table.set_column(i, field, column)
             # Those of no rows are none.
             for batch in table.combine_chunks().to_batches() or parts[:1]:
-                writer.write_batch(batch, custom_metadata=custom)
+                try:
+                    writer.write_batch(batch, custom_metadata=custom)
+                except pyarrow.ArrowInvalid as error:
+                    if "Dictionary replacement" not in str(error):
+                        raise
+                    raise ArrowError(
+                        "images, or their paths, are in a dictionary of several record batches; "
+                        "make it an Arrow stream, which may have one for each"
+                    ) from None
             parts.clear()
             kept.clear()
 

@@ -40,7 +40,7 @@ class Child:
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
-        with _process_lock, _nothing_from_here():
+        with _process_lock, _careful_start():
             self._process.start()
         theirs.close()
 
@@ -84,23 +84,35 @@ class Child:
             self._process.join()
 
 
-@contextlib.contextmanager
-def _nothing_from_here() -> Iterator[None]:
-    """Lets the interpreters that multiprocessing starts import nothing from the current folder.
+_BEGIN = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+"""
 
-    `python -c` looks there first, and a stranger's files may lie there.
+
+@contextlib.contextmanager
+def _careful_start() -> Iterator[None]:
+    """Lets the interpreters that multiprocessing starts ignore Ctrl-C from their first moment on.
+
+    And import nothing from the current folder: `python -c` looks there first, and a stranger's
+    files may lie there.
     """
     start = util.spawnv_passfds
 
-    def start_safely(path: Any, arguments: Any, descriptors: Any) -> int:
+    def start_carefully(path: Any, arguments: Any, descriptors: Any) -> int:
         program, *options, code = arguments
+        code = _BEGIN + code
         if sys.version_info >= (3, 11):
             options.insert(0, "-P")
         else:
             code = f"import sys; sys.path[:] = filter(None, sys.path); {code}"
-        return start(path, [program, *options, code], descriptors)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return start(path, [program, *options, code], descriptors)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    util.spawnv_passfds = start_safely  # type: ignore[assignment]
+    util.spawnv_passfds = start_carefully  # type: ignore[assignment]
     try:
         yield
     finally:
