@@ -783,6 +783,11 @@ def test_the_plan_and_its_drawing_are_two_files(
         assert not plan.exists()
     assert run(profile, "-o", plan, "--plot", profile, "--overwrite") == 2
     assert profile.read_bytes() == profile_file.read_bytes()
+    listing = tmp_path / "names.txt"
+    listing.write_text("100 a.png\n")
+    assert run(profile, "-o", listing, "--listing", listing, "--overwrite") == 2
+    assert "is the listing; name another" in capsys.readouterr().err
+    assert listing.read_text() == "100 a.png\n"
 
 
 @pytest.mark.parametrize(

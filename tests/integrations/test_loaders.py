@@ -120,7 +120,15 @@ def test_litdata_writes_arrays(tmp_path: Path) -> None:
         assert dataset[i]["box"].tolist() == [i, 1]
 
 
-@pytest.mark.parametrize("array", [np.zeros((2, 3, 5), np.uint8), np.zeros((2, 3)), np.zeros(3)])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 3, 5), np.uint8),
+        np.zeros((2, 3)),
+        np.zeros(3),
+        np.zeros((2, 3), np.uint8).view(np.recarray),
+    ],
+)
 def test_litdata_leaves_other_arrays(array: Any) -> None:
     assert not L3Serializer().can_serialize(array)
 

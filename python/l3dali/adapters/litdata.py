@@ -56,8 +56,7 @@ class L3Serializer(Serializer):  # type: ignore[misc]
     def can_serialize(self, data: Any) -> bool:
         """Whether data is an array that comes back with its own shape and type."""
         return (
-            isinstance(data, np.ndarray)
-            and not isinstance(data, np.ma.MaskedArray)
+            type(data) is np.ndarray  # Those of other classes would come back as this one.
             and data.dtype in codec.SAMPLE_TYPES
             and data.size > 0
             and (data.ndim == 2 or (data.ndim == 3 and data.shape[2] in (2, 3, 4)))

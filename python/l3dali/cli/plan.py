@@ -173,7 +173,9 @@ def run(arguments: argparse.Namespace) -> int:
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"{plot}: --plot draws .png and .svg files")
     outputs = [target] if plot is None else [target, plot]
-    taken = {Path(arguments.profile).resolve(): "the profile"}
+    inputs = {"profile": arguments.profile, "host": arguments.host, "listing": arguments.listing}
+    paths = {what: Path(path) for what, path in inputs.items() if path is not None}
+    taken = {path.resolve(): f"the {what}" for what, path in paths.items() if path != STDOUT}
     for path, what in zip(outputs, ("the plan", "the drawing"), strict=False):
         if other := taken.get(path.resolve()):
             raise UsageError(f"{path} is {other}; name another file for {what}")
