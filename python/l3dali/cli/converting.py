@@ -124,15 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
             reason = error.strerror or error
             raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
-            _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
+            _tell_of_ignored(manifest)
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
         interrupt_once()  # after Ray, which sets handlers of its own
-        _tell_of_ignored(manifest)
         work = find_work(sources, arguments.dest, options, manifest, workers)
+        _tell_of_ignored(manifest)
         _refuse_summary(arguments.json_summary, target, manifest)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())

@@ -322,11 +322,16 @@ def find_work(
         UsageError: there are no files, two sources have one result, a result would be a source, or
             a file is in the way that no earlier run has made.
     """
+    target = open_folder(target_url)
+    if manifest.is_foreign:
+        raise UsageError(
+            f"{target.place(MANIFEST_NAME)} holds no rows of results that this version reads: name "
+            "another folder, or remove it"
+        )
     work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
     work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
-    target = open_folder(target_url)
     existing = target.list_files().files
     claims = manifest.claims = {}
     places: dict[str, str] = {}
