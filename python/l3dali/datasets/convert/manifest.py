@@ -1,6 +1,6 @@
 """What has been converted: a file of JSON lines beside the results.
 
-A row is a shard, or a file of a folder. The last row of a source counts.
+A row is a shard, or a file of a folder. The last row of a source counts, and the last of a result.
 """
 
 from __future__ import annotations
@@ -239,6 +239,12 @@ class Manifest:
                     is_whole = line.endswith(b"\n")
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
+        last = {row.result: name for name, row in self.rows.items()}
+        self.rows = {
+            name: row
+            for name, row in self.rows.items()
+            if row.result is None or last[row.result] == name
+        }
         self.is_foreign = lines > 0 and not self.rows
         self._is_worn = lines != len(self.rows) or not is_whole
 
@@ -249,7 +255,11 @@ class Manifest:
         if row is None or is_elsewhere(row.source.rpartition("/")[0]):
             self.ignored += 1
         else:
-            self.rows[row.source] = row
+            self._set(row)
+
+    def _set(self, row: Row) -> None:
+        self.rows.pop(row.source, None)  # The order is that of time.
+        self.rows[row.source] = row
 
     def __exit__(self, *error: object) -> None:
         """Writes what is not written yet, and gives the lock back."""
@@ -285,7 +295,8 @@ class Manifest:
         if self._is_worn:
             self._publish()
         self._remove_superseded(new)
-        self.rows.update((row.source, row) for row in new)
+        for row in new:
+            self._set(row)
         if isinstance(self._folder, LocalFolder):
             if self._file is None:
                 self._file = self._folder.open_to_append(MANIFEST_NAME)
