@@ -465,10 +465,63 @@ def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
 
 
 def edit(target: Path, **fields: object) -> None:
-    """Changes the only row of a manifest, as somebody may by hand."""
+    """Changes the first row of a manifest, as somebody may by hand."""
     path = target / "l3-manifest.jsonl"
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps(row | fields) + "\n")
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([json.dumps(json.loads(first) | fields) + "\n", *others]))
+
+
+@pytest.mark.parametrize("text", ['{"image":"0.png"}\n{"image":"1.png"}\n', "\n", "notes\n{"])
+def test_a_manifest_that_no_run_has_written_stays(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It made all of DEST the command's, and a run that was refused emptied it."""
+    source, target, empty = tmp_path / "s", tmp_path / "d", tmp_path / "empty"
+    for folder in (source, target, empty):
+        folder.mkdir()
+    (source / "0.png").write_bytes(png())
+    (target / "0.l3").write_text("somebody's")
+    (target / "l3-manifest.jsonl").write_text(text)
+    for more in ([source, target], [source, target, "--dry-run"], [empty, target]):
+        assert convert(*more) == 2
+        assert "no rows of results that this version reads: name another" in capsys.readouterr().err
+        assert (target / "l3-manifest.jsonl").read_text() == text
+    assert (target / "0.l3").read_text() == "somebody's"
+    assert files_below(target) == {"0.l3"}
+
+
+def test_lines_are_dropped_when_a_run_gets_to_its_work(tmp_path: Path) -> None:
+    source, target, empty = tmp_path / "s", tmp_path / "d", tmp_path / "empty"
+    source.mkdir()
+    empty.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    manifest = target / "l3-manifest.jsonl"
+    before = manifest.read_text() + "notes\n"
+    manifest.write_text(before)
+    assert convert(empty, target) == 2
+    assert manifest.read_text() == before
+    (source / "1.png").write_bytes(png(1))
+    assert convert(source, target) == 0
+    assert rows_of(target).keys() == {"0.png", "1.png"}
+
+
+def test_fields_of_newer_versions_stay(tmp_path: Path) -> None:
+    """A row with one field more was no row: its result was made anew."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    inode = (target / "0.l3").stat().st_ino
+    edit(target, rate=[{"x": 1}], further=None)
+    (source / "1.png").write_bytes(png(1))
+    with (target / "l3-manifest.jsonl").open("a") as file:
+        file.write("notes\n")  # All rows are written anew.
+    assert convert(source, target) == 0
+    assert (target / "0.l3").stat().st_ino == inode
+    first, second = map(json.loads, (target / "l3-manifest.jsonl").read_text().splitlines())
+    assert (first["rate"], first["further"]) == ([{"x": 1}], None)
+    assert first.keys() - second.keys() == {"rate", "further"}
 
 
 @pytest.mark.parametrize(
@@ -504,6 +557,8 @@ def test_rows_edited_by_hand_are_passed_over(
     source.mkdir()
     (source / "0.png").write_bytes(png())
     assert convert(source, target) == 0
+    (source / "1.png").write_bytes(png(1))  # a good row
+    assert convert(source, target) == 0
     # As a result that is as it was written: size and time are those of the row.
     shutil.copy2(target / "0.l3", tmp_path / "victim")
     shutil.copy2(target / "0.l3", tmp_path / "0.l3")
@@ -514,7 +569,7 @@ def test_rows_edited_by_hand_are_passed_over(
         assert convert(source, target, *more) == 0
         assert "no rows of results in DEST, passed over: 1" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"victim", "0.l3"}
-    assert files_below(target) == {"0.l3", "other.l3"}
+    assert files_below(target) == {"0.l3", "1.l3", "other.l3"}
     assert rows_of(target)["0.png"].result == "0.l3"
 
 

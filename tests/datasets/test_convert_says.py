@@ -28,7 +28,7 @@ import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import engine
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.manifest import Row
+from l3dali.datasets.convert.manifest import Manifest, Row
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.report import Summary
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
@@ -163,6 +163,42 @@ def test_the_folder_above_a_link(tmp_path: Path) -> None:
 def test_labels_with_commas_are_others(tmp_path: Path) -> None:
     one, two = (Options(labels=labels) for labels in (("a,b",), ("a", "b")))
     assert one.identity != two.identity
+
+
+def test_results_replaced_by_those_of_other_sources_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were replaced without a word, and `l3 verify` went by the row of the first."""
+    target, summary = tmp_path / "d", tmp_path / "summary.json"
+
+    def run(source: str, *more: object) -> tuple[str, int]:
+        capsys.readouterr()
+        assert convert(tmp_path / source, target, "--json-summary", summary, *more) == 0
+        told = [
+            line for line in capsys.readouterr().err.splitlines() if "sources are others" in line
+        ]
+        return "".join(told), json.loads(summary.read_text())["results_replaced"]
+
+    bmp = bytes(imagecodecs.bmp_encode(image(1)))
+    for name, data in (("a/x.png", png()), ("a/y.png", png()), ("b/x.bmp", bmp)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    replaced = "l3: results replaced, since their sources are others than before: 1 (x.l3)"
+    assert run("a") == ("", 0)
+    assert run("b") == (replaced, 1)
+    assert run("b", "--effort", 1) == ("", 0)  # other options alone
+    (tmp_path / "b" / "x.bmp").touch()
+    assert run("b") == ("", 0)
+    assert convert(tmp_path / "a", target, "--dry-run") == 0
+    may_be = "that may be replaced, since their sources are others than before, or newer: 1 (x.l3)"
+    assert may_be in capsys.readouterr().err
+    assert run("a") == (replaced, 1)
+    assert main(["verify", str(target)]) == 0
+    with Manifest(LocalFolder(target), read_only=True) as manifest:
+        assert manifest.rows.keys() == {"x.png", "y.png"}
+    (tmp_path / "a" / "x.png").write_bytes(png(7))
+    assert run("a") == (replaced, 1)
+    assert rows_of(target).keys() == {"x.png", "y.png"}
 
 
 def test_a_json_file_that_is_no_summary_stays(

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _SHOWN_GONE = 10
-_FEW = 3  # shards that are named
+_FEW = 3  # names that are told
 _LOSSY = {"jpeg", "webp", "jpegxl", "jpeg2000"}  # formats that may lose data
 
 
@@ -124,15 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
             reason = error.strerror or error
             raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
-            _tell_of_ignored(manifest)
             work = find_work(sources, arguments.dest, options, manifest, 1)
+            _tell_of_ignored(manifest)
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
     with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
         interrupt_once()  # after Ray, which sets handlers of its own
-        _tell_of_ignored(manifest)
         work = find_work(sources, arguments.dest, options, manifest, workers)
+        _tell_of_ignored(manifest)
         _refuse_summary(arguments.json_summary, target, manifest)
         if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
             growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
             page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
             with suppress(OSError), target.publish(REPORT_NAME) as file:
                 file.write(page.encode("utf-8", "backslashreplace"))
-        code = _tell(summary, work, options, arguments)
+        code = _tell(summary, work, work.replaced(new), options, arguments)
         if plan is not None and not arguments.quiet:
             _tell_of_unseen([*new, *work.kept], plan)
         return code
@@ -252,11 +252,17 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
 
 def _tell_of_left_out(work: Work) -> None:
     if work.left_out:
-        names = ", ".join(work.left_out[:_FEW]) + ", ..." * (len(work.left_out) > _FEW)
-        complain(
-            f"l3: files left out, with names that l3 convert has for its own: {len(work.left_out)} "
-            f"({names})"
-        )
+        names = _counted_names(work.left_out)
+        complain(f"l3: files left out, with names that l3 convert has for its own: {names}")
+
+
+def _tell_of_replaced(names: Sequence[str], what: str) -> None:
+    if names:
+        complain(f"l3: results {what}: {_counted_names(names)}")
+
+
+def _counted_names(names: Sequence[str]) -> str:
+    return f"{len(names)} ({', '.join(names[:_FEW])}{', ...' * (len(names) > _FEW)})"
 
 
 def _preview(work: Work, labels: Sequence[str]) -> int:
@@ -279,6 +285,8 @@ def _preview(work: Work, labels: Sequence[str]) -> int:
     names = Counter(Path(name).suffix.lower() for name in work.names)
     say(unread_images(names, "that would be copied as they are"))
     _tell_of_left_out(work)
+    newer = "that may be replaced, since their sources are others than before, or newer"
+    _tell_of_replaced([*work.taken], newer)
     failures = [each.failure for each in found if each.failure is not None] + work.failures
     failures += [failure for each in found for failure in each.choices.failures]
     tell_failures(failures)
@@ -322,7 +330,13 @@ def _apart(rows: Sequence[Row], work: Work) -> tuple[list[Row], list[Row]]:
     return parts
 
 
-def _tell(summary: Summary, work: Work, options: Options, arguments: argparse.Namespace) -> int:
+def _tell(
+    summary: Summary,
+    work: Work,
+    replaced: Sequence[str],
+    options: Options,
+    arguments: argparse.Namespace,
+) -> int:
     """Says what was done; gives the exit code."""
     code = EXIT_FAILED if summary.failures else 0
     if not arguments.quiet:
@@ -356,12 +370,16 @@ def _tell(summary: Summary, work: Work, options: Options, arguments: argparse.Na
         for line in lines:
             complain(f"l3: {line}")
         _tell_of_left_out(work)
+        _tell_of_replaced(replaced, "replaced, since their sources are others than before")
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:
             complain(f"l3: links to files followed: {work.linked}")
     tell_failures(summary.failures)
-    fields = summary.fields() | {"links_not_followed": work.links}
+    fields = summary.fields() | {
+        "links_not_followed": work.links,
+        "results_replaced": len(replaced),
+    }
     write_summary(arguments.json_summary, code, summary.failures, fields)
     return code
 
@@ -432,10 +450,8 @@ def _nothing_found(summary: Summary, to: str) -> list[str]:
     """Says that there was no image, and what images are; or in which shards there was none."""
     image = "image" if to == "l3" else "L3 file"
     if summary.stored or summary.failures:
-        if not (named := summary.imageless[:_FEW]):
-            return []
-        names = ", ".join(named) + ", ..." * (len(summary.imageless) > _FEW)
-        return [f"shards in which no {image} was found: {len(summary.imageless)} ({names})"]
+        names = summary.imageless
+        return [f"shards in which no {image} was found: {_counted_names(names)}"] * bool(names)
     files = count_text(0, summary.converted + summary.kept)
     if to != "l3":
         return [f"no L3 file was found in {files}"]

@@ -1,6 +1,6 @@
 """What has been converted: a file of JSON lines beside the results.
 
-A row is a shard, or a file of a folder. The last row of a source counts.
+A row is a shard, or a file of a folder. The last row of a source counts, and the last of a result.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Row:
         seconds: how long it took.
         reason: why there is no result.
         version: of the package that has made the result; "" in rows of before.
+        further: fields that a newer version has written, which stay.
     """
 
     source: str
@@ -95,6 +96,7 @@ class Row:
     seconds: float = 0.0
     reason: str = ""
     version: str = ""
+    further: dict[str, Any] | None = None
 
     @property
     def images(self) -> int:
@@ -103,7 +105,7 @@ class Row:
 
     def to_json(self) -> str:
         """The row as a line."""
-        values = {name: getattr(self, name) for name in _TYPES}
+        values = {name: getattr(self, name) for name in _TYPES} | (self.further or {})
         return json.dumps(values, default=asdict, separators=(",", ":")) + "\n"
 
 
@@ -113,6 +115,7 @@ _GROUPED = ("stored", "labels", "formats", "failures")
 _numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
+del _TYPES["further"]
 
 
 def row_of_json(line: str) -> Row | None:
@@ -126,7 +129,8 @@ def row_of_json(line: str) -> Row | None:
             name: FormatTotals(**totals) for name, totals in fields["formats"].items()
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
-        row = Row(**fields)
+        further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
+        row = Row(**fields, further=further or None)
         numbers = [row.source_bytes, row.result_bytes, row.area]
         numbers += [*row.stored.values(), *row.labels.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
@@ -169,6 +173,7 @@ class Manifest:
         rows: by source.
         existed: there was one before.
         ignored: lines that are no rows of results in the folder.
+        is_foreign: there are lines, and none of them is such a row.
         claims: the names that results of the present work may have, with their sources.
     """
 
@@ -177,6 +182,7 @@ class Manifest:
         self.rows: dict[str, Row] = {}
         self.existed = False
         self.ignored = 0
+        self.is_foreign = False
         self.claims: dict[str, str] = {}
         self._folder = folder
         self._uploads = contextlib.ExitStack()
@@ -184,6 +190,7 @@ class Manifest:
         self._uploaded = time.monotonic()
         self._upload_seconds = 0.0
         self._is_changed = False
+        self._is_worn = False  # A killed run ended within a line, or rows were superseded.
 
     def __enter__(self) -> Manifest:
         """Takes the lock, where there are locks, and reads the rows."""
@@ -197,7 +204,7 @@ class Manifest:
             if isinstance(folder, LocalFolder):
                 self._lock(folder)
             self._load()
-            if isinstance(folder, LocalFolder) and self.existed:
+            if isinstance(folder, LocalFolder) and self.existed and not self.is_foreign:
                 folder.remove_temporaries()
         except BaseException:
             self._uploads.close()
@@ -232,9 +239,14 @@ class Manifest:
                     is_whole = line.endswith(b"\n")
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
-        # A killed run ended within a line, or rows were superseded.
-        if (lines != len(self.rows) or not is_whole) and not self._read_only:
-            self._publish()
+        last = {row.result: name for name, row in self.rows.items()}
+        self.rows = {
+            name: row
+            for name, row in self.rows.items()
+            if row.result is None or last[row.result] == name
+        }
+        self.is_foreign = lines > 0 and not self.rows
+        self._is_worn = lines != len(self.rows) or not is_whole
 
     def _read(self, line: str, is_elsewhere: Callable[[str], bool]) -> None:
         if not line:
@@ -243,7 +255,11 @@ class Manifest:
         if row is None or is_elsewhere(row.source.rpartition("/")[0]):
             self.ignored += 1
         else:
-            self.rows[row.source] = row
+            self._set(row)
+
+    def _set(self, row: Row) -> None:
+        self.rows.pop(row.source, None)  # The order is that of time.
+        self.rows[row.source] = row
 
     def __exit__(self, *error: object) -> None:
         """Writes what is not written yet, and gives the lock back."""
@@ -264,8 +280,11 @@ class Manifest:
                 file.close()
 
     def begin(self) -> None:
-        """Makes the manifest, if there is none, before the first result: it says whose they are."""
-        if not self.existed:
+        """Makes the manifest, if there is none, before the first result: it says whose they are.
+
+        Lines of one that no longer count go.
+        """
+        if not self.existed or self._is_worn:
             self._publish()
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -273,8 +292,11 @@ class Manifest:
         new = list(rows)
         if not new:
             return
+        if self._is_worn:
+            self._publish()
         self._remove_superseded(new)
-        self.rows.update((row.source, row) for row in new)
+        for row in new:
+            self._set(row)
         if isinstance(self._folder, LocalFolder):
             if self._file is None:
                 self._file = self._folder.open_to_append(MANIFEST_NAME)
@@ -339,7 +361,7 @@ class Manifest:
                 file.write(row.to_json().encode())
         self._uploaded = time.monotonic()
         self._upload_seconds = self._uploaded - start
-        self._is_changed = False
+        self._is_changed = self._is_worn = False
 
 
 def _make_folders(folder: Path) -> list[Path]:

@@ -132,6 +132,8 @@ class Work:
         labels: that earlier runs were given and that named images.
         gone: rows of results that are there, whose sources are not in the folders named; none
             where files were named one by one.
+        taken: by result that is there, its row, if a job may replace it by one of another source,
+            or of one that has changed.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -145,6 +147,16 @@ class Work:
     foreseen: dict[str, str] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     gone: list[Row] = field(default_factory=list)
+    taken: dict[str, Row] = field(default_factory=dict)
+
+    def replaced(self, rows: Iterable[Row]) -> list[str]:
+        """Those of the rows' results that have replaced one of other bytes, or of another name."""
+        pairs = ((row, self.taken.get(row.result or "")) for row in rows)
+        return [
+            old.result or ""
+            for row, old in pairs
+            if old is not None and (old.source, old.source_hash) != (row.source, row.source_hash)
+        ]
 
 
 def find_sources(arguments: Iterable[str]) -> Sources:
@@ -322,11 +334,16 @@ def find_work(
         UsageError: there are no files, two sources have one result, a result would be a source, or
             a file is in the way that no earlier run has made.
     """
+    target = open_folder(target_url)
+    if manifest.is_foreign:
+        raise UsageError(
+            f"{target.place(MANIFEST_NAME)} holds no rows of results that this version reads: name "
+            "another folder, or remove it"
+        )
     work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
     work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
-    target = open_folder(target_url)
     existing = target.list_files().files
     claims = manifest.claims = {}
     places: dict[str, str] = {}
@@ -403,6 +420,11 @@ def find_work(
             and row.result in existing
             and row.result not in claims  # maybe of a source that is there
         ]
+    files = {file.name: file for job in work.jobs for file in job.files}
+    for row in manifest.rows.values():
+        again = files.get(claims.get(row.result or "", ""))
+        if again is not None and row.result in existing and not _is_of(row, again):
+            work.taken[row.result] = row
     if any(count > 1 for count in stems.values()):
         crowded = {name for name in work.names if stems[_stem(name)] > 1}
         work.jobs = [
@@ -558,13 +580,17 @@ def _plan_anew(
 
 def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored]) -> bool:
     """Whether source and result are those of the row."""
-    if (row.source_bytes, row.source_stamp) != (file.size, file.stamp):
+    if not _is_of(row, file):
         return False
     if row.result is None:  # dropped
         return True
     result = existing.get(row.result)
     has_index = row.index is None or row.index in existing
     return result is not None and has_index and _same(row, result)
+
+
+def _is_of(row: Row, file: Stored) -> bool:
+    return Stored(row.source, row.source_bytes, row.source_stamp) == file
 
 
 def _same(row: Row, result: Stored) -> bool:
