@@ -92,6 +92,8 @@ def disconnect() -> None:
     """Leaves the cluster."""
     import ray
 
+    with contextlib.suppress(Exception):  # A message that is left makes Ray complain.
+        ray.get([ledger.rows.remote("") for ledger in _ledgers], timeout=_STOP_SECONDS)
     _ledgers.clear()
     ray.shutdown()
 
@@ -205,7 +207,7 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
         raise EngineError(
             f"{job.target} is not on all machines of the cluster; name a shared folder or a bucket"
         )
-    asked = -math.inf
+    asked, stopped = -math.inf, False
     # In another thread: to wait in the task's own gives its core away, and Ray starts more workers.
     with ThreadPoolExecutor(1) as other, contextlib.suppress(Stopped):
 
@@ -213,11 +215,9 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
             return other.submit(ray.get, call).result()
 
         def is_stopped() -> bool:
-            nonlocal asked
-            if time.monotonic() - asked < _ASK_SECONDS:
-                return False
-            asked = time.monotonic()
-            stopped: bool = ask(ledger.stopped.remote(key))
+            nonlocal asked, stopped
+            if not stopped and time.monotonic() - asked >= _ASK_SECONDS:
+                asked, stopped = time.monotonic(), ask(ledger.stopped.remote(key))
             return stopped
 
         announced = {row.source: row for row in ask(ledger.rows.remote(key))}
