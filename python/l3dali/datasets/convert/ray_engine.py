@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _ASK_SECONDS = 0.5  # between two questions of a task whether to stop
+_MOST_DEATHS = 10  # of a ledger, while a task asks it
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
 
 # A result takes a ledger up to 0.43 ms of CPU; 32 cores make 1,500 photographs a second.
@@ -211,18 +212,22 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
     # In another thread: to wait in the task's own gives its core away, and Ray starts more workers.
     with ThreadPoolExecutor(1) as other, contextlib.suppress(Stopped):
 
-        def ask(call: Any) -> Any:
-            return other.submit(ray.get, call).result()
+        def ask(method: Any, *arguments: Any) -> Any:
+            for _ in range(_MOST_DEATHS):
+                with contextlib.suppress(ray.exceptions.RayActorError):  # It starts anew.
+                    return other.submit(ray.get, method.remote(*arguments)).result()
+                time.sleep(_ASK_SECONDS)
+            return other.submit(ray.get, method.remote(*arguments)).result()
 
         def is_stopped() -> bool:
             nonlocal asked, stopped
             if not stopped and time.monotonic() - asked >= _ASK_SECONDS:
-                asked, stopped = time.monotonic(), ask(ledger.stopped.remote(key))
+                asked, stopped = time.monotonic(), ask(ledger.stopped, key)
             return stopped
 
-        announced = {row.source: row for row in ask(ledger.rows.remote(key))}
+        announced = {row.source: row for row in ask(ledger.rows, key)}
         job = replace(job, previous={**job.previous, **announced})
-        return list(convert_each(job, is_stopped, lambda row: ask(ledger.add.remote(key, row))))
+        return list(convert_each(job, is_stopped, lambda row: ask(ledger.add, key, row)))
     return []
 
 
