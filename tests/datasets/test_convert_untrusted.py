@@ -170,6 +170,24 @@ def test_ray_has_no_such_limits(tmp_path: Path, capsys: pytest.CaptureFixture[st
 # Ctrl-C.
 
 
+def interrupted(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Ctrl-C once the file `begun` is in the folder: the exit code, and what was said."""
+    run = subprocess.Popen(
+        [*command, "-j", "2"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    while not (folder / "begun").exists() and run.poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    _, told = run.communicate(timeout=120)  # Ends when no process holds the pipe.
+    return run.returncode, told
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("held", ["encode", "read", "read --untrusted"])
 def test_an_interrupt_does_not_wait_for_images(tmp_path: Path, held: str, jobs: int) -> None:
@@ -180,20 +198,10 @@ def test_an_interrupt_does_not_wait_for_images(tmp_path: Path, held: str, jobs: 
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
     what, *options = held.split()
     command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
-    run = subprocess.Popen(
-        [*command, "--effort", "9", "-j", "2", *options],
-        cwd=tmp_path,
-        env=child_environment(HELD=what),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    while not (tmp_path / "begun").exists() and run.poll() is None:
-        time.sleep(0.01)
-    os.killpg(run.pid, signal.SIGINT)
-    _, told = run.communicate(timeout=120)  # Ends when no process holds the pipe.
+    command += ["--effort", "9", *options]
+    code, told = interrupted(command, tmp_path, child_environment(HELD=what))
     done = f"0 of {jobs} shards and files are done; the same command goes on"
-    assert (run.returncode, told.decode()) == (130, f"l3: interrupted; {done}\n")
+    assert (code, told) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
     assert files_below(tmp_path / "d") == set()
 
@@ -215,18 +223,9 @@ def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
     (tmp_path / "site" / "sitecustomize.py").write_text(SLOW)
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     paths = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
-    run = subprocess.Popen(
-        [sys.executable, "-c", f"{code}; import l3dali.__main__", "convert", "s", "d", "-j", "2"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    while not (tmp_path / "begun").exists() and run.poll() is None:
-        time.sleep(0.01)
-    os.killpg(run.pid, signal.SIGINT)
-    _, told = run.communicate(timeout=120)
-    assert run.returncode == 130
-    assert told.startswith(b"l3: interrupted; ")
-    assert told.count(b"\n") == 1
+    command = [sys.executable, "-c", f"{code}; import l3dali.__main__", "convert", "s", "d"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    ended, told = interrupted(command, tmp_path, environment)
+    assert ended == 130
+    assert told.startswith("l3: interrupted; ")
+    assert told.count("\n") == 1

@@ -17,6 +17,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,11 +214,13 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
     with ThreadPoolExecutor(1) as other, contextlib.suppress(Stopped):
 
         def ask(method: Any, *arguments: Any) -> Any:
-            for _ in range(_MOST_DEATHS):
-                with contextlib.suppress(ray.exceptions.RayActorError):  # It starts anew.
+            for deaths in count():
+                try:
                     return other.submit(ray.get, method.remote(*arguments)).result()
+                except ray.exceptions.RayActorError:  # It starts anew.
+                    if deaths == _MOST_DEATHS:
+                        raise
                 time.sleep(_ASK_SECONDS)
-            return other.submit(ray.get, method.remote(*arguments)).result()
 
         def is_stopped() -> bool:
             nonlocal asked, stopped
