@@ -10,8 +10,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -794,94 +792,34 @@ def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
 # Ctrl-C.
 
 
-def interrupt_amid(
-    call: Callable[[], object], has_begun: Callable[[], bool] = lambda: True
-) -> None:
-    """Runs `call` until it ends, or until an interrupt that comes while it is at work ends it."""
-    go = threading.Lock()
-    go.acquire()
-    ended = threading.Event()
-
-    def interrupt() -> None:
-        with go:
-            while not has_begun() and not ended.wait(0.001):
-                pass
-            _thread.interrupt_main()
-
-    other = threading.Thread(target=interrupt)
-    other.start()
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # The other thread has its turn where `call` leaves Python.
-    try:
-        go.release()
-        call()
-        ended.set()
-        other.join()
-        while True:
-            time.sleep(0.01)  # The interrupt has come too late.
-    except KeyboardInterrupt:
-        pass
-    finally:
-        ended.set()
-        sys.setswitchinterval(interval)
-        other.join()
-
-
 @pytest.fixture
-def interruptible() -> Iterator[None]:
+def interrupted() -> Iterator[None]:
+    """Work looks for signals every 20 ms: its first look sends one, its second must find it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    with codec.interruptible(_thread.interrupt_main):
+        yield
     signal.signal(signal.SIGINT, before)
 
 
-ATTEMPTS = 20  # The system may give the other thread its turn late.
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_decode_batch() -> None:
-    steps = np.random.default_rng(0).integers(0, 4, (3000, 4000))
+@pytest.mark.parametrize("count", [1, 8])
+def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) -> None:
+    """Amid its pixels; `decode` and `verify` are the same call, of one item."""
+    steps = np.random.default_rng(0).integers(0, 4, (24_000 // count, 4000))
     image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
-    data = l3dali.encode(image)
-    outs = [np.empty_like(image) for _ in range(4)]
-    for _ in range(ATTEMPTS):
-        for out in outs:
-            out[:] = 255  # as no pixel is
-        interrupt_amid(
-            lambda: l3dali.decode_batch([data] * len(outs), out=outs),
-            has_begun=lambda: bool(outs[0][0, 0] != 255),
-        )
-        left = sum(int((out == 255).sum()) for out in outs)
-        if 0 < left < image.size * len(outs):
-            return
-    pytest.fail("no decode has ended amid its pixels")
+    data = [l3dali.encode(image, effort=1) for _ in range(count)]  # not one object
+    outs = [np.full_like(image, 255) for _ in range(count)]
+    request.getfixturevalue("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        l3dali.decode_batch(data, out=outs, threads=1)
+    assert 0 < sum(int((out == 255).sum()) for out in outs) < image.size * count
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_decode() -> None:
-    """One image, on one thread; `verify` is the same call, without memory of the caller's."""
-    steps = np.random.default_rng(0).integers(0, 4, (6000, 4000))
-    image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
-    data = l3dali.encode(image, effort=1)
-    out = np.empty_like(image)
-    for _ in range(ATTEMPTS):
-        out[:] = 255  # as no pixel is
-        interrupt_amid(
-            lambda: l3dali.decode(data, out=out, threads=1),
-            has_begun=lambda: bool(out[0, 0] != 255),
-        )
-        if 0 < int((out == 255).sum()) < image.size:
-            return
-    pytest.fail("no decode has ended amid its pixels")
-
-
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("interrupted")
 def test_an_interrupt_ends_encode() -> None:
     image = np.random.default_rng(0).integers(0, 256, (3000, 3000), np.uint8)
-    for _ in range(ATTEMPTS):
-        tracemalloc.start()
-        interrupt_amid(lambda: l3dali.encode(image, effort=9))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        if peak < image.nbytes // 2:  # No bytes have been made for the result.
-            return
-    pytest.fail("all has been encoded before")
+    tracemalloc.start()
+    with pytest.raises(KeyboardInterrupt):
+        l3dali.encode(image, effort=9)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < image.nbytes // 2, "all has been encoded before: here are its bytes"
