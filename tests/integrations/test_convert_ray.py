@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from convert_tools import convert, files_below, png, rows_of, samples, write_tar
@@ -139,11 +141,21 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     new.shutdown()
 
 
-def add_worker(cluster: Cluster, number: int = 1) -> object:
+def add_worker(cluster: Cluster, number: int = 1) -> Any:
     # An address of its own, so that the command belongs to the head and not to this machine.
     return cluster.add_node(
         num_cpus=1, object_store_memory=OBJECTS, node_ip_address=f"127.0.0.{1 + number}"
     )
+
+
+def kill_node(cluster: Cluster, node: Any) -> None:
+    """Sends SIGKILL to the raylet, and to its workers, which can outlive it long enough to work."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    children = subprocess.check_output(["ps", "--ppid", str(raylet), "-o", "pid="], text=True)
+    cluster.remove_node(node, allow_graceful=False)
+    for child in children.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
 
 
 def convert_on(
@@ -220,7 +232,7 @@ def test_a_worker_is_killed(
     deadline = time.monotonic() + 180
     while run.poll() is None and time.monotonic() < deadline:
         if seen.look() >= 2 and not was_killed:
-            cluster.remove_node(lost, allow_graceful=False)  # SIGKILL to raylet and workers
+            kill_node(cluster, lost)
             was_killed = True
             go.touch()
         time.sleep(0.002)
