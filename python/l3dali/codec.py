@@ -597,6 +597,7 @@ def _checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str)
     """`out` with three axes, if an image of `shape` can be decoded to it."""
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise TypeError(f"{name} is a NumPy array, not {type(out).__name__}")
+    out = np.ndarray.view(out, np.ndarray)  # The caller's may take another shape meanwhile.
     if out.dtype != np.dtype(dtype):
         raise TypeError(f"{name} is of {out.dtype}, and the image of {dtype}")
     wanted = shape if shape[2] != 1 else shape[:2]

@@ -16,6 +16,7 @@
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/cuda_device.h"
 #include "python/decode_batch.h"
+#include "python/gil.h"
 
 namespace l3 {
 
@@ -25,8 +26,7 @@ class PythonAllocator final : public CudaAllocator {
  public:
   explicit PythonAllocator(py::function allocate) : allocate_(std::move(allocate)) {}
   ~PythonAllocator() override {
-    const py::gil_scoped_acquire gil;
-    allocate_ = py::function();
+    WithGil([this] { allocate_ = py::function(); });
   }
 
   std::shared_ptr<void> AllocatePinned(size_t bytes) override { return Allocate(bytes, true); }
@@ -34,13 +34,12 @@ class PythonAllocator final : public CudaAllocator {
 
  private:
   std::shared_ptr<void> Allocate(size_t bytes, bool pinned) {
-    const py::gil_scoped_acquire gil;
-    py::object memory = allocate_(bytes, pinned);
-    void* const address = reinterpret_cast<void*>(memory.attr("data_ptr")().cast<uintptr_t>());
-    return {address, [held = memory.release().ptr()](void*) {
-              const py::gil_scoped_acquire deleter_gil;
-              Py_DECREF(held);
-            }};
+    return WithGil([&]() -> std::shared_ptr<void> {
+      py::object memory = allocate_(bytes, pinned);
+      void* const address = reinterpret_cast<void*>(memory.attr("data_ptr")().cast<uintptr_t>());
+      return {address,
+              [held = memory.release().ptr()](void*) { WithGil([held] { Py_DECREF(held); }); }};
+    });
   }
 
   py::function allocate_;
@@ -59,7 +58,7 @@ class CudaDecoder {
   explicit CudaDecoder(std::unique_ptr<GpuDevice> device)
       : decoder_(std::make_unique<BatchDecoder>(std::move(device))) {}
   ~CudaDecoder() {
-    const py::gil_scoped_release release;  // it waits for its work
+    const WithoutGil released;  // it waits for its work
     decoder_.reset();
   }
 
@@ -70,7 +69,7 @@ class CudaDecoder {
     batch.PlaceOutputs(addresses, std::nullopt);
     std::vector<DecodeResult> results;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil released;
       const std::lock_guard<std::mutex> lock(mutex_);
       results = decoder_->Decode(CudaJobsOf(batch), stream,
                                  [threads](size_t count, const std::function<void(size_t)>& task) {

@@ -19,6 +19,7 @@
 #include "cuda/engine/encoded_cache.h"
 #include "python/cuda_decoder.h"
 #include "python/decode_batch.h"
+#include "python/gil.h"
 
 namespace l3 {
 
@@ -34,7 +35,7 @@ class GpuMeter {
         stream_(device_->MakeStream()),
         decoder_(std::make_unique<BatchDecoder>(make_device_())) {}
   ~GpuMeter() {
-    const py::gil_scoped_release release;  // it waits for its work
+    const WithoutGil released;  // it waits for its work
     decoder_.reset();
   }
 
@@ -47,7 +48,7 @@ class GpuMeter {
   // Of a copy of so many bytes from pinned memory to the device, of `count` in a row.
   Times Upload(size_t bytes, unsigned count) {
     RequireCount(count);
-    const py::gil_scoped_release release;
+    const WithoutGil released;
     const std::shared_ptr<void> pinned = device_->AllocatePinned(bytes);
     const std::shared_ptr<void> memory = device_->AllocateDevice(bytes);
     const std::unique_ptr<GpuEvent> done = device_->MakeEvent();
@@ -78,7 +79,7 @@ class GpuMeter {
     std::vector<DecodeResult> results;
     Times times = {};
     {
-      const py::gil_scoped_release release;
+      const WithoutGil released;
       std::unique_ptr<BatchDecoder> with_cache;
       std::vector<std::string> keys;
       std::shared_ptr<EncodedCache> cache;

@@ -20,6 +20,7 @@
 #include "format/partial_file.h"
 #include "python/decode_batch.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 namespace py = pybind11;
 
@@ -59,10 +60,13 @@ class LetSignalsIn {
     const Clock::time_point now = Clock::now();
     if (now < next) return;
     next = now + std::chrono::milliseconds(20);
-    py::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    const py::handle check(check_of_thread);
-    if (check) check();
+    WithGil([] {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (check_of_thread == nullptr) return;
+      PyObject* const result = PyObject_CallNoArgs(check_of_thread);
+      if (result == nullptr) throw py::error_already_set();
+      Py_DECREF(result);
+    });
   }
 
   void (*previous_)();
@@ -139,13 +143,14 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   Status status;
   {
     const LetSignalsIn signals;
-    py::gil_scoped_release release;
+    const WithoutGil released;
     status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
-      py::gil_scoped_acquire acquire;
-      encoded = py::reinterpret_steal<py::object>(
-          PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
-      if (!encoded) throw py::error_already_set();
-      return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(encoded.ptr()));
+      return WithGil([&encoded, bytes] {
+        encoded = py::reinterpret_steal<py::object>(
+            PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+        if (!encoded) throw py::error_already_set();
+        return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(encoded.ptr()));
+      });
     });
   }
   Require(status);
@@ -180,7 +185,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   std::vector<DecodeResult> results;  // of items, up to the first that failed
   {
     const LetSignalsIn signals;
-    py::gil_scoped_release release;
+    const WithoutGil released;
     const std::vector<WindowJob> jobs = batch.jobs();
     const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
     for (size_t k = 0; k < jobs.size(); ++k) {

@@ -781,6 +781,19 @@ def test_refused_batches() -> None:
             l3dali.decode_batch(**{"items": two, **arguments})
 
 
+def test_an_array_that_takes_another_shape_after_it_was_judged() -> None:
+    class Outs(list[Image]):
+        def __iter__(self) -> Iterator[Image]:
+            for out in super().__iter__():
+                yield out
+                out.shape = (90, 70, 3)
+
+    outs = Outs(np.zeros_like(PHOTO) for _ in range(2))
+    l3dali.decode_batch([ENCODED, bytes(bytearray(ENCODED))], out=outs)
+    for out in list.__iter__(outs):
+        np.testing.assert_array_equal(out.reshape(PHOTO.shape), PHOTO)
+
+
 def test_threads_of_python_decode_side_by_side(batch: list[Image]) -> None:
     encoded = [l3dali.encode(image) for image in batch]
     with ThreadPoolExecutor(4) as pool:
@@ -823,3 +836,23 @@ def test_an_interrupt_ends_encode() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < image.nbytes // 2, "all has been encoded before: here are its bytes"
+
+
+# The end of the interpreter.
+
+
+def test_daemon_threads_at_work_when_the_interpreter_ends() -> None:
+    """As a loader's that reads ahead: the process ends well."""
+    code = """
+import threading, time, numpy, l3dali
+image = numpy.zeros((1500, 1500, 3), numpy.uint8)
+data = l3dali.encode(image)
+for work in (lambda: l3dali.encode(image), lambda: l3dali.decode_batch([data] * 3, threads=2)):
+    def work_on(work=work):
+        while True:
+            work()
+    threading.Thread(target=work_on, daemon=True).start()
+time.sleep(0.2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
