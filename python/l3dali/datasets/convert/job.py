@@ -297,7 +297,8 @@ def _convert_shard(
             _check_length(reader, file)
             # The index first: a shard that is there has its index.
             for name in index_names:
-                row.index = _write_index(target, name, index)
+                if index is not None:
+                    _write_index(row, target, name, index)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
@@ -357,13 +358,11 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         yield copy
 
 
-def _write_index(target: Folder, name: str, text: str | None) -> str | None:
-    if text is None:
-        target.remove(name)
-        return None
+def _write_index(row: Row, target: Folder, name: str, text: str) -> None:
     with target.publish(name) as file:
-        HashedWriter(file, target.place(name)).write(text.encode("utf-8", "surrogateescape"))
-    return name
+        writer = HashedWriter(file, target.place(name))
+        writer.write(text.encode("utf-8", "surrogateescape"))
+    row.index, row.index_hash = name, writer.hexdigest()
 
 
 def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:
