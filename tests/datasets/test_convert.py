@@ -586,6 +586,24 @@ def test_names_in_a_manifest_are_no_markup(
     assert "[/red]" in capsys.readouterr().out
 
 
+def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
+    """What is made of private files was everybody's."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    write_tar(source / "a.tar", samples(1))
+    (source / "0.png").write_bytes(png())
+    (source / "b.txt").write_text("text")
+    before = os.umask(0o027)
+    try:
+        for effort, mode in enumerate((0o600, 0o644, 0o400), 1):
+            for path in source.iterdir():
+                path.chmod(mode)
+            assert convert(source, target, "--effort", effort) == 0
+            found = {(target / name).stat().st_mode & 0o777 for name in files_below(target)}
+            assert found == {mode & 0o640 | 0o600}
+    finally:
+        os.umask(before)
+
+
 def test_a_row_behind_a_link_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
