@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -584,6 +585,20 @@ def test_names_in_a_manifest_are_no_markup(
     (source / "1.png").write_bytes(png())
     assert convert(source, target) == 0
     assert "[/red]" in capsys.readouterr().out
+
+
+def test_damaged_tags_are_not_announced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Workers said on three lines each what tifffile and Pillow have against a tag."""
+    tags = [(256, 8), (257, 8), (258, 8), (259, 1), (262, 1), (277, 1), (278, 8), (279, 64)]
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in [*tags, (273, 8)]]
+    entries += [struct.pack("<HHII", 0x9000 + i, 5, 1000, 2**31 - 1) for i in range(9)]
+    head = b"II*\0" + struct.pack("<I", 72) + bytes(64) + struct.pack("<H", len(entries))
+    (tmp_path / "s").mkdir()
+    for name in "ab":
+        (tmp_path / "s" / f"{name}.tif").write_bytes(head + b"".join(sorted(entries)) + bytes(4))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2) == 0
+    assert capfd.readouterr().err == ""
+    assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
 def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
