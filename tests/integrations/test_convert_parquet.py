@@ -99,6 +99,32 @@ def test_a_table_and_back(tmp_path: Path) -> None:
     assert found.images == 9 + 10 + 9 + (45 - 3)
 
 
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [(["n", "word"], 2), (["n", "image.path", "word"], 1), (["plain"], 0)],
+)
+def test_sorting_columns(tmp_path: Path, names: list[str], kept: int) -> None:
+    """They say how rows are sorted, as far as the values stay."""
+    pictures = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
+    table = pa.table(
+        {
+            "image": pa.array(pictures, IMAGE),
+            "plain": [png(i) for i in range(4)],
+            "word": ["a", "b", "c", "d"],
+            "n": range(4),
+        }
+    )
+    order = {"image.path": 1, "plain": 2, "word": 3, "n": 4}
+    sorting = [pq.SortingColumn(order[name], descending=name == "word") for name in names]
+    (tmp_path / "s").mkdir()
+    source, result = (tmp_path / folder / "a.parquet" for folder in "sd")
+    pq.write_table(table, source, row_group_size=2, sorting_columns=sorting)
+    assert convert(source, tmp_path / "d") == 0
+    metadata = pq.ParquetFile(result).metadata
+    for group in range(metadata.num_row_groups):
+        assert metadata.row_group(group).sorting_columns == tuple(sorting[:kept])
+
+
 REQUIRED = pa.struct([pa.field("bytes", pa.binary(), nullable=False)])
 PICTURES = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
 

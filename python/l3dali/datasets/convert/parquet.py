@@ -495,7 +495,22 @@ def _writer_options(file: Any) -> dict[str, Any]:
             for column in columns
         },
         "use_dictionary": dictionaries or False,
+        "sorting_columns": _sorting_columns(file),
     }
+
+
+def _sorting_columns(file: Any) -> Sequence[Any] | None:
+    """What all row groups are sorted by, up to the first column whose values may change."""
+    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+    found = {group.sorting_columns for group in groups}
+    kept: list[Any] = []
+    for each in found.pop() if len(found) == 1 else ():
+        column = file.schema.column(each.column_index)
+        is_text = column.logical_type.type == "STRING" and column.path == column.name
+        if column.physical_type == "BYTE_ARRAY" and not is_text:
+            break
+        kept.append(each)
+    return kept or None
 
 
 class Sink(io.RawIOBase):
