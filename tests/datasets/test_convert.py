@@ -514,7 +514,8 @@ def test_fields_of_newer_versions_stay(tmp_path: Path) -> None:
     (source / "0.png").write_bytes(png())
     assert convert(source, target) == 0
     inode = (target / "0.l3").stat().st_ino
-    edit(target, rate=[{"x": 1}], further=None)
+    formats = {"png": {"images": 1, "frames": 2}}
+    edit(target, rate=[{"x": 1}], further=None, formats=formats)
     (source / "1.png").write_bytes(png(1))
     with (target / "l3-manifest.jsonl").open("a") as file:
         file.write("notes\n")  # All rows are written anew.

@@ -115,7 +115,8 @@ class Row:
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
 _GROUPED = ("stored", "labels", "formats", "failures")
-_numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
+_SUMS = [each.name for each in fields(FormatTotals)]
+_numbers_of = attrgetter(*_SUMS)
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
 del _TYPES["further"]
@@ -129,7 +130,9 @@ def row_of_json(line: str) -> Row | None:
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["formats"] = {
-            name: FormatTotals(**totals) for name, totals in fields["formats"].items()
+            # Sums of newer versions are passed over.
+            name: FormatTotals(**{key: sum for key, sum in totals.items() if key in _SUMS})
+            for name, totals in fields["formats"].items()
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
