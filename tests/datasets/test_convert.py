@@ -613,7 +613,7 @@ def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
         for effort, mode in enumerate((0o600, 0o644, 0o400), 1):
             for path in source.iterdir():
                 path.chmod(mode)
-            assert convert(source, target, "--effort", effort) == 0
+            assert convert(source, target, "-j", 1, "--effort", effort) == 0
             found = {(target / name).stat().st_mode & 0o777 for name in files_below(target)}
             assert found == {mode & 0o640 | 0o600}
     finally:
