@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -101,6 +103,14 @@ def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | Non
     with console.capture() as text:  # Rich would end the process at a closed pipe.
         console.print(table)
     print(text.get(), end="", file=file)
+
+
+def hush_libraries() -> None:
+    """Keeps libraries from announcing what they also raise, and oddities of metadata."""
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)
+    logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
+    logging.getLogger("imagecodecs").propagate = False
+    warnings.filterwarnings("ignore", module="PIL")
 
 
 def complain(text: str) -> None:

@@ -296,7 +296,7 @@ def _reaching(url: str) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.strerror:
-            raise
+            raise OSError(error.errno, error.strerror, url) from error
         codes: dict[type, int] = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
         code, cause = codes.get(type(error), errno.EIO), error.__cause__
         is_plain = cause is None and code != errno.EIO
@@ -365,6 +365,13 @@ def _find_afar(file: Any) -> _Afar | None:
 
 
 def _read(file: Any) -> Buffer:
+    if hasattr(file, "fs") and hasattr(file, "path"):
+        with _reaching(str(getattr(file, "full_name", file.path))):
+            return _read_whole(file)
+    return _read_whole(file)
+
+
+def _read_whole(file: Any) -> Buffer:
     if isinstance(file, str):
         afar = _find_afar(file)
         return Path(file).read_bytes() if afar is None else afar.read()

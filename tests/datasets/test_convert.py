@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -513,7 +514,8 @@ def test_fields_of_newer_versions_stay(tmp_path: Path) -> None:
     (source / "0.png").write_bytes(png())
     assert convert(source, target) == 0
     inode = (target / "0.l3").stat().st_ino
-    edit(target, rate=[{"x": 1}], further=None)
+    formats = {"png": {"images": 1, "frames": 2}}
+    edit(target, rate=[{"x": 1}], further=None, formats=formats)
     (source / "1.png").write_bytes(png(1))
     with (target / "l3-manifest.jsonl").open("a") as file:
         file.write("notes\n")  # All rows are written anew.
@@ -584,6 +586,38 @@ def test_names_in_a_manifest_are_no_markup(
     (source / "1.png").write_bytes(png())
     assert convert(source, target) == 0
     assert "[/red]" in capsys.readouterr().out
+
+
+def test_damaged_tags_are_not_announced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Workers said on three lines each what tifffile and Pillow have against a tag."""
+    tags = [(256, 8), (257, 8), (258, 8), (259, 1), (262, 1), (277, 1), (278, 8), (279, 64)]
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in [*tags, (273, 8)]]
+    entries += [struct.pack("<HHII", 0x9000 + i, 5, 1000, 2**31 - 1) for i in range(9)]
+    head = b"II*\0" + struct.pack("<I", 72) + bytes(64) + struct.pack("<H", len(entries))
+    (tmp_path / "s").mkdir()
+    for name in "ab":
+        (tmp_path / "s" / f"{name}.tif").write_bytes(head + b"".join(sorted(entries)) + bytes(4))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2) == 0
+    assert capfd.readouterr().err == ""
+    assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+
+
+def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
+    """What is made of private files was everybody's."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    write_tar(source / "a.tar", samples(1))
+    (source / "0.png").write_bytes(png())
+    (source / "b.txt").write_text("text")
+    before = os.umask(0o027)
+    try:
+        for effort, mode in enumerate((0o600, 0o644, 0o400), 1):
+            for path in source.iterdir():
+                path.chmod(mode)
+            assert convert(source, target, "-j", 1, "--effort", effort) == 0
+            found = {(target / name).stat().st_mode & 0o777 for name in files_below(target)}
+            assert found == {mode & 0o640 | 0o600}
+    finally:
+        os.umask(before)
 
 
 def test_a_row_behind_a_link_is_passed_over(

@@ -256,6 +256,18 @@ def test_what_no_zip_archive_can_hold(
     assert files_below(tmp_path / "d") == {"b.zip"}
 
 
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_two_names_of_one_place(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who unpacks the result would have one image of two."""
+    write_tar(tmp_path / "a.tar", [("./x.png", png()), ("x.bmp", png(1))])
+    assert convert(tmp_path / "a.tar", tmp_path / "d", "--container", kind) == 2
+    assert "x.png and x.bmp would both be x.l3" in capsys.readouterr().err
+    write_tar(tmp_path / "b.tar", [("./x.png", png()), ("x.png", png(1))])  # as the source is
+    assert convert(tmp_path / "b.tar", tmp_path / "d", "--container", kind) == 0
+
+
 def test_names_that_collide_in_the_zip_archive(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,48 @@ def test_a_result_that_somebody_changed_stays(
     assert "gone: 1; --remove-gone removes those not changed since" in told
     assert (dest / "1.l3").read_bytes() == b"mine"
     assert not (dest / "2.l3").exists()
+
+
+@pytest.mark.parametrize("way", ["--remove-gone", "--container", "without an index"])
+def test_an_index_that_somebody_changed_stays(
+    tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was removed with its tar, or when a tar that has none was written."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    for name in "ab":
+        write_tar(source / f"{name}.tar", samples(1))
+    assert convert(source, dest) == 0
+    (dest / "a.idx").write_text("mine")
+    more: tuple[str, ...] = ()
+    for name in "ab":
+        if way == "--remove-gone":
+            (source / f"{name}.tar").unlink()
+            (source / "0.png").write_bytes(png())
+            more = (way,)
+        elif way == "--container":
+            more = (way, "zip")
+        else:
+            write_tar(source / f"{name}.tar", [("a b.txt", b"")])
+    capsys.readouterr()
+    assert convert(source, dest, *more) == 0
+    assert (dest / "a.idx").read_text() == "mine"
+    assert not (dest / "b.idx").exists()
+    told = "indexes that stay, as others may have written them: 1 (a.idx)"
+    assert told in capsys.readouterr().err
+
+
+def test_an_index_of_an_older_row_stays(tmp_path: Path) -> None:
+    """Such rows do not say what it was."""
+    source, dest = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, tmp_path / "d"
+    assert convert(source, dest) == 0
+    manifest = dest / "l3-manifest.jsonl"
+    row = json.loads(manifest.read_text())
+    del row["index_hash"]
+    manifest.write_text(json.dumps(row) + "\n")
+    (source / "a.tar").unlink()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, dest, "--remove-gone") == 0
+    assert files_below(dest) == {"0.l3", "a.idx"}
 
 
 def test_a_result_of_another_source_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

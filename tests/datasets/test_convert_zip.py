@@ -208,6 +208,24 @@ def test_a_link_to_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     refused(tmp_path, file.getvalue(), "link.txt: a link to an image, ../0.png", capsys)
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_link_to_an_image_without_a_suffix(
+    tmp_path: Path, first: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is x.l3 in the result, where the link leads nowhere."""
+    for name, data in ("x", png()), ("y", b"no image"):
+        link = zipfile.ZipInfo("a/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        members: list[tuple[str | zipfile.ZipInfo, bytes]] = [("b/" + name, data)]
+        members.insert(0 if first else 1, (link, b"../b/" + name.encode()))
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            for info, content in members:
+                archive.writestr(info, content)
+    assert convert(tmp_path / "x.zip", tmp_path / "d") == 2
+    assert "a/link: a link to an image, b/x" in capsys.readouterr().err
+    assert convert(tmp_path / "y.zip", tmp_path / "e") == 0
+
+
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
@@ -297,8 +315,9 @@ def test_a_link_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, "x" * 5000)
     (tmp_path / "a.zip").write_bytes(file.getvalue())
-    assert convert(tmp_path / "a.zip", tmp_path / "d", "--container", "tar") == 2
-    assert "a.zip: link: a link of 5000 bytes" in capsys.readouterr().err
+    for container in "tar", "zip":
+        assert convert(tmp_path / "a.zip", tmp_path / "d", "--container", container) == 2
+        assert "a.zip: link: a link of 5000 bytes" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
 
 

@@ -99,6 +99,72 @@ def test_a_table_and_back(tmp_path: Path) -> None:
     assert found.images == 9 + 10 + 9 + (45 - 3)
 
 
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [(["n", "word"], 2), (["n", "image.path", "word"], 1), (["plain"], 0)],
+)
+def test_sorting_columns(tmp_path: Path, names: list[str], kept: int) -> None:
+    """They say how rows are sorted, as far as the values stay."""
+    pictures = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
+    table = pa.table(
+        {
+            "image": pa.array(pictures, IMAGE),
+            "plain": [png(i) for i in range(4)],
+            "word": ["a", "b", "c", "d"],
+            "n": range(4),
+        }
+    )
+    order = {"image.path": 1, "plain": 2, "word": 3, "n": 4}
+    sorting = [pq.SortingColumn(order[name], descending=name == "word") for name in names]
+    (tmp_path / "s").mkdir()
+    source, result = (tmp_path / folder / "a.parquet" for folder in "sd")
+    pq.write_table(table, source, row_group_size=2, sorting_columns=sorting)
+    assert convert(source, tmp_path / "d") == 0
+    metadata = pq.ParquetFile(result).metadata
+    for group in range(metadata.num_row_groups):
+        assert metadata.row_group(group).sorting_columns == tuple(sorting[:kept])
+
+
+REQUIRED = pa.struct([pa.field("bytes", pa.binary(), nullable=False)])
+PICTURES = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        (pa.struct([("id", "i4"), ("image", IMAGE)]), [{"id": 1, "image": PICTURES[0]}, None]),
+        (pa.struct([("a", pa.struct([("b", pa.binary())]))]), [None, {"a": {"b": png()}}]),
+        (pa.list_(pa.struct([("x", IMAGE)])), [[], [{"x": PICTURES[0]}, None], None]),
+        (pa.list_(IMAGE, 2), [None, PICTURES[:2], [None, PICTURES[2]], None, PICTURES[2:]]),
+        (pa.list_(pa.large_binary(), 1), [[png()], None, [None]]),
+        (REQUIRED, [None, {"bytes": png()}, None]),
+        (pa.struct([("bytes", "i4"), ("image", pa.binary())]), [{"bytes": 1, "image": png()}]),
+    ],
+    ids=["struct", "field", "list", "fixed", "fixed-plain", "required", "other-bytes"],
+)
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_images_inside_of_structs_and_lists(
+    tmp_path: Path, type: Any, values: list[Any], kind: str
+) -> None:
+    """They stayed as they were, without a word."""
+    table = pa.table({"n": range(len(values)), "x": pa.array(values, type)})
+    source = tmp_path / "s" / f"a.{kind}"
+    source.parent.mkdir()
+    if kind == "parquet":
+        pq.write_table(table, source, row_group_size=2)
+    else:
+        with pa.ipc.new_stream(source, table.schema) as writer:
+            writer.write_table(table.slice(0, 1))
+            writer.write_table(table.slice(1))
+    assert convert(source.parent, tmp_path / "d") == 0
+    result = tmp_path / "d" / source.name
+    found = pq.read_table(result) if kind == "parquet" else pa.ipc.open_stream(result).read_all()
+    assert found.schema.equals(table.schema)
+    assert as_seen(found.to_pylist()) == as_seen(table.to_pylist())
+    assert rows_of(tmp_path / "d")[source.name].images == str(values).count("PNG")
+    assert "PNG" not in str(found.to_pylist())
+
+
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
 def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     values = [png(0), png(1)[:99], png(2)]

@@ -14,6 +14,7 @@ import l3dali
 from l3dali.errors import L3Error, Status
 
 fsspec = pytest.importorskip("fsspec")
+upath = pytest.importorskip("upath")
 
 Image = NDArray[Any]
 
@@ -182,6 +183,8 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         l3dali.imread("memory://afar/none.l3", window=(0, 0, 1, 1))
     with pytest.raises(FileNotFoundError):
         l3dali.info("memory://afar/none.l3")
+    with pytest.raises(FileNotFoundError, match=r"'a::b\.l3'"):
+        l3dali.imread("a::b.l3")
     for name in ("nowhere://a.l3", "nowhere::a.l3"):
         with pytest.raises(OSError, match=f"Protocol not known: nowhere: '{name}'"):
             l3dali.imread(name)
@@ -225,6 +228,10 @@ def test_errors_of_libraries_are_oserrors(
     with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'") as found:
         l3dali.imread(url, window=(0, 0, 300, 300))
     assert isinstance(found.value, FileNotFoundError) == isinstance(error, FileNotFoundError)
+    monkeypatch.setattr(MemoryFileSystem, "open", fail)
+    for file in fsspec.open(url), upath.UPath(url):
+        with pytest.raises(OSError, match=r"503, busy: '.*/afar/a.l3'"):
+            l3dali.imread(file)
     if method != "cat_ranges":
         for read in l3dali.imread, l3dali.info:
             with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'"):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError
 from stream_builder import Stream, chunk, constant_tile
 
 import l3dali
@@ -143,6 +143,13 @@ def test_what_is_said_of_pixels_goes_with_their_size() -> None:
     assert after.metadata is None
     assert after.other_chunks == b""
     assert l3dali.info(saved(image, metadata=tags)).metadata == tags
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = opened(l3dali.encode(pixels("RGB")[:9, :9], metadata=tags, exif=exif.tobytes()))
+    assert l3dali.info(saved(image)).metadata == tags
+    ImageOps.exif_transpose(image, in_place=True)
+    assert image.size == (9, 9)
+    assert l3dali.info(saved(image)).metadata is None
 
 
 @pytest.mark.parametrize("mode", ["1", "I", "F", "CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBX"])

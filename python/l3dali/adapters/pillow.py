@@ -53,8 +53,8 @@ def register() -> None:
     `save` takes `coding`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`,
     `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it
     for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
-    that was opened, and none if it is a copy, a part or of another size, as by `thumbnail`, where
-    they may not hold, as with tags of a TIFF in Pillow.
+    that was opened, and none if it is a copy, a part or of another size, as by `thumbnail`, or if
+    its EXIF is another, as by `exif_transpose`: they may not hold, as tags of a TIFF in Pillow.
     Modes that L3 cannot hold raise `OSError`.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
@@ -70,7 +70,7 @@ class L3ImageFile(ImageFile.ImageFile):
     format = _FORMAT
     format_description = "L3 lossless image"
     other_chunks = b""  # `l3dali.Info.other_chunks`
-    _opened_size = (0, 0)
+    _opened_as: tuple[tuple[int, int], bytes | None] = (0, 0), None  # size and EXIF
 
     def _open(self) -> None:
         assert self.fp is not None
@@ -86,13 +86,14 @@ class L3ImageFile(ImageFile.ImageFile):
                 f"Pillow has no mode for {info.channels} channels of {info.dtype}; "
                 "l3dali.imread reads them"
             )
-        self._size = self._opened_size = (info.width, info.height)
+        self._size = (info.width, info.height)
         if info.icc is not None:
             self.info["icc_profile"] = info.icc
         if info.exif is not None:
             self.info["exif"] = b"Exif\0\0" + info.exif  # as Pillow has it for all formats
         if info.xmp is not None:
             self.info["xmp"] = info.xmp
+        self._opened_as = self._size, self.info.get("exif")
         try:
             if info.metadata is not None:
                 self.info["metadata"] = info.metadata
@@ -190,7 +191,8 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
     labels = options.get("labels", may_have_labels and image.info.get("labels", False))
     exif = options.get("exif")
     metadata, other_chunks = None, None
-    if isinstance(image, L3ImageFile) and image.size == image._opened_size:
+    now = image.size, image.info.get("exif")
+    if isinstance(image, L3ImageFile) and now == image._opened_as:
         metadata, other_chunks = image.info.get("metadata"), image.other_chunks
     return codec.encode(
         np.asarray(image),

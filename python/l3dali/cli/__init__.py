@@ -6,12 +6,10 @@ One module a command; `arguments` and `work` hold what they share.
 from __future__ import annotations
 
 import io
-import logging
 import os
 import signal
 import sys
 import threading
-import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,7 +29,7 @@ from l3dali.cli import (
 )
 from l3dali.cli.arguments import Parser, new_command
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.console import complain
+from l3dali.console import complain, hush_libraries
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,11 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # The libraries announce what they also raise, and oddities of metadata.
-    logging.getLogger("tifffile").setLevel(logging.CRITICAL)
-    logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
-    logging.getLogger("imagecodecs").propagate = False
-    warnings.filterwarnings("ignore", module="PIL")
+    hush_libraries()
     try:
         given = sys.argv[1:] if arguments is None else arguments
         options = make_parser().parse_args(given or ["help"])

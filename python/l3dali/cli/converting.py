@@ -149,6 +149,9 @@ def run(arguments: argparse.Namespace) -> int:
         _tell_of_gone(gone)
         start = time.perf_counter()
         new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
+        if manifest.left:
+            names = _counted_names(manifest.left)
+            complain(f"l3: indexes that stay, as others may have written them: {names}")
         written, confirmed = _apart(new, work)
         summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
         summary.failures = work.failures + summary.failures

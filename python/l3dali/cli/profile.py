@@ -22,6 +22,7 @@ from l3dali.cli.arguments import (
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
+from l3dali.cli.work import is_image_name
 from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
 from l3dali.errors import UsageError
@@ -98,8 +99,11 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it for people; gives the exit code."""
+    from l3dali.datasets.convert.work import is_shard_name
     from l3dali.datasets.liquid.measure import Given, measure_profile
 
+    if is_image_name(arguments.output.name) or is_shard_name(arguments.output.name):
+        raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     failures: list[Failure] = []

@@ -24,6 +24,7 @@ from l3dali.datasets.convert.parquet import (
     Rows,
     Sink,
     has_length,
+    is_list,
     lists_of,
     may_hold_images,
     rebuilt,
@@ -313,6 +314,6 @@ def _shared_bytes(array: Any) -> int:
         return int(lengths.max(initial=0))
     if types.is_struct(array.type):
         return sum(map(_shared_bytes, array.flatten()))
-    if types.is_list(array.type) or types.is_large_list(array.type):
+    if is_list(array.type):
         return _shared_bytes(array.values)
     return 0

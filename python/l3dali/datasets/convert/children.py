@@ -14,6 +14,8 @@ import threading
 from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from l3dali.console import hush_libraries
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
@@ -130,6 +132,7 @@ def is_abandoned() -> bool:
 def _serve(to_parent: Connection) -> None:
     global _to_parent
     _to_parent = to_parent
+    hush_libraries()
     # Ctrl-C reaches all processes of a terminal; the one that has the children ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from l3dali.datasets.convert import tar, zip_archive
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.datasets.convert.tar_headers import TarError
-from l3dali.datasets.convert.zip_archive import ZipError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _TIME_EXTRA = b"UT"  # seconds since 1970, where other times are local and of two seconds
 _HAS_MTIME = 1
 _COMMENT = "comment"  # POSIX has this key for it
-_MAX_LINK_BYTES = 4096
 _NAMES = "utf-8", "surrogateescape"
 _FIRST_SECOND, _LAST_SECOND = 315_532_800, 4_354_819_198  # of zip archives: 1980, 2107
 
@@ -75,8 +73,6 @@ def _tar_info(old: zipfile.ZipInfo) -> tarfile.TarInfo:
         info.type = tarfile.DIRTYPE
     else:
         info.size = old.file_size
-    if zip_archive.is_link(old) and old.file_size > _MAX_LINK_BYTES:
-        raise ZipError(f"{old.filename}: a link of {old.file_size} bytes")
     if old.comment:
         info.pax_headers = {_COMMENT: old.comment.decode(*_NAMES)}
     return info

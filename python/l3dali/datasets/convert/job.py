@@ -297,12 +297,13 @@ def _convert_shard(
             _check_length(reader, file)
             # The index first: a shard that is there has its index.
             for name in index_names:
-                row.index = _write_index(target, name, index)
+                if index is not None:
+                    _write_index(row, source, target, name, index)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
 
-    _publish(row, target, result, announce, write)
+    _publish(row, source, target, result, announce, write)
     if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
@@ -311,6 +312,7 @@ def _convert_shard(
 
 def _publish(
     row: Row,
+    source: Folder,
     target: Folder,
     name: str,
     announce: Callable[[Row], None],
@@ -321,7 +323,7 @@ def _publish(
     Whatever fails is told in the row: the other results go on.
     """
     try:
-        with target.publish(name) as file:
+        with target.publish(name, source.mode(row.source)) as file:
             writer = HashedWriter(file, target.place(name))
             write(writer)
             row.status, row.result = DONE, name
@@ -357,13 +359,11 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         yield copy
 
 
-def _write_index(target: Folder, name: str, text: str | None) -> str | None:
-    if text is None:
-        target.remove(name)
-        return None
-    with target.publish(name) as file:
-        HashedWriter(file, target.place(name)).write(text.encode("utf-8", "surrogateescape"))
-    return name
+def _write_index(row: Row, source: Folder, target: Folder, name: str, text: str) -> None:
+    with target.publish(name, source.mode(row.source)) as file:
+        writer = HashedWriter(file, target.place(name))
+        writer.write(text.encode("utf-8", "surrogateescape"))
+    row.index, row.index_hash = name, writer.hexdigest()
 
 
 def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:
@@ -441,7 +441,7 @@ def _convert_files(
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:
-            _publish(row, target, name, announce, partial(HashedWriter.write, data=data))
+            _publish(row, source, target, name, announce, partial(HashedWriter.write, data=data))
             if row.reason:
                 row.pixels_hash = ""
         row.seconds = time.perf_counter() - started
@@ -466,7 +466,8 @@ def _load_files(
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
-                _publish(row, target, file.name, announce, partial(_copy, row, file, reader, head))
+                copy = partial(_copy, row, file, reader, head)
+                _publish(row, source, target, file.name, announce, copy)
         except Exception as error:
             _fail(row, error)
         yield _Loaded(row)

@@ -17,12 +17,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 
 from l3dali.datasets.convert import tar, tfrecord
-from l3dali.datasets.convert.images import is_result_name
+from l3dali.datasets.convert.images import in_container, is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
     MANIFEST_NAME,
     LocalFolder,
+    hash_file,
     leads_out,
     naming,
 )
@@ -54,6 +55,7 @@ class Row:
         source_hash: SHA-256 of its bytes, in hexadecimal.
         result: the name below DEST.
         index: the name of the DALI index.
+        index_hash: of its bytes; "" in rows of before.
         result_bytes: its size.
         result_stamp: its modification time or tag.
         result_hash: of its bytes.
@@ -82,6 +84,7 @@ class Row:
     source_hash: str = ""
     result: str | None = None
     index: str | None = None
+    index_hash: str = ""
     result_bytes: int = 0
     result_stamp: str = ""
     result_hash: str = ""
@@ -112,7 +115,8 @@ class Row:
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
 _GROUPED = ("stored", "labels", "formats", "failures")
-_numbers_of = attrgetter(*(each.name for each in fields(FormatTotals)))
+_SUMS = [each.name for each in fields(FormatTotals)]
+_numbers_of = attrgetter(*_SUMS)
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
 del _TYPES["further"]
@@ -126,7 +130,9 @@ def row_of_json(line: str) -> Row | None:
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["formats"] = {
-            name: FormatTotals(**totals) for name, totals in fields["formats"].items()
+            # Sums of newer versions are passed over.
+            name: FormatTotals(**{key: sum for key, sum in totals.items() if key in _SUMS})
+            for name, totals in fields["formats"].items()
         }
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
@@ -147,7 +153,7 @@ def row_of_json(line: str) -> Row | None:
         and not leads_out(row.source)
         and (row.result is not None) == (row.status == DONE)
         and (row.result is None or is_result_name(row.result, row.source))
-        and row.index in (None, index_name(row.source), index_name(row.result or row.source))
+        and row.index in (None, index_name(row.source), index_name(in_container(row.source, "tar")))
     )
     if not is_row:
         return None
@@ -175,6 +181,7 @@ class Manifest:
         ignored: lines that are no rows of results in the folder.
         is_foreign: there are lines, and none of them is such a row.
         claims: the names that results of the present work may have, with their sources.
+        left: indexes of results that went, which stay: no run is known to have written them.
     """
 
     def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
@@ -184,6 +191,7 @@ class Manifest:
         self.ignored = 0
         self.is_foreign = False
         self.claims: dict[str, str] = {}
+        self.left: list[str] = []
         self._folder = folder
         self._uploads = contextlib.ExitStack()
         self._file: BinaryIO | None = None
@@ -321,8 +329,7 @@ class Manifest:
             assert row.result is not None
             if self._is_unchanged(row):
                 self._folder.remove(row.result)
-                if row.index is not None:
-                    self._folder.remove(row.index)
+                self._remove_index(row)
                 del self.rows[row.source]
             else:
                 changed.append(row)
@@ -341,13 +348,29 @@ class Manifest:
         """Removes what earlier runs made of the same sources under other names."""
         for row in rows:
             old = self.rows.get(row.source)
-            if old is None or old.result is None or row.status == FAILED:
+            if old is None or row.status == FAILED:
                 continue
-            if old.result != row.result and self._is_unchanged(old):
+            if old.result not in (None, row.result):
+                if not self._is_unchanged(old):
+                    continue
                 if self.claims.get(old.result, row.source) == row.source:
                     self._folder.remove(old.result)
-                if old.index is not None and not self._is_of_others(old.index, row.source):
-                    self._folder.remove(old.index)
+            if old.index not in (None, row.index) and not self._is_of_others(old.index, row.source):
+                self._remove_index(old)
+
+    def _remove_index(self, row: Row) -> None:
+        """Removes an index, unless somebody has put another file in its place."""
+        if row.index is None:
+            return
+        is_ours = False
+        with contextlib.suppress(OSError):
+            if self._folder.stat(row.index) is None:
+                return
+            is_ours = hash_file(self._folder, row.index) == row.index_hash
+        if is_ours:
+            self._folder.remove(row.index)
+        else:
+            self.left.append(row.index)
 
     def _is_of_others(self, name: str, source: str) -> bool:
         return self.claims.get(name, source) != source or any(

@@ -1,7 +1,7 @@
 """Parquet shards: images in binary columns, as Hugging Face data sets have them.
 
 An image is a value of a binary column, or the field `bytes` of a struct, whose field `path`
-is then its name; also inside lists. Needs pyarrow.
+is then its name; also inside lists and structs. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Claims:
         if types.is_struct(type):
             for field in array.flatten():
                 self._count(field)
-        elif types.is_list(type) or types.is_large_list(type):
+        elif is_list(type):
             if may_hold_images(type):  # Others are not looked into.
                 values = array.flatten()
                 self._rows -= len(values)
@@ -346,36 +346,44 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
     from pyarrow import types
 
     type = array.type
+    if not may_hold_images(type):
+        return array
     if _is_binary(type):
         return _changed_values(array, [name] * len(array), rows, change)[0]
-    if types.is_struct(type) and "bytes" in (names := [field.name for field in type]):
-        fields = array.flatten()
-        images = fields[names.index("bytes")]
-        if not _is_binary(images.type):
-            return array
-        paths = fields[names.index("path")].to_pylist() if "path" in names else [None] * len(array)
-        called = [path if isinstance(path, str) and path else name for path in paths]
-        new_images, new_names = _changed_values(images, called, rows, change)
-        if new_images is images:
-            return array
-        fields[names.index("bytes")] = new_images
-        if "path" in names:
+    if types.is_struct(type):
+        return _changed_struct(array, name, rows, change)
+    parents = pyarrow.compute.list_parent_indices(array).to_numpy()
+    values = array.flatten()
+    new_values = _changed(values, name, rows[parents], change)
+    return array if new_values is values else lists_of(array, new_values, type)
+
+
+def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Change) -> Any:
+    import pyarrow
+
+    type = list(array.type)
+    # Values below a null stay: fields that take no null may be there.
+    fields = [array.field(i) for i in range(len(type))]
+    changed = list(fields)
+    places = {field.name: i for i, field in reversed([*enumerate(type)])}
+    image, path = places.get("bytes"), places.get("path")
+    if image is None or not _is_binary(type[image].type):
+        for i, field in enumerate(type):
+            called = f"{name}/{field.name}"[-MOST_NAME:]
+            changed[i] = _changed(fields[i], called, rows, change)
+    else:
+        paths = [None] * len(array) if path is None else fields[path].to_pylist()
+        names = [old if isinstance(old, str) and old else name for old in paths]
+        changed[image], new_names = _changed_values(fields[image], names, rows, change)
+        if path is not None and changed[image] is not fields[image]:
             new_paths = [
                 new if isinstance(old, str) and old else old
                 for old, new in zip(paths, new_names, strict=True)
             ]
-            fields[names.index("path")] = pyarrow.array(new_paths, fields[names.index("path")].type)
-        return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
-    if types.is_list(type) or types.is_large_list(type):
-        if not may_hold_images(type):
-            return array
-        parents = pyarrow.compute.list_parent_indices(array).to_numpy()
-        values = array.flatten()
-        new_values = _changed(values, name, rows[parents], change)
-        if new_values is values:
-            return array
-        return lists_of(array, new_values, type)
-    return array
+            changed[path] = pyarrow.array(new_paths, type[path].type)
+    if all(new is old for new, old in zip(changed, fields, strict=True)):
+        return array
+    return pyarrow.StructArray.from_arrays(changed, fields=type, mask=array.is_null())
 
 
 def lists_of(array: Any, values: Any, type: Any) -> Any:
@@ -384,6 +392,12 @@ def lists_of(array: Any, values: Any, type: Any) -> Any:
     import pyarrow.compute
     from pyarrow import types
 
+    if types.is_fixed_size_list(type):  # Those that are null have places, too.
+        has_value = np.repeat(np.asarray(array.is_valid()), type.list_size)
+        places = pyarrow.array(np.cumsum(has_value) - 1, mask=~has_value)
+        return pyarrow.FixedSizeListArray.from_arrays(
+            values.take(places), type=type, mask=array.is_null()
+        )
     offsets = [0]
     for length in pyarrow.compute.list_value_length(array).to_pylist():
         offsets.append(offsets[-1] + (length or 0))
@@ -434,11 +448,18 @@ def may_hold_images(type: Any) -> bool:
     """Whether `_changed` has anything to look at in values of this type."""
     from pyarrow import types
 
-    if types.is_list(type) or types.is_large_list(type):
+    if is_list(type):
         return may_hold_images(type.value_type)
     if types.is_struct(type):
-        return any(field.name == "bytes" and _is_binary(field.type) for field in type)
+        return any(may_hold_images(field.type) for field in type)
     return _is_binary(type)
+
+
+def is_list(type: Any) -> bool:
+    """Whether values are lists that are looked into."""
+    from pyarrow import types
+
+    return bool(types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type))
 
 
 def has_length(type: Any) -> bool:
@@ -474,7 +495,22 @@ def _writer_options(file: Any) -> dict[str, Any]:
             for column in columns
         },
         "use_dictionary": dictionaries or False,
+        "sorting_columns": _sorting_columns(file),
     }
+
+
+def _sorting_columns(file: Any) -> Sequence[Any] | None:
+    """What all row groups are sorted by, up to the first column whose values may change."""
+    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+    found = {group.sorting_columns for group in groups}
+    kept: list[Any] = []
+    for each in found.pop() if len(found) == 1 else ():
+        column = file.schema.column(each.column_index)
+        is_text = column.logical_type.type == "STRING" and column.path == column.name
+        if column.physical_type == "BYTE_ARRAY" and not is_text:
+            break
+        kept.append(each)
+    return kept or None
 
 
 class Sink(io.RawIOBase):

@@ -31,6 +31,7 @@ _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
+_MODE = 0o666
 
 # In the order of how well they tell versions apart; file systems differ in what they know.
 _STAMPS = (
@@ -98,8 +99,16 @@ class Folder(Protocol):
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
         """Opens a file to be read from start to end, or with seeks; `whole`: all of it."""
 
-    def publish(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """A file to write, which appears whole when the block ends and not at all if it raises."""
+    def publish(self, name: str, mode: int = ...) -> contextlib.AbstractContextManager[BinaryIO]:
+        """A file to write, which appears whole when the block ends and not at all if it raises.
+
+        Args:
+            name: of the file.
+            mode: of it on a disk, where the umask leaves it.
+        """
+
+    def mode(self, name: str) -> int:
+        """The mode for what is made of a file: readers of that alone, and its owner, have it."""
 
     def remove(self, name: str) -> None:
         """Removes a file, if there is one."""
@@ -225,12 +234,13 @@ class LocalFolder:
         return path
 
     @contextlib.contextmanager
-    def publish(self, name: str) -> Iterator[BinaryIO]:
+    def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
         path = self._changed(name)
         temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
         with naming(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = temporary.open("xb")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            file = os.fdopen(os.open(temporary, flags, mode), "wb")
         try:
             yield file
             with naming(str(path)):
@@ -242,6 +252,9 @@ class LocalFolder:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+    def mode(self, name: str) -> int:
+        return (self.root / name).stat().st_mode & _MODE | 0o600
 
     def remove(self, name: str) -> None:
         self._changed(name).unlink(missing_ok=True)
@@ -384,7 +397,7 @@ class RemoteFolder:
         return cast("BinaryIO", file)
 
     @contextlib.contextmanager
-    def publish(self, name: str) -> Iterator[BinaryIO]:
+    def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
         from fsspec.spec import AbstractBufferedFile
 
         folder = name.rpartition("/")[0]
@@ -415,6 +428,9 @@ class RemoteFolder:
                 else:
                     self._fs.rm(temporary)
             raise
+
+    def mode(self, name: str) -> int:
+        return _MODE
 
     def leads_out(self, name: str) -> bool:
         return False  # There are no links.

@@ -231,7 +231,7 @@ class Writer:
         self._options = options
         self._key: str | None = None
         self._names: set[str] = set()  # of the sample
-        self._sources: dict[str, str] = {}  # by the names of all that has been written
+        self._sources: dict[str, str] = {}  # by the places of all that has been written
         self._links: dict[str, str] = {}  # by where they lead
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
@@ -255,7 +255,8 @@ class Writer:
                 what = "two members" if new_name == name else f"{name} and another member"
                 raise TarError(f"{what} of one sample would both be {new_name}: rename one")
             self._names.add(new_name)
-        if (other := self._sources.setdefault(new_name, name)) != name:
+        source = posixpath.normpath(name)
+        if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
             raise TarError(f"{other} and {name} would both be {new_name}: rename one")
         if member.info.islnk() or member.info.issym():
             folder = posixpath.dirname(name) if member.info.issym() else ""
@@ -275,7 +276,7 @@ class Writer:
         """Writes the end mark; returns the index."""
         self._end_sample()
         for new_name, name in self._sources.items() if self._links else ():
-            if new_name != name and (link := self._links.get(posixpath.normpath(name))):
+            if new_name != name and (link := self._links.get(name)):
                 raise TarError(f"{link}: a link to an image, {name}; make it a file")
         end = 2 * _BLOCK
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import posixpath
 import stat
 import zipfile
 from collections import Counter
@@ -33,6 +34,7 @@ MAX_TIMES = 1100  # that the members may be larger than the archive; deflate rea
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _ENCRYPTED = 1
 _MAX_NAME_BYTES = 2**16 - 1
+_MAX_LINK_BYTES = 4096
 _ZIP64_EXTRA = 1
 
 
@@ -86,6 +88,8 @@ class Writer(zipfile.ZipFile):
     def __init__(self, target: HashedWriter, options: Options) -> None:
         super().__init__(_Sink(target), "w")
         self._options = options
+        self._links: dict[str, str] = {}  # by where they lead
+        self._moved: set[str] = set()  # images whose results have other names
         self._folded: dict[str, str] = {}  # names as a disk has them that does not tell cases apart
 
     def add(self, info: zipfile.ZipInfo, data: Iterable[bytes], outcome: Outcome | None) -> None:
@@ -103,13 +107,24 @@ class Writer(zipfile.ZipFile):
             data = (outcome.data,)
         if len(info.filename.encode()) > _MAX_NAME_BYTES:
             raise ZipError(f"{name}: a name that is too long for zip archives")
-        other = self._folded.setdefault(info.filename.casefold(), name)
-        is_taken = other != name and info.filename in self.NameToInfo
-        if is_taken or other.casefold() != name.casefold():  # Else the source has them so, too.
+        source, place = posixpath.normpath(name), posixpath.normpath(info.filename)
+        other = self._folded.setdefault(place.casefold(), source)
+        is_taken = other != source and info.filename in self.NameToInfo
+        if is_taken or other.casefold() != source.casefold():  # Else the source has them so, too.
             raise ZipError(
                 f"{other} and {name} would both be {info.filename}, on disks that know no cases "
                 "too: rename one of them"
             )
+        end = source
+        if is_link(info):
+            data = [b"".join(data)]
+            link = data[0].decode(errors="backslashreplace")
+            end = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+            self._links[end] = name
+        elif source != place:
+            self._moved.add(source)
+        if end in self._moved and end in self._links:
+            raise ZipError(f"{self._links[end]}: a link to an image, {end}; make it a file")
         if info.is_dir():
             self.writestr(info, b"")
             return
@@ -153,11 +168,13 @@ def read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]
         if info.flag_bits & _ENCRYPTED:
             raise ZipError(f"{name}: an encrypted member")
         blobs: list[Blob] = []
+        if is_link(info) and info.file_size > _MAX_LINK_BYTES:
+            raise ZipError(f"{name}: a link of {info.file_size} bytes")
         if not info.is_dir():
             with _damage_of(name), archive.open(info) as file:
                 head = file.read(HEAD_BYTES)
                 if is_link(info):
-                    _refuse_link(name, head + file.read(CHUNK_BYTES), options)
+                    _refuse_link(name, head + file.read(), options)
                 elif may_be_image(name, head, options):
                     most = _most_bytes(info, archive, options)
                     if info.file_size > most:
