@@ -18,6 +18,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, needs
+from l3dali.images.geometry import stored_window, upright
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -97,13 +98,13 @@ def imread(
         data = _read(file) if afar is None else afar.read_head()[0]
         exif = codec.info(data).exif if orient else None
         if exif is not None and window is not None:
-            window = _stored_window(data, window, exif)
+            window = stored_window(window, codec.info(data).shape, exif)
         if afar is not None and window is not None:
             data = afar.read_window(window, channels, max_pixels)
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
-    return pixels if exif is None else _upright(pixels, exif)
+    return np.ascontiguousarray(upright(pixels, exif)[0])
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
@@ -187,28 +188,6 @@ def _naming(file: Any) -> Iterator[None]:
     except L3Error as error:
         name = _name(file)
         raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
-
-
-# Damaged EXIF blocks ask for nothing; Pillow raises anything on them.
-
-
-def _stored_window(data: Buffer, window: codec.Window, exif: bytes) -> codec.Window:
-    from l3dali.images.geometry import stored_window
-
-    try:
-        return stored_window(window, codec.info(data).shape, exif)
-    except L3Error:
-        raise
-    except Exception:
-        return window
-
-
-def _upright(pixels: codec.Image, exif: bytes) -> codec.Image:
-    from l3dali.images.geometry import upright
-
-    with contextlib.suppress(Exception):
-        pixels = np.ascontiguousarray(upright(pixels, exif)[0])
-    return pixels
 
 
 def _name(file: Any) -> str:

@@ -80,6 +80,7 @@ def decode(
         L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
             image; `.status` says how.
         TypeError, ValueError: an argument is none that this takes.
+        RuntimeError: tensors have no memory, as in FakeTensorMode.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     return _decode(
@@ -177,6 +178,7 @@ def decode_batch(
     Raises:
         L3Error: the first item that fails; `.status` says how, `.index` which it is.
         TypeError, ValueError: an argument is none that this takes.
+        RuntimeError: tensors have no memory, as in FakeTensorMode.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     files = checked_files(items, _bytes_of)
@@ -211,6 +213,8 @@ def _decode(
     batched: bool,
     names_items: bool,
 ) -> list[torch.Tensor] | torch.Tensor:
+    if fill_range not in (None, False, True):
+        raise TypeError(f"fill_range is True, False or None, not {fill_range!r}")
     target = torch.device(device)
     if target.type not in ("cpu", "cuda"):
         raise ValueError(f"device is the CPU or one of CUDA, not {target}")
@@ -234,6 +238,10 @@ def _decode(
     count = checked_threads(threads)
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
     addresses = [tensor.data_ptr() for tensor in tensors]
+    if not all(addresses):
+        raise RuntimeError(
+            "tensors have no memory here, as in FakeTensorMode and torch.export: decode outside"
+        )
     if gpu is None:
         batch.decode(addresses, row_strides=None, threads=count)
     else:

@@ -21,7 +21,7 @@ from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png,
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.cli.batch import run_all
+from l3dali.cli.batch import failure_of, run_all
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.writing import write_picture
@@ -287,7 +287,34 @@ def test_a_source_is_never_a_target(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "photo.png").write_bytes(l3dali.encode(image()))
     arguments = [str(tmp_path / "photo.png"), "-o", str(tmp_path / "." / "photo.png")]
     assert main(["decode", *arguments, "--overwrite"]) == 2
-    assert "photo.png ends in .png already, and would be its own" in capsys.readouterr().err
+    assert "photo.png would be its own result" in capsys.readouterr().err
+
+
+def test_no_result_replaces_its_source_through_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = l3dali.encode(image())
+    for command, stored, link in (
+        (["encode", "s.png"], "s.l3", "s.png"),
+        (["decode", "a.l3", "-o", "store.png"], "store.png", "a.l3"),
+        (["thumbnail", "photo", "photo"], "photo", None),
+        (["thumbnail", "linked", "stored"], "stored", "linked"),
+        (["profile", "x.l3", "-o", "x.l3"], "x.l3", None),
+    ):
+        Path(stored).write_bytes(data)
+        if link is not None:
+            Path(link).symlink_to(stored)
+        assert main([*command, "--overwrite"]) == 2
+        assert re.search("would be its own result|a source and a target", capsys.readouterr().err)
+        assert Path(stored).read_bytes() == data
+    Path("hard.png").hardlink_to("x.l3")  # One of its names is replaced, and the other stays.
+    assert main(["decode", "x.l3", "-o", "hard.png", "--overwrite"]) == 0
+    assert Path("x.l3").read_bytes() == data
+
+
+def test_memory_that_is_out_is_said_so() -> None:
+    assert failure_of(Path("a"), MemoryError("std::bad_alloc")).reason == "not enough memory"
 
 
 def test_one_source_named_twice_is_one(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from l3dali.images.geometry import upright
+
 # Of each value of the tag: swapped axes, flipped stored x and y.
 TURNS = {
     1: (False, False, False),
@@ -21,6 +23,7 @@ TURNS = {
     8: (True, True, False),
 }
 ORIENTATION = 0x0112
+STORED = np.arange(6).reshape(2, 3)
 
 
 def exif_block(order: str, entries: list[tuple[int, int, int, bytes]], directory: int = 8) -> bytes:
@@ -83,5 +86,12 @@ def test_hostile_blocks() -> None:
         block = _hostile(rng)
         turn = engines.read_orientation(block)
         assert turn == expected(block), block
+        swapped, *flipped = turn
+        turned_here, cleared = upright(STORED, block)
+        expected_here = STORED[tuple(slice(None, None, -1 if f else 1) for f in flipped[::-1])]
+        assert np.array_equal(turned_here, expected_here.T if swapped else expected_here), block
+        assert cleared is not None
+        assert len(cleared) == len(block)
+        assert engines.read_orientation(cleared) == TURNS[1]
         turned += turn != TURNS[1]
     assert 5_000 < turned < 15_000

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from emulated_gpu import SIMULATED, SimulatedCuda, load_emulated
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
 
 import l3dali
@@ -278,6 +279,22 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         options: dict[str, Any] = {"device": device, **arguments}
         with pytest.raises(error, match=message):
             l3dali.torch.decode_batch(items, **options)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_tensors_without_memory_are_refused(files: list[bytes]) -> None:
+    for batched in (False, True):
+        with FakeTensorMode(), pytest.raises(RuntimeError, match="no memory here"):
+            l3dali.torch.decode_batch([files[0]] * 2, batched=batched)
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="no memory here"):
+        l3dali.torch.decode(files[0])
+    assert l3dali.torch.decode(files[0]).shape[1:] == l3dali.info(files[0]).shape[:2]
+
+
+@pytest.mark.parametrize("value", ["x", math.nan, 2])
+def test_a_fill_range_that_is_none(files: list[bytes], value: Any) -> None:
+    with pytest.raises(TypeError, match="fill_range is True, False or None, not "):
+        l3dali.torch.decode(files[0], fill_range=value)
 
 
 def test_no_items(device: str) -> None:

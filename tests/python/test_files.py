@@ -6,6 +6,7 @@ import dataclasses
 import io
 import mmap
 import os
+import struct
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -358,6 +359,23 @@ def test_a_window_of_an_image_that_is_turned(orientation: int, tmp_path: Path) -
     )
     with pytest.raises(l3dali.L3Error, match=r"a\.l3: the window .*not inside"):
         l3dali.imread(path, orient=True, window=(0, 0, upright.shape[0], upright.shape[1] + 1))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.parametrize("kind", [(3, 1), (3, 2), (4, 1), (9, 1)])
+def test_an_orientation_beside_tags_that_are_damaged(kind: tuple[int, int]) -> None:
+    """Pillow reads tag 700 of SRATIONAL, and cannot write it."""
+    entries = [struct.pack("<HHII", 700, 10, 1, 7), struct.pack("<HHIHH", 0x0112, *kind, 6, 0)]
+    damaged = b"II*\0" + struct.pack("<IH", 8, 2) + b"".join(entries) + bytes(4)
+    data = l3dali.encode(PHOTO, exif=damaged)
+    whole = l3dali.imread(io.BytesIO(data), orient=True)
+    assert np.array_equal(whole, np.rot90(PHOTO, -1) if kind == (3, 1) else PHOTO)
+    part = l3dali.imread(io.BytesIO(data), orient=True, window=(1, 2, 3, 2))
+    assert np.array_equal(part, whole[1:4, 2:4])
+    png = write_picture(Picture(PHOTO, exif=damaged), ".png")
+    made = l3dali.transcode(png, orient=True)
+    assert np.array_equal(l3dali.decode(made), whole)
+    assert np.array_equal(l3dali.imread(io.BytesIO(made), orient=True), whole)
 
 
 def test_a_window_beside_a_damaged_exif_block(tmp_path: Path) -> None:

@@ -676,6 +676,11 @@ def test_netpbm_counts_ink(data: bytes) -> None:
     assert read_picture(data).pixels.tolist() == [[0, 255]]
 
 
+def test_netpbm_light_has_samples() -> None:
+    head = b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nTUPLTYPE BLACKANDWHITE\nENDHDR\n"
+    assert read_picture(head + b"\1\0").pixels.tolist() == [[1, 0]]
+
+
 def test_bmp_palette() -> None:
     image = PIL.Image.fromarray(noise(3)).quantize(11)
     data = saved(image, "BMP")

@@ -80,6 +80,14 @@ def test_palette() -> None:
     assert saved(back) == data
 
 
+@pytest.mark.parametrize("transparency", [b"\xff" * 300, 500, "x"])
+def test_transparency_that_fits_no_palette(transparency: Any) -> None:
+    image = Image.new("P", (4, 4))
+    image.info["transparency"] = transparency
+    with pytest.raises(ValueError, match="does not fit the palette"):
+        saved(image)
+
+
 @pytest.mark.parametrize("transparency", [b"\x00\x80", 1])
 def test_palette_with_alpha(transparency: Any) -> None:
     image = Image.fromarray(pixels("L") % 3)

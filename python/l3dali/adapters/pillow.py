@@ -55,7 +55,7 @@ def register() -> None:
     for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
     that was opened, and none if it is a copy, a part or of another size, as by `thumbnail`, or if
     its EXIF is another, as by `exif_transpose`: they may not hold, as tags of a TIFF in Pillow.
-    Modes that L3 cannot hold raise `OSError`.
+    Modes that L3 cannot hold raise `OSError`. Pillow has emptied a file of that name by then.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
     Image.register_decoder("l3", _Decoder)
@@ -211,7 +211,10 @@ def _palette(image: Image.Image) -> Buffer:
     """R, G, B, A of each entry."""
     if "transparency" in image.info:
         image = image.copy()
-        image.apply_transparency()
+        try:
+            image.apply_transparency()
+        except Exception as error:  # Pillow raises anything.
+            raise ValueError("info['transparency'] does not fit the palette") from error
     return bytes(image.getpalette("RGBA") or (0, 0, 0, 255))
 
 

@@ -153,12 +153,12 @@ def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, P
     if output is not None and (names_file or is_stream(output)):
         if len(found.files) != 1:
             raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
-        return _without_collisions([(found.files[0].path, output)])
+        return without_collisions([(found.files[0].path, output)])
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     if found.pipes:
         raise UsageError(f"{min(found.pipes)} has no name for a result: -o FILE{suffix}, or -o -")
-    return _without_collisions(
+    return without_collisions(
         (file.path, (output / file.relative if output else file.path).with_suffix(suffix))
         for file in found.files
     )
@@ -169,7 +169,14 @@ def is_stream(path: Path) -> bool:
     return path == STDOUT or codec.is_special(path)
 
 
-def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
+def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
+    """The target of each source, which are judged as places: no target replaces a source.
+
+    Hard links are places of their own: a result replaces one, and leaves the others.
+
+    Raises:
+        UsageError: as `plan_targets`.
+    """
     targets: dict[Path, Path] = {}
     sources: dict[str, tuple[str, Path]] = {}  # and their places, by place of the target
     real = cache(os.path.realpath)  # once for each folder
@@ -177,7 +184,7 @@ def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     def place_of(path: Path) -> str:
         """One for all links to its folder; a link in place of the file stays."""
         folder, name = os.path.split(path)
-        return f"{real(folder)}/{name}"
+        return os.path.join(real(folder), name)  # noqa: PTH118
 
     for source, target in pairs:
         place = place_of(source)
@@ -190,11 +197,8 @@ def _without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         targets.setdefault(first, target)
     for target_place, (place, source) in sources.items():
         if place == target_place:
-            raise UsageError(
-                f"{source} ends in {targets[source].suffix} already, and would be its own result: "
-                "name another with -o"
-            )
-        if place in sources:
+            raise UsageError(f"{source} would be its own result: name another")
+        if place in sources or (source.is_symlink() and os.path.realpath(source) in sources):
             raise UsageError(f"{source} is both a source and a target")
     return targets
 
@@ -306,5 +310,6 @@ def failure_of(path: Path | str, error: Exception) -> Failure:
         elsewhere = error.filename not in (None, os.fspath(path))
         reason = f"{error.strerror}: {error.filename}" if elsewhere else error.strerror
         return Failure(path, reason, error.strerror)
-    reason = str(error) or type(error).__name__
+    is_memory = isinstance(error, MemoryError)
+    reason = "not enough memory" if is_memory else str(error) or type(error).__name__
     return Failure(path, reason)

@@ -19,7 +19,7 @@ from l3dali.cli.arguments import (
     url_argument,
     write_new,
 )
-from l3dali.cli.batch import STDOUT
+from l3dali.cli.batch import STDOUT, without_collisions
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.cli.work import is_image_name
@@ -106,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
+    for source in arguments.sources:
+        without_collisions([(Path(source), target)])
     failures: list[Failure] = []
     profile = measure_profile(
         arguments.sources,

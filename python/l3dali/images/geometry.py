@@ -6,6 +6,8 @@ Knows arrays and EXIF blocks, no files.
 from __future__ import annotations
 
 import re
+import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,7 @@ __all__ = [
 
 
 _ORIENTATION = 0x0112
+_SHORT = 3  # TIFF's 16-bit type
 # Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
 # artist, copyright, and the EXIF and GPS directories.
 _DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
@@ -50,23 +53,32 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 
 
 def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
-    """The image turned as its EXIF block asks, and the block without that tag.
+    """The image turned as its EXIF block asks, and the block that asks for nothing.
 
     Args:
         pixels: (H, W) or (H, W, C).
-        exif: an EXIF block from its TIFF header on.
-
-    Raises:
-        Exception: the block is damaged; Pillow raises many kinds.
+        exif: an EXIF block from its TIFF header on; all but the orientation stays as it is.
     """
-    if exif is None:
-        return pixels, None
-    block = _load_exif(exif)
-    turn = _TURNS.get(block.get(_ORIENTATION, 1))
-    if turn is None:
-        return pixels, exif
-    del block[_ORIENTATION]
-    return turn(pixels), _exif_bytes(block)
+    turn, block = _read_turn(exif)
+    return (pixels if turn is None else turn(pixels)), block
+
+
+def _read_turn(exif: bytes | None) -> tuple[Callable[[Any], Any] | None, bytes | None]:
+    """What the orientation asks for, by the rule of `ReadOrientation`; the block with 1 instead."""
+    order = {b"II": "<", b"MM": ">"}.get((exif or b"")[:2])
+    if exif is None or order is None:
+        return None, exif
+    with suppress(struct.error):  # The block ends too early, which asks for nothing.
+        magic, directory = struct.unpack_from(f"{order}HI", exif, 2)
+        (entries,) = struct.unpack_from(f"{order}H", exif, directory)
+        for entry in range(directory + 2, directory + 2 + 12 * entries, 12):
+            tag, *kind, value = struct.unpack_from(f"{order}HHIH2x", exif, entry)
+            if tag == _ORIENTATION:
+                if magic != 42 or kind != [_SHORT, 1] or value not in _TURNS:
+                    break
+                one = struct.pack(f"{order}H", 1)
+                return _TURNS[value], exif[: entry + 8] + one + exif[entry + 10 :]
+    return None, exif
 
 
 _MOST_CLASSES = 64
@@ -107,9 +119,8 @@ def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) ->
 
     Raises:
         L3Error: the window is not inside the image.
-        Exception: as `upright`.
     """
-    turn = None if exif is None else _TURNS.get(_load_exif(exif).get(_ORIENTATION, 1))
+    turn, _ = _read_turn(exif)
     if turn is None:
         return window
     rows, columns = (

@@ -413,8 +413,8 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
         depth = (file.depth,) if file.depth > 1 else ()
         if pixels.shape != (file.height, file.width, *depth):  # In digits, more may follow.
             raise ImageError("several images in one file; L3 holds single images")
-        if pixels.dtype == bool:  # PBM counts ink, its PAM variant light.
-            pixels = np.where(pixels == (file.magicnumber == "P7"), np.uint8(255), np.uint8(0))
+        if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
+            pixels = np.where(pixels, np.uint8(0), np.uint8(255))
             if palette == "index":
                 return _with_numbers(Picture(pixels), 1)
         return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))

@@ -5,7 +5,6 @@ Knows L3 data and arrays, no files and no HTTP.
 
 from __future__ import annotations
 
-import contextlib
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -182,8 +181,7 @@ def picture(pixels: Image, info: codec.Info, max_side: int, *, orient: bool = Fa
         pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, max_side, labels=info.labels
     )
     if orient:
-        with contextlib.suppress(Exception):  # Pillow raises anything on damaged EXIF.
-            pixels = upright(pixels, info.exif)[0]
+        pixels = upright(pixels, info.exif)[0]
     pixels = np.atleast_3d(pixels)
     if info.labels and info.channels == 1:
         shown = label_colors(info.palette, info.dtype)[
