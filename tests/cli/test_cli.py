@@ -300,7 +300,7 @@ def test_no_result_replaces_its_source_through_links(
         (["decode", "a.l3", "-o", "store.png"], "store.png", "a.l3"),
         (["thumbnail", "photo", "photo"], "photo", None),
         (["thumbnail", "linked", "stored"], "stored", "linked"),
-        (["profile", "x.l3", "-o", "x.l3"], "x.l3", None),
+        (["profile", "photo", "-o", "photo"], "photo", None),
     ):
         Path(stored).write_bytes(data)
         if link is not None:
@@ -308,9 +308,9 @@ def test_no_result_replaces_its_source_through_links(
         assert main([*command, "--overwrite"]) == 2
         assert re.search("would be its own result|a source and a target", capsys.readouterr().err)
         assert Path(stored).read_bytes() == data
-    Path("hard.png").hardlink_to("x.l3")  # One of its names is replaced, and the other stays.
-    assert main(["decode", "x.l3", "-o", "hard.png", "--overwrite"]) == 0
-    assert Path("x.l3").read_bytes() == data
+    Path("hard.png").hardlink_to("s.l3")  # One of its names is replaced, and the other stays.
+    assert main(["decode", "s.l3", "-o", "hard.png", "--overwrite"]) == 0
+    assert Path("s.l3").read_bytes() == data
 
 
 def test_memory_that_is_out_is_said_so() -> None:
