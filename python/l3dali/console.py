@@ -23,6 +23,9 @@ _MAX_NAMED = 10
 _FEW = 3
 _MAX_KINDS = 20
 
+MOST_NAMED = 100  # failures of one container: small ones may hold millions of images
+_MOST_TEXT = 300  # of what they say
+
 Item = TypeVar("Item")
 
 
@@ -132,11 +135,36 @@ class Failure:
         path: a file, or a place in one.
         reason: why, for people.
         kind: what equal failures of other files have in common; "": the reason but for numbers.
+        count: how many failures it stands for.
     """
 
     path: Path | str
     reason: str
     kind: str = ""
+    count: int = 1
+
+
+def count_failures(failures: Iterable[Failure]) -> int:
+    """How many there are, with those that are not named."""
+    return sum(failure.count for failure in failures)
+
+
+def unnamed(container: str, count: int) -> Failure:
+    """The failures of a container beyond `MOST_NAMED`."""
+    return Failure(container, f"{count} more, which are not named", count=count)
+
+
+def add_failure(failures: list[Failure], failure: Failure, container: str) -> None:
+    """Adds a failure to those of a container."""
+    failures.append(failure)
+    if len(failures) > MOST_NAMED:
+        failures[MOST_NAMED:] = [unnamed(container, count_failures(failures[MOST_NAMED:]))]
+
+
+def shortened(text: str) -> str:
+    """The text, or its ends if it is long."""
+    half = _MOST_TEXT // 2
+    return text if len(text) <= _MOST_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def reason_of(error: BaseException) -> str:
@@ -153,7 +181,7 @@ def tell_failures(failures: Sequence[Failure]) -> None:
     kinds: dict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
         kinds[failure.kind or re.sub(r"\d+", "N", failure.reason)].append(failure)
-    complain(f"l3: {len(failures)} failed")
+    complain(f"l3: {count_failures(failures)} failed")
     commonest = sorted(kinds, key=lambda kind: -len(kinds[kind]))[:_MAX_KINDS]
     for kind in [kind for kind in kinds if kind in commonest]:
         alike = kinds[kind]
@@ -168,7 +196,8 @@ def tell_failures(failures: Sequence[Failure]) -> None:
     if len(kinds) > _MAX_KINDS:
         complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
     if len(kinds) > _MAX_KINDS or any(len(alike) > _MAX_NAMED for alike in kinds.values()):
-        complain("l3: --json-summary FILE lists them all")
+        what = "them all" if count_failures(failures) == len(failures) else "all that are named"
+        complain(f"l3: --json-summary FILE lists {what}")
 
 
 def printable(text: str | Path) -> str:

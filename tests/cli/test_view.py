@@ -41,8 +41,10 @@ MASK = RNG.integers(0, 5, (300, 300), np.uint8)
 class Client:
     """Asks an application as a server does, with any path that a server may hand on."""
 
-    def __init__(self, folder: Path, *paths: Path, kept_bytes: int = 10**9) -> None:
-        self.overviews = overviews.Overviews(folder / "cache", kept_bytes, MEMORY)
+    def __init__(
+        self, folder: Path, *paths: Path, kept_bytes: int = 10**9, memory: int = MEMORY
+    ) -> None:
+        self.overviews = overviews.Overviews(folder / "cache", kept_bytes, memory)
         found = catalog.Catalog(paths)
         while not found.page(10**9, 1)[2]:
             pass
@@ -369,6 +371,16 @@ def test_tiles_of_overviews(tmp_path: Path, large: Path, monkeypatch: pytest.Mon
     large.touch()
     os.utime(large, (1, 1))  # another file, as far as anybody knows
     assert client.ask("tile/0/1/0/0")[0] == 409
+
+
+def test_overviews_of_another_level_are_not_shown(
+    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overviews, "_FIRST_LEVEL", 1)
+    assert _wait(Client(tmp_path, large))["error"] == ""
+    little = Client(tmp_path, large, memory=2**20)  # in the same folder
+    assert little.json("info/0")["overview_level"] == 2
+    assert [little.ask(path)[0] for path in ("thumbnail/0", "tile/0/2/0/0")] == [202, 409]
 
 
 def test_overviews_of_damaged_files_fail(tmp_path: Path, large: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -1232,8 +1233,6 @@ def test_a_file_in_the_place_of_results(tmp_path: Path, capsys: pytest.CaptureFi
 def test_no_space_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import errno
-
     from l3dali.datasets.convert import storage
 
     for i in range(3):
@@ -1251,6 +1250,18 @@ def test_no_space_left(
     assert error.count("No space left on device") == 1  # the first shard's; the others wait
     assert files_below(tmp_path / "d") == set()
     assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+@pytest.mark.parametrize("name", [os.strerror(n) for n in (errno.ENOSPC, errno.EDQUOT)])
+def test_the_name_of_an_image_is_no_full_disk(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [(f"{name}.png", png()[:50]), ("pad", bytes(2**16))])
+    write_tar(tmp_path / "s" / "b.tar", samples(1))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", "1", "--on-error", "fail") == 2
+    assert f"{name}.png: " in (error := capsys.readouterr().err)
+    assert "no space left" not in error
+    assert rows_of(tmp_path / "d")["b.tar"].status == "done"
 
 
 def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

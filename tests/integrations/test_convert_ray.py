@@ -419,7 +419,9 @@ def test_a_worker_without_l3dali(
     assert "Traceback" not in done.stderr
 
 
-def test_what_cannot_work_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_work_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = write_tar(tmp_path / "a.tar", samples(1))
     ray_at = ("--engine", "ray", "--address")
     for arguments, message in [
@@ -429,6 +431,14 @@ def test_what_cannot_work_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]:
         assert convert(source, tmp_path / "d", *arguments) == 2
         assert capsys.readouterr().err == f"l3: {message}\n"
+    for address, message in [
+        ("127.0.0.1:1", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1: Connection refused"),
+        ("nonsense", "Ray at RAY_ADDRESS=nonsense: Invalid address format: nonsense"),
+    ]:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert convert(source, tmp_path / "d", "--engine", "ray") == 2
+        assert capsys.readouterr().err == f"l3: {message}\n"
+    monkeypatch.delenv("RAY_ADDRESS")
     assert convert(source, "memory://d", "--engine", "ray") == 2
     assert "memory://d: other processes do not see this memory" in capsys.readouterr().err
     code = "import sys; sys.modules['ray'] = None; from l3dali.cli import main; sys.exit(main())"

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from l3dali import __version__
 from l3dali.cli.batch import STDOUT, is_stream
 from l3dali.cli.files import end_writes, write_file
-from l3dali.console import complain, megabytes, print_table, ratio, say, speed, tell_failures
+from l3dali.console import (
+    complain,
+    count_failures,
+    megabytes,
+    print_table,
+    ratio,
+    say,
+    speed,
+    tell_failures,
+)
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -205,7 +214,7 @@ def write_summary(
         "version": __version__,
         "exit_code": code,
         **fields,
-        "failed": len(failures),
+        "failed": count_failures(failures),
         "failures": [{"path": str(failure.path), "reason": failure.reason} for failure in failures],
     }
     write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())

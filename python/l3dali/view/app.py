@@ -127,10 +127,11 @@ class Viewer:
         entry = self._entry(request)
         data = entry.read()
         info = pixels.info_of(data)
-        if self._overviews.level(info) is None:
+        level = self._overviews.level(info)
+        if level is None:
             content = pixels.thumbnail(data, _THUMBNAIL_SIDE)
         else:
-            overview = self._overviews.find(entry, pixels.default_channels(info.channels))
+            overview = self._overviews.find(entry, pixels.default_channels(info.channels), level)
             if overview is None:
                 return _json({"width": info.width, "height": info.height}, 202)
             content = pixels.thumbnail(overview, _THUMBNAIL_SIDE)
@@ -153,7 +154,7 @@ class Viewer:
         base, height, width = 0, info.height, info.width
         overview_level = self._overviews.level(info)
         if overview_level is not None and level >= overview_level:
-            overview = self._overviews.find(entry, channels or ())
+            overview = self._overviews.find(entry, channels or (), overview_level)
             if overview is None:
                 return _json({"error": "there is no overview yet"}, 409)
             data, channels, base = overview, None, overview_level

@@ -84,9 +84,9 @@ class Overviews:
             level += 1
         return level
 
-    def find(self, entry: Entry, channels: Sequence[int]) -> memoryview | None:
+    def find(self, entry: Entry, channels: Sequence[int], level: int) -> memoryview | None:
         """The overview as an L3 file, if there is one."""
-        path = self._path(_key(entry, channels))
+        path = self._path(_key(entry, channels, level))
         try:
             data = type(entry)(path.name, path, path.resolve()).read()
             info_of(data)
@@ -98,8 +98,8 @@ class Overviews:
 
     def ask(self, entry: Entry, channels: tuple[int, ...], level: int) -> Progress:
         """Begins to make an overview, unless there is one, and says how far it is."""
-        key = _key(entry, channels)
-        if self.find(entry, channels) is not None:
+        key = _key(entry, channels, level)
+        if self.find(entry, channels, level) is not None:
             return Progress(done=1.0)
         with self._lock:
             if key not in self._progress:
@@ -158,7 +158,6 @@ class Overviews:
         return self._folder / _NAME.format(key)
 
 
-def _key(entry: Entry, channels: Sequence[int]) -> str:
-    return hashlib.sha256(json.dumps([entry.state(), list(channels)]).encode()).hexdigest()[
-        :_KEY_DIGITS
-    ]
+def _key(entry: Entry, channels: Sequence[int], level: int) -> str:
+    text = json.dumps([entry.state(), list(channels), level])
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]

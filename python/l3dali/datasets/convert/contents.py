@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from l3dali.console import Failure, counted, megabytes, ratio, reason_of
+from l3dali.console import (
+    Failure,
+    add_failure,
+    counted,
+    megabytes,
+    ratio,
+    reason_of,
+    shortened,
+)
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import DONE, Manifest, Row, index_name
@@ -228,8 +236,9 @@ def sum_place(
         try:
             contents.add_image(look(blob), place.kind)
         except (ValueError, MemoryError, RuntimeError) as error:
-            where = "" if place.kind == FILES else f"{blob.place}: "
-            failures.append(Failure(str(place), f"{where}{reason_of(error)}"))
+            where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
+            reason = f"{where}{shortened(reason_of(error))}"
+            add_failure(failures, Failure(str(place), reason), str(place))
 
     folder, row = open_folder(place.folder), place.row
     try:
@@ -243,7 +252,7 @@ def sum_place(
         if hashes and digest != row.result_hash and not failures:  # damage is told of once
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
             failures.append(Failure(str(place), reason))
-        contents.unconverted = len(row.failures)
+        contents.unconverted = len(row.failures) + row.more_failures
         totals = sum_totals(row.formats.values())
         contents.source_bytes, contents.result_bytes = totals.source_bytes, totals.result_bytes
         contents.versions[row.version] += 1

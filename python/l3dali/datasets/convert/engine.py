@@ -6,7 +6,6 @@ An engine maps `convert_job` over jobs and yields rows as they come; it knows no
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -102,5 +101,4 @@ def _work(job: Job) -> list[Row]:
 
 def is_disk_full(rows: Sequence[Row]) -> bool:
     """Whether a row failed for want of space: then all others would."""
-    texts = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
-    return any(row.reason.startswith(texts) for row in rows)
+    return any(row.error_number in (errno.ENOSPC, errno.EDQUOT) for row in rows)

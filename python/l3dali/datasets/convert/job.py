@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
-from l3dali.console import Failure, reason_of
+from l3dali.console import Failure, add_failure, reason_of, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
@@ -184,8 +184,8 @@ def foresee(job: Job, name: str) -> Choices:
     for blob in read_blobs(job, name):
         chosen, reason = foresee_format(blob, job.options)
         if reason:
-            place = blob.place if job.kind == FILES else f"{name}: {blob.place}"
-            choices.failures.append(Failure(place, reason))
+            place = name if job.kind == FILES else f"{name}: {shortened(blob.place)}"
+            add_failure(choices.failures, Failure(place, shortened(reason)), name)
         if chosen is not None:
             choices.add(chosen)
             choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)
@@ -338,6 +338,7 @@ def _publish(
 def _fail(row: Row, error: Exception) -> None:
     row.status, row.result = FAILED, None
     row.reason = reason_of(error)
+    row.error_number = (isinstance(error, OSError) and error.errno) or 0
 
 
 @contextlib.contextmanager
@@ -382,7 +383,7 @@ def _check_length(reader: HashedReader, file: Stored) -> None:
 
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
-    row.labels = totals.labels
+    row.labels, row.more_failures = totals.labels, totals.more_failures
     if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""

@@ -67,9 +67,11 @@ class Row:
             the plan's words. With size and name, another plan chooses by it.
         area: its width times height.
         formats: sums over its images, by the format of the source.
-        failures: images that could not be converted: where, and why.
+        failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
+        more_failures: how many more.
         seconds: how long it took.
         reason: why there is no result.
+        error_number: `errno` of the error that the reason is of, or 0; not in the manifest.
         version: of the package that has made the result; "" in rows of before.
         further: fields that a newer version has written, which stay.
     """
@@ -96,8 +98,10 @@ class Row:
     area: int = 0
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
+    more_failures: int = 0
     seconds: float = 0.0
     reason: str = ""
+    error_number: int = 0
     version: str = ""
     further: dict[str, Any] | None = None
 
@@ -119,7 +123,7 @@ _SUMS = [each.name for each in fields(FormatTotals)]
 _numbers_of = attrgetter(*_SUMS)
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
-del _TYPES["further"]
+del _TYPES["further"], _TYPES["error_number"]
 
 
 def row_of_json(line: str) -> Row | None:
@@ -137,7 +141,7 @@ def row_of_json(line: str) -> Row | None:
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
         row = Row(**fields, further=further or None)
-        numbers = [row.source_bytes, row.result_bytes, row.area]
+        numbers = [row.source_bytes, row.result_bytes, row.area, row.more_failures]
         numbers += [*row.stored.values(), *row.labels.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]

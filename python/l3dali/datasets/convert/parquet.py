@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from l3dali.console import shortened
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
 from l3dali.errors import needs
 
@@ -214,7 +215,8 @@ def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
     def collect(name: str, value: Any, row: int) -> None:
         buffer = value.as_buffer()
         if may_be_image(name, buffer[:HEAD_BYTES].to_pybytes(), options):
-            blobs.append(Blob(name, buffer.to_pybytes(), f"row {first_row + row}, {name}"))
+            place = f"row {first_row + row}, {shortened(name)}"
+            blobs.append(Blob(name, buffer.to_pybytes(), place))
             rows.append(row)
 
     _change_images(batch, collect)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali import codec
+from l3dali.console import MOST_NAMED, shortened
 from l3dali.datasets.convert.children import TICK_SECONDS
 from l3dali.datasets.convert.images import Outcome, convert_image
 from l3dali.datasets.convert.storage import new_hash
@@ -120,13 +121,15 @@ class Totals:
 
     Attributes:
         formats: sums over the converted images, by the format of the source.
-        failures: places of the images that could not be converted, and why.
+        failures: places of the first images that could not be converted, and why.
+        more_failures: how many more there are.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
+    more_failures: int = 0
     stored: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
 
@@ -141,7 +144,10 @@ class Totals:
             self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
         if outcome.failed:
-            self.failures.append((blob.place, outcome.failure))
+            if len(self.failures) < MOST_NAMED:
+                self.failures.append((shortened(blob.place), shortened(outcome.failure)))
+            else:
+                self.more_failures += 1
             return
         self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)

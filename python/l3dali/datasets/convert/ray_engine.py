@@ -49,8 +49,8 @@ def connect(address: str | None, cores: int) -> int:
     """Connects to a cluster; gives its number of cores.
 
     Args:
-        address: `host:port` or `ray://host:port`; None for the cluster that RAY_ADDRESS or this
-            machine has, or else one that is started here and ends with the process.
+        address: `host:port` or `ray://host:port`; None for that in RAY_ADDRESS, or the cluster
+            that this machine has, or else one that is started here and ends with the process.
         cores: how many such a new one uses.
 
     Raises:
@@ -60,20 +60,23 @@ def connect(address: str | None, cores: int) -> int:
         import ray
     except ImportError:
         raise needs("ray", "--engine ray") from None
+    where = f" at {address}" if address else ""
+    if address is None and (address := os.environ.get("RAY_ADDRESS") or None):
+        where = f" at RAY_ADDRESS={address}"
     if address is not None:
-        _refuse_silence(address)
+        _refuse_silence(address, where)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-    if not (address or os.environ.get("RAY_ADDRESS", "")).startswith("ray://"):
+    if not (address or "").startswith("ray://"):
         options["job_config"] = _nothing_from_here()
+    new = {"num_cpus": cores, "include_dashboard": False}
     try:
         try:
-            ray.init(address or "auto", **options)
+            ray.init(address or "auto", **options, **(new if address == "local" else {}))
         except ConnectionError:
             if address is not None:
                 raise
-            ray.init("local", num_cpus=cores, include_dashboard=False, **options)
+            ray.init("local", **options, **new)
     except Exception as error:
-        where = f" at {address}" if address else ""
         raise UsageError(f"Ray{where}: {_first_line(error)}") from None
     cores = _cores()
     # Their processes take a second to start: not while tasks wait for them.
@@ -288,7 +291,7 @@ def _absolute(url: str) -> str:
     return str(Path(folder.root).absolute()) if isinstance(folder, LocalFolder) else url
 
 
-def _refuse_silence(address: str) -> None:
+def _refuse_silence(address: str, where: str) -> None:
     """Ray would ask for minutes, and then end the process."""
     import ray
 
@@ -302,7 +305,7 @@ def _refuse_silence(address: str) -> None:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"no Ray cluster answers at {address}: {reason}") from None
+        raise UsageError(f"no Ray cluster answers{where}: {reason}") from None
 
 
 def _first_line(error: BaseException) -> str:

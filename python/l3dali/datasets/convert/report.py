@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from l3dali.console import Failure, counted, megabytes, printable, ratio, speed
+from l3dali.console import (
+    Failure,
+    count_failures,
+    counted,
+    megabytes,
+    printable,
+    ratio,
+    speed,
+    unnamed,
+)
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.job import SHARDS
@@ -125,9 +134,11 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                 summary.failures.append(Failure(row.source, row.reason))
             else:
                 summary.failures += [
-                    Failure(place if place == row.source else f"{row.source}: {place}", reason)
+                    Failure(row.source if row.kind == "image" else f"{row.source}: {place}", reason)
                     for place, reason in row.failures
                 ]
+                if row.more_failures:
+                    summary.failures.append(unnamed(row.source, row.more_failures))
             summary.labels.update(row.labels)
             if row.status == FAILED:
                 continue
@@ -172,11 +183,13 @@ def make_page(summary: Summary, title: str, to: str) -> str:
         return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
 
     title = html.escape(printable(title))
+    listed = summary.failures[:_LISTED_FAILURES]
     failures = "".join(
         f"<li>{html.escape(printable(f'{failure.path}: {failure.reason}'))}</li>\n"
-        for failure in summary.failures[:_LISTED_FAILURES]
+        for failure in listed
     )
-    more = len(summary.failures) - _LISTED_FAILURES
+    failed = count_failures(summary.failures)
+    more = failed - count_failures(listed)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -190,7 +203,7 @@ td:first-child, th:first-child {{ text-align: left; }}
 </head>
 <body>
 <h1>{title}</h1>
-<p>{summary}; failures: {len(summary.failures)}</p>
+<p>{summary}; failures: {failed}</p>
 {_bars(summary.formats, to)}
 <table>
 {row(HEADERS, "th")}{"".join(map(row, summary.table()))}</table>

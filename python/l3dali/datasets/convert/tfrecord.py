@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from l3dali.console import shortened
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image
 from l3dali.errors import needs
 from l3dali.signatures import format_of
@@ -173,6 +174,7 @@ def _parse(
         for tag, wire, _, value, stop in _fields(data, at, end):
             if wire == _BYTES and schema.get(tag >> 3) == _KEY:
                 key = data[max(value, stop - MOST_NAME) : stop].decode(errors="backslashreplace")
+    place = f"record {number}, {shortened(key)}"
     parts: list[bytes | _Tree | int] = []
     for tag, wire, start, value, stop in _fields(data, at, end):
         inside = schema.get(tag >> 3) if wire == _BYTES else None
@@ -185,7 +187,7 @@ def _parse(
             if len(blobs) == _MAX_IMAGES:
                 raise TFRecordError(f"record {number}: more than {_MAX_IMAGES} images")
             found = [len(blobs)]
-            blobs.append(Blob(key, data[value:stop], f"record {number}, {key}"))
+            blobs.append(Blob(key, data[value:stop], place))
         else:
             before = len(blobs)
             found = _parse(data, value, stop, inside, key, number, options, blobs)
