@@ -5,9 +5,10 @@
 // waits for the end, as it does from 3.14 on.
 #pragma once
 
-#include <cxxabi.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
+
+#include <exception>
 
 namespace l3 {
 
@@ -15,7 +16,9 @@ template <typename Work>
 auto OrWaitForTheEnd(const Work& work) {
   try {
     return work();
-  } catch (abi::__forced_unwind&) {
+  } catch (const std::exception&) {
+    throw;
+  } catch (...) {  // the unwinding, which is no exception
     while (true) pause();
   }
 }
