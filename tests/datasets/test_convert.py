@@ -41,11 +41,12 @@ from held_work import DONE
 
 import l3dali
 from l3dali import codec
+from l3dali.cli import main
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
-from l3dali.datasets.convert.storage import HashedReader, LocalFolder, open_folder
+from l3dali.datasets.convert.storage import HashedReader, LocalFolder, open_folder, walk
 from l3dali.datasets.convert.work import find_sources, find_work
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -1160,6 +1161,83 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "links to files followed: 1" in error
     assert "pipe.png: not a file" in error
     assert "nowhere.png: a link to nothing" in error
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "longer"])
+@pytest.mark.parametrize("name", ["0.png", "0.txt", "0.tar", "0.zip"])
+def test_a_source_that_is_another_when_it_is_read(tmp_path: Path, name: str, kind: str) -> None:
+    """A pipe was waited for without end; of a longer file all was read."""
+    source, target = tmp_path / "s" / name, str(tmp_path / "d")
+    source.parent.mkdir()
+    source.write_bytes(bytes(10240) if name == "0.tar" else png())
+    with Manifest(LocalFolder(tmp_path / "d"), read_only=True) as manifest:
+        sources = find_sources([str(tmp_path / "s")])
+        [job] = find_work(sources, target, Options(), manifest, 1).jobs
+    if kind == "longer":
+        os.truncate(source, 2**40)
+    else:
+        source.unlink()
+    if kind == "pipe":
+        os.mkfifo(source)
+    if kind == "zero":
+        source.symlink_to("/dev/zero")
+    [row] = convert_job(job)
+    assert row.status == "failed"
+    assert row.reason.startswith("more than" if kind == "longer" else "not a file"), row.reason
+    assert files_below(tmp_path / "d") == set()
+
+
+def test_folders_that_cannot_be_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They ended the run. What root cannot enter has a path too long."""
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "z.png").write_bytes(png())
+    monkeypatch.chdir(source)
+    for _ in range((4095 - len(str(source))) // 201):
+        Path("d" * 200).mkdir()
+        monkeypatch.chdir("d" * 200)
+    Path("d" * 200).mkdir()
+    Path("x" * 250 + ".png").write_bytes(png())
+    monkeypatch.chdir(tmp_path)
+    assert convert(source, tmp_path / "d") == 2
+    told = capsys.readouterr().err
+    assert "ddd: File name too long" in told
+    assert "xxx.png: File name too long" in told
+    assert len(told) < 1000
+    assert files_below(tmp_path / "d") == {"z.l3"}
+    assert convert(source, tmp_path / "d", "--remove-gone") == 2
+    assert "--remove-gone needs to know all sources" in capsys.readouterr().err
+    assert main(["encode", str(source), "-o", str(tmp_path / "e")]) == 2
+    told = capsys.readouterr().err
+    assert "ddd: File name too long" in told
+    assert "xxx.png: File name too long" in told
+    assert files_below(tmp_path / "e") == {"z.l3"}
+    assert main(["verify", str(source)]) == 2
+    assert "ddd: File name too long" in capsys.readouterr().err
+
+
+def test_levels_of_folders_are_no_calls(tmp_path: Path) -> None:
+    """The 1,000th ended the run before Python 3.12."""
+    tmp_path.joinpath(*["d"] * 400).mkdir(parents=True)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(350)
+    try:
+        assert len(list(walk(tmp_path))) == 401
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_copy_of_dest_keeps_its_manifest(tmp_path: Path) -> None:
+    """As of `cp -al`, whose files are the same."""
+    for i in range(2):
+        write_tar(tmp_path / "s" / f"{i}.tar", samples(1, i))
+        assert convert(tmp_path / "s", tmp_path / "d") == 0
+        if i == 0:
+            (tmp_path / "copy").hardlink_to(tmp_path / "d" / "l3-manifest.jsonl")
+    assert len((tmp_path / "copy").read_text().splitlines()) == 1
+    assert len(rows_of(tmp_path / "d")) == 2
 
 
 def test_a_name_too_long_for_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

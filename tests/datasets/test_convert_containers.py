@@ -288,6 +288,22 @@ def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str])
     assert (tmp_path / "f" / "a.tar").exists()
 
 
+def test_names_in_memory_are_no_patterns(tmp_path: Path, memory: Any) -> None:
+    (tmp_path / "s").mkdir()
+    for name in ("ok.png", "*", "?k.png", "[o]k.png"):
+        (tmp_path / "s" / name).write_bytes(png())
+    memory.pipe_file("/bucket/d1/ok.l3", b"another's")
+    assert convert(tmp_path / "s", "memory://bucket/d[1]") == 0
+    memory.pipe_file("/bucket/d[1]/mine.txt", b"mine")
+    for name in ("*", "?k.png", "[o]k.png"):
+        (tmp_path / "s" / name).unlink()
+    assert convert(tmp_path / "s", "memory://bucket/d[1]", "--remove-gone") == 0
+    assert set(memory.store) == {"/bucket/d1/ok.l3"} | {
+        f"/bucket/d[1]/{name}"
+        for name in ("ok.l3", "mine.txt", "l3-manifest.jsonl", "l3-report.html")
+    }
+
+
 def test_a_failed_shard_leaves_nothing_in_a_bucket(tmp_path: Path, memory: Any) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(3))
     source.write_bytes(source.read_bytes()[:5000])
@@ -304,10 +320,11 @@ def test_names_that_lead_out(
     file = memory.store["/bucket/s/ok.png"]
     memory.store["/bucket/s/../../out.png"] = file
     memory.store["/bucket/s/a//ok.png"] = memory.store["/bucket/s/./ok.png"] = file
+    memory.store["/bucket/s//ok.png"] = file
     memory.store["/bucket/s/C:\\ok.png"] = file
     assert convert("memory://bucket/s", tmp_path / "deep" / "d") == 2
     told = capsys.readouterr().err
-    for name in ("../../out.png", "a//ok.png", "./ok.png"):  # Two would be one file: ok.l3.
+    for name in ("../../out.png", "a//ok.png", "./ok.png", "/ok.png"):  # Some would be ok.l3.
         assert f"memory://bucket/s/{name}: a name that leads out of the folder, or has" in told
     assert files_below(tmp_path) == {
         f"deep/d/{name}" for name in ("ok.l3", "C:\\ok.l3", "l3-manifest.jsonl", "l3-report.html")

@@ -191,15 +191,19 @@ def test_a_folder_in_several_spellings_counts_once(
 # Names on disks that do not tell cases apart.
 
 
+@pytest.mark.parametrize("names", [("a", "A", "b"), ("\u00e9", "e\u0301")])  # é, twice
 def test_results_that_differ_in_cases_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    names: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "s").mkdir()
-    for i, name in enumerate(("a.png", "A.png", "b.png")):
-        (tmp_path / "s" / name).write_bytes(png(i))
+    for i, name in enumerate(names):
+        (tmp_path / "s" / f"{name}.png").write_bytes(png(i))
     if not LocalFolder(tmp_path).folds_case():
         assert convert(tmp_path / "s", tmp_path / "d") == 0
-        assert files_below(tmp_path / "d") == {"a.l3", "A.l3", "b.l3"}
+        assert files_below(tmp_path / "d") == {f"{name}.l3" for name in names}
     monkeypatch.setattr(LocalFolder, "folds_case", lambda self: True)
     assert convert(tmp_path / "s", tmp_path / "e") == 2
     assert "does not tell cases apart: rename one of them, or name a DEST on another disk" in (

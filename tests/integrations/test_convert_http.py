@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -34,6 +35,10 @@ class Quiet(SimpleHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Last-Modified" or not self.path.startswith("/bare"):
+            super().send_header(keyword, value)
 
     def do_HEAD(self) -> None:
         if not self.path.endswith("2.png"):
@@ -74,6 +79,35 @@ def url(tmp_path: Path) -> Iterator[str]:
 def test_a_listing_without_sizes_is_converted(tmp_path: Path, url: str) -> None:
     """Its files failed as if they had 0 bytes."""
     assert convert(f"{url}/s/", tmp_path / "d", "-j", 1) == 0
+    assert files_below(tmp_path / "d") == {"0.l3", "b/1.l3", "a.tar", "a.idx"}
+
+
+@pytest.mark.parametrize("name", ["s", "bare"])
+def test_files_that_change_and_keep_their_sizes(
+    tmp_path: Path, url: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They counted as unchanged, also where the server tells no times."""
+    (tmp_path / name).mkdir(exist_ok=True)
+    other, changed = tmp_path / name / "other.txt", tmp_path / name / "changed.txt"
+    for path in (other, changed):
+        path.write_bytes(b"one")
+        os.utime(path, (1, 1))
+    target = tmp_path / "d"
+    assert convert(f"{url}/{name}/", target, "-j", 1) == 0
+    inode = (target / "other.txt").stat().st_ino
+    changed.write_bytes(b"two")
+    assert convert(f"{url}/{name}/", target, "-j", 1) == 0
+    assert "results replaced" in capsys.readouterr().err
+    assert (target / "changed.txt").read_bytes() == b"two"
+    assert (target / "other.txt").stat().st_ino == inode
+    assert convert(f"{url}/{name}/", target, "-j", 1) == 0
+    assert ("nothing to do" in capsys.readouterr().out.splitlines()[-1]) == (name == "s")
+    assert (target / "changed.txt").read_bytes() == b"two"
+
+
+def test_a_folder_without_its_last_slash(tmp_path: Path, url: str) -> None:
+    """It was taken for a file: the page that lists it."""
+    assert convert(f"{url}/s", tmp_path / "d", "-j", 1) == 0
     assert files_below(tmp_path / "d") == {"0.l3", "b/1.l3", "a.tar", "a.idx"}
 
 

@@ -107,6 +107,28 @@ def test_round_trips(server: Server, tmp_path: Path) -> None:
     assert len(read_tar(download("l3", tmp_path / "new") / "a.tar")) == 6
 
 
+def test_names_of_objects_are_no_patterns(server: Server, tmp_path: Path) -> None:
+    """Removing one result removed others, outside of DEST too."""
+    source = tmp_path / "s"
+    source.mkdir()
+    for name in ("ok.png", "*", "?k.png", "[o]k.png"):
+        (source / name).write_bytes(png())
+    (source / "ok.l3?versionId=x").write_bytes(b"This would be ok.l3.")
+    fs = s3fs.S3FileSystem()
+    fs.pipe_file("data/d1/ok.l3", b"another's")
+    done = convert_cli(source, "s3://data/d[1]")
+    assert done.returncode == 2
+    assert "ok.l3?versionId=x: S3 takes it for another object's version" in done.stderr
+    (source / "ok.l3?versionId=x").unlink()
+    fs.pipe_file("data/d[1]/mine.txt", b"mine")
+    for name in ("*", "?k.png", "[o]k.png"):
+        (source / name).unlink()
+    assert convert_cli(source, "s3://data/d[1]", "--remove-gone").returncode == 0
+    assert listed("d[1]") == {"ok.l3", "mine.txt"}
+    assert listed("d1") == {"ok.l3"}
+    assert fs.cat_file("data/d[1]/ok.l3")[:4] != b"This"
+
+
 def test_dali_reads_a_result(server: Server, tmp_path: Path) -> None:
     pytest.importorskip("nvidia.dali")
     from nvidia.dali import fn, pipeline_def

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
-from l3dali.console import Failure
+from l3dali.console import Failure, shortened
+from l3dali.datasets.convert.storage import walk
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,12 +127,12 @@ def _add_file(file: File, found: Found) -> None:
 
 def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: Path) -> None:
     def on_error(error: OSError) -> None:
-        found.failures.append(failure_of(Path(error.filename), error))
+        found.failures.append(Failure(shortened(error.filename), error.strerror or str(error)))
 
-    for name, folders, files in os.walk(root, onerror=on_error):
+    for name, folders, files in walk(root, on_error):
         folder = Path(name)
         folders.sort()
-        found.links += sum((folder / child).is_symlink() for child in folders)
+        found.links += sum(os.path.islink(folder / child) for child in folders)  # noqa: PTH114
         for file in sorted(files):
             path = folder / file
             if path.suffix.lower() in suffixes:
@@ -198,7 +199,8 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     for target_place, (place, source) in sources.items():
         if place == target_place:
             raise UsageError(f"{source} would be its own result: name another")
-        if place in sources or (source.is_symlink() and os.path.realpath(source) in sources):
+        is_link = os.path.islink(source)  # noqa: PTH114 (False where that cannot be told)
+        if place in sources or (is_link and os.path.realpath(source) in sources):
             raise UsageError(f"{source} is both a source and a target")
     return targets
 

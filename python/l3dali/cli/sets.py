@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from l3dali.console import Failure, printable, reason_of
 from l3dali.datasets.convert.contents import Contents, find_places, sum_place
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES
-from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder, walk
 from l3dali.datasets.convert.work import find_sources, is_shard_name, kind_of
 from l3dali.errors import UsageError
 
@@ -41,9 +40,7 @@ def _is_set(path: Path | str) -> bool:
     if not path.is_dir():
         return is_shard_name(path.name)
     return any(
-        name == MANIFEST_NAME or is_shard_name(name)
-        for _, _, names in os.walk(path)
-        for name in names
+        name == MANIFEST_NAME or is_shard_name(name) for _, _, names in walk(path) for name in names
     )
 
 

@@ -154,10 +154,13 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
             return None
         if result is None or (file.size, result.size) != (row.source_bytes, row.result_bytes):
             return None
-        if file.stamp != row.source_stamp and hash_file(source, file.name) != row.source_hash:
-            return None
-        if result.stamp != row.result_stamp and hash_file(target, row.result) != row.result_hash:
-            return None
+        for folder, found, stamp, digest in (
+            (source, file, row.source_stamp, row.source_hash),
+            (target, result, row.result_stamp, row.result_hash),
+        ):
+            is_known = found.stamp != "" and found.stamp == stamp
+            if not is_known and hash_file(folder, found.name) != digest:
+                return None
         if (
             row.options != job.options.identity
             and row.choices != foresee(job, file.name).hexdigest()

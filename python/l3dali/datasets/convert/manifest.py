@@ -202,7 +202,8 @@ class Manifest:
         self._uploaded = time.monotonic()
         self._upload_seconds = 0.0
         self._is_changed = False
-        self._is_worn = False  # A killed run ended within a line, or rows were superseded.
+        # A killed run ended within a line, rows were superseded, or a copy of DEST shares the file.
+        self._is_worn = False
 
     def __enter__(self) -> Manifest:
         """Takes the lock, where there are locks, and reads the rows."""
@@ -242,10 +243,12 @@ class Manifest:
     def _load(self) -> None:
         folder = self._folder
         is_elsewhere = functools.cache(folder.leads_out)
-        lines, is_whole = 0, True
+        lines, is_whole, links = 0, True, 1
         if folder.stat(MANIFEST_NAME) is not None:
             self.existed = True
             with folder.open(MANIFEST_NAME) as file:
+                if isinstance(folder, LocalFolder):
+                    links = os.fstat(file.fileno()).st_nlink
                 # One by one: the lines of a million rows take more memory than the rows.
                 for line in iter(file.readline, b""):
                     is_whole = line.endswith(b"\n")
@@ -258,7 +261,7 @@ class Manifest:
             if row.result is None or last[row.result] == name
         }
         self.is_foreign = lines > 0 and not self.rows
-        self._is_worn = lines != len(self.rows) or not is_whole
+        self._is_worn = lines != len(self.rows) or not is_whole or links > 1
 
     def _read(self, line: str, is_elsewhere: Callable[[str], bool]) -> None:
         if not line:
@@ -343,10 +346,9 @@ class Manifest:
 
     def _is_unchanged(self, row: Row) -> bool:
         found = None if row.result is None else self._folder.stat(row.result)
-        return found is not None and (found.size, found.stamp) == (
-            row.result_bytes,
-            row.result_stamp,
-        )
+        if found is None or (found.size, found.stamp) != (row.result_bytes, row.result_stamp):
+            return False
+        return found.stamp != "" or hash_file(self._folder, found.name) == row.result_hash
 
     def _remove_superseded(self, rows: Iterable[Row]) -> None:
         """Removes what earlier runs made of the same sources under other names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import posixpath
 import re
@@ -16,13 +17,14 @@ import stat
 import tempfile
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CHUNK_BYTES = 2**20
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
@@ -37,11 +39,15 @@ _MODE = 0o666
 _STAMPS = (
     "ETag",
     "etag",
+    "Content-MD5",
     "md5Hash",
     "LastModified",
+    "Last-Modified",
     "updated",
     "last_modified",
     "mtime",
+    "modify",
+    "modificationTime",
     "created",
 )
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
@@ -156,6 +162,19 @@ def leads_out(name: str) -> bool:
     return "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
+def walk(
+    root: Path, on_error: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, which before Python 3.12 calls itself for each level, and ends at the 1,000th."""
+    waiting = [str(root)]
+    while waiting:
+        path = waiting.pop()
+        for _, folders, names in islice(os.walk(path, onerror=on_error), 1):
+            yield path, folders, names
+            below = [os.path.join(path, folder) for folder in reversed(folders)]  # noqa: PTH118
+            waiting += [each for each in below if not os.path.islink(each)]  # noqa: PTH114
+
+
 class LocalFolder:
     """A folder of this machine's file system."""
 
@@ -175,10 +194,10 @@ class LocalFolder:
             if Path(error.filename) != self.root or not isinstance(error, FileNotFoundError):
                 listing.failures.append((str(error.filename), error.strerror or str(error)))
 
-        for path, folders, names in os.walk(self.root, onerror=on_error):
+        for path, folders, names in walk(self.root, on_error):
             folders.sort()
             prefix = "" if path == str(self.root) else os.path.relpath(path, self.root) + "/"
-            listing.links += sum(Path(path, child).is_symlink() for child in folders)
+            listing.links += sum(os.path.islink(f"{path}/{child}") for child in folders)  # noqa: PTH114
             for name in sorted(names):
                 if _TEMPORARY.fullmatch(name):
                     listing.temporaries.append(prefix + name)
@@ -192,7 +211,7 @@ class LocalFolder:
                     listing.failures.append((self.place(prefix + name), reason))
                 else:
                     listing.files[stored.name] = stored
-                    if (link := self.root / stored.name).is_symlink():
+                    if os.path.islink(link := self.root / stored.name):  # noqa: PTH114
                         listing.linked.append(os.path.realpath(link))
         return listing
 
@@ -206,7 +225,7 @@ class LocalFolder:
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
-        return (self.root / name).open("rb")
+        return _open_regular(self.root / name, "rb")
 
     def leads_out(self, name: str) -> bool:
         folder = Path(os.path.realpath(self.root / name))
@@ -216,15 +235,9 @@ class LocalFolder:
         """Opens a file, new or not, to be written at its end.
 
         Raises:
-            OSError: it is a link, or no regular file, as a pipe, which would hold us up.
+            OSError: it is a link, or no regular file.
         """
-        path = self._changed(name)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        file = os.fdopen(os.open(path, flags, 0o666), "ab")
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            raise OSError(errno.EINVAL, "not a file", str(path))
-        return file
+        return _open_regular(self._changed(name), "ab", os.O_NOFOLLOW)
 
     def _changed(self, name: str) -> Path:
         """The path of a file that is to be written or removed: never one outside of the folder."""
@@ -284,13 +297,26 @@ class LocalFolder:
     def remove_temporaries(self) -> None:
         """Removes what killed runs have left, but nothing of a run on a DEST in or around this."""
         root = self.root.resolve()
-        for path, _, names in os.walk(root):
+        for path, _, names in walk(root):
             for name in filter(_TEMPORARY.fullmatch, names):
                 file = Path(path, name)
                 others = {*file.parents} - {root}
                 with contextlib.suppress(OSError):
                     if not any((each / LOCK_NAME).exists() for each in others):
                         file.unlink()
+
+
+def _open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
+    """Opens a file; raises OSError if it is no regular one, as a pipe, which would hold us up."""
+
+    def opener(place: str, own: int) -> int:
+        descriptor = os.open(place, own | flags | os.O_NONBLOCK, _MODE)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a file", place)
+        return descriptor
+
+    return cast("BinaryIO", open(path, mode, opener=opener))
 
 
 class _NotWantedError(Exception):
@@ -331,7 +357,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 return listing
         for path, info in sorted(found.items()):
-            name = path[len(self._root) :].lstrip("/")
+            name = path[len(self._root) :].removeprefix("/")
             if _TEMPORARY.fullmatch(name.rpartition("/")[2]):
                 listing.temporaries.append(name)
                 continue
@@ -388,7 +414,8 @@ class RemoteFolder:
                 info = self._fs.info(self._path(name))
             except FileNotFoundError:
                 return None
-        return _stored(name, info) if info["type"] == "file" else None
+        is_page = str(info.get("url", "")).endswith("/")  # the listing of a folder
+        return _stored(name, info) if info["type"] == "file" and not is_page else None
 
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
         block = _WHOLE_BLOCK_BYTES if whole else _BLOCK_BYTES
@@ -420,13 +447,13 @@ class RemoteFolder:
                 if hasattr(file, "commit"):
                     file.commit()
                 if not has_commit:
-                    self._fs.mv(temporary, path)
+                    self._rename(temporary, path)
         except BaseException:
             with contextlib.suppress(Exception):
                 if has_commit:
                     _forget(file)
                 else:
-                    self._fs.rm(temporary)
+                    self._fs.rm_file(temporary)
             raise
 
     def mode(self, name: str) -> int:
@@ -440,7 +467,7 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
-            self._fs.rm(self._path(name))
+            self._fs.rm_file(self._path(name))  # To rm, names are patterns.
 
     def check_writable(self) -> None:
         """See `Folder`: begins an upload and drops it."""
@@ -448,7 +475,18 @@ class RemoteFolder:
             raise _NotWantedError
 
     def _path(self, name: str) -> str:
+        if "?versionId=" in name:
+            raise OSError(errno.EINVAL, "S3 takes it for another object's version", name)
         return f"{self._root}/{name}".rstrip("/")
+
+    def _rename(self, path: str, new: str) -> None:
+        from fsspec.spec import AbstractFileSystem
+
+        if type(_innermost(self._fs)).mv is not AbstractFileSystem.mv:
+            self._fs.mv(path, new)
+        else:  # to which names are patterns
+            self._fs.cp_file(path, new)
+            self._fs.rm_file(path)
 
     def _open_new(self, path: str) -> Any:
         return self._fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
@@ -542,13 +580,14 @@ class HashedReader:
     Args:
         file: open at its start.
         place: where it is, for people.
-        size: of the file, as far as it is known.
+        size: of the file, if it is known: reading goes little beyond it, and raises OSError.
     """
 
-    def __init__(self, file: BinaryIO, place: str, size: int = 0) -> None:
+    def __init__(self, file: BinaryIO, place: str, size: int | None = None) -> None:
         self._file = file
         self._place = place
-        self._size = size
+        self._size = size or 0
+        self._most = math.inf if size is None else size
         self._hash = _GatheredHash()
         self.bytes = 0
 
@@ -571,6 +610,8 @@ class HashedReader:
             data += more
         self._hash.update(data)
         self.bytes += len(data)
+        if self.bytes > self._most:
+            raise OSError(f"more than {self._most} bytes could be read; it has changed?")
         return data
 
     def hexdigest(self) -> str:

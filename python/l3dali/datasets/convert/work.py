@@ -12,8 +12,9 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
-from l3dali.console import Failure
+from l3dali.console import Failure, shortened
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -193,7 +194,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if name in sources.whole:
                 continue  # named twice: told of once
             sources.whole.add(name)
-            sources.failures += [Failure(*each) for each in listing.failures]
+            sources.failures += [Failure(shortened(path), why) for path, why in listing.failures]
             sources.links += listing.links
             sources.linked += listing.linked
             sources.temporaries += map(open_folder(name).place, listing.temporaries)
@@ -450,7 +451,8 @@ def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: 
     """Refuses results that are one file where cases are not told apart."""
     folded: dict[str, str] = {}
     for result, source in claims.items():
-        other = claims[folded.setdefault(result.casefold(), result)]
+        alike = normalize("NFC", result).casefold()  # Such disks take both spellings of é for one.
+        other = claims[folded.setdefault(alike, result)]
         if other != source and target.folds_case():
             raise UsageError(
                 f"{places[other]} and {places[source]} would both make {result}, where "
@@ -590,11 +592,12 @@ def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored]) -> boo
 
 
 def _is_of(row: Row, file: Stored) -> bool:
-    return Stored(row.source, row.source_bytes, row.source_stamp) == file
+    """Whether a source is that of the row: one without a stamp is read to know."""
+    return file.stamp != "" and Stored(row.source, row.source_bytes, row.source_stamp) == file
 
 
 def _same(row: Row, result: Stored) -> bool:
-    return (row.result_bytes, row.result_stamp) == (result.size, result.stamp)
+    return (row.result_bytes, row.result_stamp) == (result.size, result.stamp or None)
 
 
 def _may_be_done(row: Row, options: Options) -> bool:
