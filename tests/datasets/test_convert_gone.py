@@ -150,6 +150,31 @@ def test_what_cannot_be_listed_is_not_gone(
     assert (dest / "1.l3").exists()
 
 
+def test_what_is_behind_a_link_is_not_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folders there are not listed."""
+    for folder in ("s/a", "s/ab", "t"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "0.png").write_bytes(png())
+    names = ["s"], ["s", "t"]
+    for number, sources in enumerate(names):
+        assert convert(*(tmp_path / name for name in sources), tmp_path / f"d{number}") == 0
+    (tmp_path / "s" / "a").rename(tmp_path / "elsewhere")
+    (tmp_path / "s" / "a").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "s" / "ab" / "0.png").unlink()
+    (tmp_path / "s" / "0.png").write_bytes(png())
+    for number, sources in enumerate(names):
+        capsys.readouterr()
+        folders = [tmp_path / name for name in [*sources, f"d{number}"]]
+        assert convert(*folders, "--remove-gone") == 0
+        told = capsys.readouterr().err
+        assert "gone: 1 removed" in told
+        assert "links to folders not followed: 1" in told
+    assert files_below(tmp_path / "d0") == {"0.l3", "a/0.l3"}
+    assert files_below(tmp_path / "d1") == {"s/0.l3", "s/a/0.l3", "t/0.l3"}
+
+
 def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     dest = folder.parent / "d"
