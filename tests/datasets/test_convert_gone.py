@@ -20,8 +20,9 @@ from convert_tools import (
 
 pytest.importorskip("rich")
 
+from l3dali.cli import converting
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
-from l3dali.datasets.convert.work import find_sources
+from l3dali.datasets.convert.work import Sources, find_sources
 
 
 @pytest.fixture
@@ -173,6 +174,28 @@ def test_what_is_behind_a_link_is_not_gone(
         assert "links to folders not followed: 1" in told
     assert files_below(tmp_path / "d0") == {"0.l3", "a/0.l3"}
     assert files_below(tmp_path / "d1") == {"s/0.l3", "s/a/0.l3", "t/0.l3"}
+
+
+def test_sources_are_listed_under_the_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What another run had converted since the listing seemed to be gone."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+
+    def find(arguments: list[str]) -> Sources:
+        monkeypatch.setattr(converting, "find_sources", find_sources)
+        found = find_sources(arguments)
+        (folder / "new.png").write_bytes(png(9))
+        assert convert(folder, dest) == 2
+        assert "another l3 convert works on" in capsys.readouterr().err
+        return found
+
+    monkeypatch.setattr(converting, "find_sources", find)
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "gone" not in capsys.readouterr().err
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert (dest / "new.l3").exists()
 
 
 def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
