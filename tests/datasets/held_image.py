@@ -1,6 +1,6 @@
 """`l3 convert` that says when it is at an image, of which a reader never ends, or an encoder may.
 
-HELD says which: `read` or `encode`.
+HELD says which: `read` or `encode`. `write` holds what is written, and `deaf` hears nothing then.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali import cli, codec
-from l3dali.datasets.convert import engine, untrusted
+from l3dali.datasets.convert import engine, storage, untrusted
 from l3dali.images import reading
 
 if TYPE_CHECKING:
@@ -35,13 +36,23 @@ def read(*_: object) -> Any:
     threading.Event().wait()
 
 
+def write(*_: object) -> None:
+    if os.environ["HELD"] == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path("begun").touch()
+    while True:
+        time.sleep(0.01)
+
+
 def hold() -> None:
     """In each process."""
     engine._work, untrusted._convert = work, convert
     if os.environ["HELD"] == "encode":
         codec.encode = encode
-    else:
+    elif os.environ["HELD"] == "read":
         reading._READERS["png"] = read
+    else:
+        storage.HashedWriter.write = write  # type: ignore[assignment, method-assign]
 
 
 def work(job: Job) -> list[Row]:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from l3dali.cli import main
-from l3dali.datasets.convert import children, engine
+from l3dali.datasets.convert import engine
 
 if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
@@ -22,7 +22,7 @@ _work = engine._work
 
 
 def work(job: Job) -> list[Row]:
-    while job.files[0].name not in DONE and not children.is_abandoned():
+    while job.files[0].name not in DONE:
         time.sleep(0.01)
     return _work(job)
 

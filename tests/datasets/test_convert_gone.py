@@ -20,8 +20,9 @@ from convert_tools import (
 
 pytest.importorskip("rich")
 
+from l3dali.cli import converting
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
-from l3dali.datasets.convert.work import find_sources
+from l3dali.datasets.convert.work import Sources, find_sources
 
 
 @pytest.fixture
@@ -148,6 +149,53 @@ def test_what_cannot_be_listed_is_not_gone(
     assert convert(folder, dest, "--remove-gone") == 2
     assert "--remove-gone needs to know all sources" in capsys.readouterr().err
     assert (dest / "1.l3").exists()
+
+
+def test_what_is_behind_a_link_is_not_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folders there are not listed."""
+    for folder in ("s/a", "s/ab", "t"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "0.png").write_bytes(png())
+    names = ["s"], ["s", "t"]
+    for number, sources in enumerate(names):
+        assert convert(*(tmp_path / name for name in sources), tmp_path / f"d{number}") == 0
+    (tmp_path / "s" / "a").rename(tmp_path / "elsewhere")
+    (tmp_path / "s" / "a").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "s" / "ab" / "0.png").unlink()
+    (tmp_path / "s" / "0.png").write_bytes(png())
+    for number, sources in enumerate(names):
+        capsys.readouterr()
+        folders = [tmp_path / name for name in [*sources, f"d{number}"]]
+        assert convert(*folders, "--remove-gone") == 0
+        told = capsys.readouterr().err
+        assert "gone: 1 removed" in told
+        assert "links to folders not followed: 1" in told
+    assert files_below(tmp_path / "d0") == {"0.l3", "a/0.l3"}
+    assert files_below(tmp_path / "d1") == {"s/0.l3", "s/a/0.l3", "t/0.l3"}
+
+
+def test_sources_are_listed_under_the_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What another run had converted since the listing seemed to be gone."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+
+    def find(arguments: list[str]) -> Sources:
+        monkeypatch.setattr(converting, "find_sources", find_sources)
+        found = find_sources(arguments)
+        (folder / "new.png").write_bytes(png(9))
+        assert convert(folder, dest) == 2
+        assert "another l3 convert works on" in capsys.readouterr().err
+        return found
+
+    monkeypatch.setattr(converting, "find_sources", find)
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "gone" not in capsys.readouterr().err
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert (dest / "new.l3").exists()
 
 
 def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

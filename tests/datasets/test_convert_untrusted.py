@@ -189,9 +189,9 @@ def interrupted(command: list[str], folder: Path, environment: dict[str, str]) -
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("held", ["encode", "read", "read --untrusted"])
-def test_an_interrupt_does_not_wait_for_images(tmp_path: Path, held: str, jobs: int) -> None:
-    """Neither for an encoder that takes seconds, nor for a reader that never ends."""
+@pytest.mark.parametrize("held", ["encode", "read", "read --untrusted", "write", "deaf"])
+def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> None:
+    """For an encoder that takes seconds, a reader or a copy that never ends, a call that hangs."""
     noise = np.random.default_rng(0).integers(0, 256, (5000, 5000), np.uint8)
     data = bytes(imagecodecs.png_encode(noise, level=1))
     for number in range(jobs):

@@ -112,12 +112,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.json_summary is not None:
         check_summary(arguments.json_summary)
-    sources = find_sources(arguments.sources)
-    if arguments.untrusted:
-        refuse_links_out(sources)
-    _refuse_sources(sources, plan, arguments)
     target = open_folder(arguments.dest)
     if arguments.dry_run:
+        sources = _find_sources(arguments, plan)
         try:
             target.check_writable()
         except OSError as error:
@@ -129,40 +126,44 @@ def run(arguments: argparse.Namespace) -> int:
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
-    with _open_engine(arguments) as (engine, workers), Manifest(target) as manifest:
-        interrupt_once()  # after Ray, which sets handlers of its own
-        work = find_work(sources, arguments.dest, options, manifest, workers)
-        _tell_of_ignored(manifest)
-        _refuse_summary(arguments.json_summary, target, manifest)
-        if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
-            growth = tell_growth(work.jobs, arguments.jobs or local_cores())
-            if growth:
-                raise UsageError(growth)
-        _judge_names(work, options)
-        if work.jobs:
-            manifest.begin()
-        manifest.add(work.renewed)
-        gone = work.gone
-        if arguments.remove_gone and gone:
-            gone = manifest.remove(gone)
-            complain(f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed")
-        _tell_of_gone(gone)
-        start = time.perf_counter()
-        new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
-        if manifest.left:
-            names = _counted_names(manifest.left)
-            complain(f"l3: indexes that stay, as others may have written them: {names}")
-        written, confirmed = _apart(new, work)
-        summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
-        summary.failures = work.failures + summary.failures
-        if work.jobs:
-            page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
-            with suppress(OSError), target.publish(REPORT_NAME) as file:
-                file.write(page.encode("utf-8", "backslashreplace"))
-        code = _tell(summary, work, work.replaced(new), options, arguments)
-        if plan is not None and not arguments.quiet:
-            _tell_of_unseen([*new, *work.kept], plan)
-        return code
+    with Manifest(target) as manifest:  # Its lock comes first: no other run adds to what is listed.
+        interrupt_once()
+        sources = _find_sources(arguments, plan)
+        with _open_engine(arguments) as (engine, workers):
+            interrupt_once()  # again, as Ray sets handlers of its own
+            work = find_work(sources, arguments.dest, options, manifest, workers)
+            _tell_of_ignored(manifest)
+            _refuse_summary(arguments.json_summary, target, manifest)
+            if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
+                growth = tell_growth(work.jobs, arguments.jobs or local_cores())
+                if growth:
+                    raise UsageError(growth)
+            _judge_names(work, options)
+            if work.jobs:
+                manifest.begin()
+            manifest.add(work.renewed)
+            gone = work.gone
+            if arguments.remove_gone and gone:
+                gone = manifest.remove(gone)
+                removed = len(work.gone) - len(gone)
+                complain(f"l3: results of sources that are gone: {removed} removed")
+            _tell_of_gone(gone)
+            start = time.perf_counter()
+            new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
+            if manifest.left:
+                names = _counted_names(manifest.left)
+                complain(f"l3: indexes that stay, as others may have written them: {names}")
+            written, confirmed = _apart(new, work)
+            summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
+            summary.failures = work.failures + summary.failures
+            if work.jobs:
+                page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
+                with suppress(OSError), target.publish(REPORT_NAME) as file:
+                    file.write(page.encode("utf-8", "backslashreplace"))
+            code = _tell(summary, work, work.replaced(new), options, arguments)
+            if plan is not None and not arguments.quiet:
+                _tell_of_unseen([*new, *work.kept], plan)
+            return code
 
 
 def _refuse_dest(url: str) -> None:
@@ -185,7 +186,10 @@ def _refuse_dest(url: str) -> None:
             )
 
 
-def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Namespace) -> None:
+def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
+    sources = find_sources(arguments.sources)
+    if arguments.untrusted:
+        refuse_links_out(sources)
     checked = None if arguments.allow_changes else plan
     if checked is not None and fingerprint(sources) != checked.fingerprint:
         raise UsageError(
@@ -203,6 +207,7 @@ def _refuse_sources(sources: Sources, plan: Plan | None, arguments: argparse.Nam
         for failure in sources.failures[:1]:
             reason = f"{failure.path}: {failure.reason}"
             raise UsageError(f"{reason}; --remove-gone needs to know all sources")
+    return sources
 
 
 def _refuse_summary(path: Path | None, target: Folder, manifest: Manifest) -> None:

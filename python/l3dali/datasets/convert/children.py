@@ -19,8 +19,10 @@ from l3dali.console import hush_libraries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+    from types import FrameType
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
+END_SECONDS = 1.0  # for a child to end by itself
 
 Result = TypeVar("Result")
 
@@ -76,14 +78,23 @@ class Child:
         value: Result = result
         return value
 
-    def end(self, *, kill: bool = False) -> None:
-        """Ends the child: now, or when what it does has heard `is_abandoned`."""
-        self._connection.close()
+    def end(self, *, kill: bool = False) -> bool:
+        """Ends the child: now, or when it has taken away what it has begun, which has a moment.
+
+        Returns:
+            Whether it was killed, and may have left something.
+        """
+        ended = [self._process.sentinel]
+        if not kill:
+            self._process.terminate()
+            kill = not connection.wait(ended, END_SECONDS)
         if kill:
             self._process.kill()
-        connection.wait([self._process.sentinel])
+            connection.wait(ended)
         with _process_lock:
             self._process.join()
+        self._connection.close()
+        return kill
 
 
 _BEGIN = """import signal
@@ -121,22 +132,13 @@ def _careful_start() -> Iterator[None]:
         util.spawnv_passfds = start
 
 
-_to_parent: Connection | None = None  # in a child
-
-
-def is_abandoned() -> bool:
-    """In a child: whether nobody waits for its work any more."""
-    return _to_parent is not None and _to_parent.poll()
-
-
 def _serve(to_parent: Connection) -> None:
-    global _to_parent
-    _to_parent = to_parent
     hush_libraries()
     # Ctrl-C reaches all processes of a terminal; the one that has the children ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
+        signal.signal(signal.SIGTERM, _end)
         while True:
             function, arguments = to_parent.recv()
             answer: tuple[Any, Exception | None]
@@ -145,10 +147,13 @@ def _serve(to_parent: Connection) -> None:
             except Exception as error:
                 answer = None, error
             to_parent.send(answer)
-    except BaseException:
-        if is_abandoned():
-            os._exit(0)  # Nobody waits for threads that are still at work.
-        raise
+    except (EOFError, OSError, KeyboardInterrupt):  # Functions' own errors are answers.
+        os._exit(1)  # Nobody waits for threads that are still at work.
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # A second one would tear the end of the first.
+    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:

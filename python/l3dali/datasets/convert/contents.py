@@ -95,7 +95,7 @@ def find_places(arguments: Iterable[str]) -> Places:
         UsageError: an argument names nothing.
     """
     sources = find_sources(arguments)
-    places = Places(failures=list(sources.failures), links=sources.links)
+    places = Places(failures=list(sources.failures), links=len(sources.links))
     for url, files in sources.folders.items():
         folder = open_folder(url)
         with Manifest(folder, read_only=True) as manifest:

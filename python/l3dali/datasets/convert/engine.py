@@ -12,9 +12,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.children import Child, ChildDiedError, is_abandoned
+from l3dali.datasets.convert.children import Child, ChildDiedError
 from l3dali.datasets.convert.job import Job, convert_job, failed_rows
 from l3dali.datasets.convert.pipeline import Stopped
+from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     pool = ThreadPoolExecutor(workers)  # a thread waits for each process
     idle: list[Child] = []
+    killed: list[bool] = []
     stop = threading.Event()
 
     def check() -> None:
@@ -69,7 +71,7 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         except ChildDiedError as error:
             return failed_rows(job, f"the process that converted it {error}")
         except BaseException:
-            child.end()
+            killed.append(child.end())
             raise
         idle.append(child)
         return rows
@@ -90,13 +92,16 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         pool.shutdown(cancel_futures=True)
         for child in idle:
             child.end()
+        target = open_folder(jobs[0].target)
+        if any(killed) and isinstance(target, LocalFolder):
+            target.remove_temporaries()
 
 
 def _work(job: Job) -> list[Row]:
     """In a child."""
     if job.options.untrusted:
         limit_worker(job.threads)
-    return convert_job(job, is_abandoned)
+    return convert_job(job)
 
 
 def is_disk_full(rows: Sequence[Row]) -> bool:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.manifest import Row
 
 _CONNECT_SECONDS = 10.0
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 4.0
 _ASK_SECONDS = 0.5  # between two questions of a task whether to stop
 _MOST_DEATHS = 10  # of a ledger, while a task asks it
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see

@@ -75,7 +75,7 @@ class Listing:
     Attributes:
         files: by name, in the order of names.
         failures: what could not be listed, and why.
-        links: symbolic links to folders, which are not followed.
+        links: names of symbolic links to folders, which are not followed.
         linked: where the symbolic links to files lead, which are followed.
         temporaries: names that are those of temporary files.
     """
@@ -83,7 +83,7 @@ class Listing:
     files: dict[str, Stored] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     temporaries: list[str] = field(default_factory=list)
-    links: int = 0
+    links: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
 
 
@@ -197,7 +197,8 @@ class LocalFolder:
         for path, folders, names in walk(self.root, on_error):
             folders.sort()
             prefix = "" if path == str(self.root) else os.path.relpath(path, self.root) + "/"
-            listing.links += sum(os.path.islink(f"{path}/{child}") for child in folders)  # noqa: PTH114
+            links = (child for child in folders if os.path.islink(f"{path}/{child}"))  # noqa: PTH114
+            listing.links += [prefix + child for child in links]
             for name in sorted(names):
                 if _TEMPORARY.fullmatch(name):
                     listing.temporaries.append(prefix + name)

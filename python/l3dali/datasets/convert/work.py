@@ -77,7 +77,7 @@ class Sources:
     Attributes:
         folders: by the folder's path or URL, the files below it by name.
         failures: what cannot be listed, or not be converted.
-        links: links to folders, which are not followed.
+        links: folders, and names below them of links to others, which are not followed.
         linked: where links to files lead, which are followed.
         whole: the folders that were named themselves.
         temporaries: files with the names of temporary ones, which are left out.
@@ -85,7 +85,7 @@ class Sources:
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
-    links: int = 0
+    links: list[tuple[str, str]] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     temporaries: list[str] = field(default_factory=list)
@@ -131,8 +131,8 @@ class Work:
         foreseen: by source, the format that a plan chooses for a file of a job, where an earlier
             row says what it chooses by.
         labels: that earlier runs were given and that named images.
-        gone: rows of results that are there, whose sources are not in the folders named; none
-            where files were named one by one.
+        gone: rows of results that are there, whose sources are not in the folders named, nor
+            behind links to others; none where files were named one by one.
         taken: by result that is there, its row, if a job may replace it by one of another source,
             or of one that has changed.
     """
@@ -195,7 +195,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 continue  # named twice: told of once
             sources.whole.add(name)
             sources.failures += [Failure(shortened(path), why) for path, why in listing.failures]
-            sources.links += listing.links
+            sources.links += [(name, link) for link in listing.links]
             sources.linked += listing.linked
             sources.temporaries += map(open_folder(name).place, listing.temporaries)
     return sources
@@ -341,7 +341,8 @@ def find_work(
             f"{target.place(MANIFEST_NAME)} holds no rows of results that this version reads: name "
             "another folder, or remove it"
         )
-    work = Work(failures=list(sources.failures), links=sources.links, linked=len(sources.linked))
+    work = Work(failures=list(sources.failures))
+    work.links, work.linked = len(sources.links), len(sources.linked)
     work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
@@ -350,8 +351,10 @@ def find_work(
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
     has_archive = False
+    unlisted: list[str] = []
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
+        unlisted += [f"{prefix}{link}/" for folder, link in sources.links if folder == url]
         files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
         folder = open_folder(source_url)
         kinds = {name: kind_of(folder, file) for name, file in files.items()}
@@ -418,6 +421,7 @@ def find_work(
             replace(row, index=None if row.index in claims else row.index)
             for row in manifest.rows.values()
             if row.source not in work.names
+            and not row.source.startswith(tuple(unlisted))
             and row.result in existing
             and row.result not in claims  # maybe of a source that is there
         ]
