@@ -23,7 +23,7 @@ from l3dali.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import tifffile
     from typing_extensions import Buffer
@@ -223,8 +223,11 @@ def _read_netpbm(data: bytes) -> Header:
 # JPEG XL, JPEG 2000.
 
 
-def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end."""
+def boxes(data: bytes, holders: Collection[bytes] = ()) -> Iterator[tuple[bytes, int, int]]:
+    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end.
+
+    Those in a box of a type among `holders` follow it.
+    """
     at = 0
     while at + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
@@ -234,7 +237,7 @@ def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
             head = 16
         end = at + size if size >= head else len(data)  # 0: to the end of the file.
         yield kind, at + head, end
-        at = end
+        at = at + head if kind in holders else end
 
 
 class _Bits:
@@ -369,15 +372,35 @@ def _read_jpeg2000(data: bytes) -> Header:
 
 def _palette_channels(data: bytes) -> int:
     """The channels of the palette in the boxes before a codestream; 0 without one."""
-
-    def kinds() -> Iterator[tuple[bytes, int]]:
-        for kind, begin, end in boxes(data):
-            yield kind, begin
-            if kind == b"jp2h":
-                yield from ((inner, begin + at) for inner, at, _ in boxes(data[begin:end]))
-
-    palettes = (at + 2 for kind, at in kinds() if kind == b"pclr")
+    palettes = (at + 2 for kind, at, _ in boxes(data, _JPEG2000_HOLDERS) if kind == b"pclr")
     return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
+
+
+def check_jpeg2000_colors(data: bytes) -> None:
+    """Judges by the boxes before the codestream, which a bare one has not.
+
+    Raises:
+        ImageError: they speak of colours that the decoder gives as if they were RGB or gray.
+    """
+    for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
+        if kind == b"colr":
+            method = data[at]
+            space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
+            if (method, space) not in _JPEG2000_COLORS:
+                raise ImageError(f"JPEG 2000 of colour space {space!r} is not supported")
+        elif kind == b"cdef":
+            uses = [use for _, use, _ in struct.iter_unpack(">3H", data[at + 2 : end])]
+            if 2 in uses:
+                raise ImageError("premultiplied alpha is not supported")
+
+
+_JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
+# Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB;
+# 2 and 3 the space of an ICC profile.
+_JPEG2000_COLORS = frozenset(
+    {(1, bytes([0, 0, 0, number])) for number in (16, 17, 18)}
+    | {(method, space) for method in (2, 3) for space in (b"RGB ", b"GRAY")}
+)
 
 
 def jpeg2000_start(data: bytes) -> int:
