@@ -6,6 +6,7 @@ import contextlib
 import io
 import math
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -629,6 +630,18 @@ def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
     file = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
     file += box(b"jp2h", header + palette) if in_header else palette + box(b"jp2h", header)
     return file + box(b"jp2c", stream)
+
+
+@pytest.mark.parametrize("suffix", [".ppm", ".pam"])
+def test_netpbm_is_written_without_copies(suffix: str) -> None:
+    pixels = np.zeros((500, 500, 3), np.uint8)
+    tracemalloc.start()
+    try:
+        write_picture(Picture(pixels), suffix)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.2 * pixels.nbytes
 
 
 def _jp2(channels: int, *, colr: bytes | None = None, uses: list[int] | None = None) -> bytes:

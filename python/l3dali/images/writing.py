@@ -204,13 +204,19 @@ def _write_bmp(picture: Picture) -> bytes:
 
 
 def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
-    import netpbmfile
-
     pixels = picture.pixels
-    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
-    file = io.BytesIO()
-    netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
-    return file.getvalue()
+    height, width, *rest = pixels.shape
+    maximum = np.iinfo(pixels.dtype).max
+    header = f"{magic_number} {width} {height} {maximum}\n"
+    if magic_number == "P7":
+        depth = rest[0] if rest else 1
+        header = f"P7\nHEIGHT {height}\nWIDTH {width}\nDEPTH {depth}\nMAXVAL {maximum}\n"
+        header += f"TUPLTYPE {_PAM_TYPES[depth]}\nENDHDR\n"
+    samples = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">"))
+    return b"".join([header.encode(), samples.data])
+
+
+_PAM_TYPES = {1: "GRAYSCALE", 2: "GRAYSCALE_ALPHA", 3: "RGB", 4: "RGB_ALPHA"}
 
 
 def _write_jpegxl(picture: Picture) -> bytes:
