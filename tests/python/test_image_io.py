@@ -740,6 +740,28 @@ def test_header_of_jpegxl_of_any_channels(channels: int, dtype: type) -> None:
     assert (header.wide, header.extra_channels) == (dtype == np.uint16, channels in (2, 4))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_extra_channels_of_jpeg_xl(channels: int, lossless: bool, dtype: type) -> None:
+    """A bit behind those of each says whether its colours are those of lossy coding."""
+    pixels = noise(channels, dtype)
+    data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=lossless, usecontainer=False))
+    header = read_jpegxl_header(data)
+    assert header.plain
+    assert header.xyb == (not lossless)
+
+
+@pytest.mark.parametrize("bit", [61, 46], ids=["premultiplied", "depth"])
+def test_other_channels_of_jpeg_xl_are_refused(bit: int) -> None:
+    data = bytes(imagecodecs.jpegxl_encode(noise(4, np.uint16)))
+    changed = bytearray(data[data.index(b"\xff\x0a") :])  # without its boxes
+    assert read_picture(bytes(changed)).pixels.shape == (9, 13, 4)
+    changed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ImageError, match="premultiplied alpha, or other channels"):
+        read_picture(bytes(changed))
+
+
 def _bomb(image_format: str) -> bytes:
     """A file of few bytes that claims some 2^29 pixels or more."""
     side = struct.pack(">I", 30000)

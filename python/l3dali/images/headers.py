@@ -280,9 +280,27 @@ class _Bits:
         if not self.take(3):
             self.number(*sides)
 
+    def is_wide(self) -> bool:
+        """Whether samples, as told here, are floats or have more than 8 bits."""
+        if self.take(1):
+            self.number((32, 0), (16, 0), (24, 0), (1, 6))
+            self.take(4)
+            return True
+        return self.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+
+    def is_plain_alpha(self) -> bool:
+        """Whether an extra channel, as told here, is alpha that is not premultiplied."""
+        if self.take(1):
+            return True
+        is_alpha = self.number((0, 0), (1, 0), (2, 4), (18, 6)) == 0
+        self.is_wide()
+        self.number((0, 0), (3, 0), (4, 0), (1, 3))  # smaller by a power of two
+        self.take(8 * self.number((0, 0), (0, 4), (16, 5), (48, 10)))  # name
+        return is_alpha and not self.take(1)
+
 
 _JPEGXL_RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
-_JPEGXL_HEADER_BYTES = 64  # More than all fields up to the extra channels take.
+_JPEGXL_HEADER_BYTES = 4096  # More than all fields take that are read.
 
 
 @dataclass(frozen=True)
@@ -294,7 +312,8 @@ class JpegXlHeader:
     animation: bool
     wide: bool  # more than 8 bits a sample
     extra_channels: int
-    xyb: bool | None  # in the colours of lossy coding; None: told behind what is read here
+    plain: bool  # these are alpha, not premultiplied
+    xyb: bool | None  # in the colours of lossy coding; None: not looked for
 
 
 def read_jpegxl_header(data: bytes) -> JpegXlHeader:
@@ -305,7 +324,7 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
     """
     bits = _Bits(_jpegxl_start(data)[2:])
     width, height = bits.size()
-    animation, wide, extra_channels = False, False, 0
+    animation, wide, extra_channels, plain = False, False, 0, True
     xyb: bool | None = True
     if not bits.take(1):  # Not all fields have their defaults.
         if bits.take(1):
@@ -320,19 +339,14 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
                 bits.number((1, 0), (1001, 0), (1, 8), (1, 10))
                 bits.number((0, 0), (0, 3), (0, 16), (0, 32))
                 bits.take(1)
-        if bits.take(1):  # floating point
-            wide = True
-            bits.number((32, 0), (16, 0), (24, 0), (1, 6))
-            bits.take(4)
-        else:
-            wide = bits.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+        wide = bits.is_wide()
         bits.take(1)
         extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
-        if extra_channels == 0 or (extra_channels == 1 and bits.take(1)):  # 1: alpha of 8 bits
-            xyb = bool(bits.take(1))
-        else:
-            xyb = None
-    return JpegXlHeader(width, height, animation, wide, extra_channels, xyb)
+        plain = extra_channels < MAX_CHANNELS
+        for _ in range(extra_channels if plain else 0):
+            plain = plain and bits.is_plain_alpha()
+        xyb = bool(bits.take(1)) if plain else None
+    return JpegXlHeader(width, height, animation, wide, extra_channels, plain, xyb)
 
 
 def _jpegxl_start(data: bytes) -> bytes:

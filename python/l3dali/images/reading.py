@@ -455,8 +455,11 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    if read_jpegxl_header(data).animation:
+    header = read_jpegxl_header(data)
+    if header.animation:
         raise ImageError("an animation; L3 holds single images")
+    if not header.plain:
+        raise ImageError("a JPEG XL with premultiplied alpha, or other channels, is not supported")
     return Picture(imagecodecs.jpegxl_decode(data))
 
 
