@@ -401,7 +401,7 @@ def check_jpeg2000_colors(data: bytes) -> None:
             method = data[at]
             space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
             if (method, space) not in _JPEG2000_COLORS:
-                raise ImageError(f"JPEG 2000 of colour space {space!r} is not supported")
+                raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
         elif kind == b"cdef":
             uses = [use for _, use, _ in struct.iter_unpack(">3H", data[at + 2 : end])]
             if 2 in uses:
