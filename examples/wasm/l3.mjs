@@ -39,6 +39,11 @@ export async function load(wasm) {
    * number of l3.h (1: 8 bits), `colors` too (4: red, green, blue, alpha); 0 is as stored.
    */
   function decode(file, { window = [0, 0, 0, 0], type = 0, colors = 0, maxPixels = 0 } = {}) {
+    if (!(file instanceof Uint8Array)) throw new TypeError("a file is a Uint8Array");
+    const isUint32 = (value) => Number.isInteger(value) && value >= 0 && value < 2 ** 32;
+    if (!Array.isArray(window) || window.length !== 4 || ![...window, type, colors].every(isUint32))
+      throw new RangeError("window is four integers, type and colors are one each, from 0 to 2^32 - 1");
+    if (!Number.isSafeInteger(maxPixels) || maxPixels < 0) throw new RangeError("maxPixels is an integer from 0");
     // An instance for each image: its memory goes with it, and a call that runs out of it ends it.
     c = new WebAssembly.Instance(module).exports;
     c._initialize();

@@ -17,7 +17,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import printable, reason_of
-from l3dali.errors import L3Error, Status, needs
+from l3dali.errors import L3Error, Status, UsageError, needs
 from l3dali.images.geometry import stored_window, upright
 from l3dali.images.reading import IMAGE_SUFFIXES
 
@@ -90,7 +90,7 @@ def imread(
             message names the file.
         OSError: the file cannot be read.
         TypeError: `file` is none of these.
-        UsageError: a URL needs the package fsspec.
+        UsageError: a URL needs fsspec, or what fsspec needs for it, which is not installed.
     """
     window = codec.checked_window("window", window)
     afar = None if window is None else _find_afar(file)
@@ -331,6 +331,8 @@ def _find_afar(file: Any) -> _Afar | None:
         try:
             with _reaching(file):
                 fs, path = fsspec.core.url_to_fs(file)
+        except ImportError as error:
+            raise UsageError(f"{file} needs what is not installed: {error}") from None
         except ValueError as error:  # It is no URL, or of a protocol that nobody knows.
             raise OSError(errno.EPROTONOSUPPORT, str(error), file) from None
         return _Afar(fs, path, file)

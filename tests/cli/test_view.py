@@ -390,6 +390,25 @@ def test_overviews_of_damaged_files_fail(tmp_path: Path, large: Path) -> None:
     assert "tile" in _wait(Client(tmp_path, large))["error"]
 
 
+def test_a_damaged_overview_is_made_anew(tmp_path: Path, large: Path) -> None:
+    client = Client(tmp_path, large)
+    _wait(client)
+    (kept,) = (tmp_path / "cache").glob("l3view-*.l3")
+    sound = kept.read_bytes()
+    kept.write_bytes(sound[:-100] + bytes(100))
+    assert client.ask("thumbnail/0")[0] == 422
+    assert client.json("overview/0")["done"] < 1
+    assert _wait(client)["error"] == ""
+    assert client.ask("thumbnail/0")[0] == 200
+    assert kept.read_bytes() == sound
+
+
+def test_another_viewer_drops_overviews_too(tmp_path: Path, large: Path) -> None:
+    client = Client(tmp_path, large)
+    (tmp_path / f"cache/l3view-{0:032x}.l3").symlink_to("gone")
+    assert _wait(client)["error"] == ""
+
+
 def test_the_cache_is_bounded(tmp_path: Path, large: Path) -> None:
     client = Client(tmp_path, large, kept_bytes=0)
     old = tmp_path / f"cache/l3view-{0:032x}.l3"

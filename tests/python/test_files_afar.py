@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali.errors import L3Error, Status
+from l3dali.errors import L3Error, Status, UsageError
 
 fsspec = pytest.importorskip("fsspec")
 upath = pytest.importorskip("upath")
@@ -245,3 +246,11 @@ def test_a_server_that_says_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryFileSystem, "info", lambda *_: {"size": None})
     with pytest.raises(OSError, match="the server does not say how many bytes it has"):
         l3dali.imread("memory://afar/a.l3")
+
+
+def test_what_fsspec_needs_for_a_protocol_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "http", raising=False)
+    with pytest.raises(UsageError, match=r"http://here/a.l3 needs what is not .*aiohttp"):
+        l3dali.imread("http://here/a.l3")

@@ -292,6 +292,111 @@ def test_tiff_of_one_bit_is_scaled_to_8() -> None:
     assert np.array_equal(read_picture(data).pixels, pixels * np.uint8(255))
 
 
+def _with_tags(data: bytes, **values: int) -> bytes:
+    """A TIFF with other values, of two bytes, of tags that it has: `t262` is a tag."""
+    out = bytearray(data)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        for name, value in values.items():
+            at = file.pages[0].tags[int(name[1:])].valueoffset
+            out[at : at + 2] = struct.pack("<H", value)
+    return bytes(out)
+
+
+@pytest.mark.parametrize("compression", [None, "lzw", "zlib", "png", "aperio_jp2000_ycbc"])
+@pytest.mark.parametrize("photometric", [*tifffile.PHOTOMETRIC, 7])
+def test_each_photometric_interpretation_is_read_or_refused(
+    photometric: int, compression: str | None
+) -> None:
+    pixels = noise(3)
+    data = tiff(pixels, photometric="rgb", compression=compression)
+    data = _with_tags(data, t262=photometric)
+    wanted = {0: 255 - pixels, 1: pixels, 2: pixels}.get(photometric)
+    if wanted is None or (photometric == 2 and "aperio" in str(compression)):
+        with pytest.raises(ImageError, match=r"not supported|not a valid PHOTOMETRIC"):
+            read_picture(data)
+    else:
+        assert np.array_equal(read_picture(data).pixels, wanted)
+
+
+def test_tiff_of_ycbcr_is_read_where_it_is_jpeg() -> None:
+    ramp = np.add.outer(np.arange(64), np.arange(64))
+    pixels = np.stack([ramp, 2 * ramp, 255 - ramp], axis=2).astype(np.uint8)
+    image = PIL.Image.fromarray(pixels).convert("YCbCr")
+    for compression in ("jpeg", "tiff_lzw", "raw"):
+        data = saved(image, "TIFF", compression=compression)
+        if compression == "jpeg":
+            difference = read_picture(data).pixels.astype(int) - np.asarray(image.convert("RGB"))
+            assert np.median(abs(difference)) <= 2
+        else:
+            with pytest.raises(ImageError, match="YCBCR images of 3 samples in"):
+                read_picture(data)
+    planes = np.moveaxis(pixels, -1, 0)
+    data = tiff(planes, photometric="rgb", planarconfig="separate", compression="jpeg")
+    with pytest.raises(ImageError, match="YCBCR images of 3 samples in JPEG"):
+        read_picture(_with_tags(data, t262=6))
+
+
+@pytest.mark.parametrize("photometric", ["minisblack", "miniswhite"])
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_tiff_where_zero_is_white_keeps_its_extra_samples(planar: str, photometric: str) -> None:
+    for extra in (["unassalpha"], ["unspecified"] * 2):
+        pixels = noise(1 + len(extra))
+        stored = pixels.copy()
+        if photometric == "miniswhite":
+            stored[..., 0] = 255 - stored[..., 0]
+        if planar == "separate":
+            stored = np.moveaxis(stored, -1, 0)
+        data = tiff(stored, photometric=photometric, planarconfig=planar, extrasamples=extra)
+        assert np.array_equal(read_picture(data).pixels, pixels)
+
+
+@pytest.mark.parametrize("palette", ["rgb", "index"])
+@pytest.mark.parametrize("bits", range(1, 17))
+def test_tiff_where_zero_is_white_by_its_bits(bits: int, palette: Any) -> None:
+    """A class or a gray of so many bits is the same number, whichever is white."""
+    pixels = noise(1, np.uint16) >> (16 - bits)
+    pixels = pixels.astype(np.uint8 if bits <= 8 else np.uint16)
+    files = [
+        tiff(stored, photometric=photometric, bitspersample=bits)
+        for stored, photometric in (
+            (pixels, "minisblack"),
+            ((2**bits - 1 - pixels).astype(pixels.dtype), "miniswhite"),
+        )
+    ]
+    scale = 255 // (2**bits - 1) if bits in (1, 2, 4) and palette == "rgb" else 1
+    for data in files:
+        assert np.array_equal(read_picture(data, palette=palette).pixels, pixels * scale)
+
+
+def test_tiff_numbers_beside_alpha_stay() -> None:
+    pixels = noise(2) >> 4
+    options = {"photometric": "minisblack", "planarconfig": "contig", "bitspersample": 4}
+    data = tiff(pixels, extrasamples=["unassalpha"], **options)
+    assert np.array_equal(read_picture(data).pixels, pixels * 17)
+    assert np.array_equal(
+        read_picture(data, labels=True).pixels, pixels * np.array([1, 17], np.uint8)
+    )
+
+
+def _rgb_with_samples(samples: int) -> bytes:
+    data = tiff(noise(4), photometric="minisblack", planarconfig="contig")
+    return _with_tags(data, t262=2, t277=samples)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_rgb_with_samples(2), "RGB images of 2 samples"),
+        (_rgb_with_samples(4), "RGB images of 4 samples"),  # three of them extra
+        (_with_tags(tiff(noise(1)), t262=3), "PALETTE images"),
+    ],
+    ids=["rgb_of_2", "rgb_of_1_and_3_extra", "palette_without_colours"],
+)
+def test_tiff_of_too_few_samples_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ImageError, match=message):
+        read_picture(data)
+
+
 def test_tiff_palette() -> None:
     image = PIL.Image.fromarray(noise(3)).quantize(11)
     data = saved(image, "TIFF")
@@ -331,6 +436,14 @@ def test_tiff_palette_of_16_bit_colours(colormap: Image) -> None:
     assert np.array_equal(picture.pixels[0], colormap.T[:3])
     with pytest.raises(ImageError, match="16-bit colours"):
         read_picture(_palette_tiff(colormap), palette="index")
+
+
+def test_tiff_palette_of_more_colours_than_are_kept() -> None:
+    colormap = np.tile(_COLORS, 256) * 257
+    data = tiff(noise(1, np.uint16), photometric="palette", colormap=colormap)
+    assert read_picture(data).pixels.shape == (9, 13, 3)
+    with pytest.raises(ImageError, match="a palette of 65536 colours cannot be kept"):
+        read_picture(data, palette="index")
 
 
 def test_tiff_reduced_copies_are_no_frames() -> None:
@@ -518,6 +631,63 @@ def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
     return file + box(b"jp2c", stream)
 
 
+def _jp2(channels: int, *, colr: bytes | None = None, uses: list[int] | None = None) -> bytes:
+    """A JPEG 2000 with this in its colour box, and channels for these uses."""
+
+    def box(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(body), kind) + body
+
+    stream = bytes(imagecodecs.jpeg2k_encode(noise(channels), level=0, codecformat="j2k"))
+    header = box(b"ihdr", struct.pack(">IIHBBBB", 9, 13, channels, 7, 7, 0, 0))
+    header += box(b"colr", colr or struct.pack(">BBBI", 1, 0, 0, 16))
+    if uses is not None:
+        entries = (struct.pack(">3H", i, use, 0 if use else i + 1) for i, use in enumerate(uses))
+        header += box(b"cdef", struct.pack(">H", len(uses)) + b"".join(entries))
+    file = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    return file + box(b"jp2h", header) + box(b"jp2c", stream)
+
+
+@pytest.mark.parametrize("number", [*range(30), 99, 255])
+def test_each_colour_space_of_jpeg_2000_is_read_or_refused(number: int) -> None:
+    data = _jp2(3, colr=struct.pack(">BBBI", 1, 0, 0, number))
+    if number in (16, 17):
+        assert np.array_equal(read_picture(data).pixels, noise(3))
+    elif number == 18:
+        luma, *chroma = np.moveaxis(noise(3).astype(int), -1, 0)
+        red, blue = luma + 1.402 * (chroma[1] - 128), luma + 1.772 * (chroma[0] - 128)
+        pixels = read_picture(data).pixels.astype(int)
+        assert abs(pixels[..., 0] - red.clip(0, 255)).max() <= 2
+        assert abs(pixels[..., 2] - blue.clip(0, 255)).max() <= 2
+    else:
+        with pytest.raises(ImageError, match="colours that are not gray"):
+            read_picture(data)
+
+
+@pytest.mark.parametrize(
+    ("method", "space", "kept"),
+    [
+        *((method, space, True) for method in (2, 3) for space in (b"RGB ", b"GRAY")),
+        *((2, space, False) for space in (b"CMYK", b"Lab ", b"YCbr", b"")),
+        (4, b"RGB ", False),
+    ],
+)
+def test_profiles_of_jpeg_2000(method: int, space: bytes, kept: bool) -> None:
+    data = _jp2(3, colr=bytes([method, 0, 0]) + bytes(16) + space + bytes(108))
+    if kept:
+        assert np.array_equal(read_picture(data).pixels, noise(3))
+    else:
+        with pytest.raises(ImageError, match="colours that are not gray"):
+            read_picture(data)
+
+
+def test_alpha_of_jpeg_2000() -> None:
+    assert np.array_equal(read_picture(_jp2(4, uses=[0, 0, 0, 1])).pixels, noise(4))
+    assert np.array_equal(read_picture(_jp2(2, uses=[0, 1])).pixels, noise(2))
+    for uses in ([0, 0, 0, 2], [0, 2]):
+        with pytest.raises(ImageError, match="premultiplied"):
+            read_picture(_jp2(len(uses), uses=uses))
+
+
 @pytest.mark.parametrize("in_header", [True, False])
 def test_a_palette_of_many_channels_is_refused(in_header: bool) -> None:
     """OpenJPEG would make 255 samples of each byte: 2 KB could take 340 GB."""
@@ -555,6 +725,28 @@ def test_header_of_jpegxl_of_any_channels(channels: int, dtype: type) -> None:
     data = write_picture(Picture(noise(channels, dtype)), ".jxl")
     header = read_jpegxl_header(data)
     assert (header.wide, header.extra_channels) == (dtype == np.uint16, channels in (2, 4))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_extra_channels_of_jpeg_xl(channels: int, lossless: bool, dtype: type) -> None:
+    """A bit behind those of each says whether its colours are those of lossy coding."""
+    pixels = noise(channels, dtype)
+    data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=lossless, usecontainer=False))
+    header = read_jpegxl_header(data)
+    assert header.plain
+    assert header.xyb == (not lossless)
+
+
+@pytest.mark.parametrize("bit", [61, 46], ids=["premultiplied", "depth"])
+def test_other_channels_of_jpeg_xl_are_refused(bit: int) -> None:
+    data = bytes(imagecodecs.jpegxl_encode(noise(4, np.uint16)))
+    changed = bytearray(data[data.index(b"\xff\x0a") :])  # without its boxes
+    assert read_picture(bytes(changed)).pixels.shape == (9, 13, 4)
+    changed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ImageError, match="premultiplied alpha, or other channels"):
+        read_picture(bytes(changed))
 
 
 def _bomb(image_format: str) -> bytes:
@@ -778,6 +970,10 @@ REFUSED = {
         tiff(noise(1).astype(np.int16), photometric="miniswhite"),
         "least is white",
     ),
+    "tiff_palette_signed": (
+        _with_tags(tiff(noise(1, np.int8), extratags=[(320, 3, 768, [0] * 768, True)]), t262=3),
+        "PALETTE images",
+    ),
     "tiff_cmyk": (saved(_PHOTO.convert("CMYK"), "TIFF"), "SEPARATED"),
     "tiff_premultiplied": (
         tiff(noise(4), photometric="rgb", extrasamples=["assocalpha"]),
@@ -787,6 +983,10 @@ REFUSED = {
     "jpegxl_animation": (
         bytes(imagecodecs.jpegxl_encode(np.stack([noise(3)] * 2), lossless=True)),
         "animation",
+    ),
+    "pam_cmyk": (
+        write_picture(Picture(noise(4)), ".pam").replace(b"RGB_ALPHA", b"CMYK"),
+        "tuple type CMYK",
     ),
     "pgm_pages_in_digits": (b"P2 2 2 9 1 2 3 4 5 6 7 8", "several images"),
     "ppm_pages": (write_picture(Picture(noise(3)), ".ppm") * 2, "several images"),

@@ -70,6 +70,31 @@ def _run_javascript_of_the_page(wasm: Path, folder: Path) -> None:
     command = ["node", "page.mjs"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout == "5 7 3 105\n", done.stderr
+    (folder / "odd.mjs").write_text(GIVE_ODD_ARGUMENTS)
+    command = ["node", "odd.mjs"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+GIVE_ODD_ARGUMENTS = """
+import { readFileSync } from "node:fs";
+import { load } from "./l3.mjs";
+const l3 = await load(readFileSync("l3.wasm"));
+const bytes = readFileSync("a.l3");
+const windows = [[-1, 0, 1, 1], [0, 0, 1.5, 1], [2 ** 32, 0, 1, 1], [0, 0], [0, 0, 1, 1, 9], 3];
+const options = [...windows.map((window) => ({ window })), { type: 2 ** 32 + 1 }, { colors: "1" },
+                 { maxPixels: -1 }, { maxPixels: 1.5 }];
+for (const [file, given] of [[bytes.buffer, {}], [[...bytes], {}], [null, {}],
+                             ...options.map((each) => [bytes, each])]) {
+  try {
+    l3.decode(file, given);
+    console.log("taken", given);
+  } catch (error) {
+    if (error.constructor !== TypeError && error.constructor !== RangeError) console.log(error);
+    if (!/Uint8Array|integer/.test(error.message)) console.log(error);
+  }
+}
+"""
 
 
 # malloc() gives addresses above 2 GiB; 2^33 bytes of output do not fit 32 bits.

@@ -23,7 +23,7 @@ from l3dali.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import tifffile
     from typing_extensions import Buffer
@@ -223,8 +223,11 @@ def _read_netpbm(data: bytes) -> Header:
 # JPEG XL, JPEG 2000.
 
 
-def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end."""
+def boxes(data: bytes, holders: Collection[bytes] = ()) -> Iterator[tuple[bytes, int, int]]:
+    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end.
+
+    Those in a box of a type among `holders` follow it.
+    """
     at = 0
     while at + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
@@ -234,7 +237,7 @@ def boxes(data: bytes) -> Iterator[tuple[bytes, int, int]]:
             head = 16
         end = at + size if size >= head else len(data)  # 0: to the end of the file.
         yield kind, at + head, end
-        at = end
+        at = at + head if kind in holders else end
 
 
 class _Bits:
@@ -277,9 +280,27 @@ class _Bits:
         if not self.take(3):
             self.number(*sides)
 
+    def is_wide(self) -> bool:
+        """Whether samples, as told here, are floats or have more than 8 bits."""
+        if self.take(1):
+            self.number((32, 0), (16, 0), (24, 0), (1, 6))
+            self.take(4)
+            return True
+        return self.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+
+    def is_plain_alpha(self) -> bool:
+        """Whether an extra channel, as told here, is alpha that is not premultiplied."""
+        if self.take(1):
+            return True
+        is_alpha = self.number((0, 0), (1, 0), (2, 4), (18, 6)) == 0
+        self.is_wide()
+        self.number((0, 0), (3, 0), (4, 0), (1, 3))  # smaller by a power of two
+        self.take(8 * self.number((0, 0), (0, 4), (16, 5), (48, 10)))  # name
+        return is_alpha and not self.take(1)
+
 
 _JPEGXL_RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
-_JPEGXL_HEADER_BYTES = 64  # More than all fields up to the extra channels take.
+_JPEGXL_HEADER_BYTES = 4096  # More than all fields take that are read.
 
 
 @dataclass(frozen=True)
@@ -291,7 +312,8 @@ class JpegXlHeader:
     animation: bool
     wide: bool  # more than 8 bits a sample
     extra_channels: int
-    xyb: bool | None  # in the colours of lossy coding; None: told behind what is read here
+    plain: bool  # these are alpha, not premultiplied
+    xyb: bool | None  # in the colours of lossy coding; None: not looked for
 
 
 def read_jpegxl_header(data: bytes) -> JpegXlHeader:
@@ -302,7 +324,7 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
     """
     bits = _Bits(_jpegxl_start(data)[2:])
     width, height = bits.size()
-    animation, wide, extra_channels = False, False, 0
+    animation, wide, extra_channels, plain = False, False, 0, True
     xyb: bool | None = True
     if not bits.take(1):  # Not all fields have their defaults.
         if bits.take(1):
@@ -317,19 +339,14 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
                 bits.number((1, 0), (1001, 0), (1, 8), (1, 10))
                 bits.number((0, 0), (0, 3), (0, 16), (0, 32))
                 bits.take(1)
-        if bits.take(1):  # floating point
-            wide = True
-            bits.number((32, 0), (16, 0), (24, 0), (1, 6))
-            bits.take(4)
-        else:
-            wide = bits.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+        wide = bits.is_wide()
         bits.take(1)
         extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
-        if extra_channels == 0 or (extra_channels == 1 and bits.take(1)):  # 1: alpha of 8 bits
-            xyb = bool(bits.take(1))
-        else:
-            xyb = None
-    return JpegXlHeader(width, height, animation, wide, extra_channels, xyb)
+        plain = extra_channels < MAX_CHANNELS
+        for _ in range(extra_channels if plain else 0):
+            plain = plain and bits.is_plain_alpha()
+        xyb = bool(bits.take(1)) if plain else None
+    return JpegXlHeader(width, height, animation, wide, extra_channels, plain, xyb)
 
 
 def _jpegxl_start(data: bytes) -> bytes:
@@ -369,15 +386,35 @@ def _read_jpeg2000(data: bytes) -> Header:
 
 def _palette_channels(data: bytes) -> int:
     """The channels of the palette in the boxes before a codestream; 0 without one."""
-
-    def kinds() -> Iterator[tuple[bytes, int]]:
-        for kind, begin, end in boxes(data):
-            yield kind, begin
-            if kind == b"jp2h":
-                yield from ((inner, begin + at) for inner, at, _ in boxes(data[begin:end]))
-
-    palettes = (at + 2 for kind, at in kinds() if kind == b"pclr")
+    palettes = (at + 2 for kind, at, _ in boxes(data, _JPEG2000_HOLDERS) if kind == b"pclr")
     return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
+
+
+def check_jpeg2000_colors(data: bytes) -> None:
+    """Judges by the boxes before the codestream, which a bare one has not.
+
+    Raises:
+        ImageError: they speak of colours that the decoder gives as if they were RGB or gray.
+    """
+    for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
+        if kind == b"colr":
+            method = data[at]
+            space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
+            if (method, space) not in _JPEG2000_COLORS:
+                raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
+        elif kind == b"cdef":
+            uses = [use for _, use, _ in struct.iter_unpack(">3H", data[at + 2 : end])]
+            if 2 in uses:
+                raise ImageError("premultiplied alpha is not supported")
+
+
+_JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
+# Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB;
+# 2 and 3 the space of an ICC profile.
+_JPEG2000_COLORS = frozenset(
+    {(1, bytes([0, 0, 0, number])) for number in (16, 17, 18)}
+    | {(method, space) for method in (2, 3) for space in (b"RGB ", b"GRAY")}
+)
 
 
 def jpeg2000_start(data: bytes) -> int:

@@ -35,6 +35,7 @@ from l3dali.images.geometry import (
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
+    check_jpeg2000_colors,
     open_tiff,
     read_header,
     read_jpegxl_header,
@@ -299,7 +300,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         pixels, entries = _tiff_pixels(page, palette)
         xmp = _tiff_tag(data, page, TIFF_XMP)
         is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
-        is_few_bits = is_gray and page.samplesperpixel == 1 and page.bitspersample in (1, 2, 4)
+        is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
         is_unscaled = palette == "index" and is_few_bits
         picture = Picture(
             pixels,
@@ -362,10 +363,9 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
 
 
 def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
-    from tifffile import EXTRASAMPLE, PHOTOMETRIC
+    from tifffile import PHOTOMETRIC
 
-    if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
-        raise ImageError("premultiplied alpha is not supported")
+    _check_tiff_samples(page)
     pixels = page.asarray()
     if page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
@@ -375,23 +375,49 @@ def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, byte
             return colors[pixels], None
         if colors.dtype != np.uint8:
             raise ImageError("a palette of 16-bit colours cannot be kept; make colours of it")
+        if len(colors) > 256:
+            raise ImageError(f"a palette of {len(colors)} colours cannot be kept; up to 256 can")
         return pixels, _rgba(colors.tobytes(), b"")
-    if page.photometric not in (
-        PHOTOMETRIC.MINISBLACK,
-        PHOTOMETRIC.MINISWHITE,
-        PHOTOMETRIC.RGB,
-        PHOTOMETRIC.YCBCR,
-    ):
-        raise ImageError(f"{PHOTOMETRIC(page.photometric).name} images are not supported")
     if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16):
         raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
-    if pixels.dtype.kind == "i" and page.photometric == PHOTOMETRIC.MINISWHITE:
-        raise ImageError("signed samples of which the least is white are not supported")
+    most = 2**page.bitspersample - 1
     if page.bitspersample in (1, 2, 4):
-        pixels = pixels.astype(np.uint8) * np.uint8(255 // (2**page.bitspersample - 1))
-    if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
-        pixels = np.iinfo(pixels.dtype).max - pixels
+        pixels, most = pixels.astype(np.uint8) * np.uint8(255 // most), 255
+    if page.photometric == PHOTOMETRIC.MINISWHITE:
+        if pixels.dtype.kind != "u":
+            raise ImageError("signed samples or floats of which the least is white")
+        pixels = np.require(pixels, requirements="W")
+        gray = pixels[..., : -len(page.extrasamples)] if page.extrasamples else pixels
+        np.subtract(most, gray, out=gray)
     return pixels, None
+
+
+def _check_tiff_samples(page: tifffile.TiffPage) -> None:
+    """Refuses a page but where its samples, as tifffile gives them, are what L3 takes them for."""
+    from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, PLANARCONFIG, SAMPLEFORMAT
+
+    if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
+        raise ImageError("premultiplied alpha is not supported")
+    jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
+    samples, extra = page.samplesperpixel, len(page.extrasamples)
+    is_read = {
+        PHOTOMETRIC.MINISBLACK: samples > extra,
+        PHOTOMETRIC.MINISWHITE: samples > extra,
+        PHOTOMETRIC.RGB: samples >= 3 + extra
+        and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
+        PHOTOMETRIC.PALETTE: samples == 1
+        and page.colormap is not None
+        and page.sampleformat == SAMPLEFORMAT.UINT,
+        # Of these tifffile makes RGB where it calls a decoder of JPEG, and of no others.
+        PHOTOMETRIC.YCBCR: (samples, extra, page.planarconfig) == (3, 0, PLANARCONFIG.CONTIG)
+        and page.compression in jpegs,
+    }
+    photometric = PHOTOMETRIC(page.photometric)
+    if not is_read.get(photometric):
+        kind = COMPRESSION(page.compression).name
+        raise ImageError(
+            f"{photometric.name} images of {samples} samples in {kind} are not supported"
+        )
 
 
 def _tiff_colors(colormap: Image) -> Image:
@@ -403,12 +429,18 @@ def _tiff_colors(colormap: Image) -> Image:
     return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
 
 
+_PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
+_PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
+
+
 def _read_netpbm(data: bytes, palette: Palette) -> Picture:
     import netpbmfile
 
     with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
         if file.axes not in ("YX", "YXS"):
             raise ImageError("several images in one file; L3 holds single images")
+        if file.magicnumber == "P7" and file.tupltype not in _PAM_TYPES:
+            raise ImageError(f"PAM of tuple type {file.tupltype} is not supported")
         pixels = np.asarray(file.asarray())
         depth = (file.depth,) if file.depth > 1 else ()
         if pixels.shape != (file.height, file.width, *depth):  # In digits, more may follow.
@@ -423,14 +455,18 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    if read_jpegxl_header(data).animation:
+    header = read_jpegxl_header(data)
+    if header.animation:
         raise ImageError("an animation; L3 holds single images")
+    if not header.plain:
+        raise ImageError("a JPEG XL with premultiplied alpha, or other channels, is not supported")
     return Picture(imagecodecs.jpegxl_decode(data))
 
 
 def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
+    check_jpeg2000_colors(data)
     return Picture(imagecodecs.jpeg2k_decode(data))
 
 

@@ -99,8 +99,11 @@ class Overviews:
     def ask(self, entry: Entry, channels: tuple[int, ...], level: int) -> Progress:
         """Begins to make an overview, unless there is one, and says how far it is."""
         key = _key(entry, channels, level)
-        if self.find(entry, channels, level) is not None:
-            return Progress(done=1.0)
+        overview = self.find(entry, channels, level)
+        if overview is not None:
+            with contextlib.suppress(ValueError):  # One that is damaged is made anew.
+                codec.verify(overview, threads=1)
+                return Progress(done=1.0)
         with self._lock:
             if key not in self._progress:
                 if len(self._progress) > _MAX_FAILURES:
@@ -143,11 +146,11 @@ class Overviews:
     def _drop(self, kept_bytes: int) -> None:
         """Removes the oldest until the others take so many bytes."""
         pattern = _NAME.format("[0-9a-f]" * _KEY_DIGITS)
-        files = sorted(
-            ((path.stat(), path) for path in self._folder.glob(pattern)),
-            key=lambda each: each[0].st_mtime,
-            reverse=True,
-        )
+        files = []
+        for path in self._folder.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):  # Another viewer drops them, too.
+                files.append((path.stat(), path))
+        files.sort(key=lambda each: each[0].st_mtime, reverse=True)
         total = 0
         for status, path in files:
             total += status.st_size
