@@ -187,11 +187,11 @@ def tell_failures(failures: Sequence[Failure]) -> None:
         alike = kinds[kind]
         if len(alike) <= _MAX_NAMED:
             for failure in alike:
-                complain(f"{failure.path}: {failure.reason}")
+                complain(f"{shortened(str(failure.path))}: {failure.reason}")
         else:
             complain(f"{len(alike)} files: {kind}")
             for failure in alike[:_FEW]:
-                complain(f"  {failure.path}")
+                complain(f"  {shortened(str(failure.path))}")
             complain(f"  and {len(alike) - _FEW} more")
     if len(kinds) > _MAX_KINDS:
         complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")

@@ -387,14 +387,18 @@ def _rgb_with_samples(samples: int) -> bytes:
     ("data", "message"),
     [
         (_rgb_with_samples(2), "RGB images of 2 samples"),
-        (_rgb_with_samples(4), "RGB images of 4 samples"),  # three of them extra
         (_with_tags(tiff(noise(1)), t262=3), "PALETTE images"),
     ],
-    ids=["rgb_of_2", "rgb_of_1_and_3_extra", "palette_without_colours"],
+    ids=["rgb_of_2", "palette_without_colours"],
 )
 def test_tiff_of_too_few_samples_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         read_picture(data)
+
+
+def test_tiff_of_too_many_extra_samples() -> None:
+    """Writers count colours among them."""
+    assert np.array_equal(read_picture(_rgb_with_samples(4)).pixels, noise(4))
 
 
 def test_tiff_palette() -> None:
@@ -631,7 +635,13 @@ def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
     return file + box(b"jp2c", stream)
 
 
-def _jp2(channels: int, *, colr: bytes | None = None, uses: list[int] | None = None) -> bytes:
+def _jp2(
+    channels: int,
+    *,
+    colr: bytes | None = None,
+    uses: list[int] | None = None,
+    further: bytes = b"",
+) -> bytes:
     """A JPEG 2000 with this in its colour box, and channels for these uses."""
 
     def box(kind: bytes, body: bytes) -> bytes:
@@ -639,7 +649,7 @@ def _jp2(channels: int, *, colr: bytes | None = None, uses: list[int] | None = N
 
     stream = bytes(imagecodecs.jpeg2k_encode(noise(channels), level=0, codecformat="j2k"))
     header = box(b"ihdr", struct.pack(">IIHBBBB", 9, 13, channels, 7, 7, 0, 0))
-    header += box(b"colr", colr or struct.pack(">BBBI", 1, 0, 0, 16))
+    header += box(b"colr", colr or struct.pack(">BBBI", 1, 0, 0, 16)) + further
     if uses is not None:
         entries = (struct.pack(">3H", i, use, 0 if use else i + 1) for i, use in enumerate(uses))
         header += box(b"cdef", struct.pack(">H", len(uses)) + b"".join(entries))
@@ -649,8 +659,10 @@ def _jp2(channels: int, *, colr: bytes | None = None, uses: list[int] | None = N
 
 @pytest.mark.parametrize("number", [*range(30), 99, 255])
 def test_each_colour_space_of_jpeg_2000_is_read_or_refused(number: int) -> None:
-    data = _jp2(3, colr=struct.pack(">BBBI", 1, 0, 0, number))
-    if number in (16, 17):
+    colr = struct.pack(">BBBI", 1, 0, 0, number)
+    lab = struct.pack(">I4sBBBI", 15, b"colr", 1, 0, 0, 14)  # the second, which nobody reads
+    data = _jp2(3, colr=colr, further=lab)
+    if number in (0, 16, 17):
         assert np.array_equal(read_picture(data).pixels, noise(3))
     elif number == 18:
         luma, *chroma = np.moveaxis(noise(3).astype(int), -1, 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
-from l3dali.console import Failure, shortened
+from l3dali.console import Failure
 from l3dali.datasets.convert.storage import walk
 from l3dali.errors import UsageError
 
@@ -127,7 +127,7 @@ def _add_file(file: File, found: Found) -> None:
 
 def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: Path) -> None:
     def on_error(error: OSError) -> None:
-        found.failures.append(Failure(shortened(error.filename), error.strerror or str(error)))
+        found.failures.append(Failure(error.filename, error.strerror or str(error)))
 
     for name, folders, files in walk(root, on_error):
         folder = Path(name)

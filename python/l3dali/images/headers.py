@@ -396,9 +396,10 @@ def check_jpeg2000_colors(data: bytes) -> None:
     Raises:
         ImageError: they speak of colours that the decoder gives as if they were RGB or gray.
     """
+    is_first = True  # Decoders pass over further boxes of colours.
     for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
-        if kind == b"colr":
-            method = data[at]
+        if kind == b"colr" and is_first:
+            is_first, method = False, data[at]
             space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
             if (method, space) not in _JPEG2000_COLORS:
                 raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
@@ -409,10 +410,10 @@ def check_jpeg2000_colors(data: bytes) -> None:
 
 
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
-# Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB;
-# 2 and 3 the space of an ICC profile.
+# Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
+# 0, OpenJPEG's for samples without a space; 2 and 3 the space of an ICC profile.
 _JPEG2000_COLORS = frozenset(
-    {(1, bytes([0, 0, 0, number])) for number in (16, 17, 18)}
+    {(1, bytes([0, 0, 0, number])) for number in (0, 16, 17, 18)}
     | {(method, space) for method in (2, 3) for space in (b"RGB ", b"GRAY")}
 )
 

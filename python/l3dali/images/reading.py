@@ -401,10 +401,9 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
     samples, extra = page.samplesperpixel, len(page.extrasamples)
     is_read = {
-        PHOTOMETRIC.MINISBLACK: samples > extra,
+        PHOTOMETRIC.MINISBLACK: True,
         PHOTOMETRIC.MINISWHITE: samples > extra,
-        PHOTOMETRIC.RGB: samples >= 3 + extra
-        and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
+        PHOTOMETRIC.RGB: samples >= 3 and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
         PHOTOMETRIC.PALETTE: samples == 1
         and page.colormap is not None
         and page.sampleformat == SAMPLEFORMAT.UINT,

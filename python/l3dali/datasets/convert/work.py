@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from l3dali.console import Failure, shortened
+from l3dali.console import Failure
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -194,7 +194,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if name in sources.whole:
                 continue  # named twice: told of once
             sources.whole.add(name)
-            sources.failures += [Failure(shortened(path), why) for path, why in listing.failures]
+            sources.failures += [Failure(*each) for each in listing.failures]
             sources.links += [(name, link) for link in listing.links]
             sources.linked += listing.linked
             sources.temporaries += map(open_folder(name).place, listing.temporaries)
