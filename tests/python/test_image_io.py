@@ -618,11 +618,13 @@ def test_header_gives_the_size_and_enough_memory(name: str) -> None:
     assert picture.pixels.nbytes <= header.read_bytes
 
 
+def box(kind: bytes, body: bytes) -> bytes:
+    """A box of a JPEG 2000."""
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
 def palette_jp2(columns: int, *, in_header: bool = True) -> bytes:
     """A JPEG 2000 of 12 x 8 numbers of palette entries, which have so many channels."""
-
-    def box(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I4s", 8 + len(body), kind) + body
 
     stream = bytes(imagecodecs.jpeg2k_encode(np.zeros((12, 8), np.uint8), codecformat="j2k"))
     header = box(b"ihdr", struct.pack(">IIHBBBB", 12, 8, 1, 7, 7, 0, 0))
@@ -644,9 +646,6 @@ def _jp2(
 ) -> bytes:
     """A JPEG 2000 with this in its colour box, and channels for these uses."""
 
-    def box(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I4s", 8 + len(body), kind) + body
-
     stream = bytes(imagecodecs.jpeg2k_encode(noise(channels), level=0, codecformat="j2k"))
     header = box(b"ihdr", struct.pack(">IIHBBBB", 9, 13, channels, 7, 7, 0, 0))
     header += box(b"colr", colr or struct.pack(">BBBI", 1, 0, 0, 16)) + further
@@ -660,7 +659,7 @@ def _jp2(
 @pytest.mark.parametrize("number", [*range(30), 99, 255])
 def test_each_colour_space_of_jpeg_2000_is_read_or_refused(number: int) -> None:
     colr = struct.pack(">BBBI", 1, 0, 0, number)
-    lab = struct.pack(">I4sBBBI", 15, b"colr", 1, 0, 0, 14)  # the second, which nobody reads
+    lab = box(b"colr", struct.pack(">BBBI", 1, 0, 0, 14))  # the second, which nobody reads
     data = _jp2(3, colr=colr, further=lab)
     if number in (0, 16, 17):
         assert np.array_equal(read_picture(data).pixels, noise(3))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import reason_of
+from l3dali.datasets.convert.storage import walk
 from l3dali.datasets.convert.tar_headers import HeaderLimits
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Catalog:
         if not path.is_dir():
             yield from self._entries_of_file(path, path.name, root)
             return
-        for folder, folders, names in os.walk(path, onerror=self._note):
+        for folder, folders, names in walk(path, self._note):
             folders.sort()
             for name in sorted(names):
                 if name.lower().endswith((L3_SUFFIX, _TAR_SUFFIX)):

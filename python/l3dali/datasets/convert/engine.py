@@ -92,8 +92,7 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         pool.shutdown(cancel_futures=True)
         for child in idle:
             child.end()
-        target = open_folder(jobs[0].target)
-        if any(killed) and isinstance(target, LocalFolder):
+        if any(killed) and isinstance(target := open_folder(jobs[0].target), LocalFolder):
             target.remove_temporaries()
 
 

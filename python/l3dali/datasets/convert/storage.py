@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import math
 import os
 import posixpath
 import re
@@ -587,15 +586,14 @@ class HashedReader:
     def __init__(self, file: BinaryIO, place: str, size: int | None = None) -> None:
         self._file = file
         self._place = place
-        self._size = size or 0
-        self._most = math.inf if size is None else size
+        self._size = size
         self._hash = _GatheredHash()
         self.bytes = 0
 
     def read(self, size: int = -1, head: bytes = b"") -> bytes:
         """`head`, and up to `size` bytes behind it; fewer at the end of the file alone."""
         # No memory at once for a size that a damaged file claims.
-        if size < 0 or size > max(CHUNK_BYTES, self._size - self.bytes):
+        if size < 0 or size > max(CHUNK_BYTES, (self._size or 0) - self.bytes):
             return b"".join([head, *self._chunks(size)])
         return head + self._read(size) if head else self._read(size)
 
@@ -611,8 +609,8 @@ class HashedReader:
             data += more
         self._hash.update(data)
         self.bytes += len(data)
-        if self.bytes > self._most:
-            raise OSError(f"more than {self._most} bytes could be read; it has changed?")
+        if self._size is not None and self.bytes > self._size:
+            raise OSError(f"more than {self._size} bytes could be read; it has changed?")
         return data
 
     def hexdigest(self) -> str:

@@ -351,10 +351,10 @@ def find_work(
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
     has_archive = False
-    unlisted: list[str] = []
+    unlisted: tuple[str, ...] = ()
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
-        unlisted += [f"{prefix}{link}/" for folder, link in sources.links if folder == url]
+        unlisted += tuple(f"{prefix}{link}/" for place, link in sources.links if place == url)
         files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
         folder = open_folder(source_url)
         kinds = {name: kind_of(folder, file) for name, file in files.items()}
@@ -421,7 +421,7 @@ def find_work(
             replace(row, index=None if row.index in claims else row.index)
             for row in manifest.rows.values()
             if row.source not in work.names
-            and not row.source.startswith(tuple(unlisted))
+            and not row.source.startswith(unlisted)
             and row.result in existing
             and row.result not in claims  # maybe of a source that is there
         ]
