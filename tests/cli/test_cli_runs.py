@@ -507,7 +507,7 @@ def test_interrupt_finishes_the_files_in_hand(number: int, code: int, tmp_path: 
     output, errors = process.communicate(timeout=60)
     assert process.returncode == code
     done = check_whole(tmp_path / "out")
-    assert 0 < done <= 4  # those in hand are two
+    assert 0 < done <= 6  # two before, two in hand, and two that may begin before it is heard
     assert output.split()[8] == str(done)
     advice = "--skip-existing goes on from there"
     assert errors == f"l3: interrupted; {done} of {HELD_FILES} files are done; {advice}\n"
