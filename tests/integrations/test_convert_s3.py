@@ -107,6 +107,16 @@ def test_round_trips(server: Server, tmp_path: Path) -> None:
     assert len(read_tar(download("l3", tmp_path / "new") / "a.tar")) == 6
 
 
+def test_empty_objects_that_stand_for_folders(server: Server, tmp_path: Path) -> None:
+    fs = s3fs.S3FileSystem()
+    fs.pipe_file("data/in/a/x.png", png(7))
+    for key in ("in/", "in/a/", "in/empty/"):
+        fs.call_s3("put_object", Bucket="data", Key=key, Body=b"")
+    done = convert_cli("s3://data/in", tmp_path)
+    assert done.returncode == 0, done
+    assert rows_of(tmp_path).keys() == {"a/x.png"}
+
+
 def test_names_of_objects_are_no_patterns(server: Server, tmp_path: Path) -> None:
     """Removing one result removed others, outside of DEST too."""
     source = tmp_path / "s"

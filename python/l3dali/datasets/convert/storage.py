@@ -361,7 +361,7 @@ class RemoteFolder:
             if _TEMPORARY.fullmatch(name.rpartition("/")[2]):
                 listing.temporaries.append(name)
                 continue
-            if not name:
+            if not name or (name.endswith("/") and info["size"] == 0):  # A folder, to consoles.
                 continue
             try:
                 # Pages of HTTP servers list names without sizes.
