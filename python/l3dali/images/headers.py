@@ -504,6 +504,8 @@ def _read_tiff(data: bytes) -> Header:
     with open_tiff(data) as page:
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
+        if page.dtype is None:
+            raise ImageError(f"a TIFF of samples of {page.bitspersample} bits is not supported")
         _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
         _check_layout(data, page)
         _check_chunks(data, page)
