@@ -37,7 +37,13 @@ CXX_TARGETS = (
     "fuzz_parse",
     "fuzz_plan",
 )
-READERS = "fuzz_readers"
+_BOOKS = ["tar", "tfrecord", "zip", "arrow", "parquet", "manifest", "host", "profile", "plan"]
+# By name: a file and its arguments. All run under atheris.
+PYTHON_TARGETS = {
+    "fuzz_readers": ["fuzz_readers.py"],
+    **{f"fuzz_books_{name}": ["fuzz_books.py", name] for name in _BOOKS},
+    **{f"fuzz_view_{name}": ["fuzz_view.py", name] for name in ("requests", "files")},
+}
 # Files that targets of whole files begin with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
@@ -57,8 +63,9 @@ Record = dict[str, Any]
 
 def command_of(target: str, build: Path) -> list[str]:
     """What runs a target, without libFuzzer's arguments."""
-    if target == READERS:
-        return [sys.executable, str(FUZZ / "fuzz_readers.py"), "--atheris"]
+    if target in PYTHON_TARGETS:
+        script, *arguments = PYTHON_TARGETS[target]
+        return [sys.executable, str(FUZZ / script), *arguments, "--atheris"]
     # Entropic weights cost as much as a decode of small images.
     # So does looking for files of other runs, each second, on a busy machine.
     options = ["-len_control=0", "-entropic=0", "-reload=0", "-timeout=300"]
@@ -82,7 +89,7 @@ def run(target: str, build: Path, state: Path, minutes: float, runs: int) -> int
     started = datetime.datetime.now(datetime.timezone.utc)
     head = {
         "target": target,
-        "build": build.name if target != READERS else "atheris",
+        "build": "atheris" if target in PYTHON_TARGETS else build.name,
         "commit": _git("rev-parse", "--short=10", "HEAD"),
         "started": started.isoformat(timespec="seconds"),
         "cpu": _cpu(),
@@ -335,7 +342,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz")
     arguments = parser.parse_intermixed_args()
     arguments.state.mkdir(parents=True, exist_ok=True)
-    targets = arguments.targets or [*CXX_TARGETS, READERS]
+    targets = arguments.targets or [*CXX_TARGETS, *PYTHON_TARGETS]
     if arguments.action == "run":
         codes = [
             run(target, arguments.build, arguments.state, arguments.minutes, arguments.runs)

@@ -360,4 +360,5 @@ TARGETS = {
 
 
 if __name__ == "__main__":
-    sys.exit(fuzz_readers.run_target(TARGETS, __doc__))
+    modules = ["l3dali.cli.convert", "l3dali.cli.plan", "l3dali.datasets.convert.work"]
+    sys.exit(fuzz_readers.run_target(TARGETS, __doc__, modules))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import logging
 import mmap
@@ -24,7 +25,7 @@ import sys
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -442,29 +443,42 @@ def run(
     return failures
 
 
-def run_atheris(arguments: list[str]) -> None:
-    """libFuzzer on the readers' Python, with the mutations above."""
+def run_atheris(
+    seeds_of: Callable[[], list[bytes]],
+    change: Change,
+    judge: Check,
+    modules: Sequence[str],
+    arguments: list[str],
+) -> None:
+    """libFuzzer on what our Python modules do, with the mutations above."""
     import atheris  # type: ignore[import-untyped]
 
-    with atheris.instrument_imports(include=["l3dali.images.reading"]):
-        import l3dali.images.reading  # noqa: F401
-
-    files = [data for _, data in sorted(seeds().items())]
+    with atheris.instrument_imports(include=["l3dali"]):
+        for module in modules:
+            importlib.import_module(module)
+    files = seeds_of()
 
     def custom_mutator(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         if len(data) < 8 or rng.random() < 0.02:
             data = rng.choice(files)
-        return mutate(data, rng)[:max_size]
+        try:
+            return change(data, rng)[:max_size]
+        except Exception:  # Its structure is gone.
+            return _mutate_bytes(data, rng)[:max_size]
 
     _quiet()
     limits = [f"-timeout={MAX_SECONDS}", f"-rss_limit_mb={MAX_BYTES >> 20}", "-max_len=20000"]
-    atheris.Setup([sys.argv[0], *limits, *arguments], check, custom_mutator=custom_mutator)
+    atheris.Setup([sys.argv[0], *limits, *arguments], judge, custom_mutator=custom_mutator)
     atheris.Fuzz()
 
 
-def run_target(targets: Targets, about: str | None) -> int:
+def run_target(targets: Targets, about: str | None, modules: Sequence[str]) -> int:
     """Runs one of several targets, as the command's arguments say; gives the exit code."""
+    if sys.argv[2:3] == ["--atheris"]:
+        seeds_of, change, judge = targets[sys.argv[1]]
+        run_atheris(seeds_of, change, judge, modules, sys.argv[3:])
+        return 0
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
     parser.add_argument("target", choices=targets)
     parser.add_argument("--runs", type=int, default=1000)
@@ -478,7 +492,9 @@ def run_target(targets: Targets, about: str | None) -> int:
 
 def main() -> int:
     if sys.argv[1:2] == ["--atheris"]:
-        run_atheris(sys.argv[2:])
+        run_atheris(
+            lambda: list(seeds().values()), mutate, check, ["l3dali.images.reading"], sys.argv[2:]
+        )
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=1000)

@@ -139,4 +139,4 @@ TARGETS = {
 
 
 if __name__ == "__main__":
-    sys.exit(fuzz_readers.run_target(TARGETS, __doc__))
+    sys.exit(fuzz_readers.run_target(TARGETS, __doc__, ["l3dali.view.app"]))

@@ -63,6 +63,12 @@ def test_8_bits_are_resampled_by_pillow(channels: int) -> None:
     assert np.array_equal(shrink(image, 64), np.asarray(expected))
 
 
+def test_more_channels_than_pillow_has() -> None:
+    image = np.repeat(waves(1)[:, :, None], 5, axis=2)
+    expected = shrink(image[:, :, 0], 64)
+    assert np.abs(shrink(image, 64).astype(int) - expected[:, :, None]).max() <= 1
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_16_bits_are_resampled_as_8_bits_are(channels: int) -> None:
     wide = shrink(waves(channels, np.uint16), 64)

@@ -174,8 +174,8 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
     are taken from the nearest pixel.
 
     Args:
-        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C) with up to 4 channels; with 2 and
-            4 the last is alpha, of which negative samples count as 0.
+        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C). Of 2 and 4 channels the last is
+            alpha, of which negative samples count as 0.
         max_side: of the result, in pixels.
         labels: the samples are numbers of classes, not to be blended.
     """
@@ -194,7 +194,7 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
         )
         nearest: Image = pixels[rows[:, np.newaxis], columns]
         return nearest
-    if pixels.dtype == np.uint8:  # Pillow weights colours by alpha itself.
+    if pixels.dtype == np.uint8 and pixels.shape[2:] <= (4,):  # Pillow weights colours by alpha.
         from PIL import Image
 
         image = Image.fromarray(np.ascontiguousarray(pixels))
