@@ -302,6 +302,28 @@ def _with_tags(data: bytes, **values: int) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.parametrize("code", [324, 325])  # the offsets of tiles and their sizes
+@pytest.mark.parametrize("count", [1, 3])
+def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> None:
+    data = tiff(noise(1, height=32, width=32), tile=(16, 16), compression="zlib")
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        at = file.pages[0].tags[code].offset
+    damaged = data[: at + 4] + struct.pack("<I", count) + data[at + 8 :]
+    with pytest.raises(ImageError, match="where its 4 strips or tiles are"):
+        read_picture(damaged)
+
+
+def test_tiff_of_no_such_layout() -> None:
+    with pytest.raises(ImageError, match="a planar configuration of 3"):
+        read_picture(_with_tags(tiff(noise(3), planarconfig="separate"), t284=3))
+    palette = np.zeros((3, 256), np.uint16)
+    data = tiff(noise(1), photometric="palette", colormap=palette)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        at = file.pages[0].tags[320].offset
+    with pytest.raises(ImageError, match="PALETTE images of 1 samples"):
+        read_picture(data[: at + 4] + struct.pack("<I", 256) + data[at + 8 :])
+
+
 @pytest.mark.parametrize("compression", [None, "lzw", "zlib", "png", "aperio_jp2000_ycbc"])
 @pytest.mark.parametrize("photometric", [*tifffile.PHOTOMETRIC, 7])
 def test_each_photometric_interpretation_is_read_or_refused(
@@ -556,7 +578,7 @@ def test_tiff_whose_tiles_cannot_be_judged_is_refused(compression: str) -> None:
 
 
 def test_tiff_without_samples_is_refused() -> None:
-    with pytest.raises(ImageError, match="an array of shape"):
+    with pytest.raises(ImageError, match="samples of 4 bits and format 3"):
         read_picture(_tiff_of_pages([None], t258=4, t339=3))
 
 

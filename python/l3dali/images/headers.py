@@ -505,7 +505,8 @@ def _read_tiff(data: bytes) -> Header:
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         if page.dtype is None:
-            raise ImageError(f"a TIFF of samples of {page.bitspersample} bits is not supported")
+            samples = f"samples of {page.bitspersample} bits and format {page.sampleformat}"
+            raise ImageError(f"a TIFF with {samples} is not supported")
         _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
         _check_layout(data, page)
         _check_chunks(data, page)
@@ -520,10 +521,15 @@ def _read_tiff(data: bytes) -> Header:
 
 
 def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses more tiles than the file can list, and tiles out of proportion to the image."""
+    """Refuses tiles that are not listed, or out of proportion to the image."""
     chunks = math.prod(page.chunked)
     if chunks > len(data):
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
+    places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
+    if not page.is_contiguous and (
+        len(places) < chunks or any((offset == 0) != (size == 0) for offset, size in places)
+    ):
+        raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
     pixels = page.imagewidth * page.imagelength
     if page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * pixels):
         raise ImageError(

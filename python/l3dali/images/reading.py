@@ -396,6 +396,8 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     """Refuses a page but where its samples, as tifffile gives them, are what L3 takes them for."""
     from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, PLANARCONFIG, SAMPLEFORMAT
 
+    if page.planarconfig not in (PLANARCONFIG.CONTIG, PLANARCONFIG.SEPARATE):
+        raise ImageError(f"a damaged TIFF: a planar configuration of {page.planarconfig}")
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
         raise ImageError("premultiplied alpha is not supported")
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
@@ -406,6 +408,7 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         PHOTOMETRIC.RGB: samples >= 3 and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
         PHOTOMETRIC.PALETTE: samples == 1
         and page.colormap is not None
+        and page.colormap.shape == (3, 2**page.bitspersample)
         and page.sampleformat == SAMPLEFORMAT.UINT,
         # Of these tifffile makes RGB where it calls a decoder of JPEG, and of no others.
         PHOTOMETRIC.YCBCR: (samples, extra, page.planarconfig) == (3, 0, PLANARCONFIG.CONTIG)
