@@ -286,6 +286,29 @@ def test_tiff_where_zero_is_white_is_inverted() -> None:
     assert np.array_equal(read_picture(tiff(pixels, photometric="miniswhite")).pixels, 255 - pixels)
 
 
+@pytest.mark.parametrize("bigtiff", [False, True])
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> None:
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file, bigtiff=bigtiff, byteorder=byteorder) as out:
+        for subfile, turn in ((1, 3), (0, 6)):
+            tags = [(274, "H", 1, turn, True), (271, "s", 0, f"maker {turn}", True)]
+            out.write(noise(1), subfiletype=subfile, extratags=tags, metadata=None)
+    block = PIL.Image.Exif()
+    block.load(read_picture(file.getvalue()).exif)
+    assert dict(block) == {274: 6, 271: "maker 6"}
+    upright = read_picture(file.getvalue(), orient=True).pixels
+    assert np.array_equal(upright, np.rot90(noise(1), -1))
+
+
+def test_tiff_palette_of_two_colours() -> None:
+    colors = np.array([[0, 65535], [257, 0], [514, 771]], np.uint16)
+    numbers = noise(1) > 99
+    data = tiff(numbers, extratags=[(320, "H", 6, tuple(colors.flat), True)])
+    data = _with_tags(data, t262=3)
+    assert np.array_equal(read_picture(data).pixels, (colors.T >> 8)[numbers.astype(int)])
+
+
 def test_tiff_of_one_bit_is_scaled_to_8() -> None:
     pixels = noise(1) > 99
     data = saved(PIL.Image.fromarray(pixels), "TIFF")
@@ -314,6 +337,11 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
 
 
 def test_tiff_of_no_such_layout() -> None:
+    data = _with_tags(tiff(noise(3), predictor=True, compression="lzw"), t259=32773)
+    with pytest.raises(ImageError, match="a predictor and no compression"):
+        read_picture(data)
+    with pytest.raises(ImageError, match="how colours are stored"):
+        read_picture(tiff(noise(3)).replace(struct.pack("<H", 262), struct.pack("<H", 263), 1))
     with pytest.raises(ImageError, match="a planar configuration of 3"):
         read_picture(_with_tags(tiff(noise(3), planarconfig="separate"), t284=3))
     palette = np.zeros((3, 256), np.uint16)
@@ -332,7 +360,7 @@ def test_each_photometric_interpretation_is_read_or_refused(
     pixels = noise(3)
     data = tiff(pixels, photometric="rgb", compression=compression)
     data = _with_tags(data, t262=photometric)
-    wanted = {0: 255 - pixels, 1: pixels, 2: pixels}.get(photometric)
+    wanted = {1: pixels, 2: pixels}.get(photometric)
     if wanted is None or (photometric == 2 and "aperio" in str(compression)):
         with pytest.raises(ImageError, match=r"not supported|not a valid PHOTOMETRIC"):
             read_picture(data)

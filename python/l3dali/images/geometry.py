@@ -18,7 +18,7 @@ from l3dali.errors import L3Error, Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import PIL.Image
+    import tifffile
 
     from l3dali.codec import Image, Window
 
@@ -145,25 +145,23 @@ def upright_xmp(xmp: bytes | None) -> bytes | None:
     return None if xmp is None else _XMP_ORIENTATION.sub(b"", xmp)
 
 
-def descriptive_exif(tiff: bytes) -> bytes | None:
-    """The tags of a TIFF that describe the picture as an EXIF block; None if there are none."""
-    if tiff[2:4] not in (b"*\0", b"\0*"):  # Pillow reads no EXIF from BigTIFF.
-        return None
-    block = _load_exif(tiff)
-    for tag in set(block) - set(_DESCRIPTIVE_TAGS):
-        del block[tag]
-    return _exif_bytes(block)
+def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:
+    """The tags of a TIFF's page that describe the picture as an EXIF block; None without any.
 
-
-def _load_exif(exif: bytes) -> PIL.Image.Exif:
+    Of a BigTIFF, whose directories Pillow does not read, those of EXIF and GPS are left out.
+    """
     from PIL import Image
 
     block = Image.Exif()
-    block.load(exif)
-    return block
-
-
-def _exif_bytes(block: PIL.Image.Exif) -> bytes | None:
+    if page.parent.is_bigtiff:
+        found = {code: page.tags.valueof(code) for code in _DESCRIPTIVE_TAGS}
+        block.update(
+            (code, value) for code, value in found.items() if isinstance(value, (int, str))
+        )
+    else:  # A block begins as the file does, but with the directory of this page.
+        block.load(tiff[:4] + struct.pack(f"{page.parent.byteorder}I", page.offset) + tiff[8:])
+    for tag in set(block) - set(_DESCRIPTIVE_TAGS):
+        del block[tag]
     return strip_exif_prefix(block.tobytes()) if len(block) else None
 
 

@@ -504,7 +504,7 @@ def _read_tiff(data: bytes) -> Header:
     with open_tiff(data) as page:
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
-        if page.dtype is None:
+        if page.dtype is None or not isinstance(page.bitspersample, int):
             samples = f"samples of {page.bitspersample} bits and format {page.sampleformat}"
             raise ImageError(f"a TIFF with {samples} is not supported")
         _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
@@ -527,7 +527,8 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
     places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
     if not page.is_contiguous and (
-        len(places) < chunks or any((offset == 0) != (size == 0) for offset, size in places)
+        len(places) < chunks
+        or any((offset == 0) != (size == 0) or offset + size > len(data) for offset, size in places)
     ):
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
     pixels = page.imagewidth * page.imagelength

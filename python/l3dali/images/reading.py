@@ -305,7 +305,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         picture = Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
-            exif=descriptive_exif(data),
+            exif=descriptive_exif(data, page),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
             xmp=None if xmp is None else xmp.data,
@@ -371,6 +371,7 @@ def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, byte
         pixels = np.moveaxis(pixels, 0, -1)
     if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
         colors = _tiff_colors(page.colormap)
+        pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
         if palette == "rgb":
             return colors[pixels], None
         if colors.dtype != np.uint8:
@@ -400,11 +401,15 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: a planar configuration of {page.planarconfig}")
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
         raise ImageError("premultiplied alpha is not supported")
+    if page.predictor != 1 and page.compression in (COMPRESSION.NONE, COMPRESSION.PACKBITS):
+        raise ImageError("a TIFF with a predictor and no compression that undoes it")
+    if 262 not in page.tags:
+        raise ImageError("a damaged TIFF: it does not say how colours are stored")
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
     samples, extra = page.samplesperpixel, len(page.extrasamples)
     is_read = {
         PHOTOMETRIC.MINISBLACK: True,
-        PHOTOMETRIC.MINISWHITE: samples > extra,
+        PHOTOMETRIC.MINISWHITE: samples == 1 + extra,
         PHOTOMETRIC.RGB: samples >= 3 and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
         PHOTOMETRIC.PALETTE: samples == 1
         and page.colormap is not None
