@@ -545,7 +545,8 @@ _LARGE_TILE_PIXELS = 2**24
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
     """Refuses strips and tiles that are images, of another size than the page says.
 
-    Those of LERC and JPEG XR, which are read nowhere else, say theirs in ways of their own.
+    Those of LERC and JPEG XR, which are read nowhere else, say theirs in ways of their own; damaged
+    PNGs would stay in memory (`_png_pixels` of `reading.py`).
     """
     from tifffile import COMPRESSION, TIFF
 
@@ -558,7 +559,7 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
             continue  # nothing is stored
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
         format, _ = format_of(start)
-        if format not in ("png", "jpeg", "webp", "jpegxl", "jpeg2000"):
+        if format not in ("jpeg", "webp", "jpegxl", "jpeg2000"):
             kind = getattr(COMPRESSION(page.compression), "name", page.compression)
             raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
         header = _READERS[format](start)

@@ -226,10 +226,7 @@ def _check_metadata(picture: Picture) -> None:
 
 
 def _read_png(data: bytes, palette: Palette) -> Picture:
-    import imagecodecs
-
-    # libpng refuses damage that Pillow overlooks, and keeps 16-bit samples.
-    pixels = imagecodecs.png_decode(data)
+    pixels = _png_pixels(data)
     chunks = _png_chunks(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
@@ -251,6 +248,32 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     return replace(
         picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
     )
+
+
+_PNG_CHANNELS = {0: (1, 2), 2: (3, 4), 3: (3, 4), 4: (2,), 6: (4,)}  # by colour type
+
+
+def _png_pixels(data: bytes) -> Image:
+    """The pixels by libpng, which refuses damage that Pillow overlooks, and keeps 16-bit samples.
+
+    Where libpng finds an error, imagecodecs loses a reference to what it decodes into, or one to
+    None if it was to allocate that itself: the image stays in memory. So it gets an array.
+    """
+    import imagecodecs
+
+    width, height, bits, color_type = struct.unpack_from(">II2B", data, len(PNG_SIGNATURE) + 8)
+    for channels in _PNG_CHANNELS[color_type]:  # The last is a transparent colour's, if any.
+        shape = (height, width, channels) if channels > 1 else (height, width)
+        out: Image = np.empty(shape, np.uint16 if bits == 16 else np.uint8)
+        try:
+            imagecodecs.png_decode(data, out=out)
+        except ValueError:  # It has another shape.
+            continue
+        except BaseException:
+            out.resize(0, refcheck=False)
+            raise
+        return out
+    raise ImageError("a damaged PNG")
 
 
 def _with_numbers(picture: Picture, bits: int) -> Picture:
