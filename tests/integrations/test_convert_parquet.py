@@ -76,6 +76,25 @@ def rows(table: pa.Table) -> Any:
     return as_seen(table.drop_columns("when").to_pylist()), times
 
 
+@pytest.mark.parametrize("flag", ["-j1", "-j2", "--dry-run", "--untrusted"])
+def test_a_column_at_which_pyarrow_aborts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], flag: str
+) -> None:
+    """Its statistics are of another type than the schema has."""
+    source = tmp_path / "s"
+    source.mkdir()
+    pq.write_table(pa.table({"image": [png(1)]}), source / "sound.parquet")
+    data = (source / "sound.parquet").read_bytes()
+    at = data.index(b"\x15\x0c", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    (source / "a.parquet").write_bytes(data[:at] + b"\x15\x02" + data[at + 2 :])
+    assert convert(source, tmp_path / "d", flag) == 2
+    said = "".join(capfd.readouterr())
+    assert "a.parquet: a damaged Parquet file: what read its footer ended by SIGABRT" in said
+    assert "terminate" not in said
+    if flag != "--dry-run":
+        assert rows_of(tmp_path / "d")["sound.parquet"].status == "done"
+
+
 def test_a_table_and_back(tmp_path: Path) -> None:
     table = write_table(tmp_path / "s" / "a.parquet")
     assert convert(tmp_path / "s", tmp_path / "d") == 0
