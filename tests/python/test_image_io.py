@@ -296,9 +296,11 @@ def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> N
         for subfile, turn in ((1, 3), (0, 6)):
             tags = [(274, "H", 1, turn, True), (271, "s", 0, f"maker {turn}", True)]
             out.write(noise(1), subfiletype=subfile, extratags=tags, metadata=None)
-    block = PIL.Image.Exif()
-    block.load(read_picture(file.getvalue()).exif)
-    assert dict(block) == {274: 6, 271: "maker 6"}
+    picture = read_picture(file.getvalue())
+    for each in (picture, read_picture(write_picture(picture, ".tif"))):
+        block = PIL.Image.Exif()
+        block.load(each.exif)
+        assert dict(block) == {274: 6, 271: "maker 6"}
     upright = read_picture(file.getvalue(), orient=True).pixels
     assert np.array_equal(upright, np.rot90(noise(1), -1))
 

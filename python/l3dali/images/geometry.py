@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "descriptive_exif",
     "looks_like_labels",
+    "plain_exif_tags",
     "shrink",
     "stored_window",
     "upright",
@@ -36,7 +37,8 @@ _ORIENTATION = 0x0112
 _SHORT = 3  # TIFF's 16-bit type
 # Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
 # artist, copyright, and the EXIF and GPS directories.
-_DESCRIPTIVE_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+_PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
+_DESCRIPTIVE_TAGS = (*_PLAIN_TAGS, 0x8769, 0x8825)
 _XMP_ORIENTATION = re.compile(
     rb"""\s*\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
     rb"""|\s*<tiff:Orientation\s*>\s*\d*\s*</tiff:Orientation\s*>"""
@@ -163,6 +165,23 @@ def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:
     for tag in set(block) - set(_DESCRIPTIVE_TAGS):
         del block[tag]
     return strip_exif_prefix(block.tobytes()) if len(block) else None
+
+
+def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
+    """Of an EXIF block, what `descriptive_exif` takes but directories, as tifffile writes tags."""
+    from PIL import Image
+
+    block = Image.Exif()
+    with suppress(Exception):  # Damaged blocks are kept by L3, and go nowhere else.
+        block.load(exif or b"")
+    tags: list[tuple[int, int, int, Any, bool]] = []
+    for code in set(block) & set(_PLAIN_TAGS):
+        if isinstance(value := block[code], str) and value:
+            text = value.encode("latin-1", "replace") + b"\0"
+            tags.append((code, 2, len(text), text, True))
+        elif code == _ORIENTATION and value in _TURNS:
+            tags.append((code, _SHORT, 1, value, True))
+    return tags
 
 
 def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.codec import MAX_CHANNELS
+from l3dali.images.geometry import plain_exif_tags
 from l3dali.images.headers import ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
 from l3dali.metadata import (
@@ -43,8 +44,9 @@ _PNG_HEADER_END = len(PNG_SIGNATURE) + 25
 def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
-    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP and the TIFF tags of `metadata`, PNG
-    keeps palettes and the PNG chunks of `metadata`. Only TIFF holds signed samples and floats.
+    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP, EXIF but for its directories, and the
+    TIFF tags of `metadata`, PNG keeps palettes and the PNG chunks of `metadata`. Only TIFF holds
+    signed samples and floats.
 
     Raises:
         ImageError: the format cannot hold the picture, or its metadata is damaged.
@@ -158,7 +160,12 @@ def _write_tiff(picture: Picture) -> bytes:
         metadata=None,
         byteorder="<",
         extratags=[
-            (code, *_extratag(tag), True) for code, tag in tags.items() if code not in NO_RESOLUTION
+            *plain_exif_tags(picture.exif),
+            *(
+                (code, *_extratag(tag), True)
+                for code, tag in tags.items()
+                if code not in NO_RESOLUTION
+            ),
         ],
     )
     return _with_resolution(file.getvalue(), tags)
