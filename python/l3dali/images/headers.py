@@ -502,9 +502,13 @@ def _read_tiff(data: bytes) -> Header:
     from tifffile import PHOTOMETRIC
 
     with open_tiff(data) as page:
+        sizes = (page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample)
+        sizes += (page.tilewidth, page.tilelength, page.rowsperstrip)
+        if not all(isinstance(size, int) for size in sizes):  # A byte times a number is long.
+            raise ImageError("a damaged TIFF: a size is no number")
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
-        if page.dtype is None or not isinstance(page.bitspersample, int):
+        if page.dtype is None:
             samples = f"samples of {page.bitspersample} bits and format {page.sampleformat}"
             raise ImageError(f"a TIFF with {samples} is not supported")
         _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
