@@ -502,8 +502,8 @@ def _read_tiff(data: bytes) -> Header:
     from tifffile import PHOTOMETRIC
 
     with open_tiff(data) as page:
-        sizes = (page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample)
-        sizes += (page.tilewidth, page.tilelength, page.rowsperstrip)
+        sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
+        sizes += [page.tilewidth, page.tilelength, page.rowsperstrip]
         if not all(isinstance(size, int) for size in sizes):  # A byte times a number is long.
             raise ImageError("a damaged TIFF: a size is no number")
         if page.axes not in ("YX", "YXS", "SYX"):
