@@ -336,8 +336,11 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         at = file.pages[0].tags[code].offset
     damaged = data[: at + 4] + struct.pack("<I", count) + data[at + 8 :]
-    with pytest.raises(ImageError, match="where its 4 strips or tiles are"):
-        read_picture(damaged)
+    has_both = tiff(noise(1), extratags=[(269, "I", 1, 8, True)])
+    has_both = has_both.replace(struct.pack("<HH", 269, 4), struct.pack("<HH", 324, 4))
+    for each, chunks in ((damaged, 4), (data[:-30], 4), (has_both, 1)):
+        with pytest.raises(ImageError, match=f"where its {chunks} strips or tiles are"):
+            read_picture(each)
 
 
 def test_damaged_png_does_not_stay_in_memory() -> None:

@@ -529,18 +529,19 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     chunks = math.prod(page.chunked)
     if chunks > len(data):
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
-    places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
-    if not page.is_contiguous and (
-        len(places) < chunks
-        or any((offset == 0) != (size == 0) or offset + size > len(data) for offset, size in places)
-    ):
-        raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
     pixels = page.imagewidth * page.imagelength
     if page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * pixels):
         raise ImageError(
             f"a damaged TIFF: tiles of {page.tilewidth} x {page.tilelength} pixels "
             f"in an image of {page.imagewidth} x {page.imagelength}"
         )
+    places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
+    is_listed = len(places) >= chunks and all(
+        (offset == 0) == (size == 0) and offset + size <= len(data) for offset, size in places
+    )
+    has_both = 273 in page.tags and 324 in page.tags
+    if has_both or not (is_listed or page.is_contiguous):
+        raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 
 _LARGE_TILE_PIXELS = 2**24
