@@ -262,7 +262,7 @@ def _png_pixels(data: bytes) -> Image:
     import imagecodecs
 
     width, height, bits, color_type = struct.unpack_from(">II2B", data, len(PNG_SIGNATURE) + 8)
-    for channels in _PNG_CHANNELS[color_type]:  # The last is a transparent colour's, if any.
+    for channels in _PNG_CHANNELS.get(color_type, (1,)):  # The last may be a colour's alpha.
         shape = (height, width, channels) if channels > 1 else (height, width)
         out: Image = np.empty(shape, np.uint16 if bits == 16 else np.uint8)
         try:

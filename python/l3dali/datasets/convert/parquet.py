@@ -157,23 +157,32 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
     source.seek(-file.metadata.serialized_size - _TAIL_BYTES, io.SEEK_END)
     child = _idle.pop() if _idle else Child()
     try:
-        child.call(_walk_columns, source.read())
+        damage = child.call(_damage_of_columns, source.read())
     except ChildDiedError as error:
         raise ParquetError(f"a damaged Parquet file: what read its footer {error}") from error
+    except BaseException:
+        child.end(kill=True)
+        raise
     _idle.append(child)
+    if damage:
+        raise ParquetError(f"a damaged Parquet file: {damage}")
     return file
 
 
-def _walk_columns(footer: bytes) -> None:
+def _damage_of_columns(footer: bytes) -> str:
     """Looks at each column of each row group, in a child: pyarrow 26 aborts at a damaged one."""
     import pyarrow.parquet
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    metadata = pyarrow.parquet.read_metadata(io.BytesIO(footer))
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for i in range(group.num_columns):
-            group.column(i)
+    try:
+        metadata = pyarrow.parquet.read_metadata(io.BytesIO(footer))
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for i in range(group.num_columns):
+                group.column(i)
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
