@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import stat
 import tarfile
 import zipfile
@@ -27,6 +29,7 @@ from convert_tools import (
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import tar
+from l3dali.datasets.convert.storage import LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -157,6 +160,59 @@ def test_done_stays_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (tmp_path / "s" / "b.tar").unlink()
     assert convert(tmp_path / "s", tmp_path / "d", "--remove-gone") == 0
     assert files_below(tmp_path / "d") == {"a.zip", "c.txt"}
+
+
+def refuse_to_remove(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """As if files of these names were immutable, where tests run that may not make them so."""
+    remove = LocalFolder.remove
+
+    def refuse(self: LocalFolder, name: str) -> None:
+        if name in names:
+            raise PermissionError(errno.EPERM, "Operation not permitted", self.place(name))
+        remove(self, name)
+
+    monkeypatch.setattr(LocalFolder, "remove", refuse)
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "link", "immutable", "immutable index"])
+def test_an_earlier_result_that_cannot_be_removed(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended the run, and each one after it."""
+    for name in "ab":
+        write_zip(tmp_path / "s" / f"{name}.zip")
+    runs: list[tuple[str, ...]] = [(), TO_TAR]
+    earlier, made = "a.zip", "b.tar"
+    if what == "immutable index":
+        runs, earlier, made = runs[::-1], "a.tar", "b.zip"
+    assert convert(tmp_path / "s", tmp_path / "d", *runs[0]) == 0
+    bad = tmp_path / "d" / earlier
+    if what.startswith("immutable"):
+        refuse_to_remove(monkeypatch, "a.zip", "a.idx")
+    else:
+        bad.unlink()
+    if what == "folder":
+        bad.mkdir()
+    elif what == "pipe":
+        os.mkfifo(bad)
+    elif what == "link":
+        bad.symlink_to(bad.name)
+    for _ in range(2):
+        capsys.readouterr()
+        assert convert(tmp_path / "s", tmp_path / "d", *runs[1]) == 2
+        told = capsys.readouterr()
+        assert "1 shard done" in told.out
+        assert "l3: 1 failed\na.zip: its earlier result cannot be removed: " in told.err
+        rows = rows_of(tmp_path / "d")
+        assert (rows["a.zip"].result, rows["b.zip"].result) == (earlier, made)
+    monkeypatch.undo()
+    if what == "folder":
+        bad.rmdir()
+    elif not what.startswith("immutable"):
+        bad.unlink()
+    assert convert(tmp_path / "s", tmp_path / "d", *runs[1]) == 0
+    results = {"a.zip", "b.zip"} if made == "b.zip" else {"a.tar", "a.idx", "b.tar", "b.idx"}
+    assert files_below(tmp_path / "d") == results
 
 
 def test_gone_archives_take_their_index_with_them(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
 from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
 from l3dali.console import (
+    Failure,
     complain,
     counted,
     megabytes,
@@ -147,6 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
                 gone = manifest.remove(gone)
                 removed = len(work.gone) - len(gone)
                 complain(f"l3: results of sources that are gone: {removed} removed")
+                work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
             _tell_of_gone(gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
