@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -213,6 +214,29 @@ def test_an_earlier_result_that_cannot_be_removed(
     assert convert(tmp_path / "s", tmp_path / "d", *runs[1]) == 0
     results = {"a.zip", "b.zip"} if made == "b.zip" else {"a.tar", "a.idx", "b.tar", "b.idx"}
     assert files_below(tmp_path / "d") == results
+
+
+def test_results_that_no_row_has_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that was killed before their row was written, when the next has other options."""
+    source, dest = write_zip(tmp_path / "s" / "a.zip").parent, tmp_path / "d"
+    (source / "x.png").write_bytes(png())
+    for way, left in (((), "1 (a.zip)"), (TO_TAR, "2 (a.idx, a.tar)")):
+        assert convert(source, dest, *way) == 0
+        (dest / "mine.txt").write_bytes(b"")
+        (dest / "a.txt").write_bytes(b"")
+        assert "they stay" not in capsys.readouterr().err
+        (dest / "l3-manifest.jsonl").write_bytes(b"")
+        other = () if way else TO_TAR
+        for more in (["--dry-run"], ["--quiet"], ["--remove-gone"]):
+            assert convert(source, dest, *other, *more) == 0
+            assert f"a run that was killed may have left them, and they stay: {left}\n" in (
+                capsys.readouterr().err
+            )
+        results = {"a.zip", "a.tar", "a.idx", "x.l3", "mine.txt", "a.txt"}
+        assert files_below(dest) == results
+        shutil.rmtree(dest)
 
 
 def test_gone_archives_take_their_index_with_them(tmp_path: Path) -> None:

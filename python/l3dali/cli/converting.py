@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _tell_of_ignored(manifest)
+            _tell_of_books(manifest, work)
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
-            _tell_of_ignored(manifest)
+            _tell_of_books(manifest, work)
             _refuse_summary(arguments.json_summary, target, manifest)
             if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -240,11 +240,16 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         ray_engine.disconnect()
 
 
-def _tell_of_ignored(manifest: Manifest) -> None:
+def _tell_of_books(manifest: Manifest, work: Work) -> None:
     if manifest.ignored:
         complain(
             f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
             f"{manifest.ignored}"
+        )
+    if work.strays:
+        complain(
+            f"l3: files in DEST that {MANIFEST_NAME} has no row of; a run that was killed may have "
+            f"left them, and they stay: {_counted_names(work.strays)}"
         )
 
 
