@@ -263,18 +263,21 @@ def test_a_plan_and_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
 def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As in the container that is made: of a tar file `drop` leaves out the sample."""
-    content = [("0.png", png()), ("1.cls", b"1"), ("1.png", b"bad"), ("2.txt", b"2")]
+    content = [("1.cls", b"1"), ("1.png", b"bad"), ("0.png", png()), ("2.txt", b"2")]
     (tmp_path / "s").mkdir()
     with zipfile.ZipFile(tmp_path / "s" / "a.zip", "w") as archive:
+        archive.comment = b"a licence"
         for name, data in content:
             archive.writestr(name, data)
     assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice, *TO_TAR) == 2
     assert "1.png: not an image" in capsys.readouterr().err
-    names = {"keep": ["0.l3", "1.cls", "1.png", "2.txt"], "drop": ["0.l3", "2.txt"]}.get(choice)
+    names = {"keep": ["1.cls", "1.png", "0.l3", "2.txt"], "drop": ["0.l3", "2.txt"]}.get(choice)
     if names is None:
         assert files_below(tmp_path / "d") == set()
     else:
-        assert [row[0] for row in seen_in_tar(tmp_path / "d" / "a.tar")] == names
+        found = seen_in_tar(tmp_path / "d" / "a.tar")
+        assert [row[0] for row in found] == names
+        assert {row[-1] for row in found} == {b"a licence"}
 
 
 def test_where_there_is_no_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
