@@ -308,6 +308,9 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
     return info
 
 
+LONG = b"65551 comment=" + b"x" * 2**16 + b"\n"
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -321,6 +324,8 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
             pax("x", tarfile.XHDTYPE, b"12 path=a\0b\n") + tar_of(entry("x")),
             "'a\\x00b': a name that",
         ),
+        (pax("x", tarfile.XGLTYPE, LONG) + tar_of(entry("x")), "a comment of 65536 bytes; zip"),
+        (pax("x", tarfile.XHDTYPE, LONG) + tar_of(entry("x")), "a comment of 65536 bytes; zip"),
         (tar_of(entry("a"))[:700], "a truncated tar file"),
         (b"no tar" * 200, "not a whole tar file"),
     ],
