@@ -370,13 +370,13 @@ class Manifest:
         old = self.rows.get(row.source)
         if old is None or row.status == FAILED:
             return
-        is_other = old.result not in (None, row.result)
-        if is_other and not self._is_unchanged(old):
+        result = None if old.result == row.result else old.result
+        if result is not None and not self._is_unchanged(old):
             return
         if old.index not in (None, row.index) and not self._is_of_others(old.index, row.source):
             self._remove_index(old)  # first: who tries again goes by the result
-        if is_other and self.claims.get(old.result, row.source) == row.source:
-            self._folder.remove(old.result)
+        if result is not None and self.claims.get(result, row.source) == row.source:
+            self._folder.remove(result)
 
     def _remove_index(self, row: Row) -> None:
         """Removes an index, unless somebody has put another file in its place."""
