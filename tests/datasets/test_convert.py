@@ -288,6 +288,47 @@ def test_global_pax_keys_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "more than 1000 keys of all members" in capsys.readouterr().err
 
 
+def test_headers_of_all_members_outlive_dropped_samples(tmp_path: Path) -> None:
+    """Those in front of a damaged image went with it: times and attributes of all others."""
+
+    def member(name: str, data: bytes) -> bytes:
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        return info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512)
+
+    def shared(record: bytes) -> bytes:
+        return pax("g", tarfile.XGLTYPE, b"%d %b\n" % (len(record) + 4, record))
+
+    (tmp_path / "a.tar").write_bytes(
+        shared(b"mtime=1234.25")
+        + member("0.png", b"bad")
+        + shared(b"comment=\xff one")
+        + member("1.txt", b"")
+        + member("1.png", b"bad")
+        + member("2.png", png(2))
+        + member("3.png", png(3))
+        + shared(b"comment=another")
+        + member("4.png", b"bad")
+        + shared(b"uname=somebody")
+        + member("5.png", png(5))
+        + member("6.png", b"bad")
+        + bytes(1024)
+    )
+    assert convert(tmp_path / "a.tar", tmp_path / "d", "--on-error", "drop") == 2
+    data = (tmp_path / "d" / "a.tar").read_bytes()
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        found = [(m.name, m.mtime, m.uname, archive.pax_headers["comment"]) for m in archive]
+    assert found == [
+        ("2.l3", 1234.25, "", "\udcff one"),
+        ("3.l3", 1234.25, "", "\udcff one"),
+        ("5.l3", 1234.25, "somebody", "another"),
+    ]
+    index = (tmp_path / "d" / "a.idx").read_text().splitlines()[1:]
+    for line, seed in zip(index, (2, 3, 5), strict=True):
+        at, size = map(int, line.split()[1:3])
+        assert (l3dali.decode(data[at : at + size]) == image(seed)).all()
+
+
 @pytest.mark.parametrize(
     "record",
     [b"12 size=%d\n", b"14 path=p.png\n", b"14 linkpath=x\n", b"25 GNU.sparse.name=a.tif\n"],

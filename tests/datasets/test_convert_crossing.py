@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -27,6 +30,7 @@ from convert_tools import (
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import tar
+from l3dali.datasets.convert.storage import LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -159,6 +163,82 @@ def test_done_stays_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert files_below(tmp_path / "d") == {"a.zip", "c.txt"}
 
 
+def refuse_to_remove(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """As if files of these names were immutable, where tests run that may not make them so."""
+    remove = LocalFolder.remove
+
+    def refuse(self: LocalFolder, name: str) -> None:
+        if name in names:
+            raise PermissionError(errno.EPERM, "Operation not permitted", self.place(name))
+        remove(self, name)
+
+    monkeypatch.setattr(LocalFolder, "remove", refuse)
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "link", "immutable", "immutable index"])
+def test_an_earlier_result_that_cannot_be_removed(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended the run, and each one after it."""
+    for name in "ab":
+        write_zip(tmp_path / "s" / f"{name}.zip")
+    runs: list[tuple[str, ...]] = [(), TO_TAR]
+    earlier, made = "a.zip", "b.tar"
+    if what == "immutable index":
+        runs, earlier, made = runs[::-1], "a.tar", "b.zip"
+    assert convert(tmp_path / "s", tmp_path / "d", *runs[0]) == 0
+    bad = tmp_path / "d" / earlier
+    if what.startswith("immutable"):
+        refuse_to_remove(monkeypatch, "a.zip", "a.idx")
+    else:
+        bad.unlink()
+    if what == "folder":
+        bad.mkdir()
+    elif what == "pipe":
+        os.mkfifo(bad)
+    elif what == "link":
+        bad.symlink_to(bad.name)
+    for _ in range(2):
+        capsys.readouterr()
+        assert convert(tmp_path / "s", tmp_path / "d", *runs[1]) == 2
+        told = capsys.readouterr()
+        assert "1 shard done" in told.out
+        assert "l3: 1 failed\na.zip: its earlier result cannot be removed: " in told.err
+        rows = rows_of(tmp_path / "d")
+        assert (rows["a.zip"].result, rows["b.zip"].result) == (earlier, made)
+    monkeypatch.undo()
+    if what == "folder":
+        bad.rmdir()
+    elif not what.startswith("immutable"):
+        bad.unlink()
+    assert convert(tmp_path / "s", tmp_path / "d", *runs[1]) == 0
+    results = {"a.zip", "b.zip"} if made == "b.zip" else {"a.tar", "a.idx", "b.tar", "b.idx"}
+    assert files_below(tmp_path / "d") == results
+
+
+def test_results_that_no_row_has_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that was killed before their row was written, when the next has other options."""
+    source, dest = write_zip(tmp_path / "s" / "a.zip").parent, tmp_path / "d"
+    (source / "x.png").write_bytes(png())
+    for way, left in (((), "1 (a.zip)"), (TO_TAR, "2 (a.idx, a.tar)")):
+        assert convert(source, dest, *way) == 0
+        (dest / "mine.txt").write_bytes(b"")
+        (dest / "a.txt").write_bytes(b"")
+        assert "they stay" not in capsys.readouterr().err
+        (dest / "l3-manifest.jsonl").write_bytes(b"")
+        other = () if way else TO_TAR
+        for more in (["--dry-run"], ["--quiet"], ["--remove-gone"]):
+            assert convert(source, dest, *other, *more) == 0
+            assert f"a run that was killed may have left them, and they stay: {left}\n" in (
+                capsys.readouterr().err
+            )
+        results = {"a.zip", "a.tar", "a.idx", "x.l3", "mine.txt", "a.txt"}
+        assert files_below(dest) == results
+        shutil.rmtree(dest)
+
+
 def test_gone_archives_take_their_index_with_them(tmp_path: Path) -> None:
     write_zip(tmp_path / "s" / "a.zip")
     write_zip(tmp_path / "s" / "b.zip")
@@ -183,18 +263,21 @@ def test_a_plan_and_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
 def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As in the container that is made: of a tar file `drop` leaves out the sample."""
-    content = [("0.png", png()), ("1.cls", b"1"), ("1.png", b"bad"), ("2.txt", b"2")]
+    content = [("1.cls", b"1"), ("1.png", b"bad"), ("0.png", png()), ("2.txt", b"2")]
     (tmp_path / "s").mkdir()
     with zipfile.ZipFile(tmp_path / "s" / "a.zip", "w") as archive:
+        archive.comment = b"a licence"
         for name, data in content:
             archive.writestr(name, data)
     assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice, *TO_TAR) == 2
     assert "1.png: not an image" in capsys.readouterr().err
-    names = {"keep": ["0.l3", "1.cls", "1.png", "2.txt"], "drop": ["0.l3", "2.txt"]}.get(choice)
+    names = {"keep": ["1.cls", "1.png", "0.l3", "2.txt"], "drop": ["0.l3", "2.txt"]}.get(choice)
     if names is None:
         assert files_below(tmp_path / "d") == set()
     else:
-        assert [row[0] for row in seen_in_tar(tmp_path / "d" / "a.tar")] == names
+        found = seen_in_tar(tmp_path / "d" / "a.tar")
+        assert [row[0] for row in found] == names
+        assert {row[-1] for row in found} == {b"a licence"}
 
 
 def test_where_there_is_no_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,6 +308,9 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
     return info
 
 
+LONG = b"65551 comment=" + b"x" * 2**16 + b"\n"
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -238,6 +324,8 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
             pax("x", tarfile.XHDTYPE, b"12 path=a\0b\n") + tar_of(entry("x")),
             "'a\\x00b': a name that",
         ),
+        (pax("x", tarfile.XGLTYPE, LONG) + tar_of(entry("x")), "a comment of 65536 bytes; zip"),
+        (pax("x", tarfile.XHDTYPE, LONG) + tar_of(entry("x")), "a comment of 65536 bytes; zip"),
         (tar_of(entry("a"))[:700], "a truncated tar file"),
         (b"no tar" * 200, "not a whole tar file"),
     ],

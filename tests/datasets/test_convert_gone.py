@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from convert_tools import (
@@ -74,6 +76,65 @@ def test_a_result_that_somebody_changed_stays(
     assert "gone: 1; --remove-gone removes those not changed since" in told
     assert (dest / "1.l3").read_bytes() == b"mine"
     assert not (dest / "2.l3").exists()
+
+
+def test_a_result_that_cannot_be_removed_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended the run, and each one after it."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    for name in ("1.png", "2.png", "a.tar"):
+        (folder / name).unlink()
+    (folder / "new.png").write_bytes(png(9))
+    remove = LocalFolder.remove
+
+    def refuse(self: LocalFolder, name: str) -> None:
+        if name in ("1.l3", "a.idx"):
+            raise PermissionError(errno.EPERM, "Operation not permitted", self.place(name))
+        remove(self, name)
+
+    monkeypatch.setattr(LocalFolder, "remove", refuse)
+    for removed in (1, 0):
+        capsys.readouterr()
+        assert convert(folder, dest, "--remove-gone") == 2
+        told = capsys.readouterr().err
+        assert f"gone: {removed} removed" in told
+        assert "l3: 2 failed" in told
+        assert "\n1.png: its result cannot be removed: Operation not permitted: " in told
+        assert files_below(dest) == {"0.l3", "1.l3", "3.l3", "a.tar", "a.idx", "new.l3"}
+        assert {"1.png", "a.tar"} < rows_of(dest).keys()
+    monkeypatch.undo()
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert files_below(dest) == {"0.l3", "3.l3", "new.l3"}
+
+
+def test_a_bucket_that_removes_nothing(
+    folder: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "memory://kept/d") == 0
+    (folder / "1.png").unlink()
+    (folder / "new.png").write_bytes(png(9))
+
+    remove = type(memory)._rm
+
+    def refuse(self: Any, path: str) -> None:  # as fsspec's own, which DBFS has
+        if not path.endswith(".tmp"):
+            raise NotImplementedError
+        remove(self, path)
+
+    arguments = folder, "memory://kept/d", "--container", "zip", "--remove-gone"
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "_rm", refuse)
+        assert convert(*arguments) == 2
+        told = capsys.readouterr().err
+        assert "1.png: its result cannot be removed: memory://kept/d/1.l3: NotImplemented" in told
+        assert "a.tar: its earlier result cannot be removed: memory://kept/d/a.idx: Not" in told
+        assert memory.exists("/kept/d/new.l3")
+    assert convert(*arguments) == 0
+    assert {Path(name).name for name in memory.find("/kept/d")} == {
+        *("0.l3", "2.l3", "3.l3", "new.l3", "a.zip", "l3-manifest.jsonl", "l3-report.html")
+    }
 
 
 @pytest.mark.parametrize("way", ["--remove-gone", "--container", "without an index"])

@@ -195,6 +195,22 @@ def test_503_for_ever_names_the_object(server: Server, tmp_path: Path) -> None:
     assert listed("l3") == {"a.tar", "a.idx", "b.tar", "b.idx"}
 
 
+def test_an_object_that_cannot_be_removed(server: Server, tmp_path: Path) -> None:
+    """It ended the run."""
+    for name in "ab":
+        write_tar(tmp_path / "s" / f"{name}.tar", samples(3))
+    assert convert_cli(tmp_path / "s", "s3://data/l3").returncode == 0
+    server.faults.append(Fault("DELETE", "/l3/a.tar", FOREVER))
+    done = convert_cli(tmp_path / "s", "s3://data/l3", "--container", "zip")
+    assert done.returncode == 2
+    assert "a.tar: its earlier result cannot be removed: " in done.stderr, done
+    assert "s3://data/l3/a.tar" in done.stderr
+    assert listed("l3") == {"a.tar", "a.zip", "b.zip"}
+    server.faults.clear()
+    assert convert_cli(tmp_path / "s", "s3://data/l3", "--container", "zip").returncode == 0
+    assert listed("l3") == {"a.zip", "b.zip"}
+
+
 @pytest.mark.parametrize("times", [2, FOREVER])
 def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times: int) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(SHARD_SAMPLES))

@@ -18,6 +18,7 @@ from l3dali.cli.batch import STDOUT, interrupt_once
 from l3dali.cli.report import EXIT_FAILED, write_summary
 from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
 from l3dali.console import (
+    Failure,
     complain,
     counted,
     megabytes,
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _tell_of_ignored(manifest)
+            _tell_of_books(manifest, work)
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
@@ -132,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
-            _tell_of_ignored(manifest)
+            _tell_of_books(manifest, work)
             _refuse_summary(arguments.json_summary, target, manifest)
             if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -147,6 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
                 gone = manifest.remove(gone)
                 removed = len(work.gone) - len(gone)
                 complain(f"l3: results of sources that are gone: {removed} removed")
+                work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
             _tell_of_gone(gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
@@ -238,11 +240,16 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         ray_engine.disconnect()
 
 
-def _tell_of_ignored(manifest: Manifest) -> None:
+def _tell_of_books(manifest: Manifest, work: Work) -> None:
     if manifest.ignored:
         complain(
             f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
             f"{manifest.ignored}"
+        )
+    if work.strays:
+        complain(
+            f"l3: files in DEST that {MANIFEST_NAME} has no row of; a run that was killed may have "
+            f"left them, and they stay: {_counted_names(work.strays)}"
         )
 
 

@@ -29,6 +29,7 @@ _TIME_EXTRA = b"UT"  # seconds since 1970, where other times are local and of tw
 _HAS_MTIME = 1
 _COMMENT = "comment"  # POSIX has this key for it
 _NAMES = "utf-8", "surrogateescape"
+_MAX_COMMENT_BYTES = 2**16 - 1
 _FIRST_SECOND, _LAST_SECOND = 315_532_800, 4_354_819_198  # of zip archives: 1980, 2107
 
 
@@ -113,7 +114,7 @@ def write_zip(source: HashedReader, target: HashedWriter, pool: ImagePool) -> st
             info = _zip_info(member)
             if info.filename in result.NameToInfo:
                 raise TarError(f"two members of the name {info.filename}")
-            result.comment = member.global_pax.get(_COMMENT, "").encode(*_NAMES)
+            result.comment = _comment_of(member.global_pax.get(_COMMENT, ""))
             result.add(info, _chunks_of(member), outcomes[0] if outcomes else None)
             del member, outcomes
     return None
@@ -140,11 +141,18 @@ def _zip_info(member: tar.Member) -> zipfile.ZipInfo:
         info.extra = _TIME_EXTRA + b"\5\0" + bytes([_HAS_MTIME]) + seconds.to_bytes(4, "little")
     comment = old.pax_headers.get(_COMMENT, "")
     if comment != member.global_pax.get(_COMMENT):
-        info.comment = comment.encode(*_NAMES)
+        info.comment = _comment_of(comment)
     if not member.blobs:
         info.compress_type = zipfile.ZIP_DEFLATED
     info.file_size = 0 if old.issym() else old.size
     return info
+
+
+def _comment_of(text: str) -> bytes:
+    comment = text.encode(*_NAMES)
+    if len(comment) > _MAX_COMMENT_BYTES:
+        raise TarError(f"a comment of {len(comment)} bytes; zip archives have {_MAX_COMMENT_BYTES}")
+    return comment
 
 
 def _chunks_of(member: tar.Member) -> Iterator[bytes]:

@@ -12,10 +12,11 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
 
+from l3dali.console import reason_of
 from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.images import in_container, is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
@@ -303,13 +304,24 @@ class Manifest:
             self._publish()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Adds rows; those of the same sources no longer count, and their results go."""
-        new = list(rows)
+        """Adds rows; those of the same sources no longer count, and their results go.
+
+        A row fails whose source has an earlier result that cannot be removed. The earlier row
+        stays, so that the next run tries again.
+        """
+        new = []
+        for row in rows:
+            try:
+                self._remove_superseded(row)
+            except Exception as error:  # Storage raises anything; the other rows count.
+                row.status, row.result = FAILED, None
+                row.reason = f"its earlier result cannot be removed: {reason_of(error)}"
+            else:
+                new.append(row)
         if not new:
             return
         if self._is_worn:
             self._publish()
-        self._remove_superseded(new)
         for row in new:
             self._set(row)
         if isinstance(self._folder, LocalFolder):
@@ -329,20 +341,23 @@ class Manifest:
         """Removes results that are as they were written, and their rows.
 
         Returns:
-            The rows of results that have changed since, which stay.
+            The rows of results that stay: they have changed since, or there is a reason.
         """
-        changed = []
+        left = []
         for row in rows:
             assert row.result is not None
-            if self._is_unchanged(row):
-                self._folder.remove(row.result)
-                self._remove_index(row)
-                del self.rows[row.source]
-            else:
-                changed.append(row)
+            try:
+                if self._is_unchanged(row):
+                    self._remove_index(row)  # first: who tries again goes by the result
+                    self._folder.remove(row.result)
+                    del self.rows[row.source]
+                    continue
+            except Exception as error:  # Storage raises anything; the other results go.
+                row = replace(row, reason=f"its result cannot be removed: {reason_of(error)}")
+            left.append(row)
         self._close()
         self._publish()
-        return changed
+        return left
 
     def _is_unchanged(self, row: Row) -> bool:
         found = None if row.result is None else self._folder.stat(row.result)
@@ -350,19 +365,18 @@ class Manifest:
             return False
         return found.stamp != "" or hash_file(self._folder, found.name) == row.result_hash
 
-    def _remove_superseded(self, rows: Iterable[Row]) -> None:
-        """Removes what earlier runs made of the same sources under other names."""
-        for row in rows:
-            old = self.rows.get(row.source)
-            if old is None or row.status == FAILED:
-                continue
-            if old.result not in (None, row.result):
-                if not self._is_unchanged(old):
-                    continue
-                if self.claims.get(old.result, row.source) == row.source:
-                    self._folder.remove(old.result)
-            if old.index not in (None, row.index) and not self._is_of_others(old.index, row.source):
-                self._remove_index(old)
+    def _remove_superseded(self, row: Row) -> None:
+        """Removes what an earlier run made of the same source under other names."""
+        old = self.rows.get(row.source)
+        if old is None or row.status == FAILED:
+            return
+        result = None if old.result == row.result else old.result
+        if result is not None and not self._is_unchanged(old):
+            return
+        if old.index not in (None, row.index) and not self._is_of_others(old.index, row.source):
+            self._remove_index(old)  # first: who tries again goes by the result
+        if result is not None and self.claims.get(result, row.source) == row.source:
+            self._folder.remove(result)
 
     def _remove_index(self, row: Row) -> None:
         """Removes an index, unless somebody has put another file in its place."""

@@ -236,6 +236,11 @@ class Writer:
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
         self._is_dropped = False
+        # Pax headers of all members: where the sample ends, the last one that was kept, and the
+        # last that was dropped, if it came later.
+        self._shared: dict[str, str] = {}
+        self._kept: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
         self._lines: list[str] | None = []
         self._data_at = 0  # of the last member, in what it was written to
 
@@ -247,6 +252,7 @@ class Writer:
             self._key = key
         if outcome is not None and outcome.failed and self._options.on_error == "drop":
             self._is_dropped = True
+        self._shared = member.global_pax
         new_name = name
         if outcome is not None and outcome.data is not None:
             new_name = renamed(name, outcome.suffix)
@@ -308,8 +314,14 @@ class Writer:
     def _end_sample(self) -> None:
         base = 0
         if self._held is not None:
-            base = self._target.bytes
-            if not self._is_dropped:
+            if self._is_dropped:
+                self._lost = self._shared
+            else:
+                new = {key: text for key, text in self._lost.items() if self._kept.get(key) != text}
+                if new:
+                    self._target.write(tarfile.TarInfo.create_pax_global_header(new))
+                self._kept, self._lost = self._shared, {}
+                base = self._target.bytes
                 self._held.seek(0)
                 _copy(self._held, self._target)
             self._held.close()

@@ -135,6 +135,8 @@ class Work:
             behind links to others; none where files were named one by one.
         taken: by result that is there, its row, if a job may replace it by one of another source,
             or of one that has changed.
+        strays: files in DEST that no row has, with names that results of the sources have under
+            other options: a run that was killed may have left them.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -149,6 +151,7 @@ class Work:
     labels: list[str] = field(default_factory=list)
     gone: list[Row] = field(default_factory=list)
     taken: dict[str, Row] = field(default_factory=dict)
+    strays: list[str] = field(default_factory=list)
 
     def replaced(self, rows: Iterable[Row]) -> list[str]:
         """Those of the rows' results that have replaced one of other bytes, or of another name."""
@@ -425,6 +428,11 @@ def find_work(
             and row.result in existing
             and row.result not in claims  # maybe of a source that is there
         ]
+    rows = manifest.rows.values()
+    known = {*claims, *(row.result for row in rows), *(row.index for row in rows), *OWN_NAMES}
+    if manifest.existed and (unknown := [name for name in existing if name not in known]):
+        found = {each for name in work.names for each in _stems(name)}
+        work.strays = [name for name in unknown if not found.isdisjoint(_stems(name))]
     files = {file.name: file for job in work.jobs for file in job.files}
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))
@@ -533,6 +541,12 @@ def _refusal(name: str) -> str:
 def _stem(name: str) -> str:
     """What results of single files have in common that may have one name."""
     return renamed(name, "").casefold()
+
+
+def _stems(name: str) -> set[str]:
+    """The same; and of shards that become others, and indexes, without the suffix too."""
+    stem, suffix = name[:-3].casefold(), name[-4:].casefold()
+    return {_stem(name), *([stem] if suffix in (".tar", ".zip", ".idx") else [])}
 
 
 def _results(name: str, kind: str, options: Options) -> Sequence[str]:
