@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ FEW = [
     "invalid/kBadMagic__short_and_different.l3",
     "invalid/kChecksumMismatch__tile.l3",
 ]
+IMAGE = {"file": "a", "status": "kOk", "rules": [], "shape": [1, 1, 1], "dtype": "uint8"}
 
 
 @pytest.fixture
@@ -103,6 +107,28 @@ def test_a_decoder_that_hangs(few: Path, tmp_path: Path) -> None:
     assert "an image expected; the decoder took more than 0.2 seconds" in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> None:
+    """Those that ignore it were waited for, and what they had started went on."""
+    hangs = script(
+        tmp_path,
+        "import os, signal, subprocess, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '100'])\n"
+        "print(os.getpid(), child.pid, file=open(sys.path[0] + f'/pids.{os.getpid()}', 'w'))\n"
+        "time.sleep(100)",
+    )
+    run = [sys.executable, "-m", "l3dali", "conformance", str(few), "--decoder", hangs, "-j", "2"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as process:
+        while len(pids := " ".join(p.read_text() for p in tmp_path.glob("pids.*")).split()) < 4:
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.communicate(timeout=50)[1] == "l3: interrupted\n"
+    assert process.returncode == 128 + number
+    for stat in [Path(f"/proc/{pid}/stat") for pid in pids]:  # dead, if nobody has asked yet
+        assert not stat.exists() or stat.read_text().rsplit(")")[-1].split()[0] == "Z"
+
+
 def test_any_status(few: Path, tmp_path: Path) -> None:
     refuses = script(tmp_path, "sys.exit(1)")
     done = command(few, "--decoder", refuses, "--any-status", "--json", code=1)
@@ -142,6 +168,15 @@ def test_commands_that_are_none(few: Path, arguments: list[str], message: str) -
         ({"files": [{"file": "a", "status": "kNone", "rules": []}]}, "'kNone' is no Status"),
         ({"files": [{"file": "a", "status": "kBadMagic", "rules": []}]}, "a, which is not there"),
         ({"files": 5}, "damaged: TypeError"),
+        (
+            {"files": [IMAGE | {"shape": [math.inf, 1, 1]}]},
+            r"damaged: .*: \(inf, 1, 1\) is no shape",
+        ),
+        ({"files": [IMAGE | {"shape": [2, 3]}]}, "damaged: ValueError"),
+        ({"files": [IMAGE | {"shape": [True, 1, 1]}]}, "is no shape"),
+        ({"files": [IMAGE | {"dtype": "i4,i4"}]}, "'i4,i4' is no type of samples"),
+        ({"files": [IMAGE | {"file": "/etc/passwd"}]}, "'/etc/passwd' is no path below the folder"),
+        ({"files": [IMAGE | {"file": "../a"}]}, "'../a' is no path below the folder"),
     ],
 )
 def test_damaged_manifests(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -149,7 +184,7 @@ def test_damaged_manifests(tmp_path: Path, change: dict[str, Any], message: str)
         check_decoder.read_manifest(tmp_path)
     manifest = {"version": 1, "files": []} | change
     path = tmp_path / "conformance.json"
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(manifest).replace("Infinity", "1e999"))
     with pytest.raises(UsageError, match=message):
         check_decoder.read_manifest(tmp_path)
     path.write_text("[" * 100_000)

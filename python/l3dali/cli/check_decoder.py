@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import os
 import shlex
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,15 @@ from typing import Any
 import numpy as np
 
 from l3dali import codec
+from l3dali.datasets.convert.storage import leads_out
 from l3dali.errors import L3Error, Status, UsageError
 
-__all__ = ["Case", "Found", "Result", "command_decoder", "own_decoder", "read_manifest", "run"]
+__all__ = ["Case", "CommandDecoder", "Found", "Result", "own_decoder", "read_manifest", "run"]
 
 MANIFEST = "conformance.json"
 VERSION = 1
 OK = "kOk"
+DTYPES = ("uint8", "uint16", "int8", "int16")
 # As docs/format.md writes them; their places are the numbers.
 STATUSES = tuple("k" + status.name.title().replace("_", "") for status in Status)
 
@@ -91,7 +95,8 @@ def read_manifest(folder: Path) -> list[Case]:
     """The cases of a folder.
 
     Raises:
-        UsageError: there is no manifest, it is damaged, or names a file that is not there.
+        UsageError: there is no manifest, it is damaged, or names a file that is not there or not
+            below it.
     """
     path = folder / MANIFEST
     try:
@@ -113,39 +118,52 @@ def read_manifest(folder: Path) -> list[Case]:
 
 def _case(folder: Path, entry: dict[str, Any]) -> Case:
     name, status = str(entry["file"]), entry["status"]
+    if leads_out(name):
+        raise ValueError(f"{name!r} is no path below the folder")
     if status not in STATUSES:
         raise ValueError(f"{name}: {status!r} is no Status")
     case = Case(folder / name, name, status, tuple(map(str, entry["rules"])))
     if status != OK:
         return case
-    shape, dtype = tuple(map(int, entry["shape"])), np.dtype(entry["dtype"])
+    height, width, channels = shape = tuple(entry["shape"])
+    if not all(type(side) is int and side > 0 for side in shape):
+        raise ValueError(f"{name}: {shape} is no shape")
+    dtype = entry["dtype"]
+    if dtype not in DTYPES:
+        raise ValueError(f"{name}: {dtype!r} is no type of samples")
     return Case(
         case.file,
         name,
         status,
         case.rules,
-        math.prod(shape) * dtype.itemsize,
+        height * width * channels * np.dtype(dtype).itemsize,
         shape,
-        dtype.name,
+        dtype,
         str(entry["sha256"]),
     )
 
 
 def run(
     cases: Iterable[Case], decoder: Decoder, *, any_status: bool = False, jobs: int = 1
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Decodes all files and compares; results come in the order of the cases.
+
+    If it is left early, the commands that run are killed.
 
     Args:
         cases: what `read_manifest` gives.
-        decoder: what `own_decoder` or `command_decoder` gives.
+        decoder: `own_decoder` or a `CommandDecoder`.
         any_status: a file is refused rightly whatever the Status.
         jobs: threads.
     """
     with ThreadPoolExecutor(jobs) as threads:
-        yield from threads.map(
-            lambda case: Result(case, _difference(case, decoder(case.file), any_status)), cases
-        )
+        try:
+            yield from threads.map(
+                lambda case: Result(case, _difference(case, decoder(case.file), any_status)), cases
+            )
+        finally:
+            if isinstance(decoder, CommandDecoder):
+                decoder.stop()
 
 
 def _difference(case: Case, found: Found, any_status: bool) -> str:
@@ -179,52 +197,88 @@ def own_decoder(path: Path) -> Found:
     return Found(OK, image.astype(image.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def command_decoder(command: str, *, timeout: float = 60) -> Decoder:
+class CommandDecoder:
     """A decoder that is a command of its own, started anew for each file.
 
     It writes the samples to the file `{output}` and exits with 0, or exits with the number of the
     Status by which it refuses `{input}`.
-
-    Args:
-        command: words as a shell has them, no shell is asked; `{input}` and `{output}` in it are
-            replaced by paths.
-        timeout: in seconds; a decoder that takes longer has failed.
-
-    Raises:
-        UsageError: the command is none, or lacks one of the two.
     """
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--decoder: {error}") from None
-    for place in ("{input}", "{output}"):
-        if not any(place in word for word in words):
-            raise UsageError(f"--decoder: the command says nowhere {place}")
 
-    def decode(path: Path) -> Found:
+    def __init__(self, command: str, *, timeout: float = 60) -> None:
+        """Judges the command.
+
+        Args:
+            command: words as a shell has them, no shell is asked; `{input}` and `{output}` in it
+                are replaced by paths.
+            timeout: in seconds; a decoder that takes longer is killed, and has failed.
+
+        Raises:
+            UsageError: the command is none, or lacks one of the two.
+        """
+        try:
+            self._words = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(f"--decoder: {error}") from None
+        for place in ("{input}", "{output}"):
+            if not any(place in word for word in self._words):
+                raise UsageError(f"--decoder: the command says nowhere {place}")
+        self._timeout = timeout
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_stopped = False
+
+    def __call__(self, path: Path) -> Found:
+        """What the command makes of a file.
+
+        Raises:
+            UsageError: it cannot be started.
+        """
         with tempfile.TemporaryDirectory(prefix="l3-conformance-") as folder:
             output = Path(folder) / "samples"
-            replaced = [
-                word.replace("{input}", str(path)).replace("{output}", str(output))
-                for word in words
-            ]
             try:
-                done = subprocess.run(
-                    replaced, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
-                )
+                code = self._run(path, output)
             except subprocess.TimeoutExpired:
-                return Found(failure=f"the decoder took more than {timeout:g} seconds")
+                return Found(failure=f"the decoder took more than {self._timeout:g} seconds")
             except OSError as error:
-                raise UsageError(f"--decoder: {words[0]}: {error.strerror}") from None
-            if done.returncode < 0:
-                return Found(failure=f"the decoder ended by signal {-done.returncode}")
-            if done.returncode >= 126:  # of shells: not found, or ended by a signal
-                return Found(failure=f"the decoder ended with status {done.returncode}")
-            if done.returncode:
-                known = done.returncode < len(STATUSES)
-                return Found(STATUSES[done.returncode] if known else "")
+                raise UsageError(f"--decoder: {self._words[0]}: {error.strerror}") from None
+            if code < 0:
+                return Found(failure=f"the decoder ended by signal {-code}")
+            if code >= 126:  # of shells: not found, or ended by a signal
+                return Found(failure=f"the decoder ended with status {code}")
+            if code:
+                return Found(STATUSES[code] if code < len(STATUSES) else "")
             if not output.is_file():
                 return Found(failure="the decoder wrote no output")
             return Found(OK, output.read_bytes())
 
-    return decode
+    def _run(self, path: Path, output: Path) -> int:
+        nothing = subprocess.DEVNULL
+        process = subprocess.Popen(
+            [
+                word.replace("{input}", str(path)).replace("{output}", str(output))
+                for word in self._words
+            ],
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,  # A group of its own, to be killed with what it starts.
+        )
+        self._running.add(process)
+        try:
+            return process.wait(0 if self._is_stopped else self._timeout)
+        finally:
+            _kill(process)
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """Kills all that runs; what is started later is killed at once."""
+        self._is_stopped = True
+        for process in list(self._running):
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process and its group, unless it has ended."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from l3dali.cli.arguments import (
@@ -13,6 +14,7 @@ from l3dali.cli.arguments import (
     path_argument,
     positive_float,
 )
+from l3dali.cli.batch import interrupt_once
 from l3dali.console import complain, print_table, printable, progress
 
 if TYPE_CHECKING:
@@ -71,10 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     cases = check_decoder.read_manifest(arguments.folder)
     decoder: check_decoder.Decoder = check_decoder.own_decoder
     if arguments.decoder is not None:
-        decoder = check_decoder.command_decoder(arguments.decoder, timeout=arguments.timeout)
-    found = check_decoder.run(cases, decoder, any_status=arguments.any_status, jobs=arguments.jobs)
+        decoder = check_decoder.CommandDecoder(arguments.decoder, timeout=arguments.timeout)
     quiet = arguments.quiet or arguments.json
-    results = list(progress(found, len(cases), quiet=quiet))
+    found = check_decoder.run(cases, decoder, any_status=arguments.any_status, jobs=arguments.jobs)
+    interrupt_once()
+    with closing(found):
+        results = list(progress(found, len(cases), quiet=quiet))
     wrong = [result for result in results if result.difference]
     if arguments.json:
         print(json.dumps([_fields(result) for result in results], indent=2))
