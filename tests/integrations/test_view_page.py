@@ -176,6 +176,25 @@ def test_damaged_tiles_are_marked(page: Page, url: str) -> None:
     assert page.evaluate("[...tiles.values()].some(tile => tile.samples)")
 
 
+def test_a_file_that_changes_while_it_is_shown(page: Page, tmp_path: Path) -> None:
+    """Samples of another size were an error in each drawing from then on."""
+    file, other = tmp_path / "a.l3", tmp_path / "b"
+    l3dali.imwrite(file, PHOTO)
+    other.write_bytes(l3dali.encode(PHOTO[:300, :1]))
+    command = [sys.executable, "-m", "l3dali", "view", str(file)]
+    command += ["--cache", str(tmp_path / "cache")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            _open(page, server.stderr.readline().split()[1], 0)
+            other.replace(file)
+            page.evaluate("zoom(0.2, 300, 300)")
+            wait_for(page, "[...tiles.values()].some(t => t.error === 'the file has changed')")
+            wait_for(page, SETTLED)
+        finally:
+            server.send_signal(signal.SIGTERM)
+
+
 def test_keys(page: Page, url: str) -> None:
     _open(page, url, 1)
     page.keyboard.press("ArrowRight")

@@ -132,9 +132,13 @@ class Viewer:
             content = pixels.thumbnail(data, _THUMBNAIL_SIDE)
         else:
             overview = self._overviews.find(entry, pixels.default_channels(info.channels), level)
+            size = _json({"width": info.width, "height": info.height}, 202)
             if overview is None:
-                return _json({"width": info.width, "height": info.height}, 202)
-            content = pixels.thumbnail(overview, _THUMBNAIL_SIDE)
+                return size
+            try:
+                content = pixels.thumbnail(overview, _THUMBNAIL_SIDE)
+            except ValueError:  # It is made anew when the image is opened.
+                return size
         return Response(content, media_type="image/png")
 
     def tile(self, request: Request) -> Response:

@@ -349,8 +349,10 @@ async function ask(level, row, column) {
     const answer = await get(`tile/${number}/${key}?bands=${bands}`);
     const samples = new ARRAYS[image.dtype](await answer.arrayBuffer());
     if (map !== tiles || mine !== shown) return;
-    const width = Math.min(SIDE, levelSize(image.width, level) - column * SIDE);
-    map.set(key, { samples, width, height: samples.length / bands.length / width });
+    const side = (whole, first) => Math.min(SIDE, levelSize(whole, level) - first * SIDE);
+    const [width, height] = [side(image.width, column), side(image.height, row)];
+    if (samples.length !== width * height * bands.length) throw new Error("the file has changed");
+    map.set(key, { samples, width, height });
     if (!image.isLeveled && $("map").value === "gray") autoLevels();
     for (const old of map.keys()) {
       if (map.size <= MAX_KEPT) break;
