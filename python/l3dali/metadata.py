@@ -18,6 +18,7 @@ import numpy as np
 __all__ = ["dump_metadata", "load_metadata"]
 
 MAX_METADATA_BYTES = 2**24  # of a block; profiles of presses, the largest, have 1 to 4 MiB
+_MOST_LEVELS = 200  # of lists and mappings in each other
 
 
 def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
@@ -29,15 +30,32 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
 
     Raises:
         TypeError: a name is no string, or a value of another type.
-        ValueError: a number is not finite, a text cannot be UTF-8, or all takes more than 16 MiB.
+        ValueError: a number is not finite, a text cannot be UTF-8, lists and mappings are nested
+            more than 200 deep, or all takes more than 16 MiB.
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata is a mapping, not {type(metadata).__name__}")
     try:
-        plain = _plain(metadata)
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _json(_plain(metadata))
     except RecursionError:
-        raise ValueError("metadata is nested too deep, or holds itself") from None
+        raise ValueError(_TOO_DEEP) from None
+
+
+_TOO_DEEP = "metadata is nested too deep, or holds itself"
+
+
+def _json(plain: dict[str, Any]) -> bytes:
+    level: list[Any] = [plain]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            each
+            for holder in level
+            for each in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(each, (dict, list))
+        ]
+    if level:
+        raise ValueError(_TOO_DEEP)
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -50,19 +68,21 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
 
 
 def load_metadata(data: bytes) -> dict[str, Any]:
-    """The pairs in a `keyv` chunk.
+    """The pairs in a `keyv` chunk. What it gives, `dump_metadata` takes.
 
     Raises:
-        ValueError: the chunk is no JSON object in UTF-8, or has more than 16 MiB.
+        ValueError: the chunk is no JSON object in UTF-8, has more than 16 MiB, or holds what
+            `dump_metadata` refuses.
     """
     if len(data) > MAX_METADATA_BYTES:
         raise ValueError(f"the metadata has {len(data)} bytes; up to {MAX_METADATA_BYTES} are read")
     try:
         pairs = json.loads(data.decode(), parse_constant=_refuse_constant)
+        if not isinstance(pairs, dict):
+            raise ValueError("it is JSON, but no object")
+        _json(pairs)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is damaged: {error}") from None
-    if not isinstance(pairs, dict):
-        raise ValueError("the metadata is damaged: it is JSON, but no object")
     return pairs
 
 
