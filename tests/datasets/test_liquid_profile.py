@@ -576,6 +576,16 @@ def test_reading(folder: Path) -> None:
         measure_reading(gone, 5, np.random.default_rng(1))
 
 
+def test_a_pipe_that_was_a_file_is_not_waited_for(folder: Path) -> None:
+    there = open_folder(str(folder))
+    files = [(there, each) for each in there.list_files().files.values()]
+    (folder / "deep.png").unlink()
+    os.mkfifo(folder / "deep.png")
+    gone = [each for each in files if each[1].name == "deep.png"]
+    with pytest.raises(OSError, match="not a file"):
+        measure_reading(gone, 5, np.random.default_rng(1))
+
+
 def test_files_of_one_size_cost_by_the_file(tmp_path: Path) -> None:
     """What a small file costs says nothing of the bytes of a large one."""
     for i in range(20):
@@ -678,6 +688,8 @@ GROUP = ("groups", "png rgb 8")
             changed("samples", 0, "weight", to=math.inf),
             "samples[0].weight is inf",
         ),
+        (changed("samples", 0, "raw_bytes", to=2**34 + 1), "samples[0].raw_bytes is 17179869185"),
+        (changed("samples", 0, "pixels", to=2**31 + 1), "samples[0].pixels is 2147483649, above"),
         (changed(*GROUP, "cpu_seconds", to={"rans": {}}), "costs of the unknown 'rans'"),
         (changed(*GROUP, "sizes", "source", to={"base": -1}), "sizes['source'].base is -1"),
     ],

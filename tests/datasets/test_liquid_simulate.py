@@ -203,12 +203,20 @@ def test_the_same_seed_gives_the_same() -> None:
     assert first != other
 
 
+# Each of as many pixels as L3 has at most, by a profile that claims more.
+IN_TASKS = replace(images_of(cpu=1e-3), tasks=tasks_of(np.full(COUNT, 1e18)))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"batch": 1000}, "batches of 1000"),
         ({"host": Host(1, nodes=5000)}, "5000 pipelines"),
         ({"images": images_of()}, "decoding takes nothing"),
+        (
+            {"images": IN_TASKS, "host": Host(1, nodes=64)},
+            "335544320 tasks of images; up to 67108864",
+        ),
     ],
 )
 def test_what_cannot_be_simulated(change: dict[str, Any], says: str) -> None:

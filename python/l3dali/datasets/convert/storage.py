@@ -225,7 +225,7 @@ class LocalFolder:
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
-        return _open_regular(self.root / name, "rb")
+        return open_regular(self.root / name, "rb")
 
     def leads_out(self, name: str) -> bool:
         folder = Path(os.path.realpath(self.root / name))
@@ -237,7 +237,7 @@ class LocalFolder:
         Raises:
             OSError: it is a link, or no regular file.
         """
-        return _open_regular(self._changed(name), "ab", os.O_NOFOLLOW)
+        return open_regular(self._changed(name), "ab", os.O_NOFOLLOW)
 
     def _changed(self, name: str) -> Path:
         """The path of a file that is to be written or removed: never one outside of the folder."""
@@ -306,7 +306,7 @@ class LocalFolder:
                         file.unlink()
 
 
-def _open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
+def open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
     """Opens a file; raises OSError if it is no regular one, as a pipe, which would hold us up."""
 
     def opener(place: str, own: int) -> int:

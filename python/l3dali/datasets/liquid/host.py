@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.datasets.convert.storage import LocalFolder
+from l3dali.datasets.convert.storage import LocalFolder, open_regular
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.profile import Linear
 from l3dali.errors import UsageError
@@ -236,7 +236,7 @@ def _drop_from_cache(
         path = folder.root / stored.name
         paths.append(path)
         try:
-            with path.open("rb") as file:
+            with open_regular(path, "rb") as file:
                 os.fsync(file.fileno())  # What is not on the disk yet cannot be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError:
@@ -249,7 +249,7 @@ def _drop_from_cache(
 def _is_cached(path: Path) -> bool | None:
     """Whether the middle of a file is in the page cache; None if that cannot be told."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, "rb") as file:
             middle = path.stat().st_size // 2
             os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
     except BlockingIOError:

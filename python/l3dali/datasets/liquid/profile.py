@@ -38,6 +38,8 @@ MIXED = "mixed"  # uploaded encoded, decoded by the GPU
 CACHE = "cache"  # encoded in GPU memory since the first epoch
 PLACES = (CPU, MIXED, CACHE)
 
+MOST_PIXELS = 2**31  # of an image: L3 has no more
+_MOST_RAW_BYTES = 8 * MOST_PIXELS  # of its samples; more than four channels count as more pixels
 _LARGEST = 1e18  # of any number in a file; sums and products of them stay finite
 _SMALLEST = 1e-18  # what is smaller is 0: quotients stay finite
 
@@ -356,6 +358,10 @@ def _check_profile(profile: Profile) -> None:
             raise UsageError(f"{where}.group is {each.group!r}, which is not among the groups")
         if isinstance(each, Sample) and not (each.pixels and each.source_bytes and each.weight):
             raise UsageError(f"{where} has no pixels, no bytes or no weight")
+        if isinstance(each, Sample):
+            for name, most in (("pixels", MOST_PIXELS), ("raw_bytes", _MOST_RAW_BYTES)):
+                if getattr(each, name) > most:
+                    raise UsageError(f"{where}.{name} is {getattr(each, name)}, above {most}")
         if SOURCE not in each.sizes:
             raise UsageError(f"{where}.sizes has no {SOURCE!r}")
         for name in each.sizes.keys() - set(FORMATS):

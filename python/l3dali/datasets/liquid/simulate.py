@@ -31,7 +31,7 @@ from l3dali.datasets.liquid.model import (
     solve,
 )
 from l3dali.datasets.liquid.plan import make_model
-from l3dali.datasets.liquid.profile import CPU, DEFAULT_BATCH, L3_FORMATS
+from l3dali.datasets.liquid.profile import CPU, DEFAULT_BATCH, L3_FORMATS, MOST_PIXELS
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ DEFAULT_BATCHES = 40  # of each GPU
 _IMAGES = 4096  # that a data set is stood for by
 _WARM_UP = 0.25  # of the batches, which do not count
 _MOST_PIPELINES = 4096
+_MOST_TASKS = 2**26  # of all batches together: ten seconds or so
 _TASK_PIXELS = 2**19  # src/op/cpu_backend.h
 
 
@@ -148,7 +149,7 @@ def draw_images(
 
 def tasks_of(pixels: Array) -> npt.NDArray[np.intp]:
     """Into how many tasks `fn.l3.decode` cuts images on cores."""
-    return np.maximum(1, np.ceil(pixels / _TASK_PIXELS)).astype(np.intp)
+    return np.ceil(np.clip(pixels, 1, MOST_PIXELS) / _TASK_PIXELS).astype(np.intp)
 
 
 def makespan(seconds: Array, threads: int) -> float:
@@ -363,7 +364,8 @@ def simulate(
         seed: of that order.
 
     Raises:
-        UsageError: SimPy is missing, there are too many GPUs, or fewer images than a batch has.
+        UsageError: SimPy is missing, there are too many GPUs, more than 2^26 tasks, or fewer images
+            than a batch has.
     """
     try:
         import simpy
@@ -372,6 +374,12 @@ def simulate(
     if host.nodes * host.gpus > _MOST_PIPELINES:
         raise UsageError(
             f"{host.nodes * host.gpus} pipelines; up to {_MOST_PIPELINES} can be simulated"
+        )
+    tasks = host.nodes * host.gpus * batches * batch * float(images.tasks.mean())
+    if tasks > _MOST_TASKS:
+        raise UsageError(
+            f"{tasks:.0f} tasks of images; up to {_MOST_TASKS} can be simulated: "
+            "take fewer nodes, or smaller batches"
         )
     env = simpy.Environment()
     run = _Run(env, host, training, queues or Queues(), batch, batches)
