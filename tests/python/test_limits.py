@@ -16,8 +16,9 @@ from reference_decoder import HEADER_BYTES, Header
 from stream_builder import Stream, constant_tile
 
 import l3dali
-from l3dali import codec, console
+from l3dali import codec, console, metadata
 from l3dali.datasets.convert import arrow, parquet, tar, tar_headers, tfrecord, zip_archive
+from l3dali.datasets.liquid import profile, simulate
 from l3dali.images import headers as image_headers
 from l3dali.view import catalog
 from l3dali.view import pixels as view_pixels
@@ -225,12 +226,15 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 26  # the head, and the limits
+    assert len(ROWS) == 1 + 29  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
+    assert limit_of("lists and objects of key-value pairs") == metadata._MOST_LEVELS
+    assert limit_of("pixels of an image in a profile") == profile.MOST_PIXELS
+    assert limit_of("tasks into which cores cut") == simulate._MOST_TASKS
     assert limit_of("threads of a call") == codec.THREADS[-1]
     assert limit_of("keys of a pax header") == tar_headers.MAX_PAX_KEYS
     assert limit_of("digits of a number in a pax header") == tar_headers._MAX_DIGITS
