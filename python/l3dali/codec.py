@@ -137,15 +137,15 @@ class Info:
 
 @contextlib.contextmanager
 def interruptible(check: Callable[[], object]) -> Iterator[None]:
-    """Within it, `encode` and `decode` of this thread call `check` now and then.
+    """Within it, `encode` and `decode` of this thread call `check`, and no outer one, now and then.
 
     What it raises ends them, as Ctrl-C ends those of the main thread.
     """
-    _native.set_check(check)
+    outer = _native.set_check(check)
     try:
         yield
     finally:
-        _native.set_check(None)
+        _native.set_check(outer)
 
 
 def encode(
@@ -548,7 +548,7 @@ def telling_more(items: Sequence[Buffer]) -> Iterator[None]:
         data = items[error.index or 0]
         reason = ""
         if error.status is Status.BAD_MAGIC:
-            reason = remedy_for_other(bytes(memoryview(data)[:16]))
+            reason = remedy_for_other(_bytes_of(data)[:16].tobytes())
         elif error.status is Status.CORRUPT_HEADER:
             size = _image_bytes(data)
             reason = f"the data goes on behind the image, which has {size} bytes" if size else ""
@@ -558,14 +558,19 @@ def telling_more(items: Sequence[Buffer]) -> Iterator[None]:
         raise L3Error(item + reason, error.status, error.index) from None
 
 
+def _bytes_of(data: Buffer) -> memoryview:
+    """Slices of others may be of rows, or of larger items."""
+    return np.frombuffer(memoryview(data), np.uint8).data
+
+
 def _image_bytes(data: Buffer) -> int | None:
     """The size of the image at the start of data that is corrupt as a whole; None without one.
 
     What is cut off before the end of the index is truncated, what goes on behind the image is
     corrupt; between them lie the beginnings that tell the size.
     """
-    view = memoryview(data)
-    low, high = 0, view.nbytes
+    view = _bytes_of(data)
+    low, high = 0, len(view)
     while low < high:
         size = (low + high) // 2
         try:

@@ -248,7 +248,8 @@ class _Afar:
         data[: len(head)] = np.frombuffer(head, np.uint8)
         top, left, height, width = window
         inside = 0 <= top <= info.height - height and 0 <= left <= info.width - width
-        if not inside or (max_pixels is not None and height * width > max_pixels):
+        fours = -(-(len(codec.checked_channels(channels)) or info.channels) // 4)
+        if not inside or height * width * fours > codec.checked_max_pixels(max_pixels):
             return data.data  # Here too.
         ranges = [
             (max(start, len(head)), end)

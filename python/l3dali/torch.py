@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
@@ -80,7 +81,7 @@ def decode(
         L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
             image; `.status` says how.
         TypeError, ValueError: an argument is none that this takes.
-        RuntimeError: tensors have no memory, as in FakeTensorMode.
+        RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     return _decode(
@@ -178,7 +179,7 @@ def decode_batch(
     Raises:
         L3Error: the first item that fails; `.status` says how, `.index` which it is.
         TypeError, ValueError: an argument is none that this takes.
-        RuntimeError: tensors have no memory, as in FakeTensorMode.
+        RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     files = checked_files(items, _bytes_of)
@@ -236,6 +237,8 @@ def _decode(
             fills_range=fill_range,
         )
     count = checked_threads(threads)
+    if _is_tracing():
+        raise RuntimeError("a trace records no pixels, but the memory for them: decode outside")
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
     addresses = [tensor.data_ptr() for tensor in tensors]
     if not all(addresses):
@@ -247,6 +250,15 @@ def _decode(
     else:
         gpu.decode(batch, addresses, count)
     return tensors
+
+
+def _is_tracing() -> bool:
+    """Whether PyTorch records operators: `torch.jit.trace`, `make_fx`."""
+    proxies = sys.modules.get(
+        "torch.fx.experimental.proxy_tensor"
+    )  # It is large; who traces has it.
+    get_mode = getattr(proxies, "get_proxy_mode", lambda: None)
+    return torch.jit.is_tracing() or get_mode() is not None
 
 
 def _bytes_of(item: Buffer | torch.Tensor) -> Buffer:

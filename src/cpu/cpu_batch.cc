@@ -84,13 +84,10 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
     }
     return result;
   }
-  std::vector<size_t> takers[2];  // the windows that touch each of two tiles
+  WindowsOfTiles windows(info, job.plans, job.plan_count, image.span, begin, end);
+  PlanList takers[2];  // the windows that touch each of two tiles
   const auto find_takers = [&](uint32_t k, uint32_t tile) {
-    const TileRect rect = GetTileRect(info, tile);
-    takers[k].clear();
-    for (size_t i = 0; i < job.plan_count; ++i) {
-      if (ClipToWindow(job.plans[i].window, rect).width_px != 0) takers[k].push_back(i);
-    }
+    takers[k] = windows.At(tile);
     return !takers[k].empty();
   };
   // Whether rows of a tile are in one place in the output, and few enough to wait in the cache.
@@ -142,7 +139,8 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       result = FirstBad(result, of_groups);
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
-        for (const size_t window : takers[k]) {
+        for (const OutputPlan* plan : takers[k]) {
+          const size_t window = static_cast<size_t>(plan - job.plans);
           parts.clear();
           for (size_t g = first; g < last; ++g) {
             parts.push_back({&image.decoders[g].info(), job.PlanOf(g, window), samples[g][k]});

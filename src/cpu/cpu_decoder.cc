@@ -290,25 +290,12 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     }
     job_count = 0;
   };
-  PlanList in_row;
+  WindowsOfTiles windows(info, plans, count, span, begin, end);
   for (uint32_t i = begin; i < end; ++i) {
-    const uint32_t row = span.row_begin + i / span.columns();
-    const uint32_t column = span.column_begin + i % span.columns();
-    if (i == begin || column == span.column_begin) {
-      in_row.clear();
-      for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
-        const TileSpan tiles = TilesOfWindow(info, plan->window);
-        if (row >= tiles.row_begin && row < tiles.row_end) in_row.push_back(plan);
-      }
-    }
-    const uint32_t tile = row * info.tile_columns() + column;
-    const TileRect rect = GetTileRect(info, tile);
-    PlanList& takers = wanted[job_count];
-    takers.clear();
-    for (const OutputPlan* plan : in_row) {
-      if (ClipToWindow(plan->window, rect).width_px != 0) takers.push_back(plan);
-    }
+    const uint32_t tile = TileOfSpan(info, span, i);
+    const PlanList& takers = wanted[job_count] = windows.At(tile);
     if (takers.empty()) continue;
+    const TileRect rect = GetTileRect(info, tile);
     const OutputPlan& plan = *takers[0];
     const TileRect part = ClipToWindow(plan.window, rect);
     const bool whole = part.width_px == rect.width_px && part.height_px == rect.height_px;

@@ -11,6 +11,7 @@
 #include "core/output.h"
 #include "core/tile.h"
 #include "cpu/group_part.h"
+#include "cpu/windows_of_tiles.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -71,7 +72,6 @@ class CpuDecoder {
 
  private:
   struct Tables;
-  using PlanList = std::vector<const OutputPlan*>;
 
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
   void RunJobs(TileJob* jobs, uint32_t count) const;

@@ -35,12 +35,14 @@ Bytes ToBytes(const std::optional<py::bytes>& chunk) {
   return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
 }
 
-// What SetCheck() has been given for this thread, or null. The caller keeps it alive.
+// What SetCheck() has been given for this thread, or null.
 thread_local PyObject* check_of_thread = nullptr;
 
-// Has work of this thread call `check` now and then; None ends that.
-void SetCheck(const py::object& check) {
-  check_of_thread = check.is_none() ? nullptr : check.ptr();
+// Has work of this thread call `check` now and then; None ends that. Returns what it called before.
+py::object SetCheck(const py::object& check) {
+  PyObject* const kept = check.is_none() ? nullptr : check.inc_ref().ptr();
+  PyObject* const before = std::exchange(check_of_thread, kept);
+  return before == nullptr ? py::none() : py::reinterpret_steal<py::object>(before);
 }
 
 // While it lives, work of this thread ends with KeyboardInterrupt soon after Ctrl-C, or with what
@@ -62,10 +64,7 @@ class LetSignalsIn {
     next = now + std::chrono::milliseconds(20);
     WithGil([] {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      if (check_of_thread == nullptr) return;
-      PyObject* const result = PyObject_CallNoArgs(check_of_thread);
-      if (result == nullptr) throw py::error_already_set();
-      Py_DECREF(result);
+      if (check_of_thread != nullptr) py::reinterpret_borrow<py::object>(check_of_thread)();
     });
   }
 
@@ -165,14 +164,21 @@ std::vector<DecodeResult> RunJobs(const std::vector<WindowJob>& jobs, unsigned t
   return work.Results();
 }
 
-// The results of the windows of a job that failed, up to the first that has a bad tile: each is
-// decoded alone.
+// The results of the windows of a job that failed, up to the first that has a bad tile. Halves of
+// them are decoded together until it is found: each alone would decode anew the tiles it shares.
 std::vector<DecodeResult> RunWindows(const WindowJob& job, unsigned threads) {
-  std::vector<DecodeResult> results;
-  do {
-    const OutputPlan* const plan = job.plans + results.size();
-    results.push_back(RunJobs({{job.view, job.groups, plan, 1}}, threads)[0]);
-  } while (results.back().status == Status::kOk && results.size() < job.plan_count);
+  size_t sound = 0;  // windows before it
+  const auto run = [&](size_t count) {
+    return RunJobs({{job.view, job.groups, job.plans + sound, count}}, threads)[0];
+  };
+  for (size_t left = job.plan_count; left > 1;) {
+    const size_t half = left / 2;
+    const bool is_sound = run(half).status == Status::kOk;
+    sound += is_sound ? half : 0;
+    left = is_sound ? left - half : half;
+  }
+  std::vector<DecodeResult> results(sound, DecodeResult{Status::kOk, 0});
+  results.push_back(run(1));
   return results;
 }
 

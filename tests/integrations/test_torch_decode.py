@@ -16,6 +16,7 @@ import pytest
 import torch
 from emulated_gpu import SIMULATED, SimulatedCuda, load_emulated
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.data import DataLoader
 
 import l3dali
@@ -289,6 +290,27 @@ def test_tensors_without_memory_are_refused(files: list[bytes]) -> None:
     with FakeTensorMode(), pytest.raises(RuntimeError, match="no memory here"):
         l3dali.torch.decode(files[0])
     assert l3dali.torch.decode(files[0]).shape[1:] == l3dali.info(files[0]).shape[:2]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    "trace",
+    [torch.jit.trace, lambda f, x: make_fx(f)(x), lambda f, x: make_fx(f, pre_dispatch=True)(x)],
+)
+def test_traces_are_refused(trace: Any, batched: bool, files: list[bytes]) -> None:
+    """They would hold `torch.empty` for the pixels."""
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        if batched:
+            return l3dali.torch.decode_batch([files[0]] * 2, batched=True) + x
+        return l3dali.torch.decode(files[0]) + x
+
+    zero = torch.zeros(1, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="a trace records no pixels"):
+        trace(add, zero)
+    compiled = torch.compile(add, backend="eager")
+    assert torch.equal(compiled(zero), add(zero))
 
 
 @pytest.mark.parametrize("value", ["x", math.nan, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import inspect
 import mmap
 import os
@@ -303,6 +304,23 @@ def test_data_behind_an_image_is_named(shape: tuple[int, ...], rest: int) -> Non
     with pytest.raises(l3dali.L3Error, match=f"^item 1: {text}$") as caught:
         l3dali.decode_batch([data, data + bytes(rest)])
     assert caught.value.index == 1
+
+
+@pytest.mark.parametrize("shape", [(2, -1), (1, -1, 2)])
+@pytest.mark.parametrize("dtype", ["u1", ">u2"])
+def test_data_of_other_shapes_is_named(shape: tuple[int, ...], dtype: str) -> None:
+    text = f"the data goes on behind the image, which has {len(ENCODED)} bytes"
+    data: Any = np.frombuffer(ENCODED + bytes(4 + -len(ENCODED) % 4), dtype).reshape(shape)
+    with pytest.raises(l3dali.L3Error, match=text):
+        l3dali.decode(data)
+    png: Any = np.zeros(2**22, dtype)
+    png.view("u1")[:8] = list(b"\x89PNG\r\n\x1a\n")
+    tracemalloc.start()
+    with pytest.raises(l3dali.L3Error, match="a PNG file, not an L3 image"):
+        l3dali.decode(png.reshape(shape))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
 
 
 @pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
@@ -655,6 +673,25 @@ def test_windows_of_one_file(threads: int, coding: codec.Coding) -> None:
         np.testing.assert_array_equal(one, whole if window is None else part(whole, window))
 
 
+@pytest.mark.parametrize("channels", [1, 6])
+@pytest.mark.parametrize("shape", [(8, 20_000), (5000, 32), (300, 1100)])
+def test_windows_and_tiles_in_any_order(shape: tuple[int, int], channels: int) -> None:
+    """Of one row of tiles, of one column, of several: windows of a pixel, small and long ones."""
+    rng = np.random.default_rng(11)
+    image: Image = rng.integers(0, 256, (*shape, channels), np.uint8)
+    data = l3dali.encode(image, coding="stored", tile=(8, 32))
+    lines = [(0, 3, shape[0], 1), (shape[0] - 1, 0, 1, shape[1]), (0, shape[1] - 1, shape[0], 1)]
+    windows = []
+    for most in (1, 40, 90):
+        sides = np.minimum(rng.integers(1, most + 1, (30, 2)), shape)
+        corners = rng.integers(0, np.array(shape, np.int64) - sides + 1)
+        windows += np.hstack([corners, sides]).tolist()
+    windows = [windows[i] for i in rng.permutation(len(windows))] + lines * 2
+    decoded = l3dali.decode_batch([data] * len(windows), windows=windows, threads=2)
+    for one, window in zip(decoded, windows, strict=True):
+        np.testing.assert_array_equal(one, part(image, window).reshape(one.shape))
+
+
 def test_damage_in_one_file_names_the_first_window_that_touches_it() -> None:
     """Also where a later one touches a tile before, and in no window's tile it goes unseen."""
     image: Image = np.random.default_rng(9).integers(0, 256, (96, 64, 3), np.uint8)
@@ -672,6 +709,53 @@ def test_damage_in_one_file_names_the_first_window_that_touches_it() -> None:
     data[-100 - tile_bytes] ^= 1  # in the one before
     with pytest.raises(l3dali.L3Error, match=r"^item 1: tile 2 of 3"):
         l3dali.decode_batch([data] * 3, windows=[first, third, second])
+
+
+@pytest.mark.parametrize("channels", [3, 6])
+@pytest.mark.parametrize("sides", [(9, 9), (8, 32)])
+def test_damage_in_one_file_is_told_as_of_a_window_alone(
+    channels: int, sides: tuple[int, int]
+) -> None:
+    """Windows lie across tiles, or are as large as one."""
+
+    def failure(items: list[bytearray], windows: list[Any]) -> str:
+        try:
+            l3dali.decode_batch(items, windows=windows, threads=2)
+        except l3dali.L3Error as error:
+            return str(error)
+        return ""
+
+    rng = np.random.default_rng(12)
+    image: Image = rng.integers(0, 256, (96, 320, channels), np.uint8)
+    whole = l3dali.encode(image, coding="stored", tile=(8, 32))
+    for _ in range(30):
+        data = bytearray(whole)
+        for place in rng.integers(len(data) // 3, len(data), rng.integers(1, 9)):
+            data[place] ^= 1
+        rows = rng.integers(0, (11, 9), (rng.integers(2, 40), 2)) * (8, 32)
+        windows = [(*corner, *sides) for corner in rows.tolist()]
+        alone = [failure([data], [window]) for window in windows]
+        bad = next((i for i, told in enumerate(alone) if told), 0)
+        told = alone[bad].replace("item 0:", f"item {bad}:")
+        assert failure([data] * len(windows), windows) == told
+
+
+def test_a_damaged_tile_costs_each_window_nothing() -> None:
+    """Each window was decoded alone to find the first that touches it: ten minutes of CPU."""
+    code = """
+import numpy, l3dali
+image = numpy.random.default_rng(0).integers(0, 9, (256, 512, 160), numpy.uint8)
+data = bytearray(l3dali.encode(image, tile=(256, 256), effort=1))
+data[-9] ^= 1
+windows = [(i % 256, 0, 1, 1) for i in range(30_000)] + [(0, 300, 1, 1)]
+try:
+    l3dali.decode_batch([data] * len(windows), windows=windows)
+except l3dali.L3Error as error:
+    print(error)
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.startswith("item 30000: tile 1 of 2")
 
 
 def test_files_as_arrays() -> None:
@@ -825,6 +909,35 @@ def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) 
     with pytest.raises(KeyboardInterrupt):
         l3dali.decode_batch(data, out=outs, threads=1)
     assert 0 < sum(int((out == 255).sum()) for out in outs) < image.size * count
+
+
+def test_checks_within_checks() -> None:
+    """Of a thread, the innermost is called; what a generator of another thread leaves, lives on."""
+    image = np.random.default_rng(0).integers(0, 256, (2000, 2000), np.uint8)
+    called: list[str] = []
+
+    def calls() -> list[str]:
+        called.clear()
+        l3dali.encode(image)
+        return sorted(set(called))
+
+    with codec.interruptible(lambda: called.append("outer")):
+        with codec.interruptible(lambda: called.append("inner")):
+            assert calls() == ["inner"]
+        assert calls() == ["outer"]
+    assert calls() == []
+
+    def begin() -> contextlib.AbstractContextManager[None]:
+        """Its check has no other owner."""
+        context = codec.interruptible(lambda: called.append("left"))
+        context.__enter__()
+        return context
+
+    with ThreadPoolExecutor(1) as pool:
+        context = pool.submit(begin).result()
+        context.__exit__(None, None, None)
+        del context
+        assert pool.submit(calls).result() == ["left"]
 
 
 @pytest.mark.usefixtures("interrupted")

@@ -127,12 +127,15 @@ def test_windows_outside(fetched: list[int], window: Any) -> None:
     assert sum(fetched) <= 4096
 
 
-def test_a_window_of_too_many_pixels(fetched: list[int]) -> None:
-    url, _ = store(scene(512, 700, 3))
+@pytest.mark.parametrize("channels", [3, 9])
+def test_a_window_of_too_many_pixels(fetched: list[int], channels: int) -> None:
+    url, _ = store(scene(512, 700, channels))
+    limit = 10_000 * -(-channels // 4)
     with pytest.raises(L3Error) as error:
-        l3dali.imread(url, window=(0, 0, 100, 101), max_pixels=10_000)
+        l3dali.imread(url, window=(0, 0, 100, 101), max_pixels=limit)
     assert error.value.status is Status.OUTPUT_TOO_SMALL
     assert sum(fetched) == 4096
+    assert l3dali.imread(url, window=(0, 0, 100, 100), max_pixels=limit).size == 10_000 * channels
 
 
 @pytest.mark.parametrize(

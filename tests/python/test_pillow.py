@@ -116,6 +116,22 @@ def test_a_transparent_colour_becomes_alpha(mode: str, key: Any, becomes: str) -
     assert np.array_equal(np.asarray(again), np.dstack([array, expected]))
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I;16B"])
+def test_a_transparent_gray_of_16_bits_becomes_alpha(mode: str) -> None:
+    """Two channels, as of `l3 encode`; Pillow itself cannot open them."""
+    array = pixels("I;16")
+    array[3, 4] = 777
+    image = Image.frombytes(mode, (53, 41), array.astype(">u2" if mode == "I;16B" else "<u2"))
+    image.info["transparency"] = 777
+    alpha = np.where(array == 777, 0, 65535)
+    assert np.array_equal(l3dali.decode(saved(image)), np.dstack([array, alpha]))
+    image.info["labels"] = True
+    assert l3dali.info(saved(image)).channels == 2
+    image.info["transparency"] = b"777"
+    with pytest.raises(TypeError):
+        saved(image)
+
+
 def test_labels_without_a_palette_are_kept() -> None:
     back = opened(l3dali.encode(pixels("L"), labels=True))
     assert back.mode == "L"

@@ -7,6 +7,7 @@ registers for itself.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import IO, TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ def register() -> None:
     for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
     that was opened, and none if it is a copy, a part or of another size, as by `thumbnail`, or if
     its EXIF is another, as by `exif_transpose`: they may not hold, as tags of a TIFF in Pillow.
-    Modes that L3 cannot hold raise `OSError`. Pillow has emptied a file of that name by then.
+    A transparent colour becomes alpha; Pillow has no mode for gray of 16 bits with alpha. Modes
+    that L3 cannot hold raise `OSError`. Pillow has emptied a file of that name by then.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
     Image.register_decoder("l3", _Decoder)
@@ -187,7 +189,11 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
     if image.mode in ("L", "RGB") and "transparency" in image.info:
         image = image.convert("LA" if image.mode == "L" else "RGBA")  # as `l3 encode` does
     palette = _palette(image) if image.mode == "P" else None
-    may_have_labels = image.mode in ("L", "I;16", "I;16B")
+    pixels = np.asarray(image)
+    if image.mode in ("I;16", "I;16B") and "transparency" in image.info:  # Pillow has no "LA;16".
+        is_shown = pixels != operator.index(image.info["transparency"])
+        pixels = np.dstack([pixels, is_shown * np.uint16(0xFFFF)])
+    may_have_labels = pixels.ndim == 2 and palette is None
     labels = options.get("labels", may_have_labels and image.info.get("labels", False))
     exif = options.get("exif")
     metadata, other_chunks = None, None
@@ -195,7 +201,7 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
     if isinstance(image, L3ImageFile) and now == image._opened_as:
         metadata, other_chunks = image.info.get("metadata"), image.other_chunks
     return codec.encode(
-        np.asarray(image),
+        pixels,
         labels=labels or palette is not None,
         palette=palette,
         icc=options.get("icc_profile", image.info.get("icc_profile")) or None,
