@@ -114,16 +114,17 @@ def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> N
         tmp_path,
         "import os, signal, subprocess, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "child = subprocess.Popen(['sleep', '100'])\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
         "print(os.getpid(), child.pid, file=open(sys.path[0] + f'/pids.{os.getpid()}', 'w'))\n"
-        "time.sleep(100)",
+        "time.sleep(1000)",
     )
     run = [sys.executable, "-m", "l3dali", "conformance", str(few), "--decoder", hangs, "-j", "2"]
+    run += ["--timeout", "1000"]
     with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as process:
         while len(pids := " ".join(p.read_text() for p in tmp_path.glob("pids.*")).split()) < 4:
             time.sleep(0.01)
         process.send_signal(number)
-        assert process.communicate(timeout=50)[1] == "l3: interrupted\n"
+        assert process.communicate(timeout=300)[1] == "l3: interrupted\n"
     assert process.returncode == 128 + number
     for stat in [Path(f"/proc/{pid}/stat") for pid in pids]:  # dead, if nobody has asked yet
         assert not stat.exists() or stat.read_text().rsplit(")")[-1].split()[0] == "Z"
