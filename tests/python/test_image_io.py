@@ -343,6 +343,40 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
             read_picture(each)
 
 
+@pytest.mark.parametrize("bits", [1, 4, 8])
+@pytest.mark.parametrize(
+    "entries", [[(0, 0, 0), (255, 255, 255)], [(0, 0, 0), (1, 1, 1), (2, 2, 2)]]
+)
+def test_palettes_of_bmp_that_look_gray(bits: int, entries: list[tuple[int, int, int]]) -> None:
+    """Pillow takes them for gray of as many bits as they have entries for."""
+    numbers = np.random.default_rng(bits).integers(0, 2, (9, 16), np.uint8)
+    packed = np.packbits(np.unpackbits(numbers[..., None], axis=2)[..., -bits:].reshape(9, -1), 1)
+    rows = np.pad(packed[::-1], ((0, 0), (0, -packed.shape[1] % 4))).tobytes()
+    colors = b"".join(struct.pack("4B", *entry, 0) for entry in entries)
+    start = 54 + len(colors)
+    head = struct.pack("<2sIII", b"BM", start + len(rows), 0, start)
+    head += struct.pack("<IiiHHIIiiII", 40, 16, 9, 1, bits, 0, len(rows), 0, 0, len(entries), 0)
+    data = head + colors + rows
+    pixels = read_picture(data).pixels
+    wanted = np.array(entries, np.uint8)[numbers]
+    assert np.array_equal(pixels if pixels.ndim == 3 else np.dstack([pixels] * 3), wanted)
+    labels = read_picture(data, palette="index")
+    assert np.array_equal(labels.pixels, numbers)
+
+
+@pytest.mark.parametrize("part", [0, 3])
+def test_jpeg_2000_without_all_tiles(part: int) -> None:
+    image = PIL.Image.fromarray(noise(1, height=64, width=64))
+    data = saved(image, "JPEG2000", no_jp2=True, tile_size=(32, 32))
+    parts = data.split(b"\xff\x90\x00\x0a")
+    assert len(parts) == 5
+    assert read_picture(data).pixels.shape == (64, 64)
+    end = b"\xff\xd9" if part == 3 else b""
+    del parts[part + 1]
+    with pytest.raises(ImageError, match="without all tiles"):
+        read_picture(b"\xff\x90\x00\x0a".join(parts) + end)
+
+
 def test_damaged_png_does_not_stay_in_memory() -> None:
     data = saved(PIL.Image.fromarray(noise(3, height=1000, width=1000)), "PNG")
     for damaged in (data[:-200], data[:200_000] + bytes(9) + data[200_009:]):
@@ -356,14 +390,67 @@ def test_damaged_png_does_not_stay_in_memory() -> None:
         assert abs(sys.getrefcount(None) - references) < 15
 
 
+def test_tiff_whose_jpegs_are_other_than_the_page_says() -> None:
+    page = tiff(noise(3, height=32, width=32), compression="jpeg", rowsperstrip=16)
+    with tifffile.TiffFile(io.BytesIO(page)) as file:
+        (first, second), (size, _) = file.pages[0].dataoffsets, file.pages[0].databytecounts
+    gray = imagecodecs.jpeg8_encode(noise(1, height=16, width=32))[:size]
+    assert read_picture(page).pixels.shape == (32, 32, 3)
+    other = page[:first] + gray + bytes(size - len(gray)) + page[second:]
+    with pytest.raises(ImageError, match="other samples than the page says"):
+        read_picture(other)
+    with pytest.raises(ImageError, match="a tile ends too early"):
+        read_picture(_with_tags(page, t279=size * 9 // 10))
+
+
+def test_tiff_that_lists_one_strip_of_many() -> None:
+    """The others were whatever follows it."""
+    data = tiff(noise(1, height=40), rowsperstrip=40)
+    with pytest.raises(ImageError, match="where its 1 strips or tiles are"):
+        read_picture(_with_tags(data, t279=13 * 10))
+
+
+@pytest.mark.parametrize("options", [{"imagej": True}, {"metadata": {}}])
+def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) -> None:
+    file = io.BytesIO()
+    images = np.zeros((5, 9, 13), np.uint8)
+    if "imagej" in options:
+        tifffile.imwrite(file, images, imagej=True)
+        data = file.getvalue()
+    else:
+        tifffile.imwrite(file, images[0], metadata={})
+        data = file.getvalue().replace(b"[9, 13]", b"[9,130]")
+    with tifffile.TiffFile(io.BytesIO(data)) as pages:
+        at = pages.byteorder, pages.pages[0].offset
+        entries = len(pages.pages[0].tags)
+    end = at[1] + 2 + 12 * entries
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(data[:end] + bytes(4) + data[end + 4 :])
+
+
+def test_texts_of_tiff_are_kept() -> None:
+    name = "José Müller, 京都".encode()
+    for bigtiff in (False, True):
+        tags = [(315, 2, len(name) + 1, name + b"\0", True)]
+        picture = read_picture(tiff(noise(1), extratags=tags, bigtiff=bigtiff))
+        assert name in (picture.exif or b"")
+        again = read_picture(write_picture(picture, ".tif"))
+        assert name in (again.exif or b"")
+
+
 def test_tiff_of_no_such_layout() -> None:
+    data = _with_tags(tiff(noise(1), predictor=True, compression="lzw"), t258=4)
+    with pytest.raises(ImageError, match="a predictor of 4 bits"):
+        read_picture(data)
     data = _with_tags(tiff(noise(3), predictor=True, compression="lzw"), t259=32773)
     with pytest.raises(ImageError, match="a predictor and no compression"):
         read_picture(data)
     with pytest.raises(ImageError, match="how colours are stored"):
         read_picture(tiff(noise(3)).replace(struct.pack("<H", 262), struct.pack("<H", 263), 1))
     with pytest.raises(ImageError, match="a planar configuration of 3"):
-        read_picture(_with_tags(tiff(noise(3), planarconfig="separate"), t284=3))
+        read_picture(
+            _with_tags(tiff(noise(3), planarconfig="separate", compression="zlib"), t284=3)
+        )
     palette = np.zeros((3, 256), np.uint16)
     data = tiff(noise(1), photometric="palette", colormap=palette)
     with tifffile.TiffFile(io.BytesIO(data)) as file:
@@ -372,7 +459,7 @@ def test_tiff_of_no_such_layout() -> None:
         read_picture(data[: at + 4] + struct.pack("<I", 256) + data[at + 8 :])
 
 
-@pytest.mark.parametrize("compression", [None, "lzw", "zlib", "jpegxl", "aperio_jp2000_ycbc"])
+@pytest.mark.parametrize("compression", [None, "lzw", "zlib"])
 @pytest.mark.parametrize("photometric", [*tifffile.PHOTOMETRIC, 7])
 def test_each_photometric_interpretation_is_read_or_refused(
     photometric: int, compression: str | None
@@ -381,7 +468,7 @@ def test_each_photometric_interpretation_is_read_or_refused(
     data = tiff(pixels, photometric="rgb", compression=compression)
     data = _with_tags(data, t262=photometric)
     wanted = {1: pixels, 2: pixels}.get(photometric)
-    if wanted is None or (photometric == 2 and "aperio" in str(compression)):
+    if wanted is None:
         with pytest.raises(ImageError, match=r"not supported|not a valid PHOTOMETRIC"):
             read_picture(data)
     else:
@@ -606,16 +693,15 @@ def with_small_page(data: bytes) -> bytes:
     return bytes(patched)
 
 
-@pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "webp", "jpegxl"])
-def test_tiff_whose_tile_is_a_larger_image_is_refused(compression: str) -> None:
+def test_tiff_whose_tile_is_a_larger_image_is_refused() -> None:
     pixels = noise(3, height=512, width=512)
-    data = tiff(pixels, photometric="rgb", compression=compression, rowsperstrip=512)
+    data = tiff(pixels, photometric="rgb", compression="jpeg", rowsperstrip=512)
     assert read_picture(data).pixels.shape == (512, 512, 3)
     with pytest.raises(ImageError, match="larger than the page"):
         read_picture(with_small_page(data))
 
 
-@pytest.mark.parametrize("compression", ["lerc", "jpegxr", "png"])
+@pytest.mark.parametrize("compression", ["lerc", "jpegxr", "jpeg2000", "jpegxl", "png", "webp"])
 def test_tiff_whose_tiles_cannot_be_judged_is_refused(compression: str) -> None:
     """200 bytes of LERC could take 30 GB."""
     pixels = noise(3, height=512, width=512)
@@ -836,7 +922,7 @@ def _bomb(image_format: str) -> bytes:
     if image_format == "PNG":
         return _png(side + side + bytes([8, 2, 0, 0, 0]), bytes(99))
     if image_format == "TIFF":
-        return _tiff_of_pages([None], t256=30000, t257=30000, t278=30000)
+        return _tiff_of_pages([None], t256=30000, t257=30000, t278=30000, t279=30000**2)
     if image_format == "PGM":
         return b"P5 30000 30000 255 " + bytes(99)
     data = saved(PIL.Image.fromarray(noise(3)), image_format)

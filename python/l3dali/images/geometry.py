@@ -34,7 +34,7 @@ __all__ = [
 
 
 _ORIENTATION = 0x0112
-_SHORT = 3  # TIFF's 16-bit type
+_ASCII, _SHORT = 2, 3  # types of TIFF
 # Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
 # artist, copyright, and the EXIF and GPS directories.
 _PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
@@ -156,14 +156,20 @@ def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:
 
     block = Image.Exif()
     if page.parent.is_bigtiff:
-        found = {code: page.tags.valueof(code) for code in _DESCRIPTIVE_TAGS}
-        block.update(
-            (code, value) for code, value in found.items() if isinstance(value, (int, str))
-        )
+        for found in filter(None, map(page.tags.get, _PLAIN_TAGS)):
+            if found.dtype == _ASCII:
+                text = tiff[found.valueoffset : found.valueoffset + found.count]
+                block[found.code] = text.partition(b"\0")[0]
+            elif isinstance(found.value, int):
+                block[found.code] = int(found.value)
     else:  # A block begins as the file does, but with the directory of this page.
         block.load(tiff[:4] + struct.pack(f"{page.parent.byteorder}I", page.offset) + tiff[8:])
     for tag in set(block) - set(_DESCRIPTIVE_TAGS):
         del block[tag]
+    for entries in (block, *(block.get_ifd(tag) for tag in block if tag not in _PLAIN_TAGS)):
+        for tag, value in entries.items():
+            if isinstance(value, str) and not value.isascii():  # Pillow would write "?".
+                entries[tag] = value.encode("latin-1")
     return strip_exif_prefix(block.tobytes()) if len(block) else None
 
 
@@ -178,7 +184,7 @@ def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]
     for code in set(block) & set(_PLAIN_TAGS):
         if isinstance(value := block[code], str) and value:
             text = value.encode("latin-1", "replace") + b"\0"
-            tags.append((code, 2, len(text), text, True))
+            tags.append((code, _ASCII, len(text), text, True))
         elif code == _ORIENTATION and value in _TURNS:
             tags.append((code, _SHORT, 1, value, True))
     return tags

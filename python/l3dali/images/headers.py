@@ -167,12 +167,18 @@ _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers withou
 
 
 def _read_jpeg(data: bytes) -> Header:
+    _, height, width, channels = _jpeg_frame(data)
+    return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
+
+
+def _jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
+    """Bits of a sample, height, width and channels, by the first frame: it is the one decoded."""
     at = data.find(b"\xff", 2)
     while 0 <= at < len(data) - 9:
         marker, size = struct.unpack_from(">BH", data, at + 1)
-        if marker in _JPEG_FRAMES:  # The first is the one decoded.
-            height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-            return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
+        if marker in _JPEG_FRAMES:
+            bits, height, width, channels = struct.unpack_from(">BHHB", data, at + 4)
+            return bits, height, width, channels
         if marker == 0xFF:
             at += 1
             continue
@@ -390,12 +396,14 @@ def _palette_channels(data: bytes) -> int:
     return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
 
 
-def check_jpeg2000_colors(data: bytes) -> None:
-    """Judges by the boxes before the codestream, which a bare one has not.
+def check_jpeg2000(data: bytes) -> None:
+    """Judges what its decoder does not: tiles, and the boxes before the codestream.
 
     Raises:
-        ImageError: they speak of colours that the decoder gives as if they were RGB or gray.
+        ImageError: there are not all tiles, or the boxes speak of colours that the decoder gives as
+            if they were RGB or gray.
     """
+    _check_jpeg2000_tiles(data[jpeg2000_start(data) :])
     is_first = True  # Decoders pass over further boxes of colours.
     for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
         if kind == b"colr" and is_first:
@@ -409,6 +417,23 @@ def check_jpeg2000_colors(data: bytes) -> None:
                 raise ImageError("premultiplied alpha is not supported")
 
 
+def _check_jpeg2000_tiles(stream: bytes) -> None:
+    """Goes from one part of a tile to the next; the decoder takes tiles without any for black."""
+    right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
+    tiles = -((left - right) // width) * -((top - bottom) // height)
+    at = 2
+    while stream[at : at + 2] not in (_JPEG2000_TILE, b""):
+        at += 2 + int.from_bytes(stream[at + 2 : at + 4], "big")
+    found = set()
+    while stream[at : at + 2] == _JPEG2000_TILE:
+        tile, size = struct.unpack_from(">HI", stream, at + 4)
+        found.add(tile)
+        at += size or len(stream)  # 0: to the end
+    if len(found) < tiles:
+        raise ImageError("cannot be read: a JPEG 2000 without all tiles")
+
+
+_JPEG2000_TILE = b"\xff\x90"
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
 # Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
 # 0, OpenJPEG's for samples without a space; 2 and 3 the space of an ICC profile.
@@ -539,8 +564,9 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     is_listed = len(places) >= chunks and all(
         (offset == 0) == (size == 0) and offset + size <= len(data) for offset, size in places
     )
-    has_both = 273 in page.tags and 324 in page.tags
-    if has_both or not (is_listed or page.is_contiguous):
+    if page.is_contiguous:  # They are read as one.
+        is_listed = sum(page.databytecounts) >= page.nbytes
+    if not is_listed or (273 in page.tags and 324 in page.tags):
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 
@@ -548,11 +574,7 @@ _LARGE_TILE_PIXELS = 2**24
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses strips and tiles that are images, of another size than the page says.
-
-    Those of LERC and JPEG XR, which are read nowhere else, say theirs in ways of their own; damaged
-    PNGs would stay in memory (`_png_pixels` of `reading.py`).
-    """
+    """Refuses strips and tiles that are images, but for JPEGs of what the page says."""
     from tifffile import COMPRESSION, TIFF
 
     if page.compression not in {*TIFF.IMAGE_COMPRESSIONS, COMPRESSION.LERC}:
@@ -563,15 +585,19 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
         if offset == 0 or size == 0:
             continue  # nothing is stored
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
-        format, _ = format_of(start)
-        if format not in ("jpeg", "webp", "jpegxl", "jpeg2000"):
+        if format_of(start)[0] != "jpeg":
             kind = getattr(COMPRESSION(page.compression), "name", page.compression)
             raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
-        header = _READERS[format](start)
-        if header.width * header.height > allowed:
+        bits, height, width, channels = _jpeg_frame(start)
+        if width * height > allowed:
             raise ImageError("a damaged TIFF: a tile is larger than the page says")
+        if (bits, channels) != (page.bitspersample, samples):
+            raise ImageError("a damaged TIFF: a tile has other samples than the page says")
+        if b"\xff\xd9" not in data[offset + size - _JPEG_TAIL_BYTES : offset + size]:
+            raise ImageError("a damaged TIFF: a tile ends too early")
 
 
+_JPEG_TAIL_BYTES = 8  # Some writers align what is behind them.
 _CHUNK_HEADER_BYTES = 4096
 
 _READERS: dict[str, Callable[[bytes], Header]] = {

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import operator
+import re
 import struct
 import threading
 import zlib
@@ -35,7 +37,7 @@ from l3dali.images.geometry import (
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
-    check_jpeg2000_colors,
+    check_jpeg2000,
     open_tiff,
     read_header,
     read_jpegxl_header,
@@ -385,10 +387,23 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
 
 
+def _check_tiff_frames(page: tifffile.TiffPage) -> None:
+    """Refuses arrays of more than one image that ImageJ and tifffile write behind one directory."""
+    count = 1
+    if page.is_imagej and (found := re.search(r"^images=(\d+)", page.description, re.MULTILINE)):
+        count = int(found[1])
+    elif page.is_shaped and (found := re.search(r"shape\W+([\d, ]+)", page.description)):
+        samples = math.prod(int(side) for side in found[1].split(",") if side.strip())
+        count = samples // math.prod(page.shape)
+    if count != 1:
+        raise ImageError("several images in one file; L3 holds single images")
+
+
 def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
     from tifffile import PHOTOMETRIC
 
     _check_tiff_samples(page)
+    _check_tiff_frames(page)
     pixels = page.asarray()
     if page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
@@ -426,6 +441,8 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         raise ImageError("premultiplied alpha is not supported")
     if page.predictor != 1 and page.compression in (COMPRESSION.NONE, COMPRESSION.PACKBITS):
         raise ImageError("a TIFF with a predictor and no compression that undoes it")
+    if page.predictor == 2 and page.bitspersample not in (8, 16, 32, 64):
+        raise ImageError(f"a TIFF with a predictor of {page.bitspersample} bits is not supported")
     if 262 not in page.tags:
         raise ImageError("a damaged TIFF: it does not say how colours are stored")
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
@@ -433,7 +450,7 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     is_read = {
         PHOTOMETRIC.MINISBLACK: True,
         PHOTOMETRIC.MINISWHITE: samples == 1 + extra,
-        PHOTOMETRIC.RGB: samples >= 3 and page.compression != COMPRESSION.APERIO_JP2000_YCBC,
+        PHOTOMETRIC.RGB: samples >= 3,
         PHOTOMETRIC.PALETTE: samples == 1
         and page.colormap is not None
         and page.colormap.shape == (3, 2**page.bitspersample)
@@ -496,7 +513,7 @@ def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
 def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    check_jpeg2000_colors(data)
+    check_jpeg2000(data)
     return Picture(imagecodecs.jpeg2k_decode(data))
 
 
@@ -527,6 +544,8 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     """
     chunks: dict[bytes, bytes] = {}
     for kind, body in _sound_png_chunks(data, _PNG_KEPT):
+        if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
+            continue  # of a palette that is not there
         if kind != b"iTXt" or body.startswith(PNG_XMP):
             chunks.setdefault(kind, body)
     return chunks
@@ -599,4 +618,25 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
     # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
-    return Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))
+    image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))
+    if image.format == "BMP" and image.mode in ("1", "L"):
+        (header_bytes,) = struct.unpack_from("<I", data, _BMP_HEADER)
+        (bits,) = struct.unpack_from("<H", data, _BMP_HEADER + (10 if header_bytes == 12 else 14))
+        if bits != (1 if image.mode == "1" else 8):
+            return _without_guess(data, _BMP_HEADER + header_bytes)
+    return image
+
+
+_BMP_HEADER = 14  # behind the file's own
+
+
+def _without_guess(data: bytes, palette_at: int) -> PIL.Image.Image:
+    """A BMP whose palette Pillow takes for gray, of as many bits as that would have."""
+    from PIL import Image
+
+    blue, green, red = data[palette_at : palette_at + 3]
+    coloured = data[:palette_at] + b"\1\2\3" + data[palette_at + 3 :]
+    image = Image.open(io.BytesIO(coloured), formats=("BMP",))
+    image.load()
+    image.putpalette([red, green, blue, *(image.getpalette() or [])[3:]])
+    return image
