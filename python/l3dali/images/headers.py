@@ -597,7 +597,7 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
             raise ImageError("a damaged TIFF: a tile ends too early")
 
 
-_JPEG_TAIL_BYTES = 8  # Some writers align what is behind them.
+_JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
 _CHUNK_HEADER_BYTES = 4096
 
 _READERS: dict[str, Callable[[bytes], Header]] = {

@@ -322,7 +322,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
     from tifffile import PHOTOMETRIC
 
     with open_tiff(data) as page:
-        pixels, entries = _tiff_pixels(page, palette)
+        pixels, entries = _tiff_pixels(data, page, palette)
         xmp = _tiff_tag(data, page, TIFF_XMP)
         is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
@@ -387,7 +387,7 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
 
 
-def _check_tiff_frames(page: tifffile.TiffPage) -> None:
+def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
     """Refuses arrays of more than one image that ImageJ and tifffile write behind one directory."""
     count = 1
     if page.is_imagej and (found := re.search(r"^images=(\d+)", page.description, re.MULTILINE)):
@@ -395,15 +395,18 @@ def _check_tiff_frames(page: tifffile.TiffPage) -> None:
     elif page.is_shaped and (found := re.search(r"shape\W+([\d, ]+)", page.description)):
         samples = math.prod(int(side) for side in found[1].split(",") if side.strip())
         count = samples // math.prod(page.shape)
-    if count != 1:
+    is_there = page.is_contiguous and page.dataoffsets[0] + count * page.nbytes <= len(data)
+    if count > 1 and is_there:  # Other tools keep the text where they cut the image.
         raise ImageError("several images in one file; L3 holds single images")
 
 
-def _tiff_pixels(page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
+def _tiff_pixels(
+    data: bytes, page: tifffile.TiffPage, palette: Palette
+) -> tuple[Image, bytes | None]:
     from tifffile import PHOTOMETRIC
 
     _check_tiff_samples(page)
-    _check_tiff_frames(page)
+    _check_tiff_frames(data, page)
     pixels = page.asarray()
     if page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
