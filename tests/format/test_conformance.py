@@ -118,8 +118,10 @@ def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> N
         "print(os.getpid(), child.pid, file=open(sys.path[0] + f'/pids.{os.getpid()}', 'w'))\n"
         "time.sleep(1000)",
     )
-    run = [sys.executable, "-m", "l3dali", "conformance", str(few), "--decoder", hangs, "-j", "2"]
-    run += ["--timeout", "1000"]
+    # Who runs the tests may ignore Ctrl-C.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    run = [sys.executable, "-c", code + "import l3dali.__main__", "conformance", str(few)]
+    run += ["--decoder", hangs, "--timeout", "1000", "-j", "2"]
     with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as process:
         while len(pids := " ".join(p.read_text() for p in tmp_path.glob("pids.*")).split()) < 4:
             time.sleep(0.01)

@@ -40,6 +40,7 @@ _INT96_SECONDS = 2**63 // 10**9  # from 1970, that nanoseconds of 64 bits reach
 MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
 _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
+_FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _PAGE_HEAD_BYTES = 16
 _NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
@@ -91,6 +92,7 @@ class Claims:
     def __init__(self, source: BinaryIO) -> None:
         size = size_of(source)
         self._rows = max(_FREE_ROWS, _ROWS_A_BYTE * size)  # that are left
+        self._cells = max(_FREE_CELLS, _ROWS_A_BYTE * size)
         self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
 
     def count(self, batch: Any) -> None:
@@ -105,8 +107,8 @@ class Claims:
         self._judge()
 
     def _judge(self) -> None:
-        if self._rows < 0:
-            raise ParquetError("too many rows for the size of the file")
+        if self._rows < 0 or self._cells < 0:
+            raise ParquetError("too many rows or columns for the size of the file")
         if self._bytes < 0:
             raise ParquetError("the values of its rows are too many for the size of the file")
 
@@ -121,6 +123,7 @@ class Claims:
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
 
+        self._cells -= len(array)
         type = array.type
         if types.is_struct(type):
             for field in array.flatten():
@@ -266,7 +269,9 @@ def _most_rows(source: BinaryIO, group: Any) -> int:
     """
     columns = (group.column(i) for i in range(group.num_columns))
     largest = sum(
-        _dictionary_bytes(source, column)
+        int(column.total_uncompressed_size)
+        if "DELTA_BYTE_ARRAY" in column.encodings  # A value may repeat all of the one before.
+        else _dictionary_bytes(source, column)
         for column in columns
         if column.physical_type.endswith("BYTE_ARRAY")
     )
