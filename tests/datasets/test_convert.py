@@ -1181,6 +1181,27 @@ def test_a_link_to_an_image_without_a_suffix(
     assert convert(tmp_path / "y.tar", tmp_path / "e") == 0
 
 
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize(("bad", "code"), [("b", 2), ("a", 2), ("", 0)])
+def test_a_link_to_a_member_of_a_dropped_sample(
+    tmp_path: Path, kind: bytes, bad: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GNU tar writes hard links for labels that are one file; one that goes, too, is no harm."""
+    link = tarfile.TarInfo("a.json")
+    link.type, link.linkname = kind, "b.json"
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for key in "ab" if kind == tarfile.SYMTYPE else "ba":
+            data = png()[:60] if key == bad else png()
+            image, label = tarfile.TarInfo(f"{key}.png"), tarfile.TarInfo(f"{key}.json")
+            image.size, label.size = len(data), 2
+            tar.addfile(image, io.BytesIO(data))
+            tar.addfile(link if key == "a" else label, io.BytesIO(b"{}"))
+    assert convert(tmp_path / "s.tar", tmp_path / "d", "--on-error", "drop") == code
+    is_refused = "a.json: a link to b.json, whose sample is dropped" in capsys.readouterr().err
+    assert is_refused == (bad == "b")
+    assert (tmp_path / "d" / "s.tar").exists() != is_refused
+
+
 def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.png", "a.tif"):
         (tmp_path / "s").mkdir(exist_ok=True)

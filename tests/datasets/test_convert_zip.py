@@ -188,6 +188,7 @@ PACKED = archive_of([("1.txt", b"caption " * 99)])
         (WHOLE[:-30], "not a whole zip archive"),
         (WHOLE[:200], "not a whole zip archive"),
         (b"#!/bin/sh\n" + WHOLE, "something before it"),
+        (WHOLE + b"more", "data behind the end"),
         (flipped(WHOLE, 60), "0.png: a damaged member"),
         (flipped(PACKED, 40), "1.txt: a damaged member"),
         (flipped(WHOLE, 2), "not a zip archive"),

@@ -250,6 +250,9 @@ def test_a_shard_that_cannot_be_read_is_told_of(
     assert main(["profile", str(source), "-o", str(output), "--seconds", "60"]) == 2
     assert "\na.tar: a pax header with a number of" in capsys.readouterr().err
     assert read_profile(output).images == 1
+    (source / "b.tar").unlink()
+    assert main(["profile", str(source), "-o", str(output), "--overwrite"]) == 2
+    assert "; a.tar: a pax header with a number of" in capsys.readouterr().err
 
 
 def test_empty_files_and_l3_files_are_told_of(

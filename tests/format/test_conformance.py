@@ -128,8 +128,27 @@ def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> N
         process.send_signal(number)
         assert process.communicate(timeout=300)[1] == "l3: interrupted\n"
     assert process.returncode == 128 + number
-    for stat in [Path(f"/proc/{pid}/stat") for pid in pids]:  # dead, if nobody has asked yet
-        assert not stat.exists() or stat.read_text().rsplit(")")[-1].split()[0] == "Z"
+    assert not [pid for pid in pids if is_running(pid)]
+
+
+def test_what_a_decoder_leaves_behind_is_ended(few: Path, tmp_path: Path) -> None:
+    leaves = script(
+        tmp_path,
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "print(child.pid, file=open(sys.path[0] + f'/pids.{child.pid}', 'w'))\n"
+        "sys.exit(1)",
+    )
+    command(few, "--decoder", leaves, code=1)
+    pids = [path.read_text().strip() for path in tmp_path.glob("pids.*")]
+    assert len(pids) == len(FEW)
+    assert not [pid for pid in pids if is_running(pid)]
+
+
+def is_running(pid: str) -> bool:
+    """Not if it is dead and nobody has asked yet."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")")[-1].split()[0] != "Z"
 
 
 def test_any_status(few: Path, tmp_path: Path) -> None:

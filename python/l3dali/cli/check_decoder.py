@@ -273,12 +273,12 @@ class CommandDecoder:
         """Kills all that runs; what is started later is killed at once."""
         self._is_stopped = True
         for process in list(self._running):
-            _kill(process)
+            if process.poll() is None:
+                _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process and its group, unless it has ended."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    """Kills a process, or what is left of its group."""
+    with suppress(ProcessLookupError, PermissionError):  # Gone, or another's by now.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

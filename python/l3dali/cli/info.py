@@ -11,7 +11,7 @@ from l3dali import codec
 from l3dali.cli.arguments import new_file_command
 from l3dali.cli.batch import failure_of
 from l3dali.cli.files import read_file
-from l3dali.cli.report import Report, finish
+from l3dali.cli.report import Report, finish, json_list
 from l3dali.cli.work import L3_SUFFIX, find_inputs
 from l3dali.console import printable, ratio
 from l3dali.metadata import TIFF
@@ -64,7 +64,7 @@ def _info(options: argparse.Namespace) -> int:
         else:
             print(_info_text(file.path, info))
     if options.json:
-        print(json.dumps(entries, indent=2))
+        print(json_list(entries))
     return finish(report, found, options)
 
 
@@ -79,8 +79,8 @@ def _info_of(data: bytes) -> codec.Info:
     return info
 
 
-def _json_entry(path: Path | str, info: codec.Info) -> dict[str, object]:
-    return {"path": str(path)} | _json_fields(info)
+def _json_entry(path: Path | str, info: codec.Info) -> str:
+    return json.dumps({"path": str(path)} | _json_fields(info))
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:

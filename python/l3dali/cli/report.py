@@ -220,6 +220,11 @@ def write_summary(
     write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
 
 
+def json_list(entries: list[str]) -> str:
+    """Entries of JSON, one a line; indented, deep lists of files would take a lot."""
+    return "[\n" + ",\n".join(entries) + "\n]"
+
+
 def _fields(report: Report, found: Found) -> dict[str, Any]:
     return {
         "files": report.total,

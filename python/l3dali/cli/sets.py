@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from l3dali import codec, files
 from l3dali.cli.batch import STDIN, Found
 from l3dali.cli.reading import PictureReader
-from l3dali.cli.report import Done, Report, finish
+from l3dali.cli.report import Done, Report, finish, json_list
 from l3dali.cli.work import check_summary, compare, run, threads_per_file
 from l3dali.console import Failure, printable, reason_of
 from l3dali.datasets.convert.contents import Contents, find_places, sum_place
@@ -156,16 +156,16 @@ class _Sources:
             raise ValueError(f"{self._folder.place(name)} is not what it was made of (SHA-256)")
 
 
-def info(options: argparse.Namespace, show: Callable[[str, codec.Info], Any]) -> int:
+def info(options: argparse.Namespace, show: Callable[[str, codec.Info], str]) -> int:
     """Prints what files and shards hold, and sums; gives the exit code.
 
     Args:
         options: of the command.
-        show: what is to be printed of an L3 file: a text, or fields of JSON.
+        show: what is to be printed of an L3 file: a text, or JSON.
     """
     places = _places(options)
     report = Report()
-    shown: list[Any] = []
+    shown: list[str] = []
     total = Contents()
     for place in places.found:
         infos: list[codec.Info] = []
@@ -188,14 +188,15 @@ def info(options: argparse.Namespace, show: Callable[[str, codec.Info], Any]) ->
         if place.kind == FILES and infos:
             shown.append(show(str(place), infos[0]))
         elif options.json:
-            shown.append({"path": str(place), "kind": place.kind} | contents.fields())
+            fields = {"path": str(place), "kind": place.kind} | contents.fields()
+            shown.append(json.dumps(fields))
         else:
             lines = [printable(str(place)), f"  shard  {place.kind}", *contents.lines()]
             shown.append("\n".join([*lines[:2], *(f"  {line}" for line in lines[2:])]))
         if not options.json:
             print(shown.pop())
     if options.json:
-        print(json.dumps(total.fields() if options.totals else shown, indent=2))
+        print(json.dumps(total.fields(), indent=2) if options.totals else json_list(shown))
     else:
         print("\n".join(["total", *(f"  {line}" for line in total.lines())]))
     found = Found(failures=places.failures, others=places.others, links=places.links)

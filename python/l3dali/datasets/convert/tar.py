@@ -233,6 +233,10 @@ class Writer:
         self._names: set[str] = set()  # of the sample
         self._sources: dict[str, str] = {}  # by the places of all that has been written
         self._links: dict[str, str] = {}  # by where they lead
+        self._dropped: set[str] = set()  # places
+        # Of the sample:
+        self._sample_places: list[str] = []
+        self._sample_links: dict[str, str] = {}
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
         self._is_dropped = False
@@ -262,12 +266,13 @@ class Writer:
                 raise TarError(f"{what} of one sample would both be {new_name}: rename one")
             self._names.add(new_name)
         source = posixpath.normpath(name)
+        self._sample_places.append(source)
         if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
             raise TarError(f"{other} and {name} would both be {new_name}: rename one")
         if member.info.islnk() or member.info.issym():
             folder = posixpath.dirname(name) if member.info.issym() else ""
             leads_to = posixpath.normpath(posixpath.join(folder, member.info.linkname))
-            self._links[leads_to] = name
+            self._sample_links[leads_to] = name
         if outcome is None or outcome.data is None:
             self._write(member.header, member.data, member.rest, member.padding)
             size = member.info.size
@@ -284,6 +289,8 @@ class Writer:
         for new_name, name in self._sources.items() if self._links else ():
             if new_name != name and (link := self._links.get(name)):
                 raise TarError(f"{link}: a link to an image, {name}; make it a file")
+        for name in sorted(self._dropped & self._links.keys()):
+            raise TarError(f"{self._links[name]}: a link to {name}, whose sample is dropped")
         end = 2 * _BLOCK
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
         if self._lines is None:
@@ -337,6 +344,11 @@ class Writer:
                 self._lines = None
             else:
                 self._lines.append(" ".join(words) + "\n")
+        if self._is_dropped:
+            self._dropped.update(self._sample_places)
+        else:
+            self._links |= self._sample_links
+        self._sample_places, self._sample_links = [], {}
         self._parts, self._names, self._is_dropped = [], set(), False
 
 

@@ -164,6 +164,7 @@ def open_dataset(
     if not found.candidates:
         suffixes = " ".join(sorted(READ_SUFFIXES))
         lines = [f"no images found in the data set named; read are {suffixes}"]
+        lines += [f"{failure.path}: {failure.reason}" for failure in found.failures[:1]]
         raise UsageError("; ".join([*lines, *unread_images(others, "there")]))
     return found
 
