@@ -200,6 +200,12 @@ def test_damage(
     refused(tmp_path, data, reason, capsys)
 
 
+def test_zeros_behind_the_end(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.zip").write_bytes(WHOLE + bytes(99))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
 def test_a_link_to_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:

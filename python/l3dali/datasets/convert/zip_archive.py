@@ -32,7 +32,7 @@ _FREE_L3_BYTES = 2**26  # of an L3 file that takes little in the archive
 MAX_L3_TIMES = 100  # that a larger one may be larger than what it takes there
 MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
-_END_BYTES = 22  # before the comment
+_END_BYTES, _MOST_END_BYTES = 18, 22 + 2**16  # behind its start before the comment; in all
 _ENCRYPTED = 1
 _MAX_NAME_BYTES = 2**16 - 1
 _MAX_LINK_BYTES = 4096
@@ -145,8 +145,9 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         raise ZipError(f"not a whole zip archive: {error}") from error
     with archive:
         size = source.seek(0, io.SEEK_END)
-        source.seek(size - _END_BYTES - len(archive.comment))
-        if source.read(4) != _STARTS[1]:
+        source.seek(max(0, size - _MOST_END_BYTES))
+        _, _, end = source.read().rpartition(_STARTS[1])
+        if end[_END_BYTES + len(archive.comment) :].strip(b"\0"):
             raise ZipError("data behind the end of the archive")
         names = Counter(info.filename for info in archive.infolist())
         if "" in names:
