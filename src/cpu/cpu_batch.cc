@@ -25,9 +25,9 @@ CpuBatch::CpuBatch(const std::vector<WindowJob>& jobs, uint64_t task_pixels, Cpu
     const TileSpan span = TilesOfWindows(info, job.plans, job.plan_count);
     images_[i].job = job;
     images_[i].span = span;
-    // Of all groups.
-    const uint64_t tile_pixels =
-        (uint64_t{1} << (info.tile_width_log2 + info.tile_height_log2)) * job.groups->size();
+    // Of all groups. A thin image cuts its tiles.
+    const TileRect tile = GetTileRect(info, 0);
+    const uint64_t tile_pixels = uint64_t{tile.width_px} * tile.height_px * job.groups->size();
     const uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
     uint64_t begin = 0;
     do {  // at least one task, for the borders
@@ -75,16 +75,19 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   const std::vector<GroupShare>& groups = *job.groups;
   const ImageInfo& info = job.view->info;
   DecodeResult result{Status::kOk, 0};
+  WindowsOfTiles windows(info, job.plans, job.plan_count, image.span, begin, end);
   if (info.has_large_tiles()) {
-    std::vector<OutputPlan> plans(job.plan_count);
+    std::vector<OutputPlan> plans;
     for (size_t g = 0; g < groups.size(); ++g) {
-      for (size_t i = 0; i < plans.size(); ++i) plans[i] = job.PlanOf(g, i);
+      plans.clear();
+      for (const OutputPlan* plan : windows.plans()) {
+        plans.push_back(job.PlanOf(g, static_cast<size_t>(plan - job.plans)));
+      }
       result = FirstBad(result, image.decoders[g].DecodeWindows(plans.data(), plans.size(),
                                                                 image.span, begin, end));
     }
     return result;
   }
-  WindowsOfTiles windows(info, job.plans, job.plan_count, image.span, begin, end);
   PlanList takers[2];  // the windows that touch each of two tiles
   const auto find_takers = [&](uint32_t k, uint32_t tile) {
     takers[k] = windows.At(tile);

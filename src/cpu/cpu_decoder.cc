@@ -234,14 +234,17 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   if (status != Status::kOk) return status;
 
   const uint8_t* in = job.payload + kTileHeaderBytes;
+  RowSweep rows;
+  rows.Start(plans);
   for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const PlanList& takers = rows.At(rect.y_px + y, 1);
     for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
       const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
       if (!DecodeStoredSamples(info, tables_->map, in, width * info.channels, scratch)) {
         return Status::kCorruptTile;
       }
       in += uint64_t{width} * info.pixel_bytes();
-      for (const OutputPlan* plan : plans) {
+      for (const OutputPlan* plan : takers) {
         store_rect_(info, *plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
       }
     }

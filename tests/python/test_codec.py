@@ -758,6 +758,29 @@ except l3dali.L3Error as error:
     assert done.stdout.startswith("item 30000: tile 1 of 2")
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile", "count"),
+    [((1, 1 << 24, 1), (256, 256), 250_000), ((1 << 13, 1, 1024), None, 40_000)],
+)
+def test_windows_of_a_thin_image_are_looked_at_where_they_lie(
+    shape: tuple[int, ...], tile: tuple[int, int] | None, count: int
+) -> None:
+    """All were looked at for each low tile, or each row of a large one: minutes of CPU."""
+    code = f"""
+import numpy, l3dali
+image = numpy.arange(numpy.prod({shape}), dtype=numpy.uint32).astype(numpy.uint8).reshape({shape})
+data = l3dali.encode(image, coding="stored", tile={tile})
+corners = numpy.random.default_rng(0).integers(0, image.shape[:2], ({count}, 2))
+windows = [(y, x, 1, 1) for y, x in corners.tolist()]
+decoded = l3dali.decode_batch([data] * len(windows), windows=windows, threads=1)
+expected = image[corners[:, 0], corners[:, 1]]
+print((numpy.array(decoded).reshape(expected.shape) == expected).all())
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "True\n"
+
+
 def test_files_as_arrays() -> None:
     array: Any = np.frombuffer(ENCODED, np.uint8)
     np.testing.assert_array_equal(l3dali.decode(array), PHOTO)
