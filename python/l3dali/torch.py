@@ -254,9 +254,8 @@ def _decode(
 
 def _is_tracing() -> bool:
     """Whether PyTorch records operators: `torch.jit.trace`, `make_fx`."""
-    proxies = sys.modules.get(
-        "torch.fx.experimental.proxy_tensor"
-    )  # It is large; who traces has it.
+    # It is large; who traces has it.
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
     get_mode = getattr(proxies, "get_proxy_mode", lambda: None)
     return torch.jit.is_tracing() or get_mode() is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -327,6 +328,17 @@ def test_small_files_of_many_columns(
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
     assert "too many rows or columns" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
+
+
+def test_many_files_are_opened_by_one_process(tmp_path: Path) -> None:
+    """The child that looks at footers kept a file open for each."""
+    pq.write_table(pa.table({"i": [1]}), tmp_path / "a.parquet")
+    counts = []
+    with (tmp_path / "a.parquet").open("rb") as source:
+        for _ in range(3):
+            parquet.open_file(source)
+            counts.append(len(parquet._idle[-1].call(os.listdir, "/proc/self/fd")))
+    assert counts[2] == counts[0]
 
 
 def test_values_that_repeat_those_before_them(tmp_path: Path) -> None:

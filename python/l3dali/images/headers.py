@@ -566,7 +566,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     )
     if page.is_contiguous:  # They are read as one.
         is_listed = sum(page.databytecounts) >= page.nbytes
-    if not is_listed or (273 in page.tags and 324 in page.tags):
+    if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 

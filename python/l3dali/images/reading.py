@@ -446,7 +446,7 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         raise ImageError("a TIFF with a predictor and no compression that undoes it")
     if page.predictor == 2 and page.bitspersample not in (8, 16, 32, 64):
         raise ImageError(f"a TIFF with a predictor of {page.bitspersample} bits is not supported")
-    if 262 not in page.tags:
+    if "PhotometricInterpretation" not in page.tags:
         raise ImageError("a damaged TIFF: it does not say how colours are stored")
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
     samples, extra = page.samplesperpixel, len(page.extrasamples)

@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -177,7 +178,8 @@ def _damage_of_columns(footer: bytes) -> str:
     import pyarrow.parquet
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
     try:
         metadata = pyarrow.parquet.read_metadata(io.BytesIO(footer))
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
