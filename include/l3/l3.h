@@ -203,7 +203,8 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 // Decodes a file, or what options say of it.
 //
 // pixels: gets output.bytes of l3_decode_size(), at an address that is a multiple of the size of a
-//   sample. Bytes between rows stay as they are. After an error the pixels are undefined.
+//   sample. Bytes between rows stay as they are. After an error the pixels are undefined. They do
+//   not overlap the file.
 // pixels_size: how many bytes there are.
 // output: null, or set as by l3_decode_size(); a damaged tile sets bad_tile beside.
 // Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL also if pixels_size is less than needed;
@@ -254,7 +255,7 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 
 // Encodes an image without loss. The same pixels and options give the same bytes on every machine.
 //
-// file: gets the file; null only if capacity is 0.
+// file: gets the file, apart from the pixels; null only if capacity is 0.
 // capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
 // file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.

@@ -179,7 +179,7 @@ Status PlanMemory(const l3_decode_options& options, const Region& region, Decode
   const uint64_t row_bytes = width * pixel;
   const uint64_t row = options.row_stride == 0 ? row_bytes : options.row_stride;
   const uint64_t rows = height * (planes ? channels : 1);
-  constexpr uint64_t kMost = INT64_MAX;
+  constexpr uint64_t kMost = INT64_MAX / kMaxChannels;
   if (row < row_bytes || row % item != 0 || row > kMost / rows) return Status::kInvalidArgument;
   plan->row_stride_bytes = row;
   plan->plane_stride_bytes = planes ? row * height : 0;

@@ -390,6 +390,13 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
     assert library().l3_decode(*arguments) == INVALID_ARGUMENT
 
 
+def test_a_stride_is_bounded_for_all_channels_that_a_plan_has() -> None:
+    """Not only for those of the image: offsets of the others are computed, too."""
+    data = l3dali.encode(np.zeros((1, 9), np.uint8))
+    assert decode(data, options_of(layout=1, row_stride=2**61 - 1)).status == 0
+    assert decode(data, options_of(layout=1, row_stride=2**61)).status == INVALID_ARGUMENT
+
+
 def test_channels_without_a_number() -> None:
     options = options_of([0])
     options.channel_count = 0
