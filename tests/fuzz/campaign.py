@@ -256,8 +256,15 @@ def ledger(state: Path, findings: Path, out: Path) -> None:
         "artifacts": artifacts,
         "runs": runs,
     }
-    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    out.with_suffix(".json").write_text(_json(result))
     out.with_suffix(".md").write_text("\n".join(_markdown(result, findings)) + "\n")
+
+
+def _json(result: Record) -> str:
+    """JSON, a line for each value and for each run."""
+    lines = {name: json.dumps(value) for name, value in result.items()}
+    lines["runs"] = "[\n" + ",\n".join(map(json.dumps, result["runs"])) + "\n]"
+    return "{\n" + ",\n".join(f'"{name}": {line}' for name, line in lines.items()) + "\n}\n"
 
 
 def _markdown(result: Record, findings: Path) -> Iterator[str]:
