@@ -89,6 +89,7 @@ def test_another_decoder_conforms(few: Path) -> None:
         ("sys.exit(127)", 6, "kTruncated expected; the decoder ended with status 127"),
         ("import os; os.kill(os.getpid(), 9)", 6, "expected; the decoder ended by signal 9"),
         ("pass", 6, "an image expected; the decoder wrote no output"),
+        ("open(target, 'wb').truncate(2**43)", 6, "855 bytes of samples expected; found 8796093022208"),
         ("open(target, 'wb').write(bytes(855))", 6, "stored.l3: the samples differ; it shows 2: "),
     ],
 )
@@ -161,9 +162,10 @@ def test_any_status(few: Path, tmp_path: Path) -> None:
 def test_samples_count_one_by_one(few: Path) -> None:
     cases = check_decoder.read_manifest(few)
 
-    def almost(path: Path) -> Found:
-        found = check_decoder.own_decoder(path)
-        return Found(found.status, found.samples[:-1] + b"\x5a" if found.samples else b"")
+    def almost(case: check_decoder.Case) -> Found:
+        found = check_decoder.own_decoder(case)
+        samples = found.samples[:-1] + b"\x5a" if found.samples else b""
+        return Found(found.status, samples, len(samples))
 
     wrong = [result for result in check_decoder.run(cases, almost) if result.difference]
     assert [result.difference for result in wrong] == ["the samples differ"] * 3
