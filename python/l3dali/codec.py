@@ -67,6 +67,7 @@ TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
+_BAND_BYTES = 1 << 24  # of an array, copied without a look for interrupts
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 _PLACES = range(MAX_PIXELS + 1)
@@ -511,7 +512,25 @@ def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         )
     if array.nbytes > MAX_BYTES:
         raise ValueError(f"samples of {array.nbytes} bytes are too many; L3 encodes up to 2^35")
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return row_major(array)
+
+
+def row_major(image: Image) -> Image:
+    """The image row by row in native byte order: itself, or a copy that an interrupt ends.
+
+    Args:
+        image: (H, W) or (H, W, C).
+    """
+    dtype = image.dtype.newbyteorder("=")
+    if image.flags.c_contiguous and image.dtype == dtype:
+        return image
+    copy = np.empty(image.shape, dtype)
+    longest = int(image.shape[1] > image.shape[0])
+    bands, copies = image.swapaxes(0, longest), copy.swapaxes(0, longest)
+    step = max(1, _BAND_BYTES * len(bands) // max(1, copy.nbytes))
+    for at in range(0, len(bands), step):
+        copies[at : at + step] = bands[at : at + step]
+    return copy
 
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import mmap
 import os
 import re
 from pathlib import Path, PurePath
@@ -33,6 +34,7 @@ __all__ = ["imread", "imwrite", "info"]
 _HEAD_BYTES = 4096  # where header, chunks and index of most files end
 _HEADER_BYTES, _CHUNKS_BYTES_AT, _UNIT = 32, 24, 16  # format.md 3, 5
 _GAP_BYTES = 8192  # what is rather read than asked for anew
+_MAP_NORESERVE = 0x4000  # of Linux; `mmap` does not name it
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 
 
@@ -104,7 +106,7 @@ def imread(
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
-    return np.ascontiguousarray(upright(pixels, exif)[0])
+    return codec.row_major(upright(pixels, exif)[0])
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
@@ -240,17 +242,18 @@ class _Afar:
     def read_window(
         self, window: codec.Window, channels: Sequence[int] | None, max_pixels: int | None
     ) -> Buffer:
-        """The file as far as a window needs it; zeros, which take no memory, elsewhere."""
+        """The file as far as a window needs it; elsewhere zeros, which take no memory."""
         head, info = self.read_head()
         if info.encoded_bytes != self._size:  # Decoding says what is wrong.
             return head + self.read()
-        data = np.zeros(self._size, np.uint8)
-        data[: len(head)] = np.frombuffer(head, np.uint8)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        data = mmap.mmap(-1, self._size, flags)
+        data[: len(head)] = head
         top, left, height, width = window
         inside = 0 <= top <= info.height - height and 0 <= left <= info.width - width
         fours = -(-(len(codec.checked_channels(channels)) or info.channels) // 4)
         if not inside or height * width * fours > codec.checked_max_pixels(max_pixels):
-            return data.data  # Here too.
+            return memoryview(data)  # Here too.
         ranges = [
             (max(start, len(head)), end)
             for start, end in _window_ranges(head, info, window, channels)
@@ -263,8 +266,8 @@ class _Afar:
         for (start, end), part in zip(ranges, parts, strict=True):
             if len(part) != end - start:
                 raise OSError(errno.EIO, f"{len(part)} of {end - start} bytes came", self._path)
-            data[start:end] = np.frombuffer(part, np.uint8)
-        return data.data
+            data[start:end] = part
+        return memoryview(data)
 
 
 @contextlib.contextmanager

@@ -160,6 +160,8 @@ _GDAL_METADATA = 42112
 KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
     _DESCRIPTION, 34735, 34736, 34737, _GDAL_METADATA, 42113,
 }  # fmt: skip
+# Of a TIFF whose extra samples are bands, and no alpha, as many zeros.
+EXTRA_SAMPLES = 338
 # How programs begin a description that counts channels: ImageJ, OME's XML, JSON.
 _COUNTS_CHANNELS = ("ImageJ=", "<", "{")
 
@@ -194,6 +196,14 @@ def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
             except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
                 raise ValueError(f"the metadata is damaged: TIFF tag {code}: {error}") from None
     return tags
+
+
+def extra_bands(metadata: Mapping[str, Any] | None) -> int | None:
+    """How many bands a TIFF has beside gray or RGB, none of them alpha; None if nothing says so."""
+    tags = (metadata or {}).get(TIFF)
+    entry = tags.get(str(EXTRA_SAMPLES)) if isinstance(tags, Mapping) else None
+    value = entry.get("value") if isinstance(entry, Mapping) else None
+    return len(value) if isinstance(value, list) and value and not any(value) else None
 
 
 def metadata_of_png(chunks: Sequence[tuple[bytes, bytes]]) -> dict[str, Any] | None:
@@ -255,6 +265,7 @@ def of_channels(
     if pairs.get(FLOATS) == "float32":  # of two channels each
         del pairs[FLOATS]
     entries = dict(pairs.pop(TIFF, {}))
+    entries.pop(str(EXTRA_SAMPLES), None)
     is_damaged = False
     if (entry := entries.get(str(_DESCRIPTION))) is not None:
         text = _tag(entry).data.decode(errors="replace")

@@ -519,6 +519,13 @@ def test_bench_leaves_out_what_cannot_hold_an_image(
     assert main(["bench", str(tmp_path), "--repeat", "1"]) == 0
     rows = bench_rows(capsys.readouterr().out)
     assert rows["L3 rans"][2] == rows["L3 rans"][5] == "-"  # there is no PNG to compare with
+    # imagecodecs raises errors of its own for these sides.
+    for suffix, columns in ((".tif", 1_000_001), (".png", 65_536)):
+        wide = Picture(np.zeros((3, columns, 3), np.uint8))
+        (tmp_path / f"wide{suffix}").write_bytes(write_picture(wide, suffix))
+    assert main(["bench", str(tmp_path), "--repeat", "1", "--peers"]) == 0
+    files = {name: cells[0] for name, cells in bench_rows(capsys.readouterr().out).items()}
+    assert (files["L3 rans"], files["PNG level 6"]) == ("3", "1")
 
 
 def test_bench_compares_pixels(

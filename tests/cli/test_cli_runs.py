@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cli_tools import (
 
 import l3dali
 from l3dali import codec, console
+from l3dali.cli import info as info_command
 from l3dali.cli import main, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -210,6 +212,48 @@ def test_info_of_a_file_larger_than_the_memory(
     output = capsys.readouterr()
     assert "large.l3: " in output.err
     assert "sound.l3" in output.out
+
+
+def test_info_of_many_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the first, and counts the others: an object for each took 30 times the file."""
+    pixels, chunks = image(), b"abcd\0\0\0\0" * 100_000
+    l3dali.imwrite(tmp_path / "a.l3", pixels, other_chunks=chunks)
+    tracemalloc.start()
+    assert main(["info", str(tmp_path), "--json"]) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * len(chunks)
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["other_chunks"] == [{"type": "abcd", "bytes": 0}] * 20
+    assert entry["more_chunks"] == 99_980
+    assert main(["info", str(tmp_path)]) == 0
+    assert "99980 more chunks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("as_set", [False, True])
+def test_info_of_what_takes_all_memory(
+    as_set: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The file fails; the others are shown."""
+    for name, pixels in (("large", image()[:, :40]), ("sound", image())):
+        l3dali.imwrite(tmp_path / f"{name}.l3", pixels)
+    if as_set:
+        (tmp_path / "shard.tar").write_bytes(bytes(10240))
+    text_of = info_command._metadata_text
+
+    def take_memory(info: codec.Info) -> list[str]:
+        if info.width == 40:
+            raise MemoryError
+        return text_of(info)
+
+    monkeypatch.setattr(info_command, "_metadata_text", take_memory)
+    assert main(["info", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    assert "large.l3: " in output.err
+    assert "sound.l3\n" in output.out
 
 
 def test_json_summary_to_standard_output(tree: Path) -> None:

@@ -233,6 +233,43 @@ def test_pax_headers_are_kept(tmp_path: Path) -> None:
         assert {m.mtime for m in tar} == {1.25}
 
 
+def with_times(header: bytes) -> bytes:
+    """A GNU header with the times of last access and change, as incremental archives have them."""
+    block = bytearray(header)
+    block[345:369] = b"15107263222\0" * 2
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def test_times_of_access_in_gnu_headers_are_no_folder(tmp_path: Path) -> None:
+    """They lie where ustar has the folder that a member is in."""
+    long = "l" * 120
+    members = [("a", b""), ("a/0.png", png()), ("a/0.cls", b"1"), ("a/link", b"")]
+    content = b""
+    for name, data in [*members, (f"{long}.png", png(1))]:
+        info = tarfile.TarInfo(name)
+        info.size, info.linkname = len(data), "0.cls" if name == "a/link" else ""
+        info.type = {"a": tarfile.DIRTYPE, "a/link": tarfile.SYMTYPE}.get(name, tarfile.REGTYPE)
+        header = info.tobuf(tarfile.GNU_FORMAT)
+        content += header[:-512] + with_times(header[-512:]) + data + bytes(-len(data) % 512)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.tar").write_bytes(content + bytes(1024))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    lines = (tmp_path / "d" / "a.idx").read_text().splitlines()
+    assert [line.split()[3::4] for line in lines[1:]] == [["a/0.l3", "a/0.cls"], [f"{long}.l3"]]
+    result = (tmp_path / "d" / "a.tar").read_bytes()
+    assert result.count(b"15107263222\0" * 2) == 4  # A long name has headers of its own.
+    assert result[512:].startswith(b"a/0.l3\0")
+    listed = subprocess.run(
+        ["tar", "tf", tmp_path / "d" / "a.tar"], stdout=subprocess.PIPE, text=True
+    )
+    assert listed.stdout.split() == ["a/", "a/0.l3", "a/0.cls", "a/link", f"{long}.l3"]
+    assert convert(tmp_path / "s", tmp_path / "z", "--container", "zip") == 0
+    with zipfile.ZipFile(tmp_path / "z" / "a.zip") as archive:
+        assert archive.namelist() == listed.stdout.split()
+
+
 def test_members_share_global_pax_keys(tmp_path: Path) -> None:
     keys = "".join(f"12 k{i:04}=yy\n" for i in range(1000)).encode()
     path = tmp_path / "a.tar"

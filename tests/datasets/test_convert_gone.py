@@ -11,6 +11,7 @@ import pytest
 from convert_tools import (
     convert,
     files_below,
+    image,
     make_plan,
     png,
     read_tar,
@@ -22,7 +23,8 @@ from convert_tools import (
 
 pytest.importorskip("rich")
 
-from l3dali.cli import converting
+import l3dali
+from l3dali.cli import converting, main
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.work import Sources, find_sources
 
@@ -189,6 +191,19 @@ def test_a_result_of_another_source_stays(folder: Path, capsys: pytest.CaptureFi
     assert (dest / "1.l3").exists()
 
 
+def test_a_result_that_another_source_has_not_made_goes(folder: Path) -> None:
+    """It might have: what the source holds was not known."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    (folder / "1.png").unlink()
+    (folder / "1.jpg").write_bytes(b"no image")
+    assert convert(folder, dest, "--remove-gone") == 2
+    assert files_below(dest) >= {"1.jpg", "1.l3"}
+    assert convert(folder, dest, "--remove-gone") == 2
+    assert "1.l3" not in files_below(dest)
+    assert rows_of(dest)["1.jpg"].result == "1.jpg"
+
+
 def test_single_files_say_nothing_of_what_is_gone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +213,102 @@ def test_single_files_say_nothing_of_what_is_gone(
     assert "gone" not in capsys.readouterr().err
     assert convert(folder / "1.png", dest, "--remove-gone") == 2
     assert "needs whole folders as SOURCE" in capsys.readouterr().err
+
+
+@pytest.fixture
+def failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Results of sources that were cut since, and have failed."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    before = files_below(dest)
+    for name in ("1.png", "a.tar"):
+        (folder / name).write_bytes((folder / name).read_bytes()[:100])
+    for _ in range(2):  # They are tried again.
+        capsys.readouterr()
+        assert convert(folder, dest, "--on-error", "fail") == 2
+        told = capsys.readouterr().err
+        assert "; its earlier result, 1.l3, stays\n" in told
+        assert told.count("; its earlier result, a.tar, stays\n") == 1
+        assert files_below(dest) == before
+        assert {rows_of(dest)[name].status for name in ("1.png", "a.tar")} == {"failed"}
+    assert main(["verify", str(dest)]) == 2
+    told = capsys.readouterr().err
+    assert "d/a.tar: an earlier result; a.tar has failed since: not a whole tar file" in told
+    assert "l3: 2 failed" in told
+    return dest
+
+
+def test_earlier_results_of_gone_sources_that_have_failed(
+    folder: Path, failed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing told of them, ever."""
+    for name in ("1.png", "2.png", "a.tar"):
+        (folder / name).unlink()
+    (failed / "1.l3").write_bytes(b"mine")
+    assert convert(folder, failed, "--remove-gone") == 0
+    told = capsys.readouterr().err
+    assert "gone: 2 removed" in told
+    assert "gone: 1; --remove-gone removes those not changed since" in told
+    assert files_below(failed) == {"0.l3", "1.l3", "3.l3"}
+
+
+def test_earlier_results_of_sources_that_have_failed_are_superseded(
+    folder: Path, failed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(folder / "a.tar", samples(2))
+    (folder / "1.png").write_bytes(png(7))
+    assert convert(folder, failed, "--container", "zip") == 0
+    assert "results replaced, since their sources are others than before: 1 (1.l3)" in (
+        capsys.readouterr().err
+    )
+    assert files_below(failed) == {"0.l3", "1.l3", "2.l3", "3.l3", "a.zip"}
+    assert main(["verify", str(failed)]) == 0
+
+
+def test_a_result_that_went_before_its_source_failed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    (dest / "a.tar").unlink()
+    (folder / "a.tar").write_bytes(b"cut")
+    assert convert(folder, dest) == 2
+    assert "earlier result" not in capsys.readouterr().err
+    assert rows_of(dest)["a.tar"].result is None
+
+
+def test_an_earlier_result_that_another_source_may_replace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    data = l3dali.encode(image(), metadata={"source_suffix": "tif"})
+    (source / "a.l3").write_bytes(data)
+    assert convert(source, dest, "--to", "source") == 0
+    (source / "a.l3").write_bytes(data[:-1])
+    (source / "a.tif").write_bytes(b"no image")
+    assert convert(source, dest, "--to", "png", "--on-error", "fail") == 2
+    assert "earlier result" not in capsys.readouterr().err
+    assert {name: row.result for name, row in rows_of(dest).items()} == {
+        "a.l3": None,
+        "a.tif": "a.tif",
+    }
+
+
+def test_a_source_that_has_failed_is_not_done_by_another_plan(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    dest = folder.parent / "d"
+    plan = save(make_plan(folder, {"packed": 1.0}), folder.parent / "plan.json")
+    more = "--allow-changes", "--on-error", "fail"
+    assert convert(folder, dest, "--plan", plan, *more) == 0
+    (folder / "1.png").write_bytes(png(1)[:-30])
+    assert convert(folder, dest, "--plan", plan, *more) == 2
+    save(make_plan(folder, {"packed": 1.0, "source": 0.0}), plan)  # which chooses the same
+    capsys.readouterr()
+    assert convert(folder, dest, "--plan", plan, *more, "--dry-run") == 0
+    assert "would convert 1 file" in capsys.readouterr().out
 
 
 def test_what_cannot_be_listed_is_not_gone(

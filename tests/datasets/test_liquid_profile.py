@@ -255,6 +255,24 @@ def test_a_shard_that_cannot_be_read_is_told_of(
     assert "; a.tar: a pax header with a number of" in capsys.readouterr().err
 
 
+def test_a_shard_of_empty_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(folder / "a.tar", [(f"{i}.png", b"") for i in range(900)])
+    output = folder.parent / "p.json"
+    assert main(["profile", str(folder), "-o", str(output), "--seconds", "60"]) in (0, 2)
+    assert read_profile(output).images >= len(list(folder.glob("*.png")))
+
+
+def test_no_profile_replaces_the_program_of_its_step(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = folder.parent / "train.py"
+    program.write_text("def step():\n    pass\n")
+    options = ["--step", f"{program}:step", "--step-images", "8", "--overwrite"]
+    assert main(["profile", str(folder), "-o", str(program), *options]) == 2
+    assert "train.py" in capsys.readouterr().err
+    assert program.read_text().startswith("def step")
+
+
 def test_empty_files_and_l3_files_are_told_of(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,6 +196,60 @@ def test_damaged_files(
     assert files_below(tmp_path / "d") == set()
 
 
+@pytest.mark.parametrize("kind", ["stream", "file"])
+@pytest.mark.parametrize(
+    "what", ["the same", "rows behind none", "none behind rows", "junk", "a byte"]
+)
+def test_data_behind_the_end(
+    tmp_path: Path, what: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files behind one another lost all rows but the first one's, or the last one's."""
+    path, none = tmp_path / "s" / "a.arrow", tmp_path / "none"
+    table = write_arrow(path, kind)
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    with new(str(none), table.schema):
+        pass
+    data = path.read_bytes()
+    behind = {"the same": data, "none behind rows": none.read_bytes(), "junk": b"junk" * 10**6}
+    path.write_bytes(data + behind.get(what, b"x"))
+    if what == "rows behind none":
+        path.write_bytes(none.read_bytes() + data)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert files_below(tmp_path / "d") == set()
+    assert main(["verify", str(tmp_path / "s")]) == 2
+    told = capsys.readouterr().err
+    if kind == "stream" or what not in ("junk", "a byte"):  # Else pyarrow finds no footer.
+        assert told.count("a.arrow: data ") == 2
+
+
+@pytest.mark.parametrize("writer", ["a bare schema", "padding"])
+@pytest.mark.parametrize("count", [0, COUNT])
+def test_beginnings_of_files(tmp_path: Path, writer: str, count: int) -> None:
+    """Those of polars have a schema without its size, those of arrow-rs 64 bytes before it."""
+    path = tmp_path / "s" / "a.arrow"
+    table = write_arrow(path, "file").slice(0, count)
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+    data = path.read_bytes()
+    if writer == "a bare schema":
+        path.write_bytes(data[:8] + struct.pack("<IHH", 16, 0, 10) + data[16:])
+    elif count == 0:  # Else the places of batches would change.
+        path.write_bytes(data[:8] + bytes(56) + data[8:])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert rows(read_arrow(tmp_path / "d" / "a.arrow", "file")[0]) == rows(table)
+
+
+@pytest.mark.parametrize("end", ["no mark", "an old mark", "zeros"])
+def test_ends_of_streams(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "s" / "a.arrow"
+    table = write_arrow(path, "stream")
+    data = path.read_bytes()
+    ends = {"no mark": data[:-8], "an old mark": data[:-8] + bytes(4), "zeros": data + bytes(100)}
+    path.write_bytes(ends[end])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert rows(read_arrow(tmp_path / "d" / "a.arrow", "stream")[0]) == rows(table)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: int) -> None:
     """In a process of its own: pyarrow may crash, which costs the shard."""
@@ -392,7 +446,7 @@ def test_a_footer_that_names_a_batch_again(
         blocks = [struct.pack("<qi", *block) for block in footer_blocks(file, RECORD_BATCH)]
     data = bytearray(source.read_bytes())
     first = data.rindex(blocks[0])
-    for block in blocks[1:]:
+    for block in blocks[1:-1]:  # Behind the last one no data may lie.
         at = data.rindex(block)
         data[at : at + 24] = data[first : first + 24]
     source.write_bytes(data)

@@ -62,6 +62,19 @@ def write_table(path: Path) -> pa.Table:
     return table
 
 
+def test_pairs_of_the_footer_stay(tmp_path: Path) -> None:
+    """Those that the Arrow schema has, and others, as `datasets` and pyarrow add them."""
+    path = tmp_path / "s" / "a.parquet"
+    table = write_table(path)
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"late": "one"})
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    before, after = (pq.read_metadata(tmp_path / folder / "a.parquet").metadata for folder in "sd")
+    assert before.keys() == after.keys() == {b"ARROW:schema", b"huggingface", b"late"}
+    assert all(before[key] == after[key] for key in (b"huggingface", b"late"))
+
+
 def as_seen(value: Any, key: str = "") -> Any:
     """A value with images as pixels, and without their suffix."""
     if isinstance(value, dict):
@@ -209,6 +222,17 @@ def test_damaged_files(tmp_path: Path, kept: int, capsys: pytest.CaptureFixture[
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "a.parquet: not a whole Parquet file" in capsys.readouterr().err
     assert not (tmp_path / "d" / "a.parquet").exists()
+
+
+def test_files_behind_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows of the first one were read by the footer of the last one, which it fits."""
+    path = tmp_path / "s" / "a.parquet"
+    write_table(path)
+    write_table(tmp_path / "s" / "whole.parquet")
+    path.write_bytes(2 * path.read_bytes())
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "a.parquet: a file behind another" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"whole.parquet"}
 
 
 @pytest.mark.parametrize(

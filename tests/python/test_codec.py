@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import inspect
+import itertools
 import mmap
 import os
 import pickle
@@ -977,6 +978,43 @@ def test_an_interrupt_ends_encode() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < image.nbytes // 2, "all has been encoded before: here are its bytes"
+
+
+def test_an_interrupt_ends_the_copy_of_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not row by row is copied first: a signal is heard amid that."""
+    planes = np.zeros((3, 5000, 5000), np.uint8)
+    heard: list[tuple[str, int]] = []
+
+    def hear(_number: int, frame: Any) -> None:
+        heard.append((frame.f_code.co_name, frame.f_locals.get("at", len(planes[0]))))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(codec, "_BAND_BYTES", 1 << 16)
+    before = signal.signal(signal.SIGVTALRM, hear)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.01)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            l3dali.encode(planes, layout="CHW", effort=1)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    ((place, row),) = heard
+    assert place == "row_major"
+    assert row < len(planes[0])
+
+
+@pytest.mark.parametrize("shape", [(3, 700, 900), (700, 3, 900), (700, 900, 3), (1, 5, 9)])
+def test_arrays_are_copied_row_by_row(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "_BAND_BYTES", 1000)
+    numbers = np.random.default_rng(0).integers(0, 2**16, shape, np.uint16)
+    for array in (numbers, numbers.astype(">u2"), numbers[::-1, ::2], numbers[:, :, ::-1]):
+        for order in itertools.permutations(range(3)):
+            copy = codec.row_major(array.transpose(order))
+            assert copy.flags.c_contiguous
+            assert copy.dtype == np.uint16
+            np.testing.assert_array_equal(copy, array.transpose(order))
 
 
 # The end of the interpreter.

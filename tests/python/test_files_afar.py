@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from stream_builder import repair
 
 import l3dali
 from l3dali.errors import L3Error, Status, UsageError
@@ -98,6 +99,26 @@ def test_a_head_of_many_bytes(fetched: list[int]) -> None:
     assert l3dali.info(url).icc == bytes(20_000)
     assert len(fetched) <= 4
     assert np.array_equal(l3dali.imread(url, window=(40, 50, 60, 70)), image[40:100, 50:120])
+
+
+def test_a_window_of_a_file_larger_than_memory(tmp_path: Path) -> None:
+    """Of 32 GiB, nothing but the first tiles is there: the others are holes."""
+    image = np.random.default_rng(1).integers(0, 2**16, (256, 256, 8)).astype(np.uint16)
+    groups = ((0, 1, 2, 3), (4, 5, 6, 7))
+    data = l3dali.encode(image, coding="stored", tile=(256, 256), groups=groups)
+    chunks_end = 32 + int.from_bytes(data[24:28], "little")
+    units = int.from_bytes(data[chunks_end : chunks_end + 4], "little")  # of 16 bytes, of a tile
+    sides = np.array([2**15, 2**16], "<u4").tobytes()
+    tiles = 2**16
+    index = (np.arange(1, tiles + 1) * units).astype("<u4").tobytes()
+    head = repair(data[:16] + sides + data[24:chunks_end] + index + bytes(4))
+    head += bytes(-len(head) % 16)
+    path = tmp_path / "large.l3"
+    with path.open("wb") as file:
+        file.write(head + data[-2 * units * 16 :])
+        file.truncate(len(head) + tiles * units * 16)
+    part = l3dali.imread(f"file://{path}", window=(3, 5, 100, 100))
+    np.testing.assert_array_equal(part, image[3:103, 5:105])
 
 
 def test_info_reads_little(fetched: list[int]) -> None:

@@ -24,6 +24,7 @@ import l3dali
 import l3dali.pillow
 from l3dali import codec
 from l3dali.images import headers as image_headers
+from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
@@ -678,6 +679,39 @@ def test_tags_that_count_channels(
         sample_format = page.tags["SampleFormat"].value
         assert sample_format == (2 if len(channels) == 1 else (2,) * len(channels))
     assert np.array_equal(tifffile.imread(tiff), image[..., channels].squeeze())
+
+
+@pytest.mark.parametrize(
+    ("count", "photometric", "bands"),
+    [
+        (2, "minisblack", 1),
+        (3, "minisblack", 2),
+        (4, "minisblack", 3),
+        (4, "rgb", 1),
+        (5, "rgb", 2),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_bands_that_are_no_alpha(
+    tmp_path: Path, dtype: str, count: int, photometric: str, bands: int
+) -> None:
+    """As of radar, and of infrared beside RGB: no band weighs the others, none becomes alpha."""
+    image = np.random.default_rng(0).integers(60, 120, (40, 30, count)).astype(dtype)
+    image[:, 15:, -1] = 0
+    source, l3, back = tmp_path / "a.tif", tmp_path / "a.l3", tmp_path / "b.tif"
+    extra = ["unspecified"] * bands
+    tifffile.imwrite(source, image, photometric=photometric, extrasamples=extra)
+    command("encode", source, "-o", l3)
+    command("decode", l3, "-o", back)
+    for path in (source, back):
+        with tifffile.TiffFile(path) as file:
+            page = file.pages[0]
+            assert (page.photometric.name.lower(), page.extrasamples) == (photometric, (0,) * bands)
+            np.testing.assert_array_equal(page.asarray(), image)
+    command("encode", source, "-o", l3, "--overwrite", "--max-side", "10")
+    for channel, small in enumerate(np.moveaxis(l3dali.imread(l3), 2, 0)):
+        alone = shrink(image[:, :, channel], 10)
+        assert np.abs(small - alone.astype(np.int32)).max() <= 1  # Pillow counts bytes in integers
 
 
 def test_band_names_follow_their_bands() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali import codec
@@ -48,21 +49,22 @@ def add_command(commands: Commands) -> None:
 def _info(options: argparse.Namespace) -> int:
     from l3dali.cli import sets  # libraries for data sets are for these alone
 
+    show = _json_entry if options.json else _info_text
     if options.totals or sets.are_sets(options):
-        return sets.info(options, _json_entry if options.json else _info_text)
+        return sets.info(options, show)
     found = find_inputs(options, {L3_SUFFIX})
     report = Report()
     entries = []
     for file in found.files:
         try:
-            info = _info_of(read_file(file.path, found.pipes))
+            shown = show(file.path, _info_of(read_file(file.path, found.pipes)))
         except (OSError, ValueError, MemoryError) as error:
             report.failures.append(failure_of(file.path, error))
             continue
         if options.json:
-            entries.append(_json_entry(file.path, info))
+            entries.append(shown)
         else:
-            print(_info_text(file.path, info))
+            print(shown)
     if options.json:
         print(json_list(entries))
     return finish(report, found, options)
@@ -87,7 +89,7 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
     fields = {**asdict(info), "shape": info.shape, "dtype": info.dtype.name}
     for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
         fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
-    fields["other_chunks"] = _other_chunks(info)
+    fields["other_chunks"], fields["more_chunks"] = _other_chunks(info)
     try:
         fields["metadata"] = info.metadata
     except ValueError as error:
@@ -96,11 +98,13 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
     return fields
 
 
-def _other_chunks(info: codec.Info) -> list[dict[str, object]]:
-    return [
-        {"type": kind.decode(), "bytes": len(data)}
-        for kind, data in codec.chunks_of(info.other_chunks)
+def _other_chunks(info: codec.Info) -> tuple[list[dict[str, object]], int]:
+    """The first chunks of other types, and how many more there are."""
+    chunks = codec.chunks_of(info.other_chunks)
+    named: list[dict[str, object]] = [
+        {"type": kind.decode(), "bytes": len(data)} for kind, data in islice(chunks, _MAX_NAMED)
     ]
+    return named, sum(1 for _ in chunks)
 
 
 def _metadata_text(info: codec.Info) -> list[str]:
@@ -132,10 +136,10 @@ def _info_text(path: Path | str, info: codec.Info) -> str:
         "metadata": info.metadata_json,
     }
     kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
-    others = _other_chunks(info)
-    kept += [f"chunk {each['type']!r} of {each['bytes']} bytes" for each in others[:_MAX_NAMED]]
-    if len(others) > _MAX_NAMED:
-        kept.append(f"{len(others) - _MAX_NAMED} more chunks")
+    others, more = _other_chunks(info)
+    kept += [f"chunk {each['type']!r} of {each['bytes']} bytes" for each in others]
+    if more:
+        kept.append(f"{more} more chunks")
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
     tile = f"{info.tile_height} rows and {info.tile_width} columns"
     lines = [

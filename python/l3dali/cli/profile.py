@@ -106,7 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
     step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
-    for source in arguments.sources:
+    program = [] if step is None else [arguments.step.rpartition(":")[0]]
+    for source in [*arguments.sources, *program]:
         without_collisions([(Path(source), target)])
     failures: list[Failure] = []
     profile = measure_profile(

@@ -186,7 +186,11 @@ def info(options: argparse.Namespace, show: Callable[[str, codec.Info], str]) ->
         if options.totals or not contents.files or (place.is_copy and not options.json):
             continue
         if place.kind == FILES and infos:
-            shown.append(show(str(place), infos[0]))
+            try:
+                shown.append(show(str(place), infos[0]))
+            except MemoryError as error:
+                report.failures.append(Failure(str(place), reason_of(error)))
+                continue
         elif options.json:
             fields = {"path": str(place), "kind": place.kind} | contents.fields()
             shown.append(json.dumps(fields))

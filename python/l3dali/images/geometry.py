@@ -190,17 +190,17 @@ def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]
     return tags
 
 
-def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
+def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: bool = True) -> Image:
     """The image with its longer side at most `max_side` pixels; smaller ones stay as they are.
 
     Colours are resampled by Pillow's Lanczos filter with antialiasing, weighted by alpha; labels
     are taken from the nearest pixel.
 
     Args:
-        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C). Of 2 and 4 channels the last is
-            alpha, of which negative samples count as 0.
+        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C).
         max_side: of the result, in pixels.
         labels: the samples are numbers of classes, not to be blended.
+        has_alpha: the last of 2 or 4 channels is alpha, of which negative samples count as 0.
     """
     height, width = pixels.shape[:2]
     longer = max(height, width)
@@ -217,21 +217,22 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False) -> Image:
         )
         nearest: Image = pixels[rows[:, np.newaxis], columns]
         return nearest
-    if pixels.dtype == np.uint8 and pixels.shape[2:] <= (4,):  # Pillow weights colours by alpha.
+    has_alpha = has_alpha and pixels.shape[2:] in ((2,), (4,))
+    is_known = has_alpha or pixels.shape[2:] in ((), (3,))
+    if pixels.dtype == np.uint8 and is_known:  # Pillow weights colours by alpha.
         from PIL import Image
 
         image = Image.fromarray(np.ascontiguousarray(pixels))
         return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
-    return _shrink_wide(pixels, (width, height))
+    return _shrink_wide(pixels, (width, height), has_alpha)
 
 
-def _shrink_wide(pixels: Image, size: tuple[int, int]) -> Image:
+def _shrink_wide(pixels: Image, size: tuple[int, int], has_alpha: bool) -> Image:
     """A channel at a time in floating point: Pillow has no other filter for such samples."""
     channels = np.atleast_3d(pixels)
     limits = np.iinfo(pixels.dtype)
     maximum = limits.max
     result = np.empty((size[1], size[0], channels.shape[2]), pixels.dtype)
-    has_alpha = channels.shape[2] in (2, 4)
     weights = channels[:, :, -1].clip(0).astype(np.float32) / maximum if has_alpha else None
     shrunk_weights = None if weights is None else _resized(weights, size)
     for channel in range(channels.shape[2]):

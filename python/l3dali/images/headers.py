@@ -111,12 +111,12 @@ def read_header(data: bytes) -> Header:
 
 def unreadable(error: Exception) -> ImageError:
     """What to say of an error of a library that reads images."""
-    if "input stream too small" in str(error):  # libpng's
-        return ImageError("cannot be read: the file ends too early")
     name, text = type(error).__name__, str(error)
+    if "input stream too small" in text or "requires a buffer" in text:  # libpng's, struct's
+        return ImageError("cannot be read: the file ends too early")
     # Of some errors of libpng imagecodecs gives memory that holds no words.
     is_noise = name == "PngError" and not (text.isascii() and text.isprintable())
-    if is_noise or isinstance(error, UnicodeDecodeError):
+    if is_noise or " object at 0x" in text or isinstance(error, UnicodeDecodeError):
         return ImageError("cannot be read: the file is damaged")
     return ImageError(f"cannot be read: {name}: {text}")
 
@@ -167,7 +167,11 @@ _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers withou
 
 
 def _read_jpeg(data: bytes) -> Header:
-    _, height, width, channels = _jpeg_frame(data)
+    bits, height, width, channels = _jpeg_frame(data)
+    if bits != 8:
+        raise ImageError(f"a JPEG of {bits} bits a sample is not supported")
+    if channels not in (1, 3, 4):
+        raise ImageError(f"a JPEG of {channels} channels is not supported")
     return _header("jpeg", width, height, channels, _JPEG_PEAK * channels)
 
 
@@ -206,11 +210,18 @@ def _read_webp(data: bytes) -> Header:
     return _header("webp", width, height, 3 + has_alpha, _WEBP_PEAK)
 
 
+_BMP_MASKS_OF_16 = (16, 3)  # bits of a pixel, and that masks say which are red, green, blue, alpha
+
+
 def _read_bmp(data: bytes) -> Header:
     from PIL import BmpImagePlugin
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
         width, height = image.size
+        (header_bytes,) = struct.unpack_from("<I", data, 14)
+        has_masks = header_bytes >= 56 and struct.unpack_from("<HI", data, 28) == _BMP_MASKS_OF_16
+        if has_masks and any(data[66:70]):  # that of alpha, which Pillow passes over
+            raise ImageError("a BMP of 16 bits with alpha is not supported")
         raw = {"1": 1, "L": 1, "P": 3, "RGB": 3}.get(image.mode, MAX_CHANNELS)
         return _header("bmp", width, height, raw, _BMP_PEAK)
 
@@ -286,23 +297,26 @@ class _Bits:
         if not self.take(3):
             self.number(*sides)
 
-    def is_wide(self) -> bool:
-        """Whether samples, as told here, are floats or have more than 8 bits."""
+    def depth(self) -> float:
+        """The bits of a sample, as told here; of floats infinitely many."""
         if self.take(1):
             self.number((32, 0), (16, 0), (24, 0), (1, 6))
             self.take(4)
-            return True
-        return self.number((8, 0), (10, 0), (12, 0), (1, 6)) > 8
+            return math.inf
+        return self.number((8, 0), (10, 0), (12, 0), (1, 6))
 
-    def is_plain_alpha(self) -> bool:
-        """Whether an extra channel, as told here, is alpha that is not premultiplied."""
+    def is_plain_alpha(self, depth: float) -> bool:
+        """Whether an extra channel, as told here, is alpha that samples of `depth` bits hold.
+
+        They hold no premultiplied alpha.
+        """
         if self.take(1):
-            return True
+            return depth >= 8
         is_alpha = self.number((0, 0), (1, 0), (2, 4), (18, 6)) == 0
-        self.is_wide()
+        is_held = self.depth() <= depth
         self.number((0, 0), (3, 0), (4, 0), (1, 3))  # smaller by a power of two
         self.take(8 * self.number((0, 0), (0, 4), (16, 5), (48, 10)))  # name
-        return is_alpha and not self.take(1)
+        return is_alpha and is_held and not self.take(1)
 
 
 _JPEGXL_RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
@@ -318,7 +332,7 @@ class JpegXlHeader:
     animation: bool
     wide: bool  # more than 8 bits a sample
     extra_channels: int
-    plain: bool  # these are alpha, not premultiplied
+    plain: bool  # there is none, or one: alpha, not premultiplied, of no more bits than the colours
     xyb: bool | None  # in the colours of lossy coding; None: not looked for
 
 
@@ -345,12 +359,12 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
                 bits.number((1, 0), (1001, 0), (1, 8), (1, 10))
                 bits.number((0, 0), (0, 3), (0, 16), (0, 32))
                 bits.take(1)
-        wide = bits.is_wide()
+        depth = bits.depth()
+        wide = depth > 8
         bits.take(1)
         extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
-        plain = extra_channels < MAX_CHANNELS
-        for _ in range(extra_channels if plain else 0):
-            plain = plain and bits.is_plain_alpha()
+        # The decoder gives one of several alphas.
+        plain = extra_channels == 0 or (extra_channels == 1 and bits.is_plain_alpha(depth))
         xyb = bool(bits.take(1)) if plain else None
     return JpegXlHeader(width, height, animation, wide, extra_channels, plain, xyb)
 
@@ -396,6 +410,20 @@ def _palette_channels(data: bytes) -> int:
     return max((byte for at in palettes for byte in data[at : at + 1]), default=0)
 
 
+def jpeg2000_palette(data: bytes) -> tuple[bytes, bool] | None:
+    """The palette box of a JPEG 2000, and whether it maps one channel to R, G, B; None without."""
+    found: dict[bytes, bytes] = {}
+    for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
+        found.setdefault(kind, data[at:end])
+    if b"pclr" not in found:
+        return None
+    is_plain = found.get(b"cmap") == _JPEG2000_PLAIN_MAP and b"cdef" not in found
+    return found[b"pclr"], is_plain
+
+
+_JPEG2000_PLAIN_MAP = b"".join(struct.pack(">HBB", 0, 1, column) for column in range(3))
+
+
 def check_jpeg2000(data: bytes) -> None:
     """Judges what its decoder does not: tiles, and the boxes before the codestream.
 
@@ -418,19 +446,21 @@ def check_jpeg2000(data: bytes) -> None:
 
 
 def _check_jpeg2000_tiles(stream: bytes) -> None:
-    """Goes from one part of a tile to the next; the decoder takes tiles without any for black."""
+    """Goes from part to part; the decoder makes tiles without any black, and of some blurred."""
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
     at = 2
     while stream[at : at + 2] not in (_JPEG2000_TILE, b""):
         at += 2 + int.from_bytes(stream[at + 2 : at + 4], "big")
-    found = set()
+    found: dict[int, int] = {}
+    told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
     while stream[at : at + 2] == _JPEG2000_TILE:
-        tile, size = struct.unpack_from(">HI", stream, at + 4)
-        found.add(tile)
+        tile, size, _, parts = struct.unpack_from(">HI2B", stream, at + 4)
+        found[tile] = found.get(tile, 0) + 1
+        told[tile] = max(told.get(tile, 0), parts)
         at += size or len(stream)  # 0: to the end
-    if len(found) < tiles:
-        raise ImageError("cannot be read: a JPEG 2000 without all tiles")
+    if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
+        raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
 
 
 _JPEG2000_TILE = b"\xff\x90"
@@ -491,13 +521,15 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     """The page of a TIFF that holds one image; it may hold reduced copies too.
 
     Raises:
-        ImageError: there are several images or no one, or the list of pages is damaged.
+        ImageError: there are several images or no one, the list of pages is damaged, or the page
+            is a smaller copy of what lies elsewhere.
     """
     import tifffile
 
     metered = _MeteredFile(data)
     with tifffile.TiffFile(metered) as file:
         page = _only_page(file.pages)
+        _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page
 
@@ -521,6 +553,24 @@ def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifff
     if found is None:
         raise ImageError("a TIFF without an image")
     return found
+
+
+def _check_is_whole(data: bytes, page: tifffile.TiffPage) -> None:
+    """Refuses files of cameras, whose page is a smaller copy: the image is not among the pages."""
+    import tifffile
+
+    chunks = zip(page.dataoffsets, page.databytecounts, strict=False)
+    is_raw = data[8:12] in _PHASE_ONE and not any(at <= 8 < at + size for at, size in chunks)
+    for offset in (page.subifds or ())[:MAX_TIFF_PAGES]:
+        page.parent.filehandle.seek(offset)
+        sub = tifffile.TiffPage(page.parent, index=0)
+        # No product: tifffile gives a size of type BYTE as bytes, which a number repeats.
+        is_raw |= sub.imagewidth > page.imagewidth or sub.imagelength > page.imagelength
+    if is_raw:
+        raise ImageError("a TIFF whose page is a smaller copy, as raw photographs have, is refused")
+
+
+_PHASE_ONE = (b"IIII", b"MMMM")  # where its raw data begin, which no page names
 
 
 def _read_tiff(data: bytes) -> Header:

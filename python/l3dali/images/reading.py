@@ -38,6 +38,8 @@ from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
     check_jpeg2000,
+    jpeg2000_palette,
+    jpeg2000_start,
     open_tiff,
     read_header,
     read_jpegxl_header,
@@ -45,12 +47,14 @@ from l3dali.images.headers import (
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.metadata import (
+    EXTRA_SAMPLES,
     KEPT_PNG_CHUNKS,
     KEPT_TIFF_TAGS,
     PNG_RESOLUTION,
     TIFF_TYPES,
     TiffTag,
     dump_metadata,
+    extra_bands,
     metadata_of_png,
     metadata_of_tiff,
     tiff_item_bytes,
@@ -179,7 +183,7 @@ def read_picture(
                 "looks like a label map, whose numbers of classes --max-side would blend; --labels "
                 "keeps them, --no-labels says that it is a picture"
             )
-        pixels = shrink(pixels, max_side, labels=is_nearest)
+        pixels = shrink(pixels, max_side, labels=is_nearest, has_alpha=picture.has_alpha)
         if pixels.shape[:2] != size:
             picture = replace(picture, metadata=without_geometry(picture.metadata))
     pixels = np.ascontiguousarray(pixels)
@@ -327,6 +331,8 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
         is_unscaled = palette == "index" and is_few_bits
+        numbers_stay = entries is not None or is_unscaled
+        metadata = _tiff_metadata(data, page, keeps_numbers=numbers_stay)
         picture = Picture(
             pixels,
             icc=page.tags.valueof("InterColorProfile"),
@@ -334,7 +340,8 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
             xmp=None if xmp is None else xmp.data,
-            metadata=_tiff_metadata(data, page, keeps_numbers=entries is not None or is_unscaled),
+            metadata=metadata,
+            has_alpha=extra_bands(metadata) is None,
         )
         return _with_numbers(picture, page.bitspersample) if is_unscaled else picture
 
@@ -348,7 +355,7 @@ def _tiff_metadata(
     data: bytes, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
     """The tags of a page that are kept; `keeps_numbers`: of palette entries or few bits."""
-    from tifffile import PHOTOMETRIC
+    from tifffile import EXTRASAMPLE, PHOTOMETRIC
 
     found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
     tags = {code: tag for code, tag in found.items() if tag is not None}
@@ -356,6 +363,10 @@ def _tiff_metadata(
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
         tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
+    bands, samples = len(page.extrasamples), page.samplesperpixel
+    is_usual = samples > 4 and bands == samples - 1
+    if set(page.extrasamples) == {EXTRASAMPLE.UNSPECIFIED} and not is_usual:
+        tags[EXTRA_SAMPLES] = TiffTag("SHORT", bytes(2 * bands))
     if page.is_shaped:  # tifffile's note on its own array
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
@@ -509,7 +520,10 @@ def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     if header.animation:
         raise ImageError("an animation; L3 holds single images")
     if not header.plain:
-        raise ImageError("a JPEG XL with premultiplied alpha, or other channels, is not supported")
+        raise ImageError(
+            "a JPEG XL with premultiplied alpha, alpha of more bits than the colours, or other or "
+            "several extra channels is not supported"
+        )
     return Picture(imagecodecs.jpegxl_decode(data))
 
 
@@ -517,7 +531,16 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
     check_jpeg2000(data)
-    return Picture(imagecodecs.jpeg2k_decode(data))
+    found = jpeg2000_palette(data)
+    if found is None or palette == "rgb":
+        return Picture(imagecodecs.jpeg2k_decode(data), expanded=found is not None)
+    entries, is_plain = found
+    numbers = imagecodecs.jpeg2k_decode(data[jpeg2000_start(data) :])  # The boxes make colours.
+    (count,) = struct.unpack_from(">H", entries)
+    is_kept = is_plain and entries[2:6] == b"\3\7\7\7" and 1 <= count <= 256
+    if not is_kept or numbers.ndim != 2 or numbers.dtype != np.uint8:
+        raise ImageError("a palette that is not RGB of 8 bits cannot be kept; make colours of it")
+    return Picture(numbers, palette=_rgba(entries[6 : 6 + 3 * count], b""))
 
 
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.metadata import of_channels, png_of_metadata, tiff_of_metadata
+from l3dali.metadata import extra_bands, of_channels, png_of_metadata, tiff_of_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,6 +143,7 @@ def decoded_picture(
         is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
+    has_alpha = info.channels in (2, 4) and extra_bands(metadata) is None
     if channels is not None:
         metadata, misses_items = of_channels(metadata, channels, info.channels)
         return Picture(
@@ -151,7 +152,7 @@ def decoded_picture(
             xmp=info.xmp,
             metadata=metadata,
             is_damaged=is_damaged or misses_items,
-            has_alpha=info.channels in (2, 4) and channels[-1] == info.channels - 1,
+            has_alpha=has_alpha and channels[-1] == info.channels - 1,
         )
     return Picture(
         pixels,
@@ -161,4 +162,5 @@ def decoded_picture(
         xmp=info.xmp,
         metadata=metadata,
         is_damaged=is_damaged,
+        has_alpha=has_alpha,
     )

@@ -22,6 +22,7 @@ from l3dali.metadata import (
     FLOATS,
     TIFF_TYPES,
     TiffTag,
+    extra_bands,
     png_of_metadata,
     tiff_item_bytes,
     tiff_of_metadata,
@@ -143,7 +144,10 @@ def _write_tiff(picture: Picture) -> bytes:
         raise ImageError(str(error)) from None
     if picture.xmp:
         tags[TIFF_XMP] = TiffTag("BYTE", picture.xmp)
+    bands = extra_bands(picture.metadata)
     is_color = channels == 3 or (channels == 4 and picture.has_alpha)
+    if bands in (channels - 1, channels - 3):
+        is_color = bands == channels - 3
     extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
     if channels in (2, 4) and picture.has_alpha and floats is None:
         extra_samples = ["unassalpha"]

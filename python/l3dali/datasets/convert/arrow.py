@@ -15,7 +15,9 @@ from l3dali.datasets.convert.arrow_messages import (
     DICTIONARY,
     RECORD_BATCH,
     Message,
+    behind_messages,
     footer_blocks,
+    is_end,
     read_message,
 )
 from l3dali.datasets.convert.parquet import (
@@ -23,6 +25,7 @@ from l3dali.datasets.convert.parquet import (
     Claims,
     Rows,
     Sink,
+    has_behind,
     has_length,
     is_list,
     lists_of,
@@ -140,6 +143,12 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
 
 
 def _batches_of_file(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[Any]:
+    behind = behind_messages(source)
+    is_one = (
+        is_end(source, *behind) if behind else not has_behind(source, 1, _FILE_START + bytes(2))
+    )
+    if not is_one:
+        raise ArrowError("data that the footer does not name: files behind one another?")
     for place in footer_blocks(source, DICTIONARY):
         limit.check(read_message(source, *place))
     for number, place in enumerate(footer_blocks(source, RECORD_BATCH)):
@@ -159,6 +168,8 @@ def _batches_of_stream(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator
         try:
             yield reader.read_next_batch_with_custom_metadata()
         except StopIteration:
+            if not is_end(source, at, size_of(source)):
+                raise ArrowError("data behind the end of the stream") from None
             return
 
 

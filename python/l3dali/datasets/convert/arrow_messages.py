@@ -18,6 +18,8 @@ _FOOTER_END = struct.Struct("<i6s")  # its size, and the magic number
 _CONTINUATION = b"\xff" * 4  # before the size of the metadata; older files lack it
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 _BUFFER = struct.Struct("<qq")
+_BLOCKS = {DICTIONARY: 2, RECORD_BATCH: 3}  # fields of a footer, by kind of message
+_CHUNK_BYTES = 2**20
 _BLOCK = struct.Struct("<qi4xq")  # of a footer: place, size of the metadata, of the body
 _AS_IT_IS = -1  # the size that a buffer says which is not compressed
 
@@ -72,13 +74,38 @@ def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) ->
 
 def footer_blocks(source: BinaryIO, kind: int) -> list[tuple[int, int]]:
     """Place and head of each message of that kind, of a file with a footer."""
+    footer, _ = _footer(source)
+    return [(place, head) for place, head, _ in footer.items(_BLOCKS[kind], _BLOCK)]
+
+
+def behind_messages(source: BinaryIO) -> tuple[int, int] | None:
+    """Of a file with a footer, where the last message that it names ends, and where it begins.
+
+    None if it names none: the schema stands before them, with or without its size.
+    """
+    footer, start = _footer(source)
+    ends = [sum(block) for kind in _BLOCKS.values() for block in footer.items(kind, _BLOCK)]
+    return (max(ends), start) if ends else None
+
+
+def is_end(source: BinaryIO, start: int, end: int) -> bool:
+    """Whether nothing lies there but the mark of a stream's end, and zeros."""
+    source.seek(start)
+    mark = b""
+    for at in range(start, end, _CHUNK_BYTES):
+        mark += source.read(min(_CHUNK_BYTES, end - at)).strip(b"\0")
+        if not _CONTINUATION.startswith(mark):
+            return False
+    return True
+
+
+def _footer(source: BinaryIO) -> tuple[_Table, int]:
+    """The footer, and where it begins."""
     end = source.seek(0, 2) - _FOOTER_END.size
     source.seek(end)
     size, _ = _FOOTER_END.unpack(source.read())
     source.seek(end - size)
-    footer = _root(source.read(size))
-    blocks = footer.items({DICTIONARY: 2, RECORD_BATCH: 3}[kind], _BLOCK)
-    return [(place, head) for place, head, _ in blocks]
+    return _root(source.read(size)), end - size
 
 
 def _sizes(source: BinaryIO, body: int, buffers: Iterator[tuple[int, ...]]) -> Iterator[int]:

@@ -21,7 +21,7 @@ from l3dali.console import (
 )
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
-from l3dali.datasets.convert.manifest import DONE, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import DONE, FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
@@ -99,7 +99,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     for url, files in sources.folders.items():
         folder = open_folder(url)
         with Manifest(folder, read_only=True) as manifest:
-            rows = {row.result: row for row in manifest.rows.values() if row.status == DONE}
+            rows = {row.result: row for row in manifest.rows.values() if row.result is not None}
         kinds = {name: kind_of(folder, file) for name, file in files.items()}
         indexes = {
             index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
@@ -116,7 +116,7 @@ def find_places(arguments: Iterable[str]) -> Places:
             places.failures += [
                 Failure(folder.place(result), f"no such file; the manifest has it, of {row.source}")
                 for result, row in rows.items()
-                if result is not None and result not in files
+                if row.status == DONE and result not in files
             ]
     return places
 
@@ -251,6 +251,9 @@ def sum_place(
     if row is not None:
         if hashes and digest != row.result_hash and not failures:  # damage is told of once
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
+            failures.append(Failure(str(place), reason))
+        if row.status == FAILED and not failures:
+            reason = f"an earlier result; {row.source} has failed since: {row.reason}"
             failures.append(Failure(str(place), reason))
         contents.unconverted = len(row.failures) + row.more_failures
         totals = sum_totals(row.formats.values())

@@ -48,7 +48,8 @@ class Row:
         source: its name below SOURCE.
         kind: `webdataset`, `tfrecord`, `parquet`, `arrow`, `zip`; of single files `image`, or
             `other` for a copy.
-        status: `done`; `dropped`: a damaged image left out; `failed`: there is no result.
+        status: `done`; `dropped`: a damaged image left out; `failed`: nothing has been made of it.
+            If an earlier result stays, the row is of that, but for reason and failures.
         options: the `identity` of the options.
         coding: of the encoder, `png`, or `plan`.
         source_bytes: its size.
@@ -71,7 +72,7 @@ class Row:
         failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
         more_failures: how many more.
         seconds: how long it took.
-        reason: why there is no result.
+        reason: why it has failed.
         error_number: `errno` of the error that the reason is of, or 0; not in the manifest.
         version: of the package that has made the result; "" in rows of before.
         further: fields that a newer version has written, which stay.
@@ -156,7 +157,7 @@ def row_of_json(line: str) -> Row | None:
         and all(type(text) is str for text in texts)
         and row.status in (DONE, DROPPED, FAILED)
         and not leads_out(row.source)
-        and (row.result is not None) == (row.status == DONE)
+        and (row.status == FAILED or (row.result is not None) == (row.status == DONE))
         and (row.result is None or is_result_name(row.result, row.source))
         and row.index in (None, index_name(row.source), index_name(in_container(row.source, "tar")))
     )
@@ -307,7 +308,8 @@ class Manifest:
         """Adds rows; those of the same sources no longer count, and their results go.
 
         A row fails whose source has an earlier result that cannot be removed. The earlier row
-        stays, so that the next run tries again.
+        stays, so that the next run tries again. Where a source has failed, its earlier result
+        stays, and its reason says so.
         """
         new = []
         for row in rows:
@@ -317,7 +319,7 @@ class Manifest:
                 row.status, row.result = FAILED, None
                 row.reason = f"its earlier result cannot be removed: {reason_of(error)}"
             else:
-                new.append(row)
+                new.append(self._with_earlier(row))
         if not new:
             return
         if self._is_worn:
@@ -345,6 +347,7 @@ class Manifest:
         """
         left = []
         for row in rows:
+            row = replace(row, reason="")  # Its source may have failed.
             assert row.result is not None
             try:
                 if self._is_unchanged(row):
@@ -377,6 +380,28 @@ class Manifest:
             self._remove_index(old)  # first: who tries again goes by the result
         if result is not None and self.claims.get(result, row.source) == row.source:
             self._folder.remove(result)
+
+    def _with_earlier(self, row: Row) -> Row:
+        """The row; of a source that has failed and has an earlier result, that of the result."""
+        old = self.rows.get(row.source)
+        if row.status != FAILED or old is None or old.result is None:
+            return row
+        if self.claims.get(old.result, row.source) != row.source:
+            return row
+        with contextlib.suppress(Exception):  # Storage raises anything; what is not known stays.
+            if self._folder.stat(old.result) is None:
+                return row
+        earlier = replace(
+            old,
+            status=FAILED,
+            index=row.index or old.index,
+            index_hash=row.index_hash or old.index_hash,
+            failures=row.failures,
+            more_failures=row.more_failures,
+            reason=row.reason,
+        )
+        row.reason += f"; its earlier result, {old.result}, stays"
+        return earlier
 
     def _remove_index(self, row: Row) -> None:
         """Removes an index, unless somebody has put another file in its place."""

@@ -20,6 +20,7 @@ import numpy as np
 from l3dali.console import shortened
 from l3dali.datasets.convert.children import Child, ChildDiedError
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
+from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _PAGE_HEAD_BYTES = 16
 _NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
 _DICTIONARY_PAGE = 2
 _TAIL_BYTES = 8  # of a file, behind its footer
+_MAGIC = b"PAR1"  # at both ends of a file
 
 _idle: list[Child] = []
 
@@ -81,6 +83,17 @@ def size_of(source: BinaryIO) -> int:
     size = source.seek(0, 2)
     source.seek(start)
     return size
+
+
+def has_behind(source: BinaryIO, start: int, wanted: bytes) -> bool:
+    """Whether these bytes lie at `start` or behind it."""
+    source.seek(start)
+    last = b""
+    while chunk := source.read(CHUNK_BYTES):
+        if wanted in last + chunk:
+            return True
+        last = chunk[1 - len(wanted) :]
+    return False
 
 
 class Claims:
@@ -161,7 +174,7 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
     source.seek(-file.metadata.serialized_size - _TAIL_BYTES, io.SEEK_END)
     child = _idle.pop() if _idle else Child()
     try:
-        damage = child.call(_damage_of_columns, source.read())
+        damage, end = child.call(_look_at_columns, source.read())
     except ChildDiedError as error:
         raise ParquetError(f"a damaged Parquet file: what read its footer {error}") from error
     except BaseException:
@@ -170,24 +183,33 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
     _idle.append(child)
     if damage:
         raise ParquetError(f"a damaged Parquet file: {damage}")
+    # Indexes and filters may lie there, and the footer.
+    if has_behind(source, min(end, size_of(source)), 2 * _MAGIC):
+        raise ParquetError("a file behind another: files in one file are not supported")
     return file
 
 
-def _damage_of_columns(footer: bytes) -> str:
-    """Looks at each column of each row group, in a child: pyarrow 26 aborts at a damaged one."""
+def _look_at_columns(footer: bytes) -> tuple[str, int]:
+    """Looks at each column of each row group, in a child: pyarrow 26 aborts at a damaged one.
+
+    Returns:
+        What is damaged, "" if nothing is; and where the pages of the last one end.
+    """
     import pyarrow.parquet
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with Path(os.devnull).open("wb") as nothing:
         os.dup2(nothing.fileno(), 2)
     try:
+        end = 0
         metadata = pyarrow.parquet.read_metadata(io.BytesIO(footer))
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for i in range(group.num_columns):
-                group.column(i)
+            for column in map(group.column, range(group.num_columns)):
+                first = column.dictionary_page_offset or column.data_page_offset
+                end = max(end, first + column.total_compressed_size)
     except Exception as error:
-        return str(error)
-    return ""
+        return str(error), 0
+    return "", end
 
 
 def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
@@ -338,6 +360,10 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             pending.append(batch)
             pending_bytes += batch.nbytes
         flush()
+        known = {b"ARROW:schema", *(file.schema_arrow.metadata or {})}
+        pairs = (file.metadata.metadata or {}).items()
+        if further := {key: value for key, value in pairs if key not in known}:
+            writer.add_key_value_metadata(further)
     return None
 
 

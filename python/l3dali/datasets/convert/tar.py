@@ -129,12 +129,20 @@ class _Info(tarfile.TarInfo):
                     texts = [field.decode(encoding, errors) for field in fields[7:10]]
                     info.linkname, info.uname, info.gname = texts
                     return info
-        return super().frombuf(buf, encoding, errors)
+        info = super().frombuf(buf, encoding, errors)
+        if buf[345:346] != b"\0" and _is_gnu(buf) and info.type not in tarfile.GNU_TYPES:
+            times = bytes(buf[345:500]).partition(b"\0")[0]  # A folder stands there in ustar.
+            info.name = info.name.removeprefix(times.decode(encoding, errors) + "/")
+        return info
+
+
+def _is_gnu(header: bytes | bytearray) -> bool:
+    return header[257:265] == b"ustar  \0"
 
 
 def _is_usual(header: bytes | bytearray) -> bool:
     """Of a file, without a folder that stands apart from its name."""
-    return header[156:157] == tarfile.REGTYPE and not header[345]
+    return header[156:157] == tarfile.REGTYPE and (not header[345] or _is_gnu(header))
 
 
 # Name; mode, owner, group, size, time, checksum; link, names of owner and group; device.
@@ -391,7 +399,7 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
         if not _OF_ONE_MEMBER.fullmatch(key) and member.global_pax.get(key) != value
     }
     has_pax = any(header in b"xX" for header in last)
-    is_gnu = member.header[-_BLOCK:][257:265] == b"ustar  \0"
+    is_gnu = _is_gnu(member.header[-_BLOCK:])
     try:
         if has_pax:
             new = info.tobuf(tarfile.PAX_FORMAT, *_NAMES)

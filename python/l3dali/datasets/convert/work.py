@@ -382,7 +382,7 @@ def find_work(
             has_archive = has_archive or kind in (WEBDATASET, ZIP)
             row = manifest.rows.get(name)
             if row is not None and not (
-                _may_be_done(row, options) or options.differs_in_plan(row.options)
+                _may_be_done(row, options) or _may_be_done_but_for_plan(row, options)
             ):
                 row = None
             made = [] if row is None or row.result is None else [row.result]
@@ -419,6 +419,7 @@ def find_work(
         if in_the_way is not None:
             place = target.place(in_the_way)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
+    files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:
         work.gone = [
             replace(row, index=None if row.index in claims else row.index)
@@ -426,14 +427,13 @@ def find_work(
             if row.source not in work.names
             and not row.source.startswith(unlisted)
             and row.result in existing
-            and row.result not in claims  # maybe of a source that is there
+            and claims.get(row.result or "") not in files  # which may make it
         ]
     rows = manifest.rows.values()
     known = {*claims, *(row.result for row in rows), *(row.index for row in rows), *OWN_NAMES}
     if manifest.existed and (unknown := [name for name in existing if name not in known]):
         found = {each for name in work.names for each in _stems(name)}
         work.strays = [name for name in unknown if not found.isdisjoint(_stems(name))]
-    files = {file.name: file for job in work.jobs for file in job.files}
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))
         if again is not None and row.result in existing and not _is_of(row, again):
@@ -563,8 +563,7 @@ def _is_done_but_for_plan(
     """Whether a single image is done by another plan, and the row says what plans choose by."""
     return (
         bool(row.group)
-        and row.status != FAILED
-        and options.differs_in_plan(row.options)
+        and _may_be_done_but_for_plan(row, options)
         and _is_unchanged(row, file, existing)
     )
 
@@ -620,6 +619,10 @@ def _same(row: Row, result: Stored) -> bool:
 
 def _may_be_done(row: Row, options: Options) -> bool:
     return row.status != FAILED and row.options == options.identity
+
+
+def _may_be_done_but_for_plan(row: Row, options: Options) -> bool:
+    return row.status != FAILED and options.differs_in_plan(row.options)
 
 
 def _batches(

@@ -149,6 +149,8 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         _, _, end = source.read().rpartition(_STARTS[1])
         if end[_END_BYTES + len(archive.comment) :].strip(b"\0"):
             raise ZipError("data behind the end of the archive")
+        if min((info.header_offset for info in archive.infolist()), default=archive.start_dir):
+            raise ZipError("data before the first member: archives in one file are not supported")
         names = Counter(info.filename for info in archive.infolist())
         if "" in names:
             raise ZipError("a member without a name")

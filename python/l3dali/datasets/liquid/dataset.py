@@ -223,6 +223,8 @@ def _look_into_shards(
                 held += len(blob.data)
                 labels = jobs[i].options.is_labels(blob.name)
                 names.add(blob.name)
+                if not blob.data:
+                    continue
                 looked.append(
                     Candidate(
                         f"{file.name}: {blob.place}",
