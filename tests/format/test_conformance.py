@@ -89,7 +89,7 @@ def test_another_decoder_conforms(few: Path) -> None:
         ("sys.exit(127)", 6, "kTruncated expected; the decoder ended with status 127"),
         ("import os; os.kill(os.getpid(), 9)", 6, "expected; the decoder ended by signal 9"),
         ("pass", 6, "an image expected; the decoder wrote no output"),
-        ("open(target, 'wb').truncate(2**43)", 6, "855 bytes of samples expected; found 8796093022208"),
+        ("open(target, 'wb').truncate(2**43)", 6, "expected; found 8796093022208"),
         ("open(target, 'wb').write(bytes(855))", 6, "stored.l3: the samples differ; it shows 2: "),
     ],
 )
