@@ -712,6 +712,25 @@ def test_bands_that_are_no_alpha(
     for channel, small in enumerate(np.moveaxis(l3dali.imread(l3), 2, 0)):
         alone = shrink(image[:, :, channel], 10)
         assert np.abs(small - alone.astype(np.int32)).max() <= 1  # Pillow counts bytes in integers
+    command("encode", source, "-o", l3, "--overwrite")
+    command("thumbnail", l3, tmp_path / "c.png")
+    assert PIL_Image.open(tmp_path / "c.png").mode == ("L" if count == 2 else "RGB")
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_bands_that_no_tag_counts(tmp_path: Path, count: int) -> None:
+    """ExtraSamples must be there and is not: gray has no alpha then."""
+    image = np.random.default_rng(0).integers(60, 120, (40, 30, count), np.uint8)
+    image[:, 15:, -1] = 0
+    source, small = tmp_path / "a.tif", tmp_path / "a.l3"
+    tifffile.imwrite(source, image, photometric="minisblack", planarconfig="contig")
+    with tifffile.TiffFile(source) as file:
+        at = file.pages[0].tags["ExtraSamples"].offset  # another tag from now on
+    source.write_bytes((data := source.read_bytes())[:at] + b"\xff\xfe" + data[at + 2 :])
+    command("encode", source, "-o", small, "--max-side", "10")
+    for channel, of_all in enumerate(np.moveaxis(l3dali.imread(small), 2, 0)):
+        alone = shrink(image[:, :, channel], 10)
+        assert np.abs(of_all - alone.astype(np.int32)).max() <= 1
 
 
 def test_band_names_follow_their_bands() -> None:

@@ -363,9 +363,12 @@ def _tiff_metadata(
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
         tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
-    bands, samples = len(page.extrasamples), page.samplesperpixel
+    samples, extra = page.samplesperpixel, page.extrasamples
+    if not extra and page.photometric == PHOTOMETRIC.MINISBLACK:  # No tag, though it must be there.
+        extra = (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
+    bands = len(extra)
     is_usual = samples > 4 and bands == samples - 1
-    if set(page.extrasamples) == {EXTRASAMPLE.UNSPECIFIED} and not is_usual:
+    if set(extra) == {EXTRASAMPLE.UNSPECIFIED} and not is_usual:
         tags[EXTRA_SAMPLES] = TiffTag("SHORT", bytes(2 * bands))
     if page.is_shaped:  # tifffile's note on its own array
         tags.pop(_TIFF_DESCRIPTION, None)

@@ -13,6 +13,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.errors import L3Error, Status
 from l3dali.images.geometry import shrink, upright
+from l3dali.metadata import extra_bands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,11 +160,19 @@ def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes
     while max(info.width, info.height) >= 2 * factor * max_side and factor < MAX_FACTOR:
         factor *= 2
     channels = default_channels(info.channels)
-    if info.channels in (2, 4):
+    if info.channels in (2, 4) and not _has_bands(info):
         channels = (*channels, info.channels - 1)  # alpha
     window = (0, 0, info.height, info.width)
     pixels = shrunk(data, window, factor, channels=channels, labels=info.labels)
     return picture(pixels, info, max_side, orient=orient)
+
+
+def _has_bands(info: codec.Info) -> bool:
+    """Whether channels beside gray or RGB are said to be no alpha."""
+    try:
+        return extra_bands(info.metadata) is not None
+    except ValueError:  # damaged
+        return False
 
 
 def picture(pixels: Image, info: codec.Info, max_side: int, *, orient: bool = False) -> bytes:
