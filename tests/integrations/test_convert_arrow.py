@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -352,12 +353,13 @@ def test_small_files_that_claim_many_rows(
 @pytest.mark.parametrize("kind", ["stream", "file"])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_batches_keep_their_metadata(tmp_path: Path, kind: str, choice: str) -> None:
-    """And their number; one of no rows too."""
+    """And their number; one of no rows too. So does the footer of a file."""
     (tmp_path / "s").mkdir()
+    start = partial(pa.ipc.new_file, metadata={"made by": "cats"})
     path = tmp_path / "s" / "a.arrow"
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     batch = pa.record_batch([pa.array([png(0), png(1)[:99], png(2)]), words], ["i", "w"])
-    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(path, batch.schema) as new:
+    with (pa.ipc.new_stream if kind == "stream" else start)(path, batch.schema) as new:
         for number, each in enumerate((batch, batch.slice(0, 0), batch.slice(2))):
             new.write_batch(each, custom_metadata={"caption": f"cat {number}"})
         new.write_batch(batch)
@@ -368,6 +370,7 @@ def test_batches_keep_their_metadata(tmp_path: Path, kind: str, choice: str) -> 
         else:
             opened = pa.ipc.open_file(file)
             found = [opened.get_batch_with_custom_metadata(i) for i in range(4)]
+            assert opened.metadata == {b"made by": b"cats"}
     captions = [custom and custom[b"caption"] for _, custom in found]
     assert captions == [b"cat 0", b"cat 1", b"cat 2", None]
     whole = ["a", "b", "a"] if choice == "keep" else ["a", "a"]

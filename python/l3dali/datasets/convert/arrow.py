@@ -65,7 +65,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
         UsageError: pyarrow is missing.
         ArrowError: the file is damaged.
     """
-    schema, batches = _opened(source)
+    schema, batches, _ = _opened(source)
     yield from _read_rows(_without_views(schema), batches, Claims(source), options)
 
 
@@ -74,13 +74,13 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     import pyarrow
     from pyarrow import ipc
 
-    is_file = _is_file(source)
-    schema, batches = _opened(source)
+    new = ipc.new_file if _is_file(source) else ipc.new_stream
+    schema, batches, pairs = _opened(source)
     found = _read_rows(_without_views(schema), batches, Claims(source), pool.options)
     parts: list[Any] = []
     kept: list[bool] = []
     current = origin = None
-    with (ipc.new_file if is_file else ipc.new_stream)(Sink(target), schema) as writer:
+    with new(Sink(target), schema, **({"metadata": pairs} if pairs else {})) as writer:
 
         def flush() -> None:
             if origin is None:
@@ -125,8 +125,8 @@ def _is_file(source: BinaryIO) -> bool:
     return is_file
 
 
-def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
-    """The schema, and what yields each pyarrow.RecordBatch with its metadata."""
+def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any], Any]:
+    """The schema; what yields each pyarrow.RecordBatch with its metadata; pairs of the footer."""
     try:
         import pyarrow
         from pyarrow import ipc
@@ -135,9 +135,10 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any]]:
     try:
         if _is_file(source):
             reader = ipc.open_file(source)
-            return reader.schema, _batches_of_file(source, reader, _Limit(size_of(source)))
+            batches = _batches_of_file(source, reader, _Limit(size_of(source)))
+            return reader.schema, batches, getattr(reader, "metadata", None)  # of newer pyarrow
         reader = ipc.open_stream(source)
-        return reader.schema, _batches_of_stream(source, reader, _Limit(size_of(source)))
+        return reader.schema, _batches_of_stream(source, reader, _Limit(size_of(source))), None
     except (pyarrow.ArrowException, OSError, EOFError) as error:
         raise ArrowError(f"not a whole Arrow file: {error}") from error
 
