@@ -297,14 +297,11 @@ def _gdal_items_of(text: bytes, channels: Sequence[int]) -> bytes | None:
     if root.tag != "GDALMetadata":
         raise ValueError(f"GDAL's metadata is in {root.tag!r}")
     places = {str(channel): str(place) for place, channel in enumerate(channels)}
-    for item in list(root):
-        sample = item.get("sample")
-        if sample is None:
-            continue
-        if (place := places.get(sample)) is None:
-            root.remove(item)
-        else:
-            item.set("sample", place)
+    kept = {None, *places}
+    root[:] = [item for item in root if item.get("sample") in kept]
+    for item in root:
+        if (sample := item.get("sample")) is not None:
+            item.set("sample", places[sample])
     return ET.tostring(root, encoding="utf-8") + b"\0" if len(root) else None
 
 

@@ -68,9 +68,7 @@ def as_seen(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row
 
 
-@pytest.mark.parametrize(
-    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_an_archive_and_back(tmp_path: Path, method: int) -> None:
     source = write_zip(tmp_path / "s" / "a.zip", members(), method)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
@@ -88,6 +86,17 @@ def test_an_archive_and_back(tmp_path: Path, method: int) -> None:
     inode = (tmp_path / "d" / "a.zip").stat().st_ino
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     assert (tmp_path / "d" / "a.zip").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_methods_that_zipfile_unpacks_without_bound(
+    tmp_path: Path, method: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the directory says of their size: 4.6 kB of bzip2 took 11.4 GB."""
+    write_zip(tmp_path / "s" / "a.zip", members(), method)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "folder/: packed by another method than deflate" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
 
 
 def test_results_are_the_same_bytes(tmp_path: Path) -> None:
@@ -315,7 +324,7 @@ def test_ways_of_packing_that_are_not_known(
 ) -> None:
     data = bytearray(PACKED)
     data[8] = data[data.index(b"PK\1\2") + 10] = 99
-    refused(tmp_path, bytes(data), "1.txt: a damaged member: That compression method", capsys)
+    refused(tmp_path, bytes(data), "1.txt: packed by another method than deflate", capsys)
 
 
 def test_a_link_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

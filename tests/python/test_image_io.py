@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.codec import SAMPLE_TYPES
-from l3dali.images import reading
+from l3dali.images import headers, reading
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
@@ -216,6 +216,15 @@ def test_png_profile_that_is_cut_is_dropped() -> None:
     body = b"x\0\0" + zlib.compress(bytes(range(256)))[:-9]
     data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"iCCP", body))
     assert read_picture(data).icc is None
+
+
+def test_png_of_many_texts_and_resolutions() -> None:
+    """Each further one looked through all texts: 1.3 MB took 42 s."""
+    chunks = [(b"tEXt", b"a\0b")] * 200_000 + [(b"pHYs", bytes(9))] * 200_000
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\5", *chunks)
+    metadata = read_picture(data, keep_text=True).metadata
+    assert metadata is not None
+    assert len(metadata["png"]) == 200_001
 
 
 def test_png_numbers_past_the_palette_stay() -> None:
@@ -419,6 +428,16 @@ def test_jpeg_2000_without_all_parts_of_a_tile(told: tuple[int, int]) -> None:
             read_picture(data[:at] + parts[1] + data[end:])
 
 
+def test_jpeg_2000_of_many_boxes_within_boxes() -> None:
+    """Each may go to the end, and was copied: 4 MB took more than a minute."""
+    data = imagecodecs.jpeg2k_encode(noise(1), level=0, codecformat="jp2")
+    at = data.index(b"jp2h") - 4
+    end = at + int.from_bytes(data[at : at + 4], "big")
+    boxes = data[at + 8 : end] + struct.pack(">I4s", 0, b"cgrp") * 2_000_000
+    head = struct.pack(">I4s", 8 + len(boxes), b"jp2h")
+    assert headers.jpeg2000_palette(data[:at] + head + boxes + data[end:]) is None
+
+
 def test_jpeg_2000_that_ends_in_the_head_of_a_part() -> None:
     """It was an error of struct, in words of its own."""
     data = bytes(imagecodecs.jpeg2k_encode(noise(1), level=0, codecformat="j2k"))
@@ -500,6 +519,13 @@ def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) ->
     with pytest.raises(ImageError, match="several images in one file"):
         read_picture(data)
     assert read_picture(data[: -9 * 13]).pixels.shape == (9, 13)
+
+
+def test_tiff_whose_description_has_many_numbers() -> None:
+    """Their product has as many digits: the time was that of its square, 16 MB took 25 minutes."""
+    text = '{"shape": [' + "99999999," * 1_500_000 + "1]}"
+    data = tiff(noise(1), description=text)
+    assert np.array_equal(read_picture(data).pixels, noise(1))
 
 
 def test_texts_of_tiff_are_kept() -> None:
@@ -1156,6 +1182,34 @@ def test_netpbm_counts_ink(data: bytes) -> None:
 def test_netpbm_light_has_samples() -> None:
     head = b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nTUPLTYPE BLACKANDWHITE\nENDHDR\n"
     assert read_picture(head + b"\1\0").pixels.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"P5\r\n# a\r\n# #b\n 2 1\n#c\n255\n",
+        b"P7\r\n#a#b\r\n\nWIDTH 2 \nHEIGHT  1#c\nDEPTH 1\nMAXVAL 255\nTUPLTYPE GRAYSCALE\nENDHDR\n",
+    ],
+)
+def test_netpbm_comments(head: bytes) -> None:
+    assert read_picture(head + b"\3\4").pixels.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"P7" + b"\n" * 60,
+        b"P7\n" + b"#" * 60 + b"\n",
+        b"P7\n" + b"#\r" * 60,
+        b"P5\n" + b"#\r" * 60,
+        b"P5" + 3 * (b" " * 900 + b"1"),
+        b"P1" + 2 * (b" " * 2000 + b"1"),
+    ],
+)
+def test_netpbm_headers_take_no_time(head: bytes) -> None:
+    """82 bytes of them: 2^60 attempts to find one."""
+    with pytest.raises(ImageError, match="a damaged header"):
+        read_header(head + b"X" * 20)
 
 
 def test_bmp_palette() -> None:

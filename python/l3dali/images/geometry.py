@@ -39,9 +39,10 @@ _ASCII, _SHORT = 2, 3  # types of TIFF
 # artist, copyright, and the EXIF and GPS directories.
 _PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
 _DESCRIPTIVE_TAGS = (*_PLAIN_TAGS, 0x8769, 0x8825)
+# A packet is searched in linear time: no blanks may be taken in two ways, or looked at from each.
 _XMP_ORIENTATION = re.compile(
-    rb"""\s*\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
-    rb"""|\s*<tiff:Orientation\s*>\s*\d*\s*</tiff:Orientation\s*>"""
+    rb"""\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
+    rb"""|<tiff:Orientation\s*>\s*(?:\d+\s*)?</tiff:Orientation\s*>"""
 )
 _TURNS: dict[int, Callable[[Any], Any]] = {
     2: lambda pixels: pixels[:, ::-1],
@@ -143,8 +144,11 @@ def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) ->
 
 
 def upright_xmp(xmp: bytes | None) -> bytes | None:
-    """The XMP packet of an image that was turned, without the orientation."""
-    return None if xmp is None else _XMP_ORIENTATION.sub(b"", xmp)
+    """The XMP packet of an image that was turned, without the orientation and blanks before it."""
+    if xmp is None:
+        return None
+    *before, last = _XMP_ORIENTATION.split(xmp)
+    return b"".join([*map(bytes.rstrip, before), last])
 
 
 def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from l3dali.signatures import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+    import netpbmfile
     import tifffile
     from typing_extensions import Buffer
 
@@ -226,10 +228,34 @@ def _read_bmp(data: bytes) -> Header:
         return _header("bmp", width, height, raw, _BMP_PEAK)
 
 
-def _read_netpbm(data: bytes) -> Header:
+# What netpbmfile finds at the first attempt: of other headers it may try as many ways as 2 to the
+# power of their blanks and comments.
+_NETPBM_GAP = rb"\s{1,16}(?:#[^\r\n]*\r?\n)*\s{0,16}"
+_NETPBM_HEADERS = re.compile(
+    rb"P[14](?:%(gap)s\d{1,10}){2}\s"
+    rb"|P(?:[2356]|7 332)(?:%(gap)s\d{1,10}){3}\s"
+    rb"|P7[\r\n](?:[\r\n]|#[^\r\n]*\r?\n|TUPLTYPE\s{1,16}\w+(?=[\r\n])"
+    rb"|(?:HEIGHT|WIDTH|DEPTH|MAXVAL)\s{1,16}\d{1,10} *(?=[\r\n#]))*ENDHDR[\r\n]"
+    % {b"gap": _NETPBM_GAP}
+)
+_NETPBM_HEAD_BYTES = 4096  # that netpbmfile looks at
+
+
+def open_netpbm(data: bytes) -> netpbmfile.NetpbmFile:
+    """A netpbm file, its header read.
+
+    Raises:
+        ImageError: the header is damaged.
+    """
     import netpbmfile
 
-    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
+    if not _NETPBM_HEADERS.match(data[:_NETPBM_HEAD_BYTES]):
+        raise ImageError("cannot be read: a netpbm file with a damaged header")
+    return netpbmfile.NetpbmFile(io.BytesIO(data))
+
+
+def _read_netpbm(data: bytes) -> Header:
+    with open_netpbm(data) as file:
         raw = _checked_channels(file.depth) * file.dtype.itemsize
         header = _header("netpbm", file.width, file.height, raw, 2 * raw + _NETPBM_PEAK)
         if file.magicnumber in ("P1", "P2", "P3"):
@@ -414,13 +440,15 @@ def jpeg2000_palette(data: bytes) -> tuple[bytes, bool] | None:
     """The palette box of a JPEG 2000, and whether it maps one channel to R, G, B; None without."""
     found: dict[bytes, bytes] = {}
     for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
-        found.setdefault(kind, data[at:end])
+        if kind in _JPEG2000_PALETTE:  # Boxes around others may all go to the end.
+            found.setdefault(kind, data[at:end])
     if b"pclr" not in found:
         return None
     is_plain = found.get(b"cmap") == _JPEG2000_PLAIN_MAP and b"cdef" not in found
     return found[b"pclr"], is_plain
 
 
+_JPEG2000_PALETTE = (b"pclr", b"cmap", b"cdef")
 _JPEG2000_PLAIN_MAP = b"".join(struct.pack(">HBB", 0, 1, column) for column in range(3))
 
 

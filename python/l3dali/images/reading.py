@@ -40,6 +40,7 @@ from l3dali.images.headers import (
     check_jpeg2000,
     jpeg2000_palette,
     jpeg2000_start,
+    open_netpbm,
     open_tiff,
     read_header,
     read_jpegxl_header,
@@ -401,13 +402,17 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
 
 
+_MOST_AXES = 64  # of an array of NumPy
+
+
 def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
     """Refuses arrays of more than one image that ImageJ and tifffile write behind one directory."""
     count = 1
     if page.is_imagej and (found := re.search(r"^images=(\d+)", page.description, re.MULTILINE)):
         count = int(found[1])
     elif page.is_shaped and (found := re.search(r"shape\W+([\d, ]+)", page.description)):
-        samples = math.prod(int(side) for side in found[1].split(",") if side.strip())
+        sides = found[1].split(",")[:_MOST_AXES]
+        samples = math.prod(int(side) for side in sides if side.strip())
         count = samples // math.prod(page.shape)
     is_there = page.is_contiguous and page.dataoffsets[0] + count * page.nbytes <= len(data)
     if count > 1 and is_there:  # Other tools keep the text where they cut the image.
@@ -498,9 +503,7 @@ _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 
 
 def _read_netpbm(data: bytes, palette: Palette) -> Picture:
-    import netpbmfile
-
-    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
+    with open_netpbm(data) as file:
         if file.axes not in ("YX", "YXS"):
             raise ImageError("several images in one file; L3 holds single images")
         if file.magicnumber == "P7" and file.tupltype not in _PAM_TYPES:
@@ -583,8 +586,10 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
 def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
     """The chunks of text but XMP, and the first of resolution."""
     texts: list[tuple[bytes, bytes]] = []
+    has_resolution = False
     for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
-        again = kind == PNG_RESOLUTION and any(kind == known for known, _ in texts)
+        again = kind == PNG_RESOLUTION and has_resolution
+        has_resolution |= kind == PNG_RESOLUTION
         if not again and not (kind == b"iTXt" and body.startswith(PNG_XMP)):
             texts.append((kind, body))
     return texts

@@ -34,6 +34,8 @@ MAX_TIMES = 1100  # that the members may be larger than the archive; deflate rea
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _END_BYTES, _MOST_END_BYTES = 18, 22 + 2**16  # behind its start before the comment; in all
 _ENCRYPTED = 1
+# Of others zipfile unpacks all that some bytes hold at once: of bzip2, a million times as many.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_NAME_BYTES = 2**16 - 1
 _MAX_LINK_BYTES = 4096
 _ZIP64_EXTRA = 1
@@ -155,6 +157,8 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         if "" in names:
             raise ZipError("a member without a name")
         for info in archive.infolist():
+            if info.compress_type not in _METHODS:
+                raise ZipError(f"{info.filename}: packed by another method than deflate")
             if "\0" in info.orig_filename:  # zipfile cuts it there.
                 raise ZipError(f"{info.orig_filename!r}: a name with a NUL in it")
         for name, count in names.most_common(1):
