@@ -11,6 +11,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 #endif
 
@@ -19,6 +20,20 @@ namespace l3 {
 // Called between the tasks of the thread that has asked for them, if it is set: what it throws ends
 // the work. Bindings let an interrupt in by it.
 inline thread_local void (*between_tasks)() = nullptr;
+
+#if defined(L3_ONE_THREAD)
+inline void EndIfAsked() {}
+#else
+// Whether a task has failed, of those that this thread works on with others.
+inline thread_local const std::atomic<bool>* has_failed = nullptr;
+struct WorkEnded {};
+
+// To be called some times a second within a long task: throws if the work is to end.
+inline void EndIfAsked() {
+  if (between_tasks != nullptr) between_tasks();
+  if (has_failed != nullptr && *has_failed) throw WorkEnded();
+}
+#endif
 
 // Calls task(state, i) once for every i in [0, count), on up to `threads`
 // threads (0: all the machine has). The caller's thread takes part. Each thread
@@ -52,20 +67,22 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
   std::exception_ptr error;
   std::atomic<bool> failed{false};
   auto work = [&](unsigned thread) {
+    const std::atomic<bool>* const outer = std::exchange(has_failed, &failed);
     try {
       auto state = make_state();
       for (unsigned k = 0; k < threads; ++k) {
         Part& part = parts[(thread + k) % threads];
-        for (uint64_t i = part.next++; i < part.end && !failed; i = part.next++) {
-          if (thread == 0 && between_tasks != nullptr) between_tasks();
+        for (uint64_t i = part.next++; i < part.end; i = part.next++) {
+          EndIfAsked();
           task(state, i);
         }
       }
     } catch (...) {
-      failed = true;
       std::lock_guard<std::mutex> lock(mutex);
       if (!error) error = std::current_exception();
+      failed = true;
     }
+    has_failed = outer;
   };
   std::vector<std::thread> workers;
   workers.reserve(threads);  // so that only a new thread can fail below

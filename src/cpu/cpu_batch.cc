@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/parallel.h"
+
 namespace l3 {
 
 // Its decoders are made by the first of its tasks, and go with the last: their tables would add up.
@@ -58,7 +60,10 @@ void CpuBatch::Run(size_t number) {
   for (size_t i = 0; i < job.plan_count && task.begin == 0; ++i) {
     const Border& border = job.plans[i].border;
     if ((border.left_px | border.top_px | border.right_px | border.bottom_px) == 0) continue;
-    for (size_t g = 0; g < job.groups->size(); ++g) FillBorder(job.PlanOf(g, i));
+    for (size_t g = 0; g < job.groups->size(); ++g) {
+      EndIfAsked();
+      FillBorder(job.PlanOf(g, i));
+    }
   }
   task.result = job.groups->size() == 1
                     ? image.decoders[0].DecodeWindows(job.plans, job.plan_count, image.span,
@@ -131,6 +136,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       uint8_t* place = scratch.get();
       DecodeResult of_groups{Status::kOk, 0};
       for (size_t g = first; g < last; ++g) {
+        EndIfAsked();
         const CpuDecoder& decoder = image.decoders[g];
         const DecodeResult of_group =
             decoder.DecodeToMemory(image.span, next, next + count, place,
@@ -143,6 +149,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
         for (const OutputPlan* plan : takers[k]) {
+          EndIfAsked();
           const size_t window = static_cast<size_t>(plan - job.plans);
           parts.clear();
           for (size_t g = first; g < last; ++g) {

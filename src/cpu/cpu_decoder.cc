@@ -237,6 +237,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   RowSweep rows;
   rows.Start(plans);
   for (uint32_t y = 0; y < rect.height_px; ++y) {
+    EndIfAsked();
     const PlanList& takers = rows.At(rect.y_px + y, 1);
     for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
       const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
@@ -268,6 +269,8 @@ DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
   return result;
 }
 
+constexpr size_t kStoresAtOnce = 64;  // of a tile, without a look for interrupts
+
 DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                                        uint32_t begin, uint32_t end) const {
   const ImageInfo& info = view_.info;
@@ -287,7 +290,10 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     for (uint32_t k = 0; k < job_count; ++k) {
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
         const TileRect rect = GetTileRect(info, jobs[k].tile);
-        for (const OutputPlan* plan : wanted[k]) store_rect_(info, *plan, rect, jobs[k].output);
+        for (size_t i = 0; i < wanted[k].size(); ++i) {
+          if (i % kStoresAtOnce == 0) EndIfAsked();
+          store_rect_(info, *wanted[k][i], rect, jobs[k].output);
+        }
       }
       Note(jobs[k], &result);
     }

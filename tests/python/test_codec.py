@@ -22,6 +22,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from numpy.typing import NDArray
+from stream_builder import Stream, groups_chunk, stored_tile
 
 import l3dali
 from l3dali import codec
@@ -933,6 +934,43 @@ def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) 
     with pytest.raises(KeyboardInterrupt):
         l3dali.decode_batch(data, out=outs, threads=1)
     assert 0 < sum(int((out == 255).sum()) for out in outs) < image.size * count
+
+
+def large_tile(height: int, groups: list[list[int]]) -> bytes:
+    """A file of zeros, 512 pixels wide, that is one tile of 2^15 by 2^15."""
+    channels = [*itertools.chain(*groups)]
+    return Stream(
+        512,
+        height,
+        len(channels),
+        tile_width_log2=15,
+        tile_height_log2=15,
+        chunks=[groups_chunk(groups)] if len(groups) > 1 else [],
+        payloads=[stored_tile(np.zeros((height, 512, len(group))), 8) for group in groups],
+    ).to_bytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (l3dali.encode(np.zeros((256, 256, 3), np.uint8)), 2000),
+        (l3dali.encode(np.zeros((100, 100, 2000), np.uint8)), 20),
+        (large_tile(2048, [[0, 1, 2]]), 100),
+        (large_tile(2048, [[0], [1, 2, 3, 4]]), 60),
+    ],
+    ids=["windows", "groups", "rows", "groups of rows"],
+)
+def test_an_interrupt_ends_a_task(
+    data: bytes, count: int, threads: int, request: pytest.FixtureRequest
+) -> None:
+    """Windows of one file are decoded tile by tile: one tile was one task, of 56 s at worst."""
+    shape = l3dali.info(data).shape
+    outs = [np.full(shape, 255, np.uint8) for _ in range(count)]
+    request.getfixturevalue("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        l3dali.decode_batch([data] * count, out=outs, threads=threads)
+    assert sum(int((out == 255).sum()) for out in outs) > 0
 
 
 def test_checks_within_checks() -> None:
