@@ -272,7 +272,8 @@ def refuse_links_out(sources: Sources) -> None:
         for name in list(files):
             if not (place := os.path.realpath(f"{root}/{name}")).startswith(root.rstrip("/") + "/"):
                 del files[name]
-                sources.linked.remove(place)
+                with suppress(ValueError):  # A file may have become a link since.
+                    sources.linked.remove(place)
                 reason = "a link out of SOURCE, which --untrusted does not follow"
                 sources.failures.append(Failure(open_folder(url).place(name), reason))
 
