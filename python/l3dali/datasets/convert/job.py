@@ -250,8 +250,8 @@ def _read(
     Where that would keep this process from hearing Ctrl-C, another reads.
     """
     arguments = url, name, kind, options, whole
-    hears = threading.current_thread() is threading.main_thread() and parent_process() is None
-    if kind not in DEAF or url.startswith(IN_PROCESS) or not hears:
+    is_main = threading.current_thread() is threading.main_thread() and parent_process() is None
+    if kind not in DEAF or url.startswith(IN_PROCESS) or not is_main:
         yield from _read_here(*arguments)
         return
     reader = _idle.pop() if _idle else Child()
