@@ -173,7 +173,7 @@ def test_ray_has_no_such_limits(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def interrupted(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Ctrl-C once the file `begun` is in the folder: the exit code, and what was said."""
     run = subprocess.Popen(
-        [*command, "-j", "2"],
+        command,
         cwd=folder,
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -198,7 +198,7 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
     what, *options = held.split()
     command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
-    command += ["--effort", "9", *options]
+    command += ["-j2", "--effort", "9", *options]
     code, told = interrupted(command, tmp_path, child_environment(HELD=what))
     done = f"0 of {jobs} shards and files are done; the same command goes on"
     assert (code, told) == (130, f"l3: interrupted; {done}\n")
@@ -215,17 +215,49 @@ if sys.argv == ["-c"]:
 """
 
 
+def interrupted_with(module: str, text: str, arguments: str, folder: Path) -> tuple[int, str]:
+    """As `interrupted`, of `l3` where this module comes first."""
+    (folder / "site").mkdir()
+    (folder / "site" / f"{module}.py").write_text(text)
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-c", f"{code}; import l3dali.__main__", *arguments.split()]
+    return interrupted(command, folder, environment)
+
+
 def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
     for number in range(2):
         data = bytes(imagecodecs.png_encode(image(number)))
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SLOW)
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    paths = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
-    command = [sys.executable, "-c", f"{code}; import l3dali.__main__", "convert", "s", "d"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    ended, told = interrupted(command, tmp_path, environment)
+    ended, told = interrupted_with("sitecustomize", SLOW, "convert s d -j2", tmp_path)
     assert ended == 130
     assert told.startswith("l3: interrupted; ")
     assert told.count("\n") == 1
+
+
+# It hears nothing, as the real one in a call.
+PYARROW = """
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+open("begun", "w").close()
+try:
+    time.sleep(9)
+finally:
+    open("ended", "w").close()
+"""
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    "arguments", ["convert s d", "convert s d --dry-run", "info s", "profile s -o p.json"]
+)
+def test_an_interrupt_does_not_wait_for_pyarrow(
+    tmp_path: Path, arguments: str, suffix: str
+) -> None:
+    """Before the jobs begin, and where there are none."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / f"a.{suffix}").write_bytes(b"damaged")
+    ended = interrupted_with("pyarrow", PYARROW, arguments, tmp_path)
+    assert ended == (130, "l3: interrupted\n")
+    assert not (tmp_path / "ended").exists()

@@ -19,7 +19,7 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
-from l3dali.datasets.convert import arrow, engine
+from l3dali.datasets.convert import arrow, engine, job
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
@@ -116,7 +116,8 @@ def test_what_is_compressed_too_much(
     what: str,
 ) -> None:
     """It is refused before it is expanded; what is no larger than the limit is not."""
-    monkeypatch.setattr(engine, "_DEAF", set())  # The limit of this process counts.
+    for module in (engine, job):
+        monkeypatch.setattr(module, "DEAF", set())  # The limit of this process counts.
     monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 2**20)
     new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
     options = pa.ipc.IpcWriteOptions(compression="zstd")

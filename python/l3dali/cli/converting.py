@@ -143,15 +143,11 @@ def run(arguments: argparse.Namespace) -> int:
             if work.jobs:
                 manifest.begin()
             manifest.add(work.renewed)
-            gone = work.gone
-            if arguments.remove_gone and gone:
-                gone = manifest.remove(gone)
-                removed = len(work.gone) - len(gone)
-                complain(f"l3: results of sources that are gone: {removed} removed")
-                work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
-            _tell_of_gone(gone)
+            _settle_gone(work.gone, manifest, work, remove=arguments.remove_gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
+            late = work.not_made(manifest.rows.values())
+            _settle_gone(late, manifest, work, remove=arguments.remove_gone)
             if manifest.left:
                 names = _counted_names(manifest.left)
                 complain(f"l3: indexes that stay, as others may have written them: {names}")
@@ -251,6 +247,16 @@ def _tell_of_books(manifest: Manifest, work: Work) -> None:
             f"l3: files in DEST that {MANIFEST_NAME} has no row of; a run that was killed may have "
             f"left them, and they stay: {_counted_names(work.strays)}"
         )
+
+
+def _settle_gone(gone: Sequence[Row], manifest: Manifest, work: Work, *, remove: bool) -> None:
+    """Removes results whose sources are gone, if that is wished, and tells of those that stay."""
+    if remove and gone:
+        left = manifest.remove(gone)
+        complain(f"l3: results of sources that are gone: {len(gone) - len(left)} removed")
+        work.failures += [Failure(row.source, row.reason) for row in left if row.reason]
+        gone = left
+    _tell_of_gone(gone)
 
 
 def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:

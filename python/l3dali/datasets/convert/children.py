@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from l3dali.console import hush_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from types import FrameType
 
@@ -78,6 +78,15 @@ class Child:
         value: Result = result
         return value
 
+    def each(
+        self, function: Callable[..., Iterator[Result]], *arguments: object
+    ) -> Iterator[Result]:
+        """What a generator yields in the child, none of it None; as `call`."""
+        self.call(_begin, function, arguments)
+        while (found := self.call(_next)) is not None:
+            yield found
+            del found
+
     def end(self, *, kill: bool = False) -> bool:
         """Ends the child: now, or when it has taken away what it has begun, which has a moment.
 
@@ -95,6 +104,17 @@ class Child:
             self._process.join()
         self._connection.close()
         return kill
+
+
+_begun: list[Iterator[Any]] = []
+
+
+def _begin(function: Callable[..., Iterator[Any]], arguments: Sequence[object]) -> None:
+    _begun[:] = [function(*arguments)]
+
+
+def _next() -> Any:
+    return next(_begun[0], None)
 
 
 _BEGIN = """import signal
@@ -147,6 +167,7 @@ def _serve(to_parent: Connection) -> None:
             except Exception as error:
                 answer = None, error
             to_parent.send(answer)
+            del answer
     except (EOFError, OSError, KeyboardInterrupt):  # Functions' own errors are answers.
         os._exit(1)  # Nobody waits for threads that are still at work.
 

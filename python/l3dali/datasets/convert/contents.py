@@ -240,12 +240,12 @@ def sum_place(
             reason = f"{where}{shortened(reason_of(error))}"
             add_failure(failures, Failure(str(place), reason), str(place))
 
-    folder, row = open_folder(place.folder), place.row
+    row = place.row
     try:
         if place.is_copy:
-            digest = hash_file(folder, place.file.name) if hashes else ""
+            digest = hash_file(open_folder(place.folder), place.file.name) if hashes else ""
         else:
-            digest = look_into(folder, place.file.name, place.kind, _L3, count)
+            digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
     except Exception as error:  # Containers raise anything.
         return Contents(), [Failure(str(place), reason_of(error)), *failures]
     if row is not None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import ARROW, PARQUET, Job, convert_job, failed_rows
+from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_job, failed_rows
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.manifest import Row
-
-_IN_PROCESS = ("memory:",)  # storage that other processes do not see
-_DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C
 
 
 class EngineError(OSError):
@@ -46,10 +43,10 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
-    in_process = any(job.source.startswith(_IN_PROCESS) for job in jobs)
-    is_apart = jobs[0].options.untrusted or any(job.kind in _DEAF for job in jobs)
+    in_process = any(job.source.startswith(IN_PROCESS) for job in jobs)
+    is_apart = jobs[0].options.untrusted or any(job.kind in DEAF for job in jobs)
     is_alone = min(workers, len(jobs)) == 1 and not is_apart
-    if is_alone or in_process or jobs[0].target.startswith(_IN_PROCESS):
+    if is_alone or in_process or jobs[0].target.startswith(IN_PROCESS):
         for job in jobs:
             yield convert_job(job)
         return

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
 from l3dali.console import Failure, add_failure, reason_of, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
+from l3dali.datasets.convert.children import Child, ChildDiedError
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -47,11 +50,15 @@ ARROW, ZIP = "arrow", "zip"
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = _STREAMED | _SEEKED  # modules by kind
+DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C
+IN_PROCESS = ("memory:",)  # storage that other processes do not see
 # Who writes a shard that becomes one of another kind.
 _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
     (ZIP, "tar"): crossing.write_tar,
     (WEBDATASET, "zip"): crossing.write_zip,
 }
+
+_idle: list[Child] = []  # that read
 
 
 @dataclass(frozen=True)
@@ -202,29 +209,19 @@ def read_blobs(job: Job, name: str) -> Iterator[Blob]:
         OSError: the file cannot be read.
         ValueError: it is damaged.
     """
-    folder = open_folder(job.source)
-    with folder.open(name) as opened:
-        reader = HashedReader(opened, folder.place(name))
-        if job.kind == FILES:
-            head = reader.read(HEAD_BYTES)
-            if may_be_image(name, head, job.options):
-                yield Blob(name, head + reader.read(), name)
-            return
-        if job.kind in _SEEKED:
-            entries = _SEEKED[job.kind].read_entries(opened, job.options)
-        else:
-            entries = _STREAMED[job.kind].read_entries(reader, job.options)
-        for entry in entries:
-            yield from entry.blobs
+    for found in _read(job.source, name, job.kind, job.options):
+        if not isinstance(found, str):
+            yield from found
+        del found
 
 
 def look_into(
-    folder: Folder, name: str, kind: str, options: Options, look: Callable[[Blob], object]
+    url: str, name: str, kind: str, options: Options, look: Callable[[Blob], object]
 ) -> str:
     """Shows what may be images in a file, and reads all of it; gives the SHA-256 of its bytes.
 
     Args:
-        folder: that the file is in.
+        url: of the folder that the file is in.
         name: of the file.
         kind: of the file, as a job has it.
         options: what is an image.
@@ -234,26 +231,63 @@ def look_into(
         OSError: the file cannot be read.
         ValueError: it is damaged.
     """
-    with folder.open(name, whole=True) as opened:
+    digest = ""
+    for found in _read(url, name, kind, options, whole=True):
+        if isinstance(found, str):
+            digest = found
+        else:
+            for blob in found:
+                look(blob)
+        del found
+    return digest
+
+
+def _read(
+    url: str, name: str, kind: str, options: Options, *, whole: bool = False
+) -> Iterator[Sequence[Blob] | str]:
+    """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
+
+    Where that would keep this process from hearing Ctrl-C, another reads.
+    """
+    arguments = url, name, kind, options, whole
+    is_main = threading.current_thread() is threading.main_thread() and parent_process() is None
+    if kind not in DEAF or url.startswith(IN_PROCESS) or not is_main:
+        yield from _read_here(*arguments)
+        return
+    reader = _idle.pop() if _idle else Child()
+    try:
+        yield from reader.each(_read_here, *arguments)
+    except ChildDiedError as error:
+        raise ValueError(f"the process that read it {error}") from None
+    except BaseException:
+        reader.end(kill=True)
+        raise
+    _idle.append(reader)
+
+
+def _read_here(
+    url: str, name: str, kind: str, options: Options, whole: bool
+) -> Iterator[Sequence[Blob] | str]:
+    folder = open_folder(url)
+    with folder.open(name, whole=whole) as opened, contextlib.ExitStack() as stack:
         reader = HashedReader(opened, folder.place(name))
-        with contextlib.ExitStack() as stack:
-            if kind == FILES:
-                head = reader.read(HEAD_BYTES)
-                if may_be_image(name, head, options):
-                    look(Blob(name, reader.read(head=head), name))
-                entries: Any = ()
-            elif kind in _SEEKED:
-                seekable = stack.enter_context(_seekable(opened, reader, folder))
-                entries = _SEEKED[kind].read_entries(seekable, options)
-            else:
-                entries = _STREAMED[kind].read_entries(reader, options)
-            for entry in entries:
-                for blob in entry.blobs:
-                    look(blob)
-                del entry
-        while kind not in _SEEKED and reader.read(CHUNK_BYTES):
-            pass
-    return reader.hexdigest()
+        entries: Any = ()
+        if kind == FILES:
+            head = reader.read(HEAD_BYTES)
+            if may_be_image(name, head, options):
+                yield [Blob(name, reader.read(head=head), name)]
+        elif kind in _SEEKED:
+            file = stack.enter_context(_seekable(opened, reader, folder)) if whole else opened
+            entries = _SEEKED[kind].read_entries(file, options)
+        else:
+            entries = _STREAMED[kind].read_entries(reader, options)
+        for entry in entries:
+            yield entry.blobs
+            del entry
+        if whole:
+            while kind not in _SEEKED and reader.read(CHUNK_BYTES):
+                pass
+            yield reader.hexdigest()
 
 
 def shard_results(name: str, kind: str, options: Options) -> list[str]:

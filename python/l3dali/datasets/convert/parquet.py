@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
+from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -172,15 +173,7 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"not a whole Parquet file: {error}") from error
     source.seek(-file.metadata.serialized_size - _TAIL_BYTES, io.SEEK_END)
-    child = _idle.pop() if _idle else Child()
-    try:
-        damage, end = child.call(_look_at_columns, source.read())
-    except ChildDiedError as error:
-        raise ParquetError(f"a damaged Parquet file: what read its footer {error}") from error
-    except BaseException:
-        child.end(kill=True)
-        raise
-    _idle.append(child)
+    damage, end = _look_apart(source.read())
     if damage:
         raise ParquetError(f"a damaged Parquet file: {damage}")
     # Indexes and filters may lie there, and the footer.
@@ -189,8 +182,28 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
     return file
 
 
+def _look_apart(footer: bytes) -> tuple[str, int]:
+    """Looks at columns in a child, or here if this is one that its parent can spare.
+
+    Raises:
+        ParquetError: the child has died: pyarrow 26 aborts at a damaged column.
+    """
+    if current_process().daemon:
+        return _look_at_columns(footer)
+    child = _idle.pop() if _idle else Child()
+    try:
+        found = child.call(_look_at_columns, footer)
+    except ChildDiedError as error:
+        raise ParquetError(f"a damaged Parquet file: what read its footer {error}") from error
+    except BaseException:
+        child.end(kill=True)
+        raise
+    _idle.append(child)
+    return found
+
+
 def _look_at_columns(footer: bytes) -> tuple[str, int]:
-    """Looks at each column of each row group, in a child: pyarrow 26 aborts at a damaged one.
+    """Looks at each column of each row group.
 
     Returns:
         What is damaged, "" if nothing is; and where the pages of the last one end.

@@ -133,6 +133,7 @@ class Work:
         labels: that earlier runs were given and that named images.
         gone: rows of results that are there, whose sources are not in the folders named, nor
             behind links to others; none where files were named one by one.
+        claimed: the same of results that a job may make.
         taken: by result that is there, its row, if a job may replace it by one of another source,
             or of one that has changed.
         strays: files in DEST that no row has, with names that results of the sources have under
@@ -150,8 +151,20 @@ class Work:
     foreseen: dict[str, str] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     gone: list[Row] = field(default_factory=list)
+    claimed: list[Row] = field(default_factory=list)
     taken: dict[str, Row] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
+
+    def not_made(self, rows: Iterable[Row]) -> list[Row]:
+        """Those of `claimed` that are still of sources that are gone, by all rows after the run."""
+        made = {
+            each for row in rows if row.source in self.names for each in (row.result, row.index)
+        }
+        return [
+            replace(row, index=None if row.index in made else row.index)
+            for row in self.claimed
+            if row.result not in made
+        ]
 
     def replaced(self, rows: Iterable[Row]) -> list[str]:
         """Those of the rows' results that have replaced one of other bytes, or of another name."""
@@ -422,14 +435,14 @@ def find_work(
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:
-        work.gone = [
-            replace(row, index=None if row.index in claims else row.index)
-            for row in manifest.rows.values()
-            if row.source not in work.names
-            and not row.source.startswith(unlisted)
-            and row.result in existing
-            and claims.get(row.result or "") not in files  # which may make it
-        ]
+        for row in manifest.rows.values():
+            is_there = row.source in work.names or row.source.startswith(unlisted)
+            if is_there or row.result not in existing:
+                continue
+            if claims.get(row.result or "") in files:
+                work.claimed.append(row)
+            else:
+                work.gone.append(replace(row, index=None if row.index in claims else row.index))
     rows = manifest.rows.values()
     known = {*claims, *(row.result for row in rows), *(row.index for row in rows), *OWN_NAMES}
     if manifest.existed and (unknown := [name for name in existing if name not in known]):
