@@ -1,5 +1,6 @@
 #include "encoder/packed_kernels.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
