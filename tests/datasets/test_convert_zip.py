@@ -7,6 +7,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -96,6 +97,27 @@ def test_methods_that_zipfile_unpacks_without_bound(
     write_zip(tmp_path / "s" / "a.zip", members(), method)
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "folder/: packed by another method than deflate" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+
+
+@pytest.mark.parametrize("name", ["notes/", "a.png/"])
+def test_a_file_with_the_name_of_a_folder(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its data was lost in silence."""
+    write_zip(tmp_path / "s" / "a.zip", [("0.png", png())])
+    with zipfile.ZipFile(tmp_path / "s" / "a.zip", "a") as archive:
+        info = zipfile.ZipInfo(name)
+        info.external_attr = (stat.S_IFREG | 0o640) << 16
+        with archive.open(info, "w") as file:
+            file.write(png())
+    with tarfile.open(tmp_path / "s" / "b.tar", "w") as tar:
+        member = tarfile.TarInfo(name)
+        member.size = 9
+        tar.addfile(member, io.BytesIO(bytes(9)))
+    for container in "zip", "tar":
+        assert convert(tmp_path / "s", tmp_path / "d", "--container", container) == 2
+        assert capsys.readouterr().err.count(f"{name}: a file with the name of a folder") == 2
     assert files_below(tmp_path / "d") == set()
 
 

@@ -723,6 +723,16 @@ def test_damaged_profiles(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value).startswith(f"{path}: ")
 
 
+def test_a_long_name_costs_what_is_below_it_little(tmp_path: Path) -> None:
+    """It stood in the name of each: 1.9 MB took 17 s, 16 MB 20 minutes."""
+    data = json.loads(changed(*GROUP, "sizes", to={str(i): {} for i in range(50_000)}))
+    data["groups"] = {"x" * 10**7: data["groups"][GROUP[1]]}
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UsageError, match="groups"):
+        read_profile(path)
+
+
 def test_missing_profile(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_profile(tmp_path / "none.json")

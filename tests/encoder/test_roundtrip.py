@@ -85,10 +85,12 @@ def test_shapes(height: int, width: int, channels: int, dtype: type, coding: str
 def test_the_right_edge_of_each_width(channels: int, dtype: type) -> None:
     """Of four colours, as on screens: of 192 columns the last had too few bits in `packed`."""
     rng = np.random.default_rng(channels)
-    colors = np.array([[0, 0, 0, 0], [255, 255, 255, 0], [10, 200, 40, 0], [200, 10, 10, 9]], dtype)
+    colors: Samples = np.array(
+        [[0, 0, 0, 0], [255, 255, 255, 0], [10, 200, 40, 0], [200, 10, 10, 9]], dtype
+    )
     for width in range(1, 257):
         for columns in (1, min(width, 2), min(width, 32)):
-            image = np.zeros((24, width, channels), dtype)
+            image: Samples = np.zeros((24, width, channels), dtype)
             numbers = rng.integers(0, 4, (24, columns))
             image[:, width - columns :] = colors[numbers, :channels]
             data = engines.encode(image, coding="packed")

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import math
+import resource
 import struct
 import sys
 import tracemalloc
@@ -225,6 +226,29 @@ def test_png_of_many_texts_and_resolutions() -> None:
     metadata = read_picture(data, keep_text=True).metadata
     assert metadata is not None
     assert len(metadata["png"]) == 200_001
+
+
+def test_png_whose_texts_unpack_to_anything() -> None:
+    """libpng keeps a thousand of 8 MB: 3.1 MB of file took 3.1 GB."""
+    text = zlib.compress(bytes([65]) * 7_900_000, 9)
+    chunks = [(b"zTXt", b"k\0\0" + text), (b"iTXt", b"k\0\1\0\0\0" + text)] * 20
+    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\5", *chunks)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for end in (len(data), -12):  # whole, and without an end
+        assert read_picture(data[:end]).pixels.tolist() == [[5]]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100 * 1024
+
+
+def test_exif_of_a_jpeg_in_parts() -> None:
+    """Pillow copies those before for each: 4 MB took 54 s."""
+    data = saved(PIL.Image.fromarray(noise(3)), "JPEG")
+    parts = [
+        b"\xff\xe1" + struct.pack(">H6s", 10, b"Exif\0\0") + bytes([i, 0]) for i in range(257 - 1)
+    ]
+    two = read_picture(data[:2] + b"".join(parts[1:3]) + data[2:])
+    assert two.exif == b"\1\0\2\0"
+    with pytest.raises(ImageError, match="a JPEG with EXIF in more than 256 parts"):
+        read_header(data[:2] + b"".join([*parts, parts[0]]) + data[2:])
 
 
 def test_png_numbers_past_the_palette_stay() -> None:
@@ -526,6 +550,67 @@ def test_tiff_whose_description_has_many_numbers() -> None:
     text = '{"shape": [' + "99999999," * 1_500_000 + "1]}"
     data = tiff(noise(1), description=text)
     assert np.array_equal(read_picture(data).pixels, noise(1))
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_tiff_whose_strips_share_bytes(size: int) -> None:
+    """Equal ones may; where each claimed the whole file, 10 MB of them took minutes."""
+    rows = np.full((600, 1), 7, np.uint8)
+    data = bytearray(tiff(rows, rowsperstrip=1, compression="zlib"))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        offsets, counts = (file.pages[0].tags[code] for code in (273, 279))
+    first = offsets.value[0].to_bytes(4, "little") * 600
+    data[offsets.valueoffset : offsets.valueoffset + len(first)] = first
+    claims = struct.pack("<H" if counts.dtype == 3 else "<I", size * counts.value[0]) * 600
+    data[counts.valueoffset : counts.valueoffset + len(claims)] = claims
+    if size == 1:
+        np.testing.assert_array_equal(read_picture(bytes(data)).pixels, rows)
+    else:
+        with pytest.raises(ImageError, match="strips or tiles overlap"):
+            read_picture(bytes(data))
+
+
+def test_tiff_whose_jpegs_share_long_tables() -> None:
+    """libjpeg reads them for each tile: 10 MB took half an hour."""
+    jpeg = saved(PIL.Image.fromarray(noise(1)[:8, :8]), "JPEG")
+    tables = b"\xff\xd8" + b"\xff" * 100_000 + b"\xff\xd9"
+    tile = {"photometric": "minisblack", "compression": "jpeg", "rowsperstrip": 8}
+    image = iter([jpeg] * 100)
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file, image, shape=(800, 8), dtype="u1", jpegtables=tables, metadata=None, **tile
+    )
+    with pytest.raises(ImageError, match="strips or tiles overlap"):
+        read_picture(file.getvalue())
+
+
+def test_imagej_metadata_that_goes_back() -> None:
+    """Each part was copied: 8 MB took 8 GB."""
+    part = 2**20
+    text = b"IJIJ" + struct.pack("<4sI", b"roi ", 1023) + bytes(part)
+    counts = struct.pack("<1024i", 12, *[part, -part] * 511, 0)
+    tags = [(50838, "i", 1024, counts, True), (50839, "B", len(text), text, True)]
+    data = tiff(noise(1), extratags=tags)
+    tracemalloc.start()
+    pixels = read_picture(data).pixels
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(pixels, noise(1))
+    assert peak < 20 * part
+
+
+def test_jpeg_of_many_scans() -> None:
+    """Each takes as long as all pixels, with or without data: 1 MB took minutes."""
+    data = saved(PIL.Image.fromarray(noise(1)), "JPEG", progressive=True)
+    at = data.rindex(b"\xff\xda")
+    scan = data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
+    for count, behind in (400, scan * 600), (600, b""):
+        many = data[:-2] + scan * count + data[-2:] + behind
+        if count == 400:
+            read_header(many)
+        else:
+            with pytest.raises(ImageError, match="a JPEG of more than 500 scans"):
+                read_header(many)
 
 
 def test_texts_of_tiff_are_kept() -> None:

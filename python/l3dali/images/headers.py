@@ -6,13 +6,14 @@ Knows headers alone; `reading` reads the pixels.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from l3dali.metadata import MAX_METADATA_BYTES
 from l3dali.signatures import (
@@ -24,7 +25,7 @@ from l3dali.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import netpbmfile
     import tifffile
@@ -168,7 +169,26 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers without a length.
 
 
+_MOST_EXIF_PARTS = 256
+_MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # behind a scan
+_JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+
+
+def _scans(data: bytes) -> int:
+    """The scans of a JPEG."""
+    count, at = 0, 2
+    while (found := _JPEG_MARKER.search(data, at)) and data[found.end() - 1] != _JPEG_END:
+        count += data[found.end() - 1] == _JPEG_SCAN
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+    return count
+
+
 def _read_jpeg(data: bytes) -> Header:
+    if data.count(b"\xff\xda") > _MOST_SCANS and _scans(data) > _MOST_SCANS:
+        raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
+    if data.count(b"Exif\0\0") > _MOST_EXIF_PARTS:  # Pillow adds each to a copy of those before.
+        raise ImageError(f"a JPEG with EXIF in more than {_MOST_EXIF_PARTS} parts")
     bits, height, width, channels = _jpeg_frame(data)
     if bits != 8:
         raise ImageError(f"a JPEG of {bits} bits a sample is not supported")
@@ -544,6 +564,21 @@ class _MeteredFile(io.BytesIO):
             raise ImageError("a damaged TIFF: its tags overlap")
 
 
+@functools.cache
+def _guard_imagej() -> None:
+    """Has tifffile pass over metadata of ImageJ whose parts go back and forth: each was copied."""
+    from tifffile import tifffile
+
+    parse = tifffile.imagej_metadata
+
+    def checked(data: bytes, bytecounts: Sequence[int], byteorder: Any) -> dict[str, Any]:
+        if min(bytecounts) < 0:
+            raise ValueError("a part of ImageJ's metadata with less than no bytes")
+        return parse(data, bytecounts, byteorder)
+
+    tifffile.imagej_metadata = checked
+
+
 @contextmanager
 def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     """The page of a TIFF that holds one image; it may hold reduced copies too.
@@ -554,6 +589,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     """
     import tifffile
 
+    _guard_imagej()
     metered = _MeteredFile(data)
     with tifffile.TiffFile(metered) as file:
         page = _only_page(file.pages)
@@ -644,6 +680,9 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     )
     if page.is_contiguous:  # They are read as one.
         is_listed = sum(page.databytecounts) >= page.nbytes
+    read = sum(page.databytecounts) + len(page.jpegtables or b"") * chunks
+    if read > 4 * len(data) + 2 * page.nbytes:  # Those that are equal may share.
+        raise ImageError("a damaged TIFF: its strips or tiles overlap")
     if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 

@@ -233,8 +233,9 @@ def _check_metadata(picture: Picture) -> None:
 
 
 def _read_png(data: bytes, palette: Palette) -> Picture:
-    pixels = _png_pixels(data)
     chunks = _png_chunks(data)
+    data = png_without_texts(data)
+    pixels = _png_pixels(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
     is_palette = chunks[b"IHDR"][9] == 3
@@ -281,6 +282,20 @@ def _png_pixels(data: bytes) -> Image:
             raise
         return out
     raise ImageError("a damaged PNG")
+
+
+def png_without_texts(data: bytes) -> bytes:
+    """A PNG for libpng, which would unpack a thousand texts to up to 8 MB each, and keep them."""
+    parts = []
+    start, at = 0, len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + size
+        if kind in (b"zTXt", b"iTXt"):
+            parts.append(data[start:at])
+            start = end
+        at = end
+    return b"".join([*parts, data[start:]]) if parts else data
 
 
 def _with_numbers(picture: Picture, bits: int) -> Picture:

@@ -103,19 +103,19 @@ def _write_png(picture: Picture) -> bytes:
         options = {} if set(alpha) == {255} else {"transparency": alpha}
         image.save(file, "PNG", compress_level=_PNG_LEVEL, **options)
         png = file.getvalue()
-    extra = b""
+    extra = []
     if picture.icc is not None:
-        extra += _png_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc))
+        extra.append((b"iCCP", b"ICC profile\0\0" + zlib.compress(picture.icc)))
     if picture.exif is not None:
-        extra += _png_chunk(b"eXIf", picture.exif)
+        extra.append((b"eXIf", picture.exif))
     if picture.xmp is not None:
-        extra += _png_chunk(b"iTXt", PNG_XMP + bytes(4) + picture.xmp)
+        extra.append((b"iTXt", PNG_XMP + bytes(4) + picture.xmp))
     try:
-        for kind, body in png_of_metadata(picture.metadata):
-            extra += _png_chunk(kind, body)
+        extra += png_of_metadata(picture.metadata)
     except ValueError as error:
         raise ImageError(str(error)) from None
-    return png[:_PNG_HEADER_END] + extra + png[_PNG_HEADER_END:]
+    chunks = [_png_chunk(kind, body) for kind, body in extra]
+    return b"".join([png[:_PNG_HEADER_END], *chunks, png[_PNG_HEADER_END:]])
 
 
 def _png_chunk(kind: bytes, body: bytes) -> bytes:

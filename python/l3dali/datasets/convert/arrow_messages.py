@@ -73,9 +73,16 @@ def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) ->
 
 
 def footer_blocks(source: BinaryIO, kind: int) -> list[tuple[int, int]]:
-    """Place and head of each message of that kind, of a file with a footer."""
-    footer, _ = _footer(source)
-    return [(place, head) for place, head, _ in footer.items(_BLOCKS[kind], _BLOCK)]
+    """Place and head of each message of that kind, of a file with a footer.
+
+    Raises:
+        struct.error: it is damaged, or messages have the same bytes.
+    """
+    footer, start = _footer(source)
+    blocks = [(place, head) for place, head, _ in footer.items(_BLOCKS[kind], _BLOCK)]
+    if len({place for place, _ in blocks}) < len(blocks) or sum(head for _, head in blocks) > start:
+        raise struct.error("messages that have the same bytes")
+    return blocks
 
 
 def behind_messages(source: BinaryIO) -> tuple[int, int] | None:

@@ -160,6 +160,8 @@ def _read_member(
     length = info.size if is_plain else size
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
         raise TarError(f"{name}: a damaged header")
+    if is_plain and length and name.endswith("/"):
+        raise TarError(f"{name}: a file with the name of a folder")
     head = _read_whole(file, min(length, _BLOCK), name)
     if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
         raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")

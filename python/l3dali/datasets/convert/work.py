@@ -279,16 +279,17 @@ def _holds_image(folder: Folder, name: str, options: Options) -> bool:
 
 def refuse_links_out(sources: Sources) -> None:
     """Drops files of folders that are links out of them: a stranger may have placed these."""
+    out = Counter[str]()
     for url in sorted(sources.whole):
         root = _place(url)
         files = {} if is_remote(url) else sources.folders[url]
         for name in list(files):
             if not (place := os.path.realpath(f"{root}/{name}")).startswith(root.rstrip("/") + "/"):
                 del files[name]
-                with suppress(ValueError):  # A file may have become a link since.
-                    sources.linked.remove(place)
+                out[place] += 1
                 reason = "a link out of SOURCE, which --untrusted does not follow"
                 sources.failures.append(Failure(open_folder(url).place(name), reason))
+    sources.linked = list((Counter(sources.linked) - out).elements())
 
 
 def _spelled(sources: Sources, url: str) -> str:

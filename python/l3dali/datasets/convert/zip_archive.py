@@ -159,6 +159,8 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         for info in archive.infolist():
             if info.compress_type not in _METHODS:
                 raise ZipError(f"{info.filename}: packed by another method than deflate")
+            if info.is_dir() and info.file_size:
+                raise ZipError(f"{info.filename}: a file with the name of a folder")
             if "\0" in info.orig_filename:  # zipfile cuts it there.
                 raise ZipError(f"{info.orig_filename!r}: a name with a NUL in it")
         for name, count in names.most_common(1):

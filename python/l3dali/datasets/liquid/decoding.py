@@ -17,7 +17,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.datasets.liquid.host import busy_seconds
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
-from l3dali.images.reading import read_picture
+from l3dali.images.reading import png_without_texts, read_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ class Libraries:
         if stored_as in codec.CODINGS:
             decode = functools.partial(codec.decode, max_pixels=None)
         elif data.startswith(b"\x89PNG"):
-            decode = imagecodecs.png_decode
+            data, decode = png_without_texts(data), imagecodecs.png_decode
         elif data.startswith(b"\xff\xd8"):
             decode = imagecodecs.jpeg8_decode
         else:

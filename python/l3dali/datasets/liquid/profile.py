@@ -10,6 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
+from l3dali.console import shortened
 from l3dali.datasets.convert.choosing import JPEG as JPEG
 from l3dali.datasets.convert.choosing import SOURCE as SOURCE
 from l3dali.errors import UsageError
@@ -295,7 +296,9 @@ def parse_as(kind: Any, value: Any, where: str) -> Any:
         return _parsed_fields(kind, value, where)
     if origin is dict and isinstance(value, dict):
         kind = arguments[1]
-        return {key: parse_as(kind, each, f"{where}[{key!r}]") for key, each in value.items()}
+        # Each goes into the names of all that is below it.
+        names = {key: f"{where}[{shortened(key)!r}]" for key in value}
+        return {key: parse_as(kind, each, names[key]) for key, each in value.items()}
     if origin is list and isinstance(value, list):
         return [parse_as(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
     if kind is str and isinstance(value, str):
