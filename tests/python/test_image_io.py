@@ -462,6 +462,22 @@ def test_jpeg_2000_of_many_boxes_within_boxes() -> None:
     assert headers.jpeg2000_palette(data[:at] + head + boxes + data[end:]) is None
 
 
+@pytest.mark.parametrize(("side", "is_read"), [(0x33, True), (0x11, False)])
+def test_jpeg_2000_of_small_precincts(side: int, is_read: bool) -> None:
+    """Of one for each pixel OpenJPEG takes 560 bytes a pixel: 13 kB took 2.4 GB."""
+    pixels = np.zeros((256, 256), np.uint8)
+    data = imagecodecs.jpeg2k_encode(pixels, level=0, codecformat="j2k", resolutions=1)
+    at = data.index(b"\xff\x52")
+    (size,) = struct.unpack_from(">H", data, at + 2)
+    style = struct.pack(">H", 13) + b"\1" + data[at + 5 : at + 14] + bytes([side])
+    precincts = data[: at + 2] + style + data[at + 2 + size :]
+    if is_read:
+        headers.check_jpeg2000(precincts)
+    else:
+        with pytest.raises(ImageError, match="16641 precincts in 256 x 256 pixels"):
+            headers.check_jpeg2000(precincts)
+
+
 def test_jpeg_2000_that_ends_in_the_head_of_a_part() -> None:
     """It was an error of struct, in words of its own."""
     data = bytes(imagecodecs.jpeg2k_encode(noise(1), level=0, codecformat="j2k"))

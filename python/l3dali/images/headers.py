@@ -493,20 +493,49 @@ def check_jpeg2000(data: bytes) -> None:
                 raise ImageError("premultiplied alpha is not supported")
 
 
+_JPEG2000_DATA = b"\xff\x93"  # behind the head of a part of a tile
+_JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE = b"\xff\x52", b"\xff\x53"
+_FREE_PRECINCTS = 4096
+_PIXELS_A_PRECINCT = 64  # at least; of each the decoder keeps some hundred bytes
+
+
+def _behind_styles(stream: bytes, at: int, stop: int, last: bytes) -> int:
+    """Where the marker `last` or `stop` is behind those at `at`; styles of coding are judged."""
+    width, height = struct.unpack_from(">2I", stream, 8)
+    (channels,) = struct.unpack_from(">H", stream, 40)
+    while at < stop and (marker := stream[at : at + 2]) not in (last, b""):
+        size = int.from_bytes(stream[at + 2 : at + 4], "big")
+        body = stream[at + 4 : at + 2 + size]
+        if marker in (_JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE):
+            before = 1 if channels < 257 else 2  # the number of a channel
+            style, rest = (
+                (body[:1], body[5:])
+                if marker == _JPEG2000_STYLE
+                else (body[before : before + 1], body[before + 1 :])
+            )
+            count = 0
+            for level, sides in enumerate(reversed(rest[5:]) if style[0] & 1 else b""):
+                right, down = level + (sides & 15), level + (sides >> 4)
+                count += ((width >> right) + 1) * ((height >> down) + 1)
+            if count > _FREE_PRECINCTS + width * height // _PIXELS_A_PRECINCT:
+                raise ImageError(f"a JPEG 2000 of {count} precincts in {width} x {height} pixels")
+        at += 2 + size
+    return at
+
+
 def _check_jpeg2000_tiles(stream: bytes) -> None:
     """Goes from part to part; the decoder makes tiles without any black, and of some blurred."""
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
-    at = 2
-    while stream[at : at + 2] not in (_JPEG2000_TILE, b""):
-        at += 2 + int.from_bytes(stream[at + 2 : at + 4], "big")
+    at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
     while stream[at : at + 2] == _JPEG2000_TILE:
         tile, size, _, parts = struct.unpack_from(">HI2B", stream, at + 4)
         found[tile] = found.get(tile, 0) + 1
         told[tile] = max(told.get(tile, 0), parts)
-        at += size or len(stream)  # 0: to the end
+        start, at = at, at + (size or len(stream))  # 0: to the end
+        _behind_styles(stream, start + 12, at, _JPEG2000_DATA)
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
 

@@ -86,13 +86,14 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             if origin is None:
                 return
             batch, custom = origin
-            table = pyarrow.Table.from_batches(parts, schema)
+            columns = pyarrow.Table.from_batches(parts, schema).columns
+            rows_left = None if all(kept) else pyarrow.array(kept)
             for i, field in enumerate(schema):
                 # Parts would compare their dictionaries, floats among them one by one.
                 if not may_hold_images(field.type):
                     column = batch.column(i)
-                    column = column if all(kept) else column.filter(pyarrow.array(kept))
-                    table = table.set_column(i, field, column)
+                    columns[i] = column if rows_left is None else column.filter(rows_left)
+            table = pyarrow.Table.from_arrays(columns, schema=schema)
             # Those of no rows are none.
             for batch in table.combine_chunks().to_batches() or parts[:1]:
                 try:
