@@ -106,6 +106,20 @@ class Child:
         return kill
 
 
+@contextlib.contextmanager
+def borrowed(idle: list[Child]) -> Iterator[Child]:
+    """A child that was idle, or a new one; idle again after the block, ended if that raises."""
+    child = idle.pop() if idle else Child()
+    try:
+        yield child
+    except ChildDiedError:
+        raise
+    except BaseException:
+        child.end(kill=True)
+        raise
+    idle.append(child)
+
+
 _begun: list[Iterator[Any]] = []
 
 

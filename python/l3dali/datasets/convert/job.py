@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from l3dali import __version__
 from l3dali.console import Failure, add_failure, reason_of, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
-from l3dali.datasets.convert.children import Child, ChildDiedError
+from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -254,15 +254,11 @@ def _read(
     if kind not in DEAF or url.startswith(IN_PROCESS) or not is_main:
         yield from _read_here(*arguments)
         return
-    reader = _idle.pop() if _idle else Child()
     try:
-        yield from reader.each(_read_here, *arguments)
+        with borrowed(_idle) as reader:
+            yield from reader.each(_read_here, *arguments)
     except ChildDiedError as error:
         raise ValueError(f"the process that read it {error}") from None
-    except BaseException:
-        reader.end(kill=True)
-        raise
-    _idle.append(reader)
 
 
 def _read_here(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.children import Child, ChildDiedError
+from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
@@ -190,16 +190,11 @@ def _look_apart(footer: bytes) -> tuple[str, int]:
     """
     if current_process().daemon:
         return _look_at_columns(footer)
-    child = _idle.pop() if _idle else Child()
     try:
-        found = child.call(_look_at_columns, footer)
+        with borrowed(_idle) as child:
+            return child.call(_look_at_columns, footer)
     except ChildDiedError as error:
         raise ParquetError(f"a damaged Parquet file: what read its footer {error}") from error
-    except BaseException:
-        child.end(kill=True)
-        raise
-    _idle.append(child)
-    return found
 
 
 def _look_at_columns(footer: bytes) -> tuple[str, int]:

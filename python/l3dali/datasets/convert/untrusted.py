@@ -14,7 +14,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.children import Child, ChildDiedError
+from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
 from l3dali.datasets.convert.images import convert_image, failed_outcome
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
@@ -47,16 +47,11 @@ def convert_untrusted(
 
     `check` is called now and then; what it raises ends the child, and is raised here.
     """
-    child = _idle.pop() if _idle else Child()
     try:
-        outcome = child.call(_convert, blob, options, threads, check=check)
+        with borrowed(_idle) as child:
+            return child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
         return failed_outcome(blob, options, f"the process that read it {error}")
-    except BaseException:
-        child.end(kill=True)
-        raise
-    _idle.append(child)
-    return outcome
 
 
 def limit_worker(threads: int) -> None:
