@@ -54,6 +54,21 @@ decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
   return any || engine == CpuEngine::kScalar ? DecodeTilesByCore : nullptr;
 }
 
+uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
+  return PayloadCheck(payload, size);
+}
+
+// What checks a payload on that engine.
+decltype(&PayloadCheckByCore) FindCheck([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
+#if defined(__x86_64__)
+  if (decode_tiles != DecodeTilesByCore) return PayloadCheckAvx2;
+#endif
+#if defined(__aarch64__)
+  if (decode_tiles != DecodeTilesByCore) return PayloadCheckNeon;
+#endif
+  return PayloadCheckByCore;
+}
+
 // What stores a decoded tile on that engine.
 decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
 #if defined(__x86_64__)
@@ -222,7 +237,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   const TileJob job = MakeJob(tile, {});
   if (job.status != Status::kOk) return job.status;
   const ImageInfo& info = view_.info;
-  if (PayloadCheck(job.payload, job.size) != LoadU32(job.payload)) {
+  if (FindCheck(decode_tiles_)(job.payload, job.size) != LoadU32(job.payload)) {
     return Status::kChecksumMismatch;
   }
   TilePayload parsed;
@@ -234,11 +249,16 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   if (status != Status::kOk) return status;
 
   const uint8_t* in = job.payload + kTileHeaderBytes;
+  const bool any_value = tables_->map.value_count == 1u << info.sample_bits();
   RowSweep rows;
   rows.Start(plans);
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     EndIfAsked();
     const PlanList& takers = rows.At(rect.y_px + y, 1);
+    if (takers.empty() && any_value) {  // nothing to judge
+      in += row_bytes;
+      continue;
+    }
     for (uint32_t x = 0; x < rect.width_px; x += kPiecePixels) {
       const uint32_t width = std::min(kPiecePixels, rect.width_px - x);
       if (!DecodeStoredSamples(info, tables_->map, in, width * info.channels, scratch)) {

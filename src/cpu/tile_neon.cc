@@ -304,6 +304,10 @@ Status DecodeOther(const ImageInfo& info, const SampleMap& map, const TileRect& 
 }  // namespace
 }  // namespace neon
 
+uint32_t PayloadCheckNeon(const uint8_t* payload, uint32_t size) {
+  return neon::PayloadCheck(payload, size);
+}
+
 void DecodeTilesNeon(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
   constexpr TileEngine kEngine = {neon::PayloadCheck, neon::DecodeOther, DecodeRansTilesNeon};

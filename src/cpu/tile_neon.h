@@ -12,4 +12,7 @@ namespace l3 {
 void DecodeTilesNeon(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count);
 
+// What PayloadCheck of core/check.h gives.
+uint32_t PayloadCheckNeon(const uint8_t* payload, uint32_t size);
+
 }  // namespace l3

@@ -429,6 +429,10 @@ L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const Ti
 }  // namespace
 }  // namespace x86
 
+L3_AVX2 uint32_t PayloadCheckAvx2(const uint8_t* payload, uint32_t size) {
+  return x86::PayloadCheck(payload, size);
+}
+
 void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
   constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx2>,

@@ -15,4 +15,7 @@ void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTabl
 void DecodeTilesAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                        TileJob* jobs, uint32_t count);
 
+// What PayloadCheck of core/check.h gives.
+uint32_t PayloadCheckAvx2(const uint8_t* payload, uint32_t size);
+
 }  // namespace l3
