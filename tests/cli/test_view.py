@@ -279,7 +279,10 @@ def test_levels_are_means(client: Client) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 3), (1030, 2100)], ids=str)
 @pytest.mark.parametrize("factor", [1, 2, 8, 1024])
-def test_blocks_do_not_show(shape: tuple[int, int], factor: int) -> None:
+def test_blocks_do_not_show(
+    shape: tuple[int, int], factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixels, "CALL_BYTES", 1024)  # for blocks as small as can be
     image = RNG.integers(0, 2**16, shape, np.uint16)
     data = memoryview(l3dali.encode(image, coding="packed"))
     padded = np.pad(image, [(0, -side % factor) for side in shape], mode="edge").astype(np.int64)

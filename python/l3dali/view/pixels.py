@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from l3dali.codec import Image, Window
 
 TILE_SIDE = 256  # of what a page asks for
-_BLOCK_SIDE = 1024  # of what is decoded at once
-MAX_FACTOR = _BLOCK_SIDE
-# What one call takes: a block of three channels of 16 bits, its sums in 64 bits, engines.
+MAX_FACTOR = 1024
+# What one call takes: a block of three channels, its sums in 64 bits, engines.
 CALL_BYTES = 64 * 2**20
 MAX_KEPT_BYTES = 16 * 2**20  # of profile, EXIF and the like, which are copied
 _HEAD_BYTES = 4096
@@ -92,9 +91,9 @@ def shrunk(
         L3Error: the data is damaged, or the window is not inside.
     """
     top, left, height, width = window
-    # Long images have long blocks.
-    columns = _BLOCK_SIDE * max(1, _BLOCK_SIDE // height)
-    rows = _BLOCK_SIDE * max(1, _BLOCK_SIDE // width)
+    info = info_of(data)
+    count = info.channels if channels is None else len(channels)
+    rows, columns = _block(height, width, factor, count * info.dtype.itemsize, count)
     result: Image | None = None
     for y in range(0, height, rows):
         for x in range(0, width, columns):
@@ -109,6 +108,26 @@ def shrunk(
         on_part(min(1.0, (y + rows) / height))
     assert result is not None
     return result
+
+
+def _block(
+    height: int, width: int, factor: int, pixel_bytes: int, channels: int
+) -> tuple[int, int]:
+    """Rows and columns to decode at once, powers of two.
+
+    As many as memory allows: each block looks at the whole of a large tile.
+    """
+    sums = 0 if factor == 1 else 16 * channels / factor
+    pixels = _power_of_two(int(CALL_BYTES / 2 / (pixel_bytes + sums)))
+    pixels = max(MAX_FACTOR**2, pixels)
+    rows = min(MAX_FACTOR, max(factor, 2 * _power_of_two(height)))
+    columns = min(pixels // rows, max(factor, 2 * _power_of_two(width)))
+    return pixels // columns, columns
+
+
+def _power_of_two(value: int) -> int:
+    """The largest that is not greater."""
+    return 1 << (value.bit_length() - 1)
 
 
 def _reduced(block: Image, factor: int, labels: bool) -> Image:
