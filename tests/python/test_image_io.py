@@ -24,7 +24,7 @@ from l3dali.images import headers, reading
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import encode_picture
+from l3dali.images.transcoding import encode_jpeg, encode_picture
 from l3dali.images.writing import WRITERS, write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -478,6 +478,20 @@ def test_jpeg_2000_of_small_precincts(side: int, is_read: bool) -> None:
             headers.check_jpeg2000(precincts)
 
 
+@pytest.mark.parametrize(("layers", "is_read"), [(50, True), (65_535, False)])
+def test_jpeg_2000_of_many_layers(layers: int, is_read: bool) -> None:
+    """OpenJPEG looks at each layer of each precinct, whether it is there or not: 92 bytes 83 s."""
+    pixels = np.zeros((256, 256, 3), np.uint8)
+    data = bytes(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat="j2k"))
+    at = data.index(b"\xff\x52") + 6
+    many = data[:at] + struct.pack(">H", layers) + data[at + 2 :]
+    if is_read:
+        headers.check_jpeg2000(many)
+    else:
+        with pytest.raises(ImageError, match=r"a JPEG 2000 of \d+ packets in \d+ bytes"):
+            headers.check_jpeg2000(many)
+
+
 def test_jpeg_2000_that_ends_in_the_head_of_a_part() -> None:
     """It was an error of struct, in words of its own."""
     data = bytes(imagecodecs.jpeg2k_encode(noise(1), level=0, codecformat="j2k"))
@@ -551,7 +565,9 @@ def test_tiff_that_lists_one_strip_of_many() -> None:
         read_picture(_with_tags(data, t279=13 * 10))
 
 
-@pytest.mark.parametrize("options", [{"imagej": True}, {"metadata": {}}])
+@pytest.mark.parametrize(
+    "options", [{"imagej": True}, {"metadata": {}}, {"metadata": {}, "description": "cells"}]
+)
 def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) -> None:
     file = io.BytesIO()
     tifffile.imwrite(file, np.zeros((5, 9, 13), np.uint8), truncate=True, **options)
@@ -559,6 +575,33 @@ def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) ->
     with pytest.raises(ImageError, match="several images in one file"):
         read_picture(data)
     assert read_picture(data[: -9 * 13]).pixels.shape == (9, 13)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, None),
+        ({"description": "20 ms"}, "20 ms"),
+        ({"metadata": {"exposure": 20}}, '{"shape": [9, 13, 3], "exposure": 20}'),
+    ],
+    ids=["shape", "text", "more"],
+)
+def test_descriptions_that_tifffile_adds_to(options: dict[str, Any], kept: str | None) -> None:
+    """Its note of the shape alone is left out; a text before it was left out with it."""
+    file = io.BytesIO()
+    tifffile.imwrite(file, noise(3), photometric="rgb", **options)
+    with tifffile.TiffFile(
+        io.BytesIO(write_picture(read_picture(file.getvalue()), ".tif"))
+    ) as again:
+        assert again.pages[0].description == (kept or "")
+
+
+def test_tiff_of_several_planes_of_metamorph() -> None:
+    """A stack has one directory too; the tags UIC1 and UIC2 tell."""
+    tags = [(33628, 4, 2, bytes(8), True), (33629, 5, 3, (1, 1) * 3, True)]
+    data = tiff(np.zeros((3 * 9, 13), np.uint8), extratags=tags, rowsperstrip=3 * 9)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(_with_tags(data, t257=9, t278=9, t279=9 * 13))
 
 
 def test_tiff_whose_description_has_many_numbers() -> None:
@@ -1247,6 +1290,32 @@ def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type
         held = f"{suffix} cannot hold " + ("signed samples; .tif can" if is_signed else "")
         with pytest.raises(ImageError, match=held):
             write_picture(picture, suffix)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_thin_noise_reads_back_exactly(suffix: str, dtype: type) -> None:
+    """imagecodecs has too little room for it as PNG, and may give one without its end."""
+    if 8 * np.dtype(dtype).itemsize not in WRITERS[suffix].bits:
+        return
+    generator = np.random.default_rng(0)
+    for channels in {1, 2, 3, 4} & set(WRITERS[suffix].channels):
+        for height in (1, 2, 163, 700):
+            for width in (1, 2, 5):
+                shape = (height, width) if channels == 1 else (height, width, channels)
+                pixels = generator.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+                again = read_picture(write_picture(Picture(pixels), suffix)).pixels
+                assert np.array_equal(again, pixels)
+
+
+def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
+    tags = exif(6).removeprefix(b"Exif\0\0")
+    again = read_picture(encode_jpeg(Picture(noise(3), icc=b"profile", exif=tags, xmp=b"<x/>")))
+    assert (again.icc, again.exif, again.xmp) == (b"profile", tags, b"<x/>")
+    again = read_picture(encode_jpeg(Picture(noise(1))))
+    assert (again.icc, again.exif, again.xmp) == (None, None, None)
+    with pytest.raises(ValueError, match="EXIF data is too long"):
+        encode_jpeg(Picture(noise(3), exif=bytes(70_000)))
 
 
 @pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])

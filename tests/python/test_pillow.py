@@ -140,6 +140,16 @@ def test_labels_without_a_palette_are_kept() -> None:
     assert not l3dali.info(saved(back.convert("RGB"))).labels
 
 
+@pytest.mark.parametrize("mode", ["LA", "RGB", "RGBA", "I;16"])
+@pytest.mark.parametrize("palette", [None, bytes(range(16))])
+def test_labels_of_any_mode_are_kept(mode: str, palette: bytes | None) -> None:
+    data = l3dali.encode(pixels(mode) % 4, labels=True, palette=palette)
+    assert saved(opened(data)) == data
+    plain = l3dali.info(saved(opened(data), labels=False))
+    assert not plain.labels
+    assert plain.palette is None
+
+
 def test_metadata() -> None:
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6

@@ -72,6 +72,7 @@ class L3ImageFile(ImageFile.ImageFile):
     format = _FORMAT
     format_description = "L3 lossless image"
     other_chunks = b""  # `l3dali.Info.other_chunks`
+    _label_palette: bytes | None = None  # of labels that Pillow has no palette for
     _opened_as: tuple[tuple[int, int], bytes | None] = (0, 0), None  # size and EXIF
 
     def _open(self) -> None:
@@ -109,6 +110,7 @@ class L3ImageFile(ImageFile.ImageFile):
             self._set_palette(info.palette)
         elif info.labels:
             self.info["labels"] = True
+            self._label_palette = info.palette
         self._mode = mode
         self._file_bytes = info.encoded_bytes
         arguments = (info.encoded_bytes, info.channels, info.dtype.name)
@@ -193,13 +195,15 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
     if image.mode in ("I;16", "I;16B") and "transparency" in image.info:  # Pillow has no "LA;16".
         is_shown = pixels != operator.index(image.info["transparency"])
         pixels = np.dstack([pixels, is_shown * np.uint16(0xFFFF)])
-    may_have_labels = pixels.ndim == 2 and palette is None
+    now = image.size, image.info.get("exif")
+    opened = image if isinstance(image, L3ImageFile) and now == image._opened_as else None
+    may_have_labels = palette is None and (pixels.ndim == 2 or opened is not None)
     labels = options.get("labels", may_have_labels and image.info.get("labels", False))
     exif = options.get("exif")
     metadata, other_chunks = None, None
-    now = image.size, image.info.get("exif")
-    if isinstance(image, L3ImageFile) and now == image._opened_as:
-        metadata, other_chunks = image.info.get("metadata"), image.other_chunks
+    if opened is not None:
+        metadata, other_chunks = opened.info.get("metadata"), opened.other_chunks
+        palette = opened._label_palette if labels and palette is None else palette
     return codec.encode(
         pixels,
         labels=labels or palette is not None,

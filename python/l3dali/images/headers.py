@@ -499,8 +499,14 @@ _FREE_PRECINCTS = 4096
 _PIXELS_A_PRECINCT = 64  # at least; of each the decoder keeps some hundred bytes
 
 
-def _behind_styles(stream: bytes, at: int, stop: int, last: bytes) -> int:
-    """Where the marker `last` or `stop` is behind those at `at`; styles of coding are judged."""
+_FREE_PACKETS = 1 << 20
+_PACKETS_A_BYTE = 10  # at most; each takes a byte or more of a stream that was not cut
+
+
+def _behind_styles(
+    stream: bytes, at: int, stop: int, last: bytes, tiles: int, layers: int
+) -> tuple[int, int]:
+    """Where the marker `last` or `stop` is behind those at `at`, and layers; judges the styles."""
     width, height = struct.unpack_from(">2I", stream, 8)
     (channels,) = struct.unpack_from(">H", stream, 40)
     while at < stop and (marker := stream[at : at + 2]) not in (last, b""):
@@ -513,21 +519,26 @@ def _behind_styles(stream: bytes, at: int, stop: int, last: bytes) -> int:
                 if marker == _JPEG2000_STYLE
                 else (body[before : before + 1], body[before + 1 :])
             )
+            if marker == _JPEG2000_STYLE:
+                layers = int.from_bytes(body[2:4], "big")
             count = 0
             for level, sides in enumerate(reversed(rest[5:]) if style[0] & 1 else b""):
                 right, down = level + (sides & 15), level + (sides >> 4)
                 count += ((width >> right) + 1) * ((height >> down) + 1)
             if count > _FREE_PRECINCTS + width * height // _PIXELS_A_PRECINCT:
                 raise ImageError(f"a JPEG 2000 of {count} precincts in {width} x {height} pixels")
+            packets = layers * channels * (count + tiles * (rest[0] + 1))
+            if packets > _FREE_PACKETS + _PACKETS_A_BYTE * len(stream):
+                raise ImageError(f"a JPEG 2000 of {packets} packets in {len(stream)} bytes")
         at += 2 + size
-    return at
+    return at, layers
 
 
 def _check_jpeg2000_tiles(stream: bytes) -> None:
     """Goes from part to part; the decoder makes tiles without any black, and of some blurred."""
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
-    at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE)
+    at, layers = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, tiles, 1)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
     while stream[at : at + 2] == _JPEG2000_TILE:
@@ -535,7 +546,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         found[tile] = found.get(tile, 0) + 1
         told[tile] = max(told.get(tile, 0), parts)
         start, at = at, at + (size or len(stream))  # 0: to the end
-        _behind_styles(stream, start + 12, at, _JPEG2000_DATA)
+        _behind_styles(stream, start + 12, at, _JPEG2000_DATA, tiles, layers)
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
 

@@ -367,6 +367,10 @@ _TIFF_NO_DATA = 42113
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
+# tifffile's note on its own array, where nobody gave it more to say.
+_TIFFFILE_SHAPE = re.compile(r'shape=\([\d, ]+\)|\{"shape": \[[\d, ]*\](, "truncated": true)?\}')
+
+
 def _tiff_metadata(
     data: bytes, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
@@ -386,7 +390,7 @@ def _tiff_metadata(
     is_usual = samples > 4 and bands == samples - 1
     if set(extra) == {EXTRASAMPLE.UNSPECIFIED} and not is_usual:
         tags[EXTRA_SAMPLES] = TiffTag("SHORT", bytes(2 * bands))
-    if page.is_shaped:  # tifffile's note on its own array
+    if _TIFFFILE_SHAPE.fullmatch(page.description):
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
     is_inverted = page.photometric == PHOTOMETRIC.MINISWHITE
@@ -418,14 +422,17 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
 
 
 _MOST_AXES = 64  # of an array of NumPy
+_STK_PLANES = 33629  # the tag UIC2, which has a row for each
 
 
 def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses arrays of more than one image that ImageJ and tifffile write behind one directory."""
+    """Refuses several images behind one directory: of ImageJ, MetaMorph, tifffile."""
     count = 1
-    if page.is_imagej and (found := re.search(r"^images=(\d+)", page.description, re.MULTILINE)):
+    if page.is_stk and _STK_PLANES in page.tags:
+        count = page.tags[_STK_PLANES].count
+    elif found := re.search(r"^images=(\d+)", page.imagej_description or "", re.MULTILINE):
         count = int(found[1])
-    elif page.is_shaped and (found := re.search(r"shape\W+([\d, ]+)", page.description)):
+    elif found := re.search(r"shape\W+([\d, ]+)", page.shaped_description or ""):
         sides = found[1].split(",")[:_MOST_AXES]
         samples = math.prod(int(side) for side in sides if side.strip())
         count = samples // math.prod(page.shape)

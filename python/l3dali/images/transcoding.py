@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING
 
@@ -78,11 +79,28 @@ def transcode(
     )
 
 
-def encode_jpeg(pixels: Image) -> bytes:
-    """A JPEG file of quality 95; uint8 of shape (H, W) or (H, W, 3)."""
-    import imagecodecs
+def encode_jpeg(picture: Picture) -> bytes:
+    """A JPEG file of quality 95, with ICC profile, EXIF and XMP.
 
-    return bytes(imagecodecs.jpeg8_encode(np.ascontiguousarray(pixels), level=_JPEG_QUALITY))
+    Args:
+        picture: uint8 of shape (H, W) or (H, W, 3).
+
+    Raises:
+        ValueError: a JPEG cannot hold so much EXIF or XMP.
+    """
+    from PIL import Image
+
+    exif = b"Exif\0\0" + picture.exif if picture.exif else b""
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(picture.pixels)).save(
+        file,
+        "JPEG",
+        quality=_JPEG_QUALITY,
+        icc_profile=picture.icc or b"",
+        exif=exif,
+        xmp=picture.xmp or b"",
+    )
+    return file.getvalue()
 
 
 def encode_picture(

@@ -93,7 +93,10 @@ def _write_png(picture: Picture) -> bytes:
     from PIL import Image
 
     if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
-        png = bytes(imagecodecs.png_encode(picture.pixels, level=_PNG_LEVEL))
+        filtered = picture.pixels.nbytes + len(picture.pixels)  # a byte more for each row
+        # png_encode makes room for less, and what then lacks its end may be no error.
+        room = filtered + filtered // 256 + 1024
+        png = bytes(imagecodecs.png_encode(picture.pixels, level=_PNG_LEVEL, out=room))
     else:
         entries = _entries(picture)
         image = Image.fromarray(picture.pixels)

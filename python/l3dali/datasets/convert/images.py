@@ -343,7 +343,7 @@ def _from_picture(
     labels = options.is_labels(blob.name)
     picture = read(blob.data, labels=labels, max_pixels=options.max_pixels)
     if stored_as == JPEG:
-        return encode_jpeg(picture.pixels), picture.pixels, picture.expanded
+        return encode_jpeg(picture), picture.pixels, picture.expanded
     metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
     if metadata != picture.metadata:
         picture = replace(picture, metadata=metadata)

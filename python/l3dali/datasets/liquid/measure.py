@@ -5,6 +5,7 @@ Nothing is written; the data set is read alone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import statistics
@@ -344,8 +345,9 @@ class _Meter:
         is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
         if self._allow_lossy and is_colour and lossy_format(data) is None:
             start = time.thread_time()
-            files[JPEG] = encode_jpeg(pixels)
-            encode_seconds[JPEG] = time.thread_time() - start
+            with contextlib.suppress(ValueError):  # It holds no such metadata.
+                files[JPEG] = encode_jpeg(picture)
+                encode_seconds[JPEG] = time.thread_time() - start
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
