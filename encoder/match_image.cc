@@ -5,7 +5,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <unordered_map>
+#include <random>
 
 #include "base/parallel.h"
 #include "core/match.h"
@@ -50,10 +50,21 @@ uint64_t KeyOf(const TilePlanes& planes, uint32_t x, uint32_t y) {
   return ((alpha << bits | green) << bits | red) << bits | blue;
 }
 
+// Of hashes: random, so that nobody can choose colours whose hashes are alike. Output does not
+// depend on it. (Multiply-shift: M. Dietzfelbinger and others, A Reliable Randomized Algorithm for
+// the Closest-Pair Problem, 1997.)
+uint64_t HashFactor() {
+  static const uint64_t factor = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random() | 1;
+  }();
+  return factor;
+}
+
 // The place of each key in the order in which they first came.
 class KeyTable {
  public:
-  KeyTable() : slots_(kSlots, kFree) {}
+  KeyTable() : factor_(HashFactor()), slots_(kSlots, kFree) {}
 
   void Clear() {
     for (const uint32_t slot : taken_) slots_[slot] = kFree;
@@ -63,7 +74,7 @@ class KeyTable {
   const std::vector<uint64_t>& keys() const { return keys_; }
 
   uint16_t Find(uint64_t key) {
-    uint32_t slot = static_cast<uint32_t>(key * 0x9E3779B97F4A7C15u >> 32) % kSlots;
+    uint32_t slot = static_cast<uint32_t>(key * factor_ >> (64 - kSlotsLog2));
     while (slots_[slot] != kFree) {
       if (keys_[slots_[slot]] == key) return slots_[slot];
       slot = (slot + 1) % kSlots;
@@ -75,9 +86,11 @@ class KeyTable {
   }
 
  private:
-  static constexpr uint32_t kSlots = 1u << 14;
+  static constexpr uint32_t kSlotsLog2 = 14;
+  static constexpr uint32_t kSlots = 1u << kSlotsLog2;
   static constexpr uint16_t kFree = 0xFFFF;
   static_assert(kMaxTileColors < kSlots);
+  uint64_t factor_;
   std::vector<uint16_t> slots_;
   std::vector<uint32_t> taken_;
   std::vector<uint64_t> keys_;
@@ -153,6 +166,45 @@ uint32_t CountOthers(const TilePlanes& planes, uint32_t most) {
   }
   return others;
 }
+
+// The same for any number of keys.
+class IdTable {
+ public:
+  explicit IdTable(std::vector<uint64_t>* keys) : keys_(*keys) {}
+
+  uint32_t Find(uint64_t key) {
+    if (2 * keys_.size() >= slots_.size()) Grow();
+    uint32_t& slot = SlotOf(key);
+    if (slot == kFree) {
+      slot = static_cast<uint32_t>(keys_.size());
+      keys_.push_back(key);
+    }
+    return slot;
+  }
+
+ private:
+  static constexpr uint32_t kFree = ~0u;
+
+  // Where a key is, or will be.
+  uint32_t& SlotOf(uint64_t key) {
+    size_t at = key * factor_ >> (64 - log2_);
+    while (slots_[at] != kFree && keys_[slots_[at]] != key) at = (at + 1) % slots_.size();
+    return slots_[at];
+  }
+
+  void Grow() {
+    slots_.assign(size_t{1} << ++log2_, kFree);
+    for (uint32_t id = 0; id < keys_.size(); ++id) {
+      if (id % (1u << 16) == 0) EndIfAsked();
+      SlotOf(keys_[id]) = id;
+    }
+  }
+
+  std::vector<uint64_t>& keys_;
+  uint64_t factor_ = HashFactor();
+  uint32_t log2_ = 10;
+  std::vector<uint32_t> slots_;
+};
 
 // Working memory of one thread.
 struct Workspace {
@@ -340,16 +392,13 @@ MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned thr
                          load(static_cast<uint32_t>(i), &work->planes);
                          tiles_[i] = MakeTile(few_matches, work.get());
                        });
-  std::unordered_map<uint64_t, uint32_t> id_of;
+  IdTable ids(&keys_);
   for (size_t i = 0; i < tiles_.size(); ++i) {
+    EndIfAsked();
     const MatchTile& tile = tiles_[i];
     chosen_[i] = tile.tokens.lanes != 0;
     if (!chosen_[i]) continue;
-    for (const uint64_t key : tile.colors) {
-      const auto [at, is_new] = id_of.emplace(key, static_cast<uint32_t>(keys_.size()));
-      if (is_new) keys_.push_back(key);
-      ids_[i].push_back(at->second);
-    }
+    for (const uint64_t key : tile.colors) ids_[i].push_back(ids.Find(key));
   }
 }
 
@@ -359,6 +408,7 @@ MatchImage::Numbers MatchImage::NumberColors(bool by_value) const {
   numbers.tiles_of_id.assign(keys_.size(), 0);
   std::vector<uint64_t> times(keys_.size());
   for (size_t i = 0; i < tiles_.size(); ++i) {
+    EndIfAsked();
     if (!chosen_[i]) continue;
     for (const uint32_t id : ids_[i]) ++numbers.tiles_of_id[id];
     for (const uint16_t place : tiles_[i].escaped) ++times[ids_[i][place]];
@@ -397,6 +447,7 @@ MatchImage::Numbers MatchImage::NumberColors(bool by_value) const {
 void MatchImage::Count(const Numbers& numbers, RansCounts* counts) const {
   *counts = RansCounts{};
   for (size_t i = 0; i < tiles_.size(); ++i) {
+    EndIfAsked();
     if (!chosen_[i]) continue;
     const RansTokens& tokens = tiles_[i].tokens;
     for (uint32_t context = 0; context < kMatchContexts; ++context) {
@@ -449,16 +500,18 @@ void MatchImage::DropColors() {
   std::vector<uint32_t> tiles_of_id(keys_.size());
   size_t colors = 0;
   for (size_t i = 0; i < tiles_.size(); ++i) {
+    EndIfAsked();
     if (!chosen_[i]) continue;
     for (const uint32_t id : ids_[i]) colors += tiles_of_id[id]++ == 0 ? 1 : 0;
   }
-  while (colors > kMaxMatchColors) {
-    size_t worst = tiles_.size();
-    for (size_t i = 0; i < tiles_.size(); ++i) {
-      if (chosen_[i] && (worst == tiles_.size() || ids_[i].size() > ids_[worst].size())) worst = i;
-    }
-    chosen_[worst] = false;
-    for (const uint32_t id : ids_[worst]) colors -= --tiles_of_id[id] == 0 ? 1 : 0;
+  if (colors <= kMaxMatchColors) return;
+  std::vector<uint32_t> order(tiles_.size());  // those not chosen have no colours
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return ids_[a].size() > ids_[b].size(); });
+  for (auto worst = order.begin(); colors > kMaxMatchColors; ++worst) {
+    chosen_[*worst] = false;
+    for (const uint32_t id : ids_[*worst]) colors -= --tiles_of_id[id] == 0 ? 1 : 0;
   }
 }
 
@@ -479,6 +532,7 @@ uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes, uint64_t l
     std::vector<bool> next = chosen_;
     saved = 0;
     for (uint32_t i = 0; i < tiles_.size(); ++i) {
+      EndIfAsked();
       if (!chosen_[i]) continue;
       const uint64_t bytes = SizeOf(i, numbers, *counts);
       next[i] = bytes < other_bytes[i];

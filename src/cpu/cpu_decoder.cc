@@ -59,7 +59,8 @@ uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
 }
 
 // What checks a payload on that engine.
-decltype(&PayloadCheckByCore) FindCheck([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
+decltype(&PayloadCheckByCore) FindCheck(
+    [[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
 #if defined(__x86_64__)
   if (decode_tiles != DecodeTilesByCore) return PayloadCheckAvx2;
 #endif

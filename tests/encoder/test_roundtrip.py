@@ -97,6 +97,21 @@ def test_the_right_edge_of_each_width(channels: int, dtype: type) -> None:
             assert engines.decode("scalar", data) == Outcome("kOk", None, image), width
 
 
+@pytest.mark.parametrize(
+    ("step", "tile"),
+    [(172_933, None), (1, (8, 32))],  # buckets of std::unordered_map for so many keys
+    ids=["hashes", "tiles"],
+)
+def test_many_colors_take_no_time(step: int, tile: tuple[int, int] | None) -> None:
+    """Colours whose hashes met took 30 s, small tiles of too many the square of their number."""
+    keys = step * np.arange(1 << 17).reshape(-1, 1024)
+    green = keys >> 32
+    colors = np.stack([(keys >> 16) + green, green, keys + green], -1).astype(np.uint16)
+    image: Samples = np.repeat(colors, 16, axis=1)
+    data = l3dali.encode(image, tile=tile)
+    assert np.array_equal(l3dali.decode(data), image)
+
+
 @coding_matrix
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 3, 4])

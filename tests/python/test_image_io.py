@@ -670,6 +670,11 @@ def test_jpeg_of_many_scans() -> None:
         else:
             with pytest.raises(ImageError, match="a JPEG of more than 500 scans"):
                 read_header(many)
+    file = io.BytesIO()
+    strip = {"compression": "jpeg", "shape": noise(1).shape, "dtype": "u1", "metadata": None}
+    tifffile.imwrite(file, iter([many]), photometric="minisblack", **strip)
+    with pytest.raises(ImageError, match="a JPEG of more than 500 scans"):
+        read_picture(file.getvalue())
 
 
 def test_texts_of_tiff_are_kept() -> None:

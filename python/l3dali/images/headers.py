@@ -175,18 +175,20 @@ _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # behind a scan
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 
 
-def _scans(data: bytes) -> int:
-    """The scans of a JPEG."""
+def _check_scans(data: bytes) -> None:
+    """Refuses a JPEG of too many."""
+    if data.count(b"\xff\xda") <= _MOST_SCANS:
+        return
     count, at = 0, 2
     while (found := _JPEG_MARKER.search(data, at)) and data[found.end() - 1] != _JPEG_END:
         count += data[found.end() - 1] == _JPEG_SCAN
         at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
-    return count
+    if count > _MOST_SCANS:
+        raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
 
 
 def _read_jpeg(data: bytes) -> Header:
-    if data.count(b"\xff\xda") > _MOST_SCANS and _scans(data) > _MOST_SCANS:
-        raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
+    _check_scans(data)
     if data.count(b"Exif\0\0") > _MOST_EXIF_PARTS:  # Pillow adds each to a copy of those before.
         raise ImageError(f"a JPEG with EXIF in more than {_MOST_EXIF_PARTS} parts")
     bits, height, width, channels = _jpeg_frame(data)
@@ -750,6 +752,7 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
             raise ImageError("a damaged TIFF: a tile is larger than the page says")
         if (bits, channels) != (page.bitspersample, samples):
             raise ImageError("a damaged TIFF: a tile has other samples than the page says")
+        _check_scans(data[offset : offset + size])
         if b"\xff\xd9" not in data[offset + size - _JPEG_TAIL_BYTES : offset + size]:
             raise ImageError("a damaged TIFF: a tile ends too early")
 
