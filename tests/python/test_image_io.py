@@ -572,9 +572,22 @@ def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) ->
     file = io.BytesIO()
     tifffile.imwrite(file, np.zeros((5, 9, 13), np.uint8), truncate=True, **options)
     data = file.getvalue()
-    with pytest.raises(ImageError, match="several images in one file"):
-        read_picture(data)
-    assert read_picture(data[: -9 * 13]).pixels.shape == (9, 13)
+    for missing in (0, 9 * 13, 4 * 9 * 13 - 2):
+        with pytest.raises(ImageError, match="several images in one file"):
+            read_picture(data[: len(data) - missing])
+    assert read_picture(data[: -4 * 9 * 13]).pixels.shape == (9, 13)
+
+
+def test_tiff_that_ends_before_its_second_page() -> None:
+    """Its first page was read, and nothing told of the others."""
+    file = io.BytesIO()
+    page = PIL.Image.fromarray(noise(1))
+    page.save(file, "TIFF", save_all=True, append_images=[page] * 3, compression="tiff_lzw")
+    data = file.getvalue()
+    cuts = range(len(data) // 5, len(data), len(data) // 40)
+    for cut in cuts:
+        with pytest.raises(ImageError):
+            read_picture(data[:cut])
 
 
 @pytest.mark.parametrize(
@@ -1385,6 +1398,17 @@ def test_netpbm_headers_take_no_time(head: bytes) -> None:
     """82 bytes of them: 2^60 attempts to find one."""
     with pytest.raises(ImageError, match="a damaged header"):
         read_header(head + b"X" * 20)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\n"])
+@pytest.mark.parametrize(
+    "data", [b"P2 2 2 9 3 4 3 4 ", b"P5 2 2 9 \3\4\3\4", b"P4 2 2 \x80\x80", b"P6 1 1 255 \1\2\3"]
+)
+def test_netpbm_of_several_images(data: bytes, behind: bytes) -> None:
+    """Of a smaller one behind the first nothing was told."""
+    read_picture(data + behind)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(data + behind + b"P5 1 1 9 \3")
 
 
 def test_bmp_palette() -> None:

@@ -635,6 +635,9 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     metered = _MeteredFile(data)
     with tifffile.TiffFile(metered) as file:
         page = _only_page(file.pages)
+        at = file.pages.next_page_offset
+        if at is not None and any(data[at : at + file.tiff.offsetsize]):
+            raise ImageError("a damaged TIFF: it ends before another page that it has")
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page

@@ -436,8 +436,12 @@ def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
         sides = found[1].split(",")[:_MOST_AXES]
         samples = math.prod(int(side) for side in sides if side.strip())
         count = samples // math.prod(page.shape)
-    is_there = page.is_contiguous and page.dataoffsets[0] + count * page.nbytes <= len(data)
-    if count > 1 and is_there:  # Other tools keep the text where they cut the image.
+    if count <= 1:
+        return
+    # Other tools keep the text where they cut the image. They may write the directory behind it.
+    behind = len(data) - page.nbytes - page.dataoffsets[0] if page.is_contiguous else 0
+    is_before = page.offset < page.dataoffsets[0]
+    if page.is_stk or behind >= (count - 1) * page.nbytes or (is_before and behind > 1):
         raise ImageError("several images in one file; L3 holds single images")
 
 
@@ -520,6 +524,8 @@ def _tiff_colors(colormap: Image) -> Image:
     return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
 
 
+_NETPBM_NEXT = re.compile(rb"\s*P[1-7]\s")
+_NETPBM_IN_TEXT = re.compile(rb"[^P]*?\sP[1-7]\s")
 _PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
 _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 
@@ -532,7 +538,12 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
             raise ImageError(f"PAM of tuple type {file.tupltype} is not supported")
         pixels = np.asarray(file.asarray())
         depth = (file.depth,) if file.depth > 1 else ()
-        if pixels.shape != (file.height, file.width, *depth):  # In digits, more may follow.
+        # netpbmfile counts by the size of the first, in digits by their number.
+        one = pixels.shape == (file.height, file.width, *depth)
+        row_bytes = -(-file.width // 8) if file.magicnumber == "P4" else pixels[:1].nbytes
+        is_text = file.magicnumber in ("P1", "P2", "P3")
+        behind = file.dataoffset + (0 if is_text else file.height * row_bytes)
+        if not one or (_NETPBM_IN_TEXT if is_text else _NETPBM_NEXT).match(data, behind):
             raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
