@@ -159,7 +159,8 @@ typedef struct l3_decode_options {
   // samples do not depend on it.
   uint32_t threads;
   // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
-  // if samples are signed; integers are rounded to the nearest. Label numbers stay what they are.
+  // if samples are signed; by floats of 32 bits, rounded to the nearest. Label numbers stay what
+  // they are.
   uint32_t type;
   uint32_t colors;  // L3_COLORS_...; with channels, or more than four of them, as stored only
   uint32_t layout;  // L3_HWC or L3_CHW
@@ -259,7 +260,8 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
 // file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
-// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples.
+// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples, and up to
+// 5 KiB a tile more; of more than four channels 8 bytes for each two of them.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
 

@@ -110,7 +110,8 @@ class Info:
     tile_width: int
     tile_height: int
     tile_count: int
-    codings: Mapping[str, int] | None = field(hash=False)  #: tiles of each; None without payloads
+    #: Tiles of each, "unknown" where one is damaged; None without payloads.
+    codings: Mapping[str, int] | None = field(hash=False)
     encoded_bytes: int  #: of the whole file
     raw_bytes: int
     icc: bytes | None

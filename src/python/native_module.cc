@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <memory>
@@ -219,9 +220,9 @@ std::vector<std::vector<uint32_t>> ListGroups(const ImageView& view) {
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
-  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match"};
-  constexpr size_t kCodings = std::size(kNames);
-  size_t counts[kCodings] = {};
+  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match", "unknown"};
+  constexpr size_t kUnknown = std::size(kNames) - 1;  // damaged, which decoding finds
+  size_t counts[kUnknown + 1] = {};
   const uint64_t payloads = view.payload_count();
   for (uint64_t payload = 0; payload < payloads; ++payload) {
     ImageView group = view;
@@ -231,13 +232,12 @@ py::dict CountCodings(const ImageView& view) {
     uint32_t bytes;
     const bool found = group.FindPayload(tile, &begin, &bytes);
     const uint32_t coding = found ? Once(view.payloads[begin + 4]) : 0;
-    const std::string context = "tile " + std::to_string(tile) + ": ";
-    Require(found ? Status::kOk : Status::kCorruptHeader, context);
-    Require(coding < kCodings ? Status::kOk : Status::kUnsupportedFeature, context);
-    ++counts[coding];
+    Require(found ? Status::kOk : Status::kCorruptHeader, "tile " + std::to_string(tile) + ": ");
+    ++counts[std::min<size_t>(coding, kUnknown)];
   }
   py::dict codings;
-  for (size_t i = 0; i < kCodings; ++i) codings[kNames[i]] = counts[i];
+  for (size_t i = 0; i < kUnknown; ++i) codings[kNames[i]] = counts[i];
+  if (counts[kUnknown] != 0) codings[kNames[kUnknown]] = counts[kUnknown];
   return codings;
 }
 

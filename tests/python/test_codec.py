@@ -22,7 +22,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from numpy.typing import NDArray
-from stream_builder import Stream, groups_chunk, stored_tile
+from stream_builder import Stream, groups_chunk, payload, stored_tile
 
 import l3dali
 from l3dali import codec
@@ -331,6 +331,18 @@ def test_bytes_without_an_axis(function: Any) -> None:
     for data in (np.array(5, np.uint8), np.array(ENCODED + b"more")):
         with pytest.raises(l3dali.L3Error, match=r"too early|goes on behind|not an L3 image"):
             function(data)
+
+
+def test_info_of_damaged_tiles() -> None:
+    """Decoding finds them. It was an error, as if a newer version had written the file."""
+    tile = stored_tile(np.ones((8, 32, 1)), 8)
+    data = Stream(64, 8, 1, payloads=[tile, payload(77, bytes(8))]).to_bytes()
+    codings = l3dali.info(data).codings
+    assert codings is not None
+    assert (codings["stored"], codings["unknown"]) == (1, 1)
+    assert l3dali.decode(data, window=(0, 0, 8, 32)).all()
+    with pytest.raises(l3dali.L3Error):
+        l3dali.decode(data)
 
 
 def test_info() -> None:

@@ -430,10 +430,16 @@ def tiff_values(draw: st.DrawFn) -> Tag:
 
 
 @settings(max_examples=40)
-@given(st.dictionaries(st.sampled_from(sorted(KEPT_TIFF_TAGS - {282, 283, 296})), tiff_values()))
+@given(st.dictionaries(st.sampled_from(sorted(KEPT_TIFF_TAGS)), tiff_values()))
 def test_any_values_of_any_type_come_back(tags: dict[int, Tag]) -> None:
     found = through(tiff_file(tags))
     assert {code: found.get(code) for code in tags} == tags
+
+
+def test_a_resolution_without_a_unit_is_one_of_inches() -> None:
+    """So says TIFF 6.0; it became one without a unit."""
+    sides = {code: (5, 1, struct.pack("<2I", 300, 1)) for code in (282, 283)}
+    assert through(tiff_file(sides)) == sides | {296: (3, 1, struct.pack("<H", 2))}
 
 
 def test_tags_that_say_nothing_are_not_kept() -> None:

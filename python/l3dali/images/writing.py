@@ -189,16 +189,28 @@ def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
 
 def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
     """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
-    if not tags.keys() & NO_RESOLUTION.keys():
+    wanted = {code: tag for code, tag in tags.items() if code in NO_RESOLUTION}
+    if not wanted:
         return tiff
+    wanted.setdefault(_RESOLUTION_UNIT, _INCH)
     out = bytearray(tiff)
     with open_tiff(tiff) as page:
-        for code, usual in NO_RESOLUTION.items():
-            tag = tags.get(code)
-            if tag is not None and (tag.type, len(tag.data)) == (usual.type, len(usual.data)):
-                at = page.tags[code].valueoffset
-                out[at : at + len(tag.data)] = tag.data
+        layout = page.parent.tiff
+        for code, tag in wanted.items():
+            number, count, _ = _extratag(tag)
+            data = tag.data.ljust(layout.offsetsize, b"\0")
+            if len(data) > layout.offsetsize:
+                out += bytes(len(out) % 2)
+                data = struct.pack(layout.offsetformat, len(out))
+                out += tag.data
+            entry = struct.pack("<H", number) + struct.pack(layout.offsetformat, count) + data
+            at = page.tags[code].offset + 2
+            out[at : at + len(entry)] = entry
     return bytes(out)
+
+
+_RESOLUTION_UNIT = 296
+_INCH = TiffTag("SHORT", struct.pack("<H", 2))  # where a TIFF does not say
 
 
 def _write_webp(picture: Picture) -> bytes:
