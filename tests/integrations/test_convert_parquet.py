@@ -137,6 +137,33 @@ def test_a_table_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"use_compliant_nested_type": False},
+        {"use_compliant_nested_type": False, "store_schema": False},
+        {"write_time_adjusted_to_utc": True},
+    ],
+    ids=["item", "item alone", "utc"],
+)
+def test_columns_are_written_as_they_were(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Lists whose items are not called `element` lost their compression, times of day their zone."""
+    path = tmp_path / "s" / "a.parquet"
+    table = write_table(path)
+    table = table.append_column("tokens", pa.array([[i] * 400 for i in range(COUNT)]))
+    table = table.append_column("at", pa.array(range(COUNT), pa.time64("us")))
+    pq.write_table(table, path, compression="zstd", **options)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    before, after = (pq.ParquetFile(tmp_path / folder / "a.parquet") for folder in "sd")
+    for i in range(len(before.schema)):
+        old, new = before.schema.column(i), after.schema.column(i)
+        assert (new.path, str(new.logical_type)) == (old.path, str(old.logical_type))
+        old, new = before.metadata.row_group(0).column(i), after.metadata.row_group(0).column(i)
+        assert new.compression == old.compression
+        is_bytes = before.schema.column(i).logical_type.type == "NONE"  # may be images
+        assert new.has_dictionary_page == old.has_dictionary_page or is_bytes
+
+
+@pytest.mark.parametrize(
     ("names", "kept"),
     [(["n", "word"], 2), (["n", "image.path", "word"], 1), (["plain"], 0)],
 )

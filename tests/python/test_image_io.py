@@ -578,6 +578,18 @@ def test_tiff_of_several_images_behind_one_directory(options: dict[str, Any]) ->
     assert read_picture(data[: -4 * 9 * 13]).pixels.shape == (9, 13)
 
 
+def test_tiff_of_several_slices_of_nih_image() -> None:
+    for count in (1, 3):
+        header = bytearray(b"IPICIMAG".ljust(512, b"\0"))
+        struct.pack_into(">h", header, 260, count)
+        data = tiff(noise(1), extratags=[(43314, 7, 512, bytes(header), True)])
+        if count == 1:
+            read_picture(data)
+        else:
+            with pytest.raises(ImageError, match="several images in one file"):
+                read_picture(data)
+
+
 def test_tiff_that_ends_before_its_second_page() -> None:
     """Its first page was read, and nothing told of the others."""
     file = io.BytesIO()
@@ -676,8 +688,9 @@ def test_jpeg_of_many_scans() -> None:
     data = saved(PIL.Image.fromarray(noise(1)), "JPEG", progressive=True)
     at = data.rindex(b"\xff\xda")
     scan = data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
+    alone = b"\xff\x01"  # A marker without a length; what is behind it was taken for one.
     for count, behind in (400, scan * 600), (600, b""):
-        many = data[:-2] + scan * count + data[-2:] + behind
+        many = data[:-2] + alone + scan * count + data[-2:] + behind
         if count == 400:
             read_header(many)
         else:

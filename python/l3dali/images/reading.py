@@ -423,13 +423,16 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
 
 _MOST_AXES = 64  # of an array of NumPy
 _STK_PLANES = 33629  # the tag UIC2, which has a row for each
+_NIH_HEADER = 43314
 
 
 def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses several images behind one directory: of ImageJ, MetaMorph, tifffile."""
+    """Refuses several images behind one directory: of ImageJ, MetaMorph, NIH Image, tifffile."""
     count = 1
     if page.is_stk and _STK_PLANES in page.tags:
         count = page.tags[_STK_PLANES].count
+    elif page.is_nih:
+        count = max(1, *struct.unpack_from(">h", data, page.tags[_NIH_HEADER].valueoffset + 260))
     elif found := re.search(r"^images=(\d+)", page.imagej_description or "", re.MULTILINE):
         count = int(found[1])
     elif found := re.search(r"shape\W+([\d, ]+)", page.shaped_description or ""):
@@ -441,7 +444,12 @@ def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
     # Other tools keep the text where they cut the image. They may write the directory behind it.
     behind = len(data) - page.nbytes - page.dataoffsets[0] if page.is_contiguous else 0
     is_before = page.offset < page.dataoffsets[0]
-    if page.is_stk or behind >= (count - 1) * page.nbytes or (is_before and behind > 1):
+    if (
+        page.is_stk
+        or page.is_nih
+        or behind >= (count - 1) * page.nbytes
+        or (is_before and behind > 1)
+    ):
         raise ImageError("several images in one file; L3 holds single images")
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
 
+MAX_JPEG_SIDE = 65_500  # libjpeg's
 _JPEG_QUALITY = 95
 
 
@@ -86,10 +87,12 @@ def encode_jpeg(picture: Picture) -> bytes:
         picture: uint8 of shape (H, W) or (H, W, 3).
 
     Raises:
-        ValueError: a JPEG cannot hold so much EXIF or XMP.
+        ValueError: a JPEG cannot hold so much EXIF or XMP, or such a side.
     """
     from PIL import Image
 
+    if max(picture.pixels.shape) > MAX_JPEG_SIDE:
+        raise ValueError(f"a JPEG holds up to {MAX_JPEG_SIDE} pixels in a line")
     exif = b"Exif\0\0" + picture.exif if picture.exif else b""
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture.pixels)).save(

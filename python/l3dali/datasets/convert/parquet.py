@@ -7,6 +7,7 @@ is then its name; also inside lists and structs. Needs pyarrow.
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
 from collections.abc import Callable
@@ -561,21 +562,43 @@ def _writer_options(file: Any) -> dict[str, Any]:
         return {}
     group = file.metadata.row_group(0)
     columns = [group.column(i) for i in range(group.num_columns)]
-    dictionaries = [
-        column.path_in_schema
-        for column in columns
-        if column.has_dictionary_page and column.physical_type != "BYTE_ARRAY"
+    own = [column.path_in_schema for column in columns]
+    # Items of lists have the name of the standard, or the one of Arrow's schema.
+    named = {is_standard: _written_paths(file, is_standard) for is_standard in (True, False)}
+    is_standard = own == named[True] or own != named[False]
+    paths = named[is_standard]
+    if len(paths) != len(own):
+        paths = own
+    kinds = [json.loads(file.schema.column(i).logical_type.to_json()) for i in range(len(own))]
+    dictionaries = [  # Images have none.
+        path
+        for path, column, kind in zip(paths, columns, kinds, strict=True)
+        if column.has_dictionary_page
+        and (column.physical_type != "BYTE_ARRAY" or kind["Type"] == "String")
     ]
-    return {
+    options = {
         "compression": {
-            column.path_in_schema: "NONE"
-            if column.compression == "UNCOMPRESSED"
-            else column.compression
-            for column in columns
+            path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression
+            for path, column in zip(paths, columns, strict=True)
         },
         "use_dictionary": dictionaries or False,
         "sorting_columns": _sorting_columns(file),
+        "use_compliant_nested_type": is_standard,
     }
+    if any(kind["Type"] == "Time" and kind["isAdjustedToUTC"] for kind in kinds):
+        options["write_time_adjusted_to_utc"] = True
+    return options
+
+
+def _written_paths(file: Any, is_standard: bool) -> list[str]:
+    """How columns are called in a file that pyarrow writes."""
+    import pyarrow.parquet
+
+    sink = io.BytesIO()
+    empty = file.schema_arrow.empty_table()
+    pyarrow.parquet.write_table(empty, sink, use_compliant_nested_type=is_standard)
+    schema = pyarrow.parquet.ParquetFile(sink).schema
+    return [schema.column(i).path for i in range(len(schema))]
 
 
 def _sorting_columns(file: Any) -> Sequence[Any] | None:

@@ -5,7 +5,6 @@ Nothing is written; the data set is read alone.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import statistics
@@ -47,8 +46,9 @@ from l3dali.datasets.liquid.step import measure_step
 from l3dali.errors import UsageError
 from l3dali.images.headers import read_header
 from l3dali.images.lossy import lossy_format
+from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import encode_jpeg, encode_picture
+from l3dali.images.transcoding import MAX_JPEG_SIDE, encode_jpeg, encode_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -343,11 +343,11 @@ class _Meter:
                 files[coding] = encode_picture(picture, labels=labels, coding=coding)
                 encode_seconds[coding] = time.thread_time() - start
         is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
+        is_colour &= max(height, width) <= MAX_JPEG_SIDE
         if self._allow_lossy and is_colour and lossy_format(data) is None:
             start = time.thread_time()
-            with contextlib.suppress(ValueError):  # It holds no such metadata.
-                files[JPEG] = encode_jpeg(picture)
-                encode_seconds[JPEG] = time.thread_time() - start
+            files[JPEG] = encode_jpeg(Picture(pixels))
+            encode_seconds[JPEG] = time.thread_time() - start
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
