@@ -146,7 +146,7 @@ def test_a_table_and_back(tmp_path: Path) -> None:
     ids=["item", "item alone", "utc"],
 )
 def test_columns_are_written_as_they_were(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Lists whose items are not called `element` lost their compression, times of day their zone."""
+    """Lists whose items are not called `element` lost their compression, times their zone."""
     path = tmp_path / "s" / "a.parquet"
     table = write_table(path)
     table = table.append_column("tokens", pa.array([[i] * 400 for i in range(COUNT)]))

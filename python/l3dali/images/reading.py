@@ -443,13 +443,9 @@ def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
         return
     # Other tools keep the text where they cut the image. They may write the directory behind it.
     behind = len(data) - page.nbytes - page.dataoffsets[0] if page.is_contiguous else 0
-    is_before = page.offset < page.dataoffsets[0]
-    if (
-        page.is_stk
-        or page.is_nih
-        or behind >= (count - 1) * page.nbytes
-        or (is_before and behind > 1)
-    ):
+    is_cut = behind < (count - 1) * page.nbytes
+    is_one = is_cut and (behind <= 1 or page.offset > page.dataoffsets[0])
+    if page.is_stk or page.is_nih or not is_one:
         raise ImageError("several images in one file; L3 holds single images")
 
 
@@ -533,7 +529,6 @@ def _tiff_colors(colormap: Image) -> Image:
 
 
 _NETPBM_NEXT = re.compile(rb"\s*P[1-7]\s")
-_NETPBM_IN_TEXT = re.compile(rb"[^P]*?\sP[1-7]\s")
 _PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
 _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 
@@ -549,9 +544,12 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
         # netpbmfile counts by the size of the first, in digits by their number.
         one = pixels.shape == (file.height, file.width, *depth)
         row_bytes = -(-file.width // 8) if file.magicnumber == "P4" else pixels[:1].nbytes
-        is_text = file.magicnumber in ("P1", "P2", "P3")
-        behind = file.dataoffset + (0 if is_text else file.height * row_bytes)
-        if not one or (_NETPBM_IN_TEXT if is_text else _NETPBM_NEXT).match(data, behind):
+        if file.magicnumber in ("P1", "P2", "P3"):
+            text = re.sub(rb"#[^\r\n]*", b"", data[file.dataoffset :])
+            behind = text[max(0, text.find(b"P")) :]
+        else:
+            behind = data[file.dataoffset + file.height * row_bytes :]
+        if not one or _NETPBM_NEXT.match(behind):
             raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
