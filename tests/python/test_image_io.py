@@ -492,6 +492,16 @@ def test_jpeg_2000_of_many_layers(layers: int, is_read: bool) -> None:
             headers.check_jpeg2000(many)
 
 
+def test_jpeg_2000_markers_within_a_marker() -> None:
+    """OpenJPEG looks for others within one that it does not know; the counts passed over it."""
+    data = bytes(imagecodecs.jpeg2k_encode(noise(3), level=0, codecformat="j2k"))
+    at = data.index(b"\xff\x52")
+    (size,) = struct.unpack_from(">H", data, at + 2)
+    hidden = data[:at] + b"\xff\x70" + struct.pack(">H", size + 4) + data[at:]
+    with pytest.raises(ImageError, match="a marker that is not known: ff70"):
+        read_picture(hidden)
+
+
 def test_jpeg_2000_that_ends_in_the_head_of_a_part() -> None:
     """It was an error of struct, in words of its own."""
     data = bytes(imagecodecs.jpeg2k_encode(noise(1), level=0, codecformat="j2k"))
@@ -652,6 +662,33 @@ def test_tiff_whose_strips_share_bytes(size: int) -> None:
     else:
         with pytest.raises(ImageError, match="strips or tiles overlap"):
             read_picture(bytes(data))
+
+
+@pytest.mark.parametrize("number", [34_927, 50_001, 34_887, 60_000])
+def test_tiff_of_tiles_that_say_their_own_size(number: int) -> None:
+    """WebP has two numbers. By the old one 10 kB were 256 megapixels, of which 16 x 16 stayed."""
+    webp = saved(PIL.Image.new("RGB", (3000, 3000)), "WEBP", lossless=True)
+    file = io.BytesIO()
+    shape = {"shape": (16, 16, 3), "dtype": "u1", "metadata": None}
+    tifffile.imwrite(file, iter([webp]), photometric="rgb", compression="jpeg", **shape)
+    with pytest.raises(ImageError):
+        read_picture(_with_tags(file.getvalue(), t259=number))
+
+
+@pytest.mark.parametrize("kind", [1, 3, 4, 5, 7])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_bytes_of_tiff_of_any_type(order: str, kind: int) -> None:
+    """An ICC profile of numbers ended `l3 profile`; XMP of them came out in another order."""
+    block = bytes(range(40))
+    size = {1: 1, 3: 2, 4: 4, 5: 8, 7: 1}[kind]
+    tags = [(code, 7, len(block), block, True) for code in (34_675, 700)]
+    data = bytearray(tiff(noise(1), byteorder=order, extratags=tags))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        places = [file.pages[0].tags[code].offset + 2 for code in (34_675, 700)]
+    for place in places:
+        struct.pack_into(f"{order}HI", data, place, kind, len(block) // size)
+    picture = read_picture(bytes(data))
+    assert (picture.icc, picture.xmp) == (block, block)
 
 
 def test_tiff_whose_jpegs_share_long_tables() -> None:

@@ -497,6 +497,10 @@ def check_jpeg2000(data: bytes) -> None:
 
 _JPEG2000_DATA = b"\xff\x93"  # behind the head of a part of a tile
 _JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE = b"\xff\x52", b"\xff\x53"
+# SIZ, COD, COC, TLM, PLM, PLT, QCD, QCC, RGN, POC, PPM, PPT, CRG, COM, CAP, CPF.
+_JPEG2000_MARKERS = {
+    bytes([0xFF, code]) for code in bytes.fromhex("51 52 53 55 57 58 5C 5D 5E 5F 60 61 63 64 50 59")
+}
 _FREE_PRECINCTS = 4096
 _PIXELS_A_PRECINCT = 64  # at least; of each the decoder keeps some hundred bytes
 
@@ -512,6 +516,8 @@ def _behind_styles(
     width, height = struct.unpack_from(">2I", stream, 8)
     (channels,) = struct.unpack_from(">H", stream, 40)
     while at < stop and (marker := stream[at : at + 2]) not in (last, b""):
+        if marker not in _JPEG2000_MARKERS:  # The decoder looks for others within it.
+            raise ImageError(f"a JPEG 2000 with a marker that is not known: {marker.hex()}")
         size = int.from_bytes(stream[at + 2 : at + 4], "big")
         body = stream[at + 4 : at + 2 + size]
         if marker in (_JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE):
@@ -737,10 +743,10 @@ _LARGE_TILE_PIXELS = 2**24
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
     """Refuses strips and tiles that are images, but for JPEGs of what the page says."""
-    from tifffile import COMPRESSION, TIFF
+    from tifffile import COMPRESSION
 
-    if page.compression not in {*TIFF.IMAGE_COMPRESSIONS, COMPRESSION.LERC}:
-        return  # The others decode to as many bytes as they are asked for.
+    if page.compression in {COMPRESSION[name] for name in _SIZED_COMPRESSIONS}:
+        return
     samples = page.samplesperpixel if len(page.chunks) > 2 else 1
     allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
     for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
@@ -760,6 +766,11 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
             raise ImageError("a damaged TIFF: a tile ends too early")
 
 
+# They decode to as many bytes as they are asked for.
+_SIZED_COMPRESSIONS = (
+    *("NONE", "CCITTRLE", "CCITTFAX3", "CCITTFAX4", "LZW", "ADOBE_DEFLATE", "DEFLATE"),
+    *("PACKBITS", "LZMA", "ZSTD_DEPRECATED", "ZSTD", "PIXTIFF"),
+)
 _JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
 _CHUNK_HEADER_BYTES = 4096
 

@@ -343,7 +343,6 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
-        xmp = _tiff_tag(data, page, TIFF_XMP)
         is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
         is_unscaled = palette == "index" and is_few_bits
@@ -351,11 +350,11 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         metadata = _tiff_metadata(data, page, keeps_numbers=numbers_stay)
         picture = Picture(
             pixels,
-            icc=page.tags.valueof("InterColorProfile"),
+            icc=_tiff_bytes(data, page, _TIFF_ICC),
             exif=descriptive_exif(data, page),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
-            xmp=None if xmp is None else xmp.data,
+            xmp=_tiff_bytes(data, page, TIFF_XMP),
             metadata=metadata,
             has_alpha=extra_bands(metadata) is None,
         )
@@ -364,6 +363,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
 _TIFF_DESCRIPTION = 270
 _TIFF_NO_DATA = 42113
+_TIFF_ICC = 34675
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
@@ -402,6 +402,19 @@ def _tiff_metadata(
 
 def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
     """A tag with the bytes of its values; None if it is absent or damaged, or of another type."""
+    tag = _stored_tag(data, page, code)
+    if tag is None or page.parent.byteorder == "<":
+        return tag
+    return TiffTag(tag.type, _swapped(tag.data, struct.calcsize(TIFF_TYPES[tag.type][1])))
+
+
+def _tiff_bytes(data: bytes, page: tifffile.TiffPage, code: int) -> bytes | None:
+    """The bytes that a tag holds, whatever it calls them; None as in `_tiff_tag`."""
+    tag = _stored_tag(data, page, code)
+    return None if tag is None else tag.data
+
+
+def _stored_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
     tag = page.tags.get(code)
     name = None if tag is None else _TIFF_TYPE_NAMES.get(int(tag.dtype))
     if tag is None or name is None:
@@ -410,11 +423,7 @@ def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None
     if size > MAX_METADATA_BYTES:
         raise ImageError(f"TIFF tag {code} has more than {MAX_METADATA_BYTES >> 20} MiB")
     value = data[tag.valueoffset : tag.valueoffset + size]
-    if not value or len(value) != size:
-        return None
-    if page.parent.byteorder == ">":
-        value = _swapped(value, struct.calcsize(TIFF_TYPES[name][1]))
-    return TiffTag(name, value)
+    return TiffTag(name, value) if value and len(value) == size else None
 
 
 def _swapped(data: bytes, item_bytes: int) -> bytes:

@@ -319,7 +319,7 @@ class _Meter:
                 continue
             try:
                 sample = self._measure_image(each)
-            except (ValueError, OSError, MemoryError) as error:
+            except Exception as error:  # Libraries raise anything on damaged data.
                 self.failed.add(i)
                 reason = " ".join(str(error).split()) or type(error).__name__
                 self.failures.append(f"{each.name}: {reason}")
