@@ -510,9 +510,12 @@ _PACKETS_A_BYTE = 10  # at most; each takes a byte or more of a stream that was 
 
 
 def _behind_styles(
-    stream: bytes, at: int, stop: int, last: bytes, tiles: int, layers: int
-) -> tuple[int, int]:
-    """Where the marker `last` or `stop` is behind those at `at`, and layers; judges the styles."""
+    stream: bytes, at: int, stop: int, last: bytes, styles: list[tuple[int, int, int]]
+) -> int:
+    """Where the marker `last` or `stop` is behind those at `at`.
+
+    Adds layers, precincts of a channel and resolutions of each style of coding to `styles`.
+    """
     width, height = struct.unpack_from(">2I", stream, 8)
     (channels,) = struct.unpack_from(">H", stream, 40)
     while at < stop and (marker := stream[at : at + 2]) not in (last, b""):
@@ -521,32 +524,27 @@ def _behind_styles(
         size = int.from_bytes(stream[at + 2 : at + 4], "big")
         body = stream[at + 4 : at + 2 + size]
         if marker in (_JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE):
-            before = 1 if channels < 257 else 2  # the number of a channel
-            style, rest = (
-                (body[:1], body[5:])
-                if marker == _JPEG2000_STYLE
-                else (body[before : before + 1], body[before + 1 :])
-            )
-            if marker == _JPEG2000_STYLE:
-                layers = int.from_bytes(body[2:4], "big")
+            layers, before = int.from_bytes(body[2:4], "big"), 4  # of all channels
+            style = body[0]
+            if marker == _JPEG2000_STYLE_OF_ONE:
+                layers, before = 0, 1 if channels < 257 else 2  # the number of a channel
+                style = body[before]
+            rest = body[before + 1 :]
             count = 0
-            for level, sides in enumerate(reversed(rest[5:]) if style[0] & 1 else b""):
+            for level, sides in enumerate(reversed(rest[5:]) if style & 1 else b""):
                 right, down = level + (sides & 15), level + (sides >> 4)
                 count += ((width >> right) + 1) * ((height >> down) + 1)
-            if count > _FREE_PRECINCTS + width * height // _PIXELS_A_PRECINCT:
-                raise ImageError(f"a JPEG 2000 of {count} precincts in {width} x {height} pixels")
-            packets = layers * channels * (count + tiles * (rest[0] + 1))
-            if packets > _FREE_PACKETS + _PACKETS_A_BYTE * len(stream):
-                raise ImageError(f"a JPEG 2000 of {packets} packets in {len(stream)} bytes")
+            styles.append((layers, count, rest[0] + 1))
         at += 2 + size
-    return at, layers
+    return at
 
 
 def _check_jpeg2000_tiles(stream: bytes) -> None:
     """Goes from part to part; the decoder makes tiles without any black, and of some blurred."""
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
-    at, layers = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, tiles, 1)
+    styles = [(0, 0, 1)]
+    at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, styles)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
     while stream[at : at + 2] == _JPEG2000_TILE:
@@ -554,9 +552,17 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         found[tile] = found.get(tile, 0) + 1
         told[tile] = max(told.get(tile, 0), parts)
         start, at = at, at + (size or len(stream))  # 0: to the end
-        _behind_styles(stream, start + 12, at, _JPEG2000_DATA, tiles, layers)
+        _behind_styles(stream, start + 12, at, _JPEG2000_DATA, styles)
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
+    # One may tell of layers and another of precincts, of the same tile.
+    layers, precincts, resolutions = (max(column) for column in zip(*styles, strict=True))
+    if precincts > _FREE_PRECINCTS + right * bottom // _PIXELS_A_PRECINCT:
+        raise ImageError(f"a JPEG 2000 of {precincts} precincts in {right} x {bottom} pixels")
+    (channels,) = struct.unpack_from(">H", stream, 40)
+    packets = layers * channels * (precincts + tiles * resolutions)
+    if packets > _FREE_PACKETS + _PACKETS_A_BYTE * len(stream):
+        raise ImageError(f"a JPEG 2000 of {packets} packets in {len(stream)} bytes")
 
 
 _JPEG2000_TILE = b"\xff\x90"
