@@ -152,11 +152,14 @@ def test_columns_are_written_as_they_were(tmp_path: Path, options: dict[str, Any
     table = table.append_column("tokens", pa.array([[i] * 400 for i in range(COUNT)]))
     table = table.append_column("at", pa.array(range(COUNT), pa.time64("us")))
     pq.write_table(table, path, compression="zstd", **options)
+    pq.ParquetWriter(tmp_path / "s" / "no_rows.parquet", table.schema, **options).close()
     assert convert(tmp_path / "s", tmp_path / "d") == 0
-    before, after = (pq.ParquetFile(tmp_path / folder / "a.parquet") for folder in "sd")
+    for name in ("no_rows", "a"):
+        before, after = (pq.ParquetFile(tmp_path / folder / f"{name}.parquet") for folder in "sd")
+        for i in range(len(before.schema)):
+            old, new = before.schema.column(i), after.schema.column(i)
+            assert (new.path, str(new.logical_type)) == (old.path, str(old.logical_type))
     for i in range(len(before.schema)):
-        old, new = before.schema.column(i), after.schema.column(i)
-        assert (new.path, str(new.logical_type)) == (old.path, str(old.logical_type))
         old, new = before.metadata.row_group(0).column(i), after.metadata.row_group(0).column(i)
         assert new.compression == old.compression
         is_bytes = before.schema.column(i).logical_type.type == "NONE"  # may be images

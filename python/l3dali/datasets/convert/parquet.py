@@ -557,37 +557,35 @@ def _is_plain(type: Any) -> bool:
 
 
 def _writer_options(file: Any) -> dict[str, Any]:
-    """How the source was written: compression and dictionaries of each column."""
-    if not file.metadata.num_row_groups:
-        return {}
-    group = file.metadata.row_group(0)
-    columns = [group.column(i) for i in range(group.num_columns)]
-    own = [column.path_in_schema for column in columns]
+    """How the source was written: names, compression and dictionaries of each column."""
+    fields = [file.schema.column(i) for i in range(len(file.schema))]
+    own = [field.path for field in fields]
+    kinds = [json.loads(field.logical_type.to_json()) for field in fields]
     # Items of lists have the name of the standard, or the one of Arrow's schema.
     named = {is_standard: _written_paths(file, is_standard) for is_standard in (True, False)}
     is_standard = own == named[True] or own != named[False]
-    paths = named[is_standard]
-    if len(paths) != len(own):
-        paths = own
-    kinds = [json.loads(file.schema.column(i).logical_type.to_json()) for i in range(len(own))]
-    dictionaries = [  # Images have none.
+    paths = named[is_standard] if len(named[is_standard]) == len(own) else own
+    options: dict[str, Any] = {"use_compliant_nested_type": is_standard}
+    if any(kind["Type"] == "Time" and kind["isAdjustedToUTC"] for kind in kinds):
+        options["write_time_adjusted_to_utc"] = True
+    if not file.metadata.num_row_groups:
+        return options
+    group = file.metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    dictionaries = [
         path
         for path, column, kind in zip(paths, columns, kinds, strict=True)
         if column.has_dictionary_page
-        and (column.physical_type != "BYTE_ARRAY" or kind["Type"] == "String")
+        and (column.physical_type != "BYTE_ARRAY" or kind["Type"] != "None")  # may be images
     ]
-    options = {
+    return options | {
         "compression": {
             path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression
             for path, column in zip(paths, columns, strict=True)
         },
         "use_dictionary": dictionaries or False,
         "sorting_columns": _sorting_columns(file),
-        "use_compliant_nested_type": is_standard,
     }
-    if any(kind["Type"] == "Time" and kind["isAdjustedToUTC"] for kind in kinds):
-        options["write_time_adjusted_to_utc"] = True
-    return options
 
 
 def _written_paths(file: Any, is_standard: bool) -> list[str]:
