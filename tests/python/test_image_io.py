@@ -725,7 +725,7 @@ def test_jpeg_of_many_scans() -> None:
     data = saved(PIL.Image.fromarray(noise(1)), "JPEG", progressive=True)
     at = data.rindex(b"\xff\xda")
     scan = data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
-    alone = b"\xff\x01"  # A marker without a length; what is behind it was taken for one.
+    alone = b"\xff\x01\xff\x02\xff\xbf"  # Without lengths; what is behind them was taken for one.
     for count, behind in (400, scan * 600), (600, b""):
         many = data[:-2] + alone + scan * count + data[-2:] + behind
         if count == 400:

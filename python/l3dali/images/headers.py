@@ -171,7 +171,7 @@ _JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers withou
 
 _MOST_EXIF_PARTS = 256
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd8]")  # behind a scan, with a length
+_JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 
 

@@ -343,6 +343,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
+        icc, xmp = (_stored_tag(data, page, code) for code in (_TIFF_ICC, TIFF_XMP))
         is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
         is_unscaled = palette == "index" and is_few_bits
@@ -350,11 +351,11 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         metadata = _tiff_metadata(data, page, keeps_numbers=numbers_stay)
         picture = Picture(
             pixels,
-            icc=_tiff_bytes(data, page, _TIFF_ICC),
+            icc=None if icc is None else icc.data,
             exif=descriptive_exif(data, page),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
-            xmp=_tiff_bytes(data, page, TIFF_XMP),
+            xmp=None if xmp is None else xmp.data,
             metadata=metadata,
             has_alpha=extra_bands(metadata) is None,
         )
@@ -408,13 +409,8 @@ def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None
     return TiffTag(tag.type, _swapped(tag.data, struct.calcsize(TIFF_TYPES[tag.type][1])))
 
 
-def _tiff_bytes(data: bytes, page: tifffile.TiffPage, code: int) -> bytes | None:
-    """The bytes that a tag holds, whatever it calls them; None as in `_tiff_tag`."""
-    tag = _stored_tag(data, page, code)
-    return None if tag is None else tag.data
-
-
 def _stored_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
+    """The same, with the bytes in the file's order."""
     tag = page.tags.get(code)
     name = None if tag is None else _TIFF_TYPE_NAMES.get(int(tag.dtype))
     if tag is None or name is None:
@@ -554,7 +550,8 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
         one = pixels.shape == (file.height, file.width, *depth)
         row_bytes = -(-file.width // 8) if file.magicnumber == "P4" else pixels[:1].nbytes
         if file.magicnumber in ("P1", "P2", "P3"):
-            text = re.sub(rb"#[^\r\n]*", b"", data[file.dataoffset :])
+            at = data.find(b"P", file.dataoffset)
+            text = b"" if at < 0 else re.sub(rb"#[^\r\n]*", b"", data[file.dataoffset :])
             behind = text[max(0, text.find(b"P")) :]
         else:
             behind = data[file.dataoffset + file.height * row_bytes :]

@@ -120,8 +120,8 @@ def _block(
     sums = 0 if factor == 1 else 16 * channels / factor
     pixels = _power_of_two(int(CALL_BYTES / 2 / (pixel_bytes + sums)))
     pixels = max(MAX_FACTOR**2, pixels)
-    rows = min(MAX_FACTOR, max(factor, 2 * _power_of_two(height)))
-    columns = min(pixels // rows, max(factor, 2 * _power_of_two(width)))
+    rows = min(MAX_FACTOR, 2 * _power_of_two(height))
+    columns = min(pixels // rows, 2 * _power_of_two(width))
     return pixels // columns, columns
 
 
