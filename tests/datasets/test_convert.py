@@ -655,6 +655,21 @@ def test_rows_edited_by_hand_are_passed_over(
     assert rows_of(target)["0.png"].result == "0.l3"
 
 
+def test_a_long_line_in_a_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read in parts: one of 100 MB was deaf to Ctrl-C for 3 seconds."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    manifest = target / "l3-manifest.jsonl"
+    row = manifest.read_bytes()
+    manifest.write_bytes(b"[" + b"1," * 2**24 + b"\n" + row)
+    capsys.readouterr()
+    assert convert(source, target) == 0
+    assert "no rows of results in DEST, passed over: 3" in capsys.readouterr().err
+    assert rows_of(target)["0.png"].result == "0.l3"
+
+
 def test_names_in_a_manifest_are_no_markup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,7 @@ class Row:
 
 
 # The types of a row's values; lists and dicts are judged one by one.
+_LONGEST_LINE = 2**24  # No row is; json.loads hears no Ctrl-C.
 _TOO_MUCH = 2**63  # of anything that is counted
 _GROUPED = ("stored", "labels", "formats", "failures")
 _SUMS = [each.name for each in fields(FormatTotals)]
@@ -252,7 +253,7 @@ class Manifest:
                 if isinstance(folder, LocalFolder):
                     links = os.fstat(file.fileno()).st_nlink
                 # One by one: the lines of a million rows take more memory than the rows.
-                for line in iter(file.readline, b""):
+                for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
                     is_whole = line.endswith(b"\n")
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
