@@ -630,6 +630,7 @@ def test_fields_of_newer_versions_stay(tmp_path: Path) -> None:
         {"stored": {"rans\n": 1}},
         {"version": "\33[2J"},
         {"source": "\ud800.png", "result": "\ud800.l3"},
+        {"source": "a/" * 10**6 + "0.png", "result": None, "status": "failed"},
     ],
 )
 def test_rows_edited_by_hand_are_passed_over(

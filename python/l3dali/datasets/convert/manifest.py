@@ -119,8 +119,9 @@ class Row:
 
 
 # The types of a row's values; lists and dicts are judged one by one.
-_LONGEST_LINE = 2**24  # No row is; json.loads hears no Ctrl-C.
 _TOO_MUCH = 2**63  # of anything that is counted
+_LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links takes the square of its length
+_LONGEST_LINE = 2**24  # which no row is: json.loads hears no Ctrl-C
 _GROUPED = ("stored", "labels", "formats", "failures")
 _SUMS = [each.name for each in fields(FormatTotals)]
 _numbers_of = attrgetter(*_SUMS)
@@ -148,7 +149,7 @@ def row_of_json(line: str) -> Row | None:
         numbers += [*row.stored.values(), *row.labels.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
-        os.fsencode(row.source)
+        is_name = len(os.fsencode(row.source)) <= _LONGEST_NAME and not leads_out(row.source)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     is_row = (
@@ -157,7 +158,7 @@ def row_of_json(line: str) -> Row | None:
         and all(name.isprintable() for name in (row.version, *row.stored, *row.formats))
         and all(type(text) is str for text in texts)
         and row.status in (DONE, DROPPED, FAILED)
-        and not leads_out(row.source)
+        and is_name
         and (row.status == FAILED or (row.result is not None) == (row.status == DONE))
         and (row.result is None or is_result_name(row.result, row.source))
         and row.index in (None, index_name(row.source), index_name(in_container(row.source, "tar")))
