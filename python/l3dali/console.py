@@ -168,10 +168,10 @@ def shortened(text: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, on one line, for people."""
+    """What an error says, on one line, for people; the ends of it if it is long."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {error.filename}"
-    return " ".join(str(error).split()) or type(error).__name__
+        return f"{error.strerror}: {shortened(str(error.filename))}"
+    return shortened(" ".join(str(error).split())) or type(error).__name__
 
 
 def tell_failures(failures: Sequence[Failure]) -> None:

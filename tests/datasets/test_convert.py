@@ -668,8 +668,21 @@ def test_a_long_line_in_a_manifest(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert convert(source, target) == 0
     told = capsys.readouterr()
-    assert "no rows of results in DEST, passed over: 3" in told.err
+    assert "no rows of results in DEST, passed over: 17" in told.err
     assert "nothing to do" in told.out
+
+
+def test_a_long_reason_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """14 MB of tar wrote a line of 56 MB, and a manifest of 84 MB that no run could read."""
+    (tmp_path / "s").mkdir()
+    with tarfile.open(tmp_path / "s" / "a.tar", "w", format=tarfile.GNU_FORMAT) as file:
+        member = tarfile.TarInfo("\33" * 100_000 + "1.png")
+        member.type, member.linkname = tarfile.SYMTYPE, "\33" * 100_000 + "0.png"
+        file.addfile(member)
+    for _ in range(2):
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+        assert len(capsys.readouterr().err) < 3000
+    assert (tmp_path / "d" / "l3-manifest.jsonl").stat().st_size < 5000
 
 
 def test_names_in_a_manifest_are_no_markup(

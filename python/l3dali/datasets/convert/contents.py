@@ -237,7 +237,7 @@ def sum_place(
             contents.add_image(look(blob), place.kind)
         except (ValueError, MemoryError, RuntimeError) as error:
             where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
-            reason = f"{where}{shortened(reason_of(error))}"
+            reason = f"{where}{reason_of(error)}"
             add_failure(failures, Failure(str(place), reason), str(place))
 
     row = place.row

@@ -121,7 +121,7 @@ class Row:
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
 _LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links takes the square of its length
-_LONGEST_LINE = 2**24  # which no row is: json.loads hears no Ctrl-C
+_LONGEST_LINE = 2**21  # which no row is: json.loads hears no Ctrl-C
 _GROUPED = ("stored", "labels", "formats", "failures")
 _SUMS = [each.name for each in fields(FormatTotals)]
 _numbers_of = attrgetter(*_SUMS)

@@ -566,7 +566,10 @@ def _writer_options(file: Any) -> dict[str, Any]:
     is_standard = own == named[True] or own != named[False]
     paths = named[is_standard] if len(named[is_standard]) == len(own) else own
     options: dict[str, Any] = {"use_compliant_nested_type": is_standard}
-    if any(kind["Type"] == "Time" and kind["isAdjustedToUTC"] for kind in kinds):
+    zones = {kind["isAdjustedToUTC"] for kind in kinds if kind["Type"] == "Time"}
+    if len(zones) > 1:
+        raise ParquetError("times of day of UTC and of no zone: pyarrow writes one kind")
+    if True in zones:
         options["write_time_adjusted_to_utc"] = True
     if not file.metadata.num_row_groups:
         return options
