@@ -492,6 +492,20 @@ def test_jpeg_2000_of_many_layers(layers: int, is_read: bool) -> None:
             headers.check_jpeg2000(many)
 
 
+@pytest.mark.parametrize(("side", "is_read"), [(4, True), (2, False)])
+def test_jpeg_2000_of_small_blocks(side: int, is_read: bool) -> None:
+    """Of each OpenJPEG keeps 390 bytes: 101 bytes of 4096 x 4096 pixels took 2 GB."""
+    pixels = np.zeros((1024, 1024), np.uint8)
+    data = bytearray(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat="j2k", resolutions=1))
+    at = data.index(b"\xff\x52")
+    data[at + 10 : at + 12] = bytes([side - 2, side - 2])
+    if is_read:
+        headers.check_jpeg2000(bytes(data))
+    else:
+        with pytest.raises(ImageError, match="65536 code-blocks in 1024 x 1024 pixels"):
+            headers.check_jpeg2000(bytes(data))
+
+
 def test_jpeg_2000_markers_within_a_marker() -> None:
     """OpenJPEG looks for others within one that it does not know; the counts passed over it."""
     data = bytes(imagecodecs.jpeg2k_encode(noise(3), level=0, codecformat="j2k"))

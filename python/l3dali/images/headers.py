@@ -502,7 +502,9 @@ _JPEG2000_MARKERS = {
     bytes([0xFF, code]) for code in bytes.fromhex("51 52 53 55 57 58 5C 5D 5E 5F 60 61 63 64 50 59")
 }
 _FREE_PRECINCTS = 4096
-_PIXELS_A_PRECINCT = 64  # at least; of each the decoder keeps some hundred bytes
+_PIXELS_A_PRECINCT = 1024  # at least; of each the decoder keeps 560 bytes
+_FREE_BLOCKS = 16_384
+_PIXELS_A_BLOCK = 128  # at least, of a channel; of each 390 bytes
 
 
 _FREE_PACKETS = 1 << 20
@@ -510,11 +512,11 @@ _PACKETS_A_BYTE = 10  # at most; each takes a byte or more of a stream that was 
 
 
 def _behind_styles(
-    stream: bytes, at: int, stop: int, last: bytes, styles: list[tuple[int, int, int]]
+    stream: bytes, at: int, stop: int, last: bytes, styles: list[tuple[int, int, int, int]]
 ) -> int:
     """Where the marker `last` or `stop` is behind those at `at`.
 
-    Adds layers, precincts of a channel and resolutions of each style of coding to `styles`.
+    Adds of each style of coding layers, precincts and code-blocks of a channel, and resolutions.
     """
     width, height = struct.unpack_from(">2I", stream, 8)
     (channels,) = struct.unpack_from(">H", stream, 40)
@@ -530,11 +532,15 @@ def _behind_styles(
                 layers, before = 0, 1 if channels < 257 else 2  # the number of a channel
                 style = body[before]
             rest = body[before + 1 :]
-            count = 0
-            for level, sides in enumerate(reversed(rest[5:]) if style & 1 else b""):
-                right, down = level + (sides & 15), level + (sides >> 4)
-                count += ((width >> right) + 1) * ((height >> down) + 1)
-            styles.append((layers, count, rest[0] + 1))
+            precincts = blocks = 0
+            usual = bytes([255] * (rest[0] + 1))
+            for level, sides in enumerate(reversed(rest[5:]) if style & 1 else usual):
+                across, down = sides & 15, sides >> 4
+                precincts += ((width >> level + across) + 1) * ((height >> level + down) + 1)
+                area = min((rest[1] & 15) + 2, max(0, across - 1))
+                area += min((rest[2] & 15) + 2, max(0, down - 1))
+                blocks += width * height >> 2 * level + area
+            styles.append((layers, precincts, blocks, rest[0] + 1))
         at += 2 + size
     return at
 
@@ -543,7 +549,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
     """Goes from part to part; the decoder makes tiles without any black, and of some blurred."""
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
-    styles = [(0, 0, 1)]
+    styles = [(0, 0, 0, 1)]
     at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, styles)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
@@ -556,9 +562,13 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
     # One may tell of layers and another of precincts, of the same tile.
-    layers, precincts, resolutions = (max(column) for column in zip(*styles, strict=True))
-    if precincts > _FREE_PRECINCTS + right * bottom // _PIXELS_A_PRECINCT:
-        raise ImageError(f"a JPEG 2000 of {precincts} precincts in {right} x {bottom} pixels")
+    layers, precincts, blocks, resolutions = (max(column) for column in zip(*styles, strict=True))
+    for what, count, most in (
+        ("precincts", precincts, _FREE_PRECINCTS + right * bottom // _PIXELS_A_PRECINCT),
+        ("code-blocks", blocks, _FREE_BLOCKS + right * bottom // _PIXELS_A_BLOCK),
+    ):
+        if count > most:
+            raise ImageError(f"a JPEG 2000 of {count} {what} in {right} x {bottom} pixels")
     (channels,) = struct.unpack_from(">H", stream, 40)
     packets = layers * channels * (precincts + tiles * resolutions)
     if packets > _FREE_PACKETS + _PACKETS_A_BYTE * len(stream):
