@@ -537,9 +537,9 @@ def _behind_styles(
             for level, sides in enumerate(reversed(rest[5:]) if style & 1 else usual):
                 across, down = sides & 15, sides >> 4
                 precincts += ((width >> level + across) + 1) * ((height >> level + down) + 1)
-                area = min((rest[1] & 15) + 2, max(0, across - 1))
-                area += min((rest[2] & 15) + 2, max(0, down - 1))
-                blocks += width * height >> 2 * level + area
+                across = level + min((rest[1] & 15) + 2, max(0, across - 1))
+                down = level + min((rest[2] & 15) + 2, max(0, down - 1))
+                blocks += ((width >> across) + 1) * ((height >> down) + 1)
             styles.append((layers, precincts, blocks, rest[0] + 1))
         at += 2 + size
     return at
