@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import io
 import json
 import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args, get_type_hints
 
 from l3dali.console import reason_of
 from l3dali.datasets.convert import tar, tfrecord
@@ -254,7 +255,8 @@ class Manifest:
                 if isinstance(folder, LocalFolder):
                     links = os.fstat(file.fileno()).st_nlink
                 # One by one: the lines of a million rows take more memory than the rows.
-                for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+                buffered = io.BufferedReader(cast("io.RawIOBase", file))  # fsspec's take no limit
+                for line in iter(lambda: buffered.readline(_LONGEST_LINE), b""):
                     is_whole = line.endswith(b"\n")
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
