@@ -167,7 +167,7 @@ uint32_t CountOthers(const TilePlanes& planes, uint32_t most) {
   return others;
 }
 
-// The same for any number of keys.
+// What KeyTable does, for any number of keys.
 class IdTable {
  public:
   explicit IdTable(std::vector<uint64_t>* keys) : keys_(*keys) {}

@@ -261,7 +261,7 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
 // Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples, and up to
-// 5 KiB a tile more; of more than four channels 8 bytes for each two of them.
+// 5 KiB a tile more; of more than four channels 8 bytes times the square of their number.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
 

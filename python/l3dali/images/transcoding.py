@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
 
-__all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
+__all__ = ["MAX_JPEG_SIDE", "decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
 
 MAX_JPEG_SIDE = 65_500  # libjpeg's
 _JPEG_QUALITY = 95
