@@ -64,35 +64,43 @@ uint64_t HashFactor() {
 // The place of each key in the order in which they first came.
 class KeyTable {
  public:
-  KeyTable() : factor_(HashFactor()), slots_(kSlots, kFree) {}
-
-  void Clear() {
-    for (const uint32_t slot : taken_) slots_[slot] = kFree;
-    taken_.clear();
-    keys_.clear();
-  }
   const std::vector<uint64_t>& keys() const { return keys_; }
 
-  uint16_t Find(uint64_t key) {
-    uint32_t slot = static_cast<uint32_t>(key * factor_ >> (64 - kSlotsLog2));
-    while (slots_[slot] != kFree) {
-      if (keys_[slots_[slot]] == key) return slots_[slot];
-      slot = (slot + 1) % kSlots;
+  uint32_t Find(uint64_t key) {
+    if (2 * keys_.size() >= slots_.size()) Grow();
+    uint32_t& slot = SlotOf(key);
+    if (slot == kFree) {
+      slot = static_cast<uint32_t>(keys_.size());
+      keys_.push_back(key);
     }
-    slots_[slot] = static_cast<uint16_t>(keys_.size());
-    taken_.push_back(slot);
-    keys_.push_back(key);
-    return slots_[slot];
+    return slot;
+  }
+
+  void Clear() {
+    for (; !keys_.empty(); keys_.pop_back()) SlotOf(keys_.back()) = kFree;
   }
 
  private:
-  static constexpr uint32_t kSlotsLog2 = 14;
-  static constexpr uint32_t kSlots = 1u << kSlotsLog2;
-  static constexpr uint16_t kFree = 0xFFFF;
-  static_assert(kMaxTileColors < kSlots);
-  uint64_t factor_;
-  std::vector<uint16_t> slots_;
-  std::vector<uint32_t> taken_;
+  static constexpr uint32_t kFree = ~0u;
+
+  // Where a key is, or will be.
+  uint32_t& SlotOf(uint64_t key) {
+    size_t at = key * factor_ >> (64 - log2_);
+    while (slots_[at] != kFree && keys_[slots_[at]] != key) at = (at + 1) & (slots_.size() - 1);
+    return slots_[at];
+  }
+
+  void Grow() {
+    slots_.assign(size_t{1} << ++log2_, kFree);
+    for (uint32_t place = 0; place < keys_.size(); ++place) {
+      if (place % (1u << 16) == 0) EndIfAsked();
+      SlotOf(keys_[place]) = place;
+    }
+  }
+
+  uint64_t factor_ = HashFactor();
+  uint32_t log2_ = 10;
+  std::vector<uint32_t> slots_;
   std::vector<uint64_t> keys_;
 };
 
@@ -167,45 +175,6 @@ uint32_t CountOthers(const TilePlanes& planes, uint32_t most) {
   return others;
 }
 
-// What KeyTable does, for any number of keys.
-class IdTable {
- public:
-  explicit IdTable(std::vector<uint64_t>* keys) : keys_(*keys) {}
-
-  uint32_t Find(uint64_t key) {
-    if (2 * keys_.size() >= slots_.size()) Grow();
-    uint32_t& slot = SlotOf(key);
-    if (slot == kFree) {
-      slot = static_cast<uint32_t>(keys_.size());
-      keys_.push_back(key);
-    }
-    return slot;
-  }
-
- private:
-  static constexpr uint32_t kFree = ~0u;
-
-  // Where a key is, or will be.
-  uint32_t& SlotOf(uint64_t key) {
-    size_t at = key * factor_ >> (64 - log2_);
-    while (slots_[at] != kFree && keys_[slots_[at]] != key) at = (at + 1) % slots_.size();
-    return slots_[at];
-  }
-
-  void Grow() {
-    slots_.assign(size_t{1} << ++log2_, kFree);
-    for (uint32_t id = 0; id < keys_.size(); ++id) {
-      if (id % (1u << 16) == 0) EndIfAsked();
-      SlotOf(keys_[id]) = id;
-    }
-  }
-
-  std::vector<uint64_t>& keys_;
-  uint64_t factor_ = HashFactor();
-  uint32_t log2_ = 10;
-  std::vector<uint32_t> slots_;
-};
-
 // Working memory of one thread.
 struct Workspace {
   TilePlanes planes;
@@ -233,7 +202,7 @@ bool FindColors(Workspace* work) {
       } else if (is_inner && differ.n[x] == 0) {
         row[x] = colors->at[y - 1][x];
       } else {
-        row[x] = work->keys.Find(KeyOf(planes, x, y));
+        row[x] = static_cast<uint16_t>(work->keys.Find(KeyOf(planes, x, y)));
       }
     }
   }
@@ -392,7 +361,7 @@ MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned thr
                          load(static_cast<uint32_t>(i), &work->planes);
                          tiles_[i] = MakeTile(few_matches, work.get());
                        });
-  IdTable ids(&keys_);
+  KeyTable ids;
   for (size_t i = 0; i < tiles_.size(); ++i) {
     EndIfAsked();
     const MatchTile& tile = tiles_[i];
@@ -400,6 +369,7 @@ MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned thr
     if (!chosen_[i]) continue;
     for (const uint64_t key : tile.colors) ids_[i].push_back(ids.Find(key));
   }
+  keys_ = ids.keys();
 }
 
 MatchImage::Numbers MatchImage::NumberColors(bool by_value) const {
@@ -463,18 +433,26 @@ void MatchImage::Count(const Numbers& numbers, RansCounts* counts) const {
   }
 }
 
-// What a chosen tile takes, and its share of its colours, by the statistics of all.
-uint64_t MatchImage::SizeOf(uint32_t i, const Numbers& numbers, const RansCounts& counts) const {
-  const MatchTile& tile = tiles_[i];
-  const RansTokens& tokens = tile.tokens;
-  std::vector<uint32_t> log_total(kMatchContexts);
+// What a token of each context costs, by the statistics of all tiles.
+std::vector<uint32_t> CostsOf(const RansCounts& counts) {
+  std::vector<uint32_t> costs;
   for (uint32_t context = 0; context < kMatchContexts; ++context) {
     const uint32_t* at = counts.at[0][context];
-    log_total[context] = FixedLog2(std::max(1u, std::accumulate(at, at + kRansTokens, 0u)));
+    const uint32_t log_total = FixedLog2(std::max(1u, std::accumulate(at, at + kRansTokens, 0u)));
+    for (uint32_t token = 0; token < kRansTokens; ++token) {
+      costs.push_back(log_total - std::min(log_total, FixedLog2(std::max(1u, at[token]))));
+    }
   }
-  const auto cost_of = [&](uint32_t context, uint32_t token) -> uint64_t {
-    return log_total[context] -
-           std::min(log_total[context], FixedLog2(std::max(1u, counts.at[0][context][token])));
+  return costs;
+}
+
+// What a chosen tile takes, and its share of its colours.
+uint64_t MatchImage::SizeOf(uint32_t i, const Numbers& numbers,
+                            const std::vector<uint32_t>& costs) const {
+  const MatchTile& tile = tiles_[i];
+  const RansTokens& tokens = tile.tokens;
+  const auto cost_of = [&](uint32_t context, uint32_t token) {
+    return uint64_t{costs[context * kRansTokens + token]};
   };
   uint64_t cost = 0;
   for (uint32_t context = 0; context < kMatchContexts; ++context) {
@@ -529,12 +507,13 @@ uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes, uint64_t l
   for (uint32_t round = 0; round < kChoices; ++round) {
     const Numbers numbers = NumberColors(false);
     Count(numbers, counts.get());
+    const std::vector<uint32_t> costs = CostsOf(*counts);
     std::vector<bool> next = chosen_;
     saved = 0;
     for (uint32_t i = 0; i < tiles_.size(); ++i) {
       EndIfAsked();
       if (!chosen_[i]) continue;
-      const uint64_t bytes = SizeOf(i, numbers, *counts);
+      const uint64_t bytes = SizeOf(i, numbers, costs);
       next[i] = bytes < other_bytes[i];
       if (next[i]) saved += other_bytes[i] - bytes;
     }

@@ -57,7 +57,7 @@ class MatchImage {
   // Colours of chosen tiles, numbered; those that come most often first.
   Numbers NumberColors(bool by_value) const;
   void Count(const Numbers& numbers, RansCounts* counts) const;
-  uint64_t SizeOf(uint32_t tile, const Numbers& numbers, const RansCounts& counts) const;
+  uint64_t SizeOf(uint32_t tile, const Numbers& numbers, const std::vector<uint32_t>& costs) const;
   void DropColors();
 
   ImageInfo info_;

@@ -36,49 +36,8 @@ bool HasF16c() {
 }
 #endif
 
-// What decodes tiles on `engine`, or null.
-decltype(&DecodeTilesByCore) FindEngine(CpuEngine engine) {
-  const bool any = engine == CpuEngine::kAuto;
-#if defined(__x86_64__)
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
-  const bool has_avx512 =
-      has_avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
-  if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return DecodeTilesAvx512;
-  if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return DecodeTilesAvx2;
-#endif
-#if defined(__aarch64__)
-  if (any || engine == CpuEngine::kNeon) return DecodeTilesNeon;
-#endif
-  return any || engine == CpuEngine::kScalar ? DecodeTilesByCore : nullptr;
-}
-
 uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
   return PayloadCheck(payload, size);
-}
-
-// What checks a payload on that engine.
-decltype(&PayloadCheckByCore) FindCheck(
-    [[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
-#if defined(__x86_64__)
-  if (decode_tiles != DecodeTilesByCore) return PayloadCheckAvx2;
-#endif
-#if defined(__aarch64__)
-  if (decode_tiles != DecodeTilesByCore) return PayloadCheckNeon;
-#endif
-  return PayloadCheckByCore;
-}
-
-// What stores a decoded tile on that engine.
-decltype(&StoreRect) FindStore([[maybe_unused]] decltype(&DecodeTilesByCore) decode_tiles) {
-#if defined(__x86_64__)
-  if (decode_tiles != DecodeTilesByCore) return StoreRectAvx2;
-#endif
-#if defined(__aarch64__)
-  if (decode_tiles != DecodeTilesByCore) return StoreRectNeon;
-#endif
-  return StoreRect;
 }
 
 // The core leaves no planes.
@@ -90,15 +49,41 @@ void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& re
   }
 }
 
-// The same for groups of channels.
-decltype(&StoreGroupsByCore) FindGroupStore([[maybe_unused]] decltype(&StoreRect) store_rect) {
+}  // namespace
+
+struct EngineFunctions {
+  decltype(&DecodeTilesByCore) decode_tiles;
+  decltype(&PayloadCheckByCore) check_payload;
+  decltype(&StoreRect) store_rect;
+  decltype(&StoreGroupsByCore) store_groups;
+};
+
+namespace {
+
+// Of `engine`, or null.
+const EngineFunctions* FindEngine(CpuEngine engine) {
+  static constexpr EngineFunctions kCore = {DecodeTilesByCore, PayloadCheckByCore, StoreRect,
+                                            StoreGroupsByCore};
+  const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
-  if (store_rect != StoreRect) return StoreGroupsAvx2;
+  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2, PayloadCheckAvx2, StoreRectAvx2,
+                                                StoreGroupsAvx2};
+  static constexpr EngineFunctions kWithAvx512 = {DecodeTilesAvx512, PayloadCheckAvx2,
+                                                  StoreRectAvx2, StoreGroupsAvx2};
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
+  const bool has_avx512 =
+      has_avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+  if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return &kWithAvx512;
+  if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return &kWithAvx2;
 #endif
 #if defined(__aarch64__)
-  if (store_rect != StoreRect) return StoreGroupsNeon;
+  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon, PayloadCheckNeon, StoreRectNeon,
+                                                StoreGroupsNeon};
+  if (any || engine == CpuEngine::kNeon) return &kWithNeon;
 #endif
-  return StoreGroupsByCore;
+  return any || engine == CpuEngine::kScalar ? &kCore : nullptr;
 }
 
 // The samples of a large tile that are decoded at a time.
@@ -200,17 +185,11 @@ struct CpuDecoder::Tables {
 
 CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
     : view_(view),
-      decode_tiles_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
-      store_rect_(FindStore(decode_tiles_)),
-      store_groups_(FindGroupStore(store_rect_)),
+      engine_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
       tables_(std::make_shared<Tables>(view)) {}
 
 CpuDecoder::CpuDecoder(const ImageView& view, const CpuDecoder& other)
-    : view_(view),
-      decode_tiles_(other.decode_tiles_),
-      store_rect_(other.store_rect_),
-      store_groups_(other.store_groups_),
-      tables_(other.tables_) {}
+    : view_(view), engine_(other.engine_), tables_(other.tables_) {}
 
 CpuDecoder::~CpuDecoder() = default;
 CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
@@ -229,8 +208,8 @@ void CpuDecoder::RunJobs(TileJob* jobs, uint32_t count) const {
   const bool any_model = std::any_of(jobs, jobs + count, [](const TileJob& job) {
     return job.status == Status::kOk && HasModel(job.payload[4]);
   });
-  decode_tiles_(view_.info, tables_->map, any_model ? tables_->GetRans(view_) : nullptr, jobs,
-                count);
+  engine_->decode_tiles(view_.info, tables_->map, any_model ? tables_->GetRans(view_) : nullptr,
+                        jobs, count);
 }
 
 // Large tiles are stored ones (format.md 5).
@@ -238,7 +217,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   const TileJob job = MakeJob(tile, {});
   if (job.status != Status::kOk) return job.status;
   const ImageInfo& info = view_.info;
-  if (FindCheck(decode_tiles_)(job.payload, job.size) != LoadU32(job.payload)) {
+  if (engine_->check_payload(job.payload, job.size) != LoadU32(job.payload)) {
     return Status::kChecksumMismatch;
   }
   TilePayload parsed;
@@ -267,7 +246,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
       }
       in += uint64_t{width} * info.pixel_bytes();
       for (const OutputPlan* plan : takers) {
-        store_rect_(info, *plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
+        engine_->store_rect(info, *plan, {rect.x_px + x, rect.y_px + y, width, 1}, {scratch, 0});
       }
     }
   }
@@ -313,7 +292,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
         const TileRect rect = GetTileRect(info, jobs[k].tile);
         for (size_t i = 0; i < wanted[k].size(); ++i) {
           if (i % kStoresAtOnce == 0) EndIfAsked();
-          store_rect_(info, *wanted[k][i], rect, jobs[k].output);
+          engine_->store_rect(info, *wanted[k][i], rect, jobs[k].output);
         }
       }
       Note(jobs[k], &result);
@@ -388,7 +367,7 @@ DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, ui
 }
 
 void CpuDecoder::StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const {
-  store_groups_(parts, count, GetTileRect(view_.info, tile));
+  engine_->store_groups(parts, count, GetTileRect(view_.info, tile));
 }
 
 DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {

@@ -16,6 +16,7 @@
 
 namespace l3 {
 
+struct EngineFunctions;
 struct TileJob;
 
 enum class CpuEngine {
@@ -78,10 +79,7 @@ class CpuDecoder {
   Status DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t* scratch) const;
 
   ImageView view_;
-  void (*decode_tiles_)(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
-                        TileJob* jobs, uint32_t count);
-  decltype(&StoreRect) store_rect_;
-  void (*store_groups_)(const GroupPart* groups, size_t count, const TileRect& rect);
+  const EngineFunctions* engine_;
   std::shared_ptr<Tables> tables_;
 };
 
