@@ -351,6 +351,19 @@ def test_small_files_that_claim_many_rows(
     assert files_below(tmp_path / "d") == set()
 
 
+@pytest.mark.parametrize("rows", [0, 5, MOST])
+def test_rows_without_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int
+) -> None:
+    """2**48 of them, in 1.3 kB, were counted in parts of 1,024, without an end."""
+    (tmp_path / "s").mkdir()
+    batch = pa.record_batch([pa.nulls(rows)], ["i"]).select([])
+    with pa.ipc.new_stream(tmp_path / "s" / "a.arrow", batch.schema) as new:
+        new.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == (2 if rows else 0)
+    assert ("rows without columns" in capsys.readouterr().err) == (rows > 0)
+
+
 @pytest.mark.parametrize("kind", ["stream", "file"])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_batches_keep_their_metadata(tmp_path: Path, kind: str, choice: str) -> None:

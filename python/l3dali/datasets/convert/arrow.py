@@ -268,6 +268,8 @@ def _cast(batch: Any, schema: Any) -> Any:
     """The batch, cast where types differ: what rows have in views is then theirs alone."""
     import pyarrow
 
+    if not schema.names:  # rows without columns stay rows
+        return batch
     columns = [
         _cast_array(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
     ]

@@ -115,8 +115,10 @@ class Claims:
         """Counts some rows, and what may be images in lists as rows.
 
         Raises:
-            ParquetError: they are too many.
+            ParquetError: they are too many, or have no columns.
         """
+        if len(batch) and not batch.num_columns:
+            raise ParquetError("rows without columns")
         self._rows -= len(batch)
         for column in batch.columns:
             self._count(column)
