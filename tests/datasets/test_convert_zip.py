@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,51 @@ def test_names_that_lead_out_are_names(tmp_path: Path, container: str, back: str
         *("in/s/a.zip", f"in/d/a.{container}", "in/b/a.zip"),
         *(f"in/{folder}/{name}" for folder in "db" for name in OWN_FILES),
     }
+
+
+UNIX, DOS = 3, 0
+SAVED = "\u65e5\u672c\u00e9"  # a name
+
+
+def named_in_utf8(raw: bytes, check: int = 0) -> bytes:
+    """An extra field that says SAVED of this name, in place of `raw`."""
+    body = struct.pack("<BL", 1, zlib.crc32(raw + b".txt") ^ check) + f"{SAVED}.txt".encode()
+    return struct.pack("<HH", 0x7075, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("raw", "system", "extra", "name"),
+    [
+        (SAVED.encode(), UNIX, b"", SAVED),  # as zip of Linux and macOS write it
+        (SAVED.encode(), DOS, b"", SAVED.encode().decode("cp437")),
+        (b"caf\x82", UNIX, b"", "caf\u00e9"),
+        (b"caf\x82", DOS, b"", "caf\u00e9"),
+        (b"___", DOS, named_in_utf8(b"___"), SAVED),
+        (b"___", UNIX, named_in_utf8(b"___"), SAVED),
+        (b"___", DOS, named_in_utf8(b"___", check=1), "___"),
+    ],
+)
+@pytest.mark.parametrize("container", ["zip", "tar"])
+def test_names_without_a_mark(
+    tmp_path: Path, raw: bytes, system: int, extra: bytes, name: str, container: str
+) -> None:
+    """They were code page 437 for zipfile, which garbled them for good."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        info = zipfile.ZipInfo("n" * len(raw) + ".txt")
+        info.create_system, info.extra = system, b"UT\5\0\1abcd" + extra
+        archive.writestr(info, b"caption")
+    data = file.getvalue().replace(b"n" * len(raw) + b".txt", raw + b".txt")
+    (tmp_path / "a.zip").write_bytes(data)
+    assert convert(tmp_path / "a.zip", tmp_path / "d", "--container", container) == 0
+    if container == "tar":
+        with tarfile.open(tmp_path / "d" / "a.tar") as tar:
+            assert tar.getnames() == [f"{name}.txt"]
+        return
+    with zipfile.ZipFile(tmp_path / "d" / "a.zip") as archive:
+        (found,) = archive.infolist()
+        assert (found.filename, found.extra) == (f"{name}.txt", b"UT\5\0\1abcd")
+        assert archive.read(found) == b"caption"
 
 
 def test_of_a_url_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,37 @@ def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixtur
     assert f"{source / 'new.png'}: nothing has been made of it" in told
 
 
+def test_sources_of_any_name_without_a_result(
+    converted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of l3 convert, which takes all files; l3 encode does not."""
+    source = converted.parent / "s"
+    for name in ("a.idx", "l3-manifest.jsonl"):  # which are not converted
+        (source / name).write_bytes(b"")
+    assert run("verify", converted, "--source", source) == 0
+    (source / "0002").write_bytes(png(8))
+    (source / "more.json").write_bytes(b"{}")
+    assert run("verify", converted, "--source", source) == 2
+    told = capsys.readouterr().err
+    for name in ("0002", "more.json"):
+        assert f"{source / name}: nothing has been made of it" in told
+
+
+def test_indexes_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = converted / "a.idx"
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[:-1]))
+    assert run("verify", converted) == 2
+    assert f"{converted / 'a.tar'}: a.idx, its index, has changed" in capsys.readouterr().err
+    index.unlink()
+    assert run("verify", converted, "--source", converted.parent / "s") == 2
+    assert f"{converted / 'a.tar'}: a.idx, its index, is gone" in capsys.readouterr().err
+    assert run("info", converted) == 0
+    assert convert(converted.parent / "s", converted) == 0
+    assert index.read_text().splitlines(keepends=True) == lines
+    assert run("verify", converted) == 0
+
+
 def test_originals_that_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are no missing L3 files; their bytes are compared."""
     pytest.importorskip("scipy")

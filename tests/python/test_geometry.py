@@ -139,9 +139,11 @@ def test_gray_labels_are_not_blended() -> None:
     assert len(np.unique(read_picture(data, max_side=64).pixels)) > 9
 
 
-def test_turned_images_are_shrunk_upright() -> None:
+@pytest.mark.parametrize("prefix", [b"", b"Exif\0\0"])  # the second is not for PNG; Pillow reads it
+def test_turned_images_are_shrunk_upright(prefix: bytes) -> None:
     block = PIL.Image.Exif()
     block[0x0112] = 6
-    data = write_picture(Picture(waves(3), exif=block.tobytes().removeprefix(b"Exif\0\0")), ".png")
+    exif = prefix + block.tobytes().removeprefix(b"Exif\0\0")
+    data = write_picture(Picture(waves(3), exif=exif), ".png")
     assert read_picture(data, max_side=64).pixels.shape == (44, 64, 3)
     assert read_picture(data, max_side=64, orient=True).pixels.shape == (64, 44, 3)

@@ -12,11 +12,16 @@ from l3dali.cli.reading import PictureReader
 from l3dali.cli.report import Done, Report, finish, json_list
 from l3dali.cli.work import check_summary, compare, run, threads_per_file
 from l3dali.console import Failure, printable, reason_of
-from l3dali.datasets.convert.contents import Contents, find_places, sum_place
+from l3dali.datasets.convert.contents import (
+    Contents,
+    find_places,
+    kinds_of_sources,
+    sum_place,
+)
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES
 from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder, walk
-from l3dali.datasets.convert.work import find_sources, is_shard_name, kind_of
+from l3dali.datasets.convert.work import find_sources, is_shard_name
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,17 +116,18 @@ class _Sources:
         ((url, files),) = found.folders.items()
         self._folder = open_folder(url)
         self._of_result: dict[str, str] = {}
-        for name, file in files.items():
-            kind = kind_of(self._folder, file)
+        kinds = kinds_of_sources(self._folder, files)
+        for name, kind in kinds.items():
             is_image = kind == FILES and has_image_suffix(name, Options())
             self._of_result[renamed(name, "l3") if is_image else name] = name
         self._of_result |= {
             place.file.name: place.row.source for place in places.found if place.row is not None
         }
-        # What has no result, or was copied by hand.
+        # What has no result, or was copied by hand. `l3 convert` takes all files.
         there = {self._of_result.get(place.file.name) for place in places.found}
-        for name, file in files.items():
-            is_wanted = kind_of(self._folder, file) != FILES or has_image_suffix(name, Options())
+        is_converted = any(place.row is not None for place in places.found)
+        for name, kind in kinds.items():
+            is_wanted = is_converted or kind != FILES or has_image_suffix(name, Options())
             if is_wanted and name not in there:
                 place = self._folder.place(name)
                 places.failures.append(Failure(place, "nothing has been made of it", "no result"))

@@ -242,7 +242,7 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     picture = Picture(
         pixels,
         icc=_png_icc(chunks.get(b"iCCP")),
-        exif=chunks.get(b"eXIf"),
+        exif=strip_exif_prefix(chunks.get(b"eXIf")),
         xmp=_png_xmp(chunks.get(b"iTXt")),
         expanded=is_palette and palette == "rgb",
     )

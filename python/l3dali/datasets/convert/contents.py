@@ -23,24 +23,17 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import DONE, FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
-from l3dali.datasets.convert.storage import (
-    LOCK_NAME,
-    MANIFEST_NAME,
-    REPORT_NAME,
-    Stored,
-    hash_file,
-    open_folder,
-)
-from l3dali.datasets.convert.work import find_sources, kind_of
+from l3dali.datasets.convert.storage import Stored, hash_file, open_folder
+from l3dali.datasets.convert.work import OWN_NAMES, find_sources, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from l3dali import codec
     from l3dali.datasets.convert.images import Blob
+    from l3dali.datasets.convert.storage import Folder
 
 _L3 = Options(to="png")  # by which L3 files are the images
-_OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 
 
 class Place(NamedTuple):
@@ -100,14 +93,8 @@ def find_places(arguments: Iterable[str]) -> Places:
         folder = open_folder(url)
         with Manifest(folder, read_only=True) as manifest:
             rows = {row.result: row for row in manifest.rows.values() if row.result is not None}
-        kinds = {name: kind_of(folder, file) for name, file in files.items()}
-        indexes = {
-            index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)
-        }
-        for name, file in files.items():
-            if name in _OWN_NAMES or name in indexes:
-                continue
-            place = Place(url, file, kinds[name], rows.get(name))
+        for name, kind in kinds_of_sources(folder, files).items():
+            place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
                 places.others[PurePosixPath(name).suffix.lower()] += 1
             else:
@@ -119,6 +106,13 @@ def find_places(arguments: Iterable[str]) -> Places:
                 if row.status == DONE and result not in files
             ]
     return places
+
+
+def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, str]:
+    """The kind of each file by name, but for indexes of shards and what runs write themselves."""
+    kinds = {name: kind_of(folder, file) for name, file in files.items()}
+    indexes = {index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)}
+    return {name: kinds[name] for name in kinds if name not in indexes and name not in OWN_NAMES}
 
 
 @dataclass
@@ -252,6 +246,8 @@ def sum_place(
         if hashes and digest != row.result_hash and not failures:  # damage is told of once
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
             failures.append(Failure(str(place), reason))
+        if hashes and (reason := _fault_of_index(place.folder, row)):
+            failures.append(Failure(str(place), reason))
         if row.status == FAILED and not failures:
             reason = f"an earlier result; {row.source} has failed since: {row.reason}"
             failures.append(Failure(str(place), reason))
@@ -260,3 +256,18 @@ def sum_place(
         contents.source_bytes, contents.result_bytes = totals.source_bytes, totals.result_bytes
         contents.versions[row.version] += 1
     return contents, failures
+
+
+def _fault_of_index(url: str, row: Row) -> str:
+    """Why the DALI index of a shard is not the one that was written; "" if it is."""
+    if row.index is None:
+        return ""
+    folder = open_folder(url)
+    try:
+        if folder.stat(row.index) is None:
+            return f"{row.index}, its index, is gone; l3 convert makes both anew"
+        if row.index_hash in ("", hash_file(folder, row.index)):
+            return ""
+    except OSError as error:
+        return f"{row.index}, its index: {reason_of(error)}"
+    return f"{row.index}, its index, has changed (SHA-256); remove it: l3 convert makes both anew"

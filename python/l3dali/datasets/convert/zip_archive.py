@@ -9,9 +9,11 @@ import copy
 import io
 import posixpath
 import stat
+import struct
 import zipfile
+import zlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -38,7 +40,9 @@ _ENCRYPTED = 1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_NAME_BYTES = 2**16 - 1
 _MAX_LINK_BYTES = 4096
-_ZIP64_EXTRA = 1
+_ZIP64_FIELD, _NAME_FIELD = 1, 0x7075  # the second: Info-ZIP's, a name in UTF-8
+_NAMES_ARE_UTF8 = 0x800
+_UNIX, _MACOS = 3, 19
 
 
 class ZipError(ValueError):
@@ -146,6 +150,8 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
     except Exception as error:  # zipfile raises anything on damaged data.
         raise ZipError(f"not a whole zip archive: {error}") from error
     with archive:
+        for info in archive.infolist():
+            info.filename = _name_of(info)
         size = source.seek(0, io.SEEK_END)
         source.seek(max(0, size - _MOST_END_BYTES))
         _, _, end = source.read().rpartition(_STARTS[1])
@@ -161,8 +167,8 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
                 raise ZipError(f"{info.filename}: packed by another method than deflate")
             if info.is_dir() and info.file_size:
                 raise ZipError(f"{info.filename}: a file with the name of a folder")
-            if "\0" in info.orig_filename:  # zipfile cuts it there.
-                raise ZipError(f"{info.orig_filename!r}: a name with a NUL in it")
+            if "\0" in info.filename:
+                raise ZipError(f"{info.filename!r}: a name with a NUL in it")
         for name, count in names.most_common(1):
             if count > 1:
                 raise ZipError(f"two members of the name {name}")
@@ -228,24 +234,45 @@ def _damage_of(name: str) -> Iterator[None]:
         raise ZipError(f"{name}: a damaged member: {error}") from error
 
 
+def _name_of(info: zipfile.ZipInfo) -> str:
+    """A member's name as Info-ZIP reads it; zipfile takes what is not marked for code page 437.
+
+    Archives of Linux and macOS have names in UTF-8 without the mark. (PKWARE's APPNOTE 4.6.9.)
+    """
+    if info.flag_bits & _NAMES_ARE_UTF8:
+        return info.orig_filename
+    name = info.orig_filename.encode("cp437")
+    head = b"\1" + zlib.crc32(name).to_bytes(4, "little")  # the field's version, and the check
+    fields = [body for kind, body in _fields_of(info.extra) if kind == _NAME_FIELD]
+    found = [body[len(head) :] for body in fields if body.startswith(head)]
+    if not found and info.create_system in (_UNIX, _MACOS):
+        found = [name]
+    with suppress(UnicodeDecodeError, IndexError):
+        return found[-1].decode()
+    return info.orig_filename
+
+
 def _new_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """What the result's directory is to say: sizes and checksum are zipfile's to find."""
+    """What the result's directory is to say: sizes and checksum are zipfile's to find.
+
+    So is a field of large members where one is needed. The name is written as UTF-8.
+    """
     new = copy.copy(info)
     new.flag_bits = 0
-    new.extra = _without_zip64(info.extra)
+    new.extra = b"".join(
+        struct.pack("<2H", kind, len(body)) + body
+        for kind, body in _fields_of(info.extra)
+        if kind not in (_ZIP64_FIELD, _NAME_FIELD)
+    )
     return new
 
 
-def _without_zip64(extra: bytes) -> bytes:
-    """The extra fields but that of large members, which zipfile writes where it is needed."""
-    kept, at = b"", 0
+def _fields_of(extra: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
     while at + 4 <= len(extra):
-        kind = int.from_bytes(extra[at : at + 2], "little")
-        end = at + 4 + int.from_bytes(extra[at + 2 : at + 4], "little")
-        if kind != _ZIP64_EXTRA:
-            kept += extra[at:end]
-        at = end
-    return kept
+        kind, size = struct.unpack_from("<2H", extra, at)
+        yield kind, extra[at + 4 : at + 4 + size]
+        at += 4 + size
 
 
 def chunks_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
