@@ -113,6 +113,22 @@ def test_a_column_at_which_pyarrow_aborts(
         assert rows_of(tmp_path / "d")["sound.parquet"].status == "done"
 
 
+def test_a_compression_that_pyarrow_does_not_know(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """pyarrow 26 aborts where a column is asked for it."""
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"image": [png(1)]}), tmp_path / "s" / "a.parquet")
+    data = (tmp_path / "s" / "a.parquet").read_bytes()
+    snappy, unknown = (b"\x05image\x15" + bytes([2 * number]) for number in (1, 17))
+    assert data.count(snappy) == 1
+    (tmp_path / "s" / "a.parquet").write_bytes(data.replace(snappy, unknown))
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    said = "".join(capfd.readouterr())
+    assert "a.parquet: a damaged Parquet file: Unsupported compression" in said
+    assert "terminate" not in said
+
+
 def test_a_table_and_back(tmp_path: Path) -> None:
     table = write_table(tmp_path / "s" / "a.parquet")
     assert convert(tmp_path / "s", tmp_path / "d") == 0

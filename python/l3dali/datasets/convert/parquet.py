@@ -12,7 +12,7 @@ import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, islice, repeat
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -349,6 +349,9 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     file = open_file(source)
     pending: list[Any] = []
     group = pending_bytes = 0
+    found = _read_rows(source, file, pool.options)
+    # Reading raises at a compression that pyarrow does not know; to ask for it aborts.
+    first = iter(list(islice(found, 1)))
     with pyarrow.parquet.ParquetWriter(
         Sink(target), file.schema_arrow, **_writer_options(file)
     ) as writer:
@@ -361,7 +364,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             pending.clear()
             pending_bytes = 0
 
-        for rows, outcomes in pool.convert(_read_rows(source, file, pool.options)):
+        for rows, outcomes in pool.convert(chain(first, found)):
             # Row groups end where they did; very large ones are split to save memory.
             if rows.group != group or pending_bytes > _GROUP_BYTES:
                 flush()
