@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import pwd
 import random
 import sys
 import tarfile
@@ -547,3 +548,20 @@ def test_page_has_no_code_of_others(client: Client) -> None:
         assert status == 200
         assert b"http" not in body
         assert b"innerHTML" not in body
+
+
+def test_without_a_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in containers of any user number: all commands ended, for the overviews of this one."""
+
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    (tmp_path / "a.l3").write_bytes(l3dali.encode(MASK))
+    assert main(["info", str(tmp_path / "a.l3")]) == 0
+    assert main(["view", str(tmp_path / "a.l3")]) == 2
+    assert "there is no home folder: name a folder with --cache" in capsys.readouterr().err

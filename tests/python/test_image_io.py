@@ -660,6 +660,31 @@ def test_tiff_whose_description_has_many_numbers() -> None:
     assert np.array_equal(read_picture(data).pixels, noise(1))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        *[("i2", text, int(text)) for text in ("32767", "-32768", "-9999", "200")],
+        *[("i1", "7", 7), ("u1", "255", 255), ("u2", "65535", 65535), ("u2", "1e2", 100)],
+        *[("u2", None, 0), ("u1", "-1", None), ("u1", "0.5", None), ("u1", "nan", None)],
+        *[("i2", "32768", None), ("u1", "none", None), ("u1", "1e999", None)],
+    ],
+)
+def test_tiff_without_all_of_its_tiles(dtype: str, text: str | None, value: int | None) -> None:
+    """GDAL leaves out those of its no-data value; tifffile took 0 for the largest of int16."""
+    tiles = iter([np.full((16, 16), 5, dtype), None, None, None])
+    tags = [] if text is None else [(42113, 2, None, text, True)]
+    options: Any = {"shape": (32, 32), "dtype": dtype, "tile": (16, 16), "metadata": None}
+    file = io.BytesIO()
+    tifffile.imwrite(file, tiles, extratags=tags, **options)
+    if value is None:
+        with pytest.raises(ImageError, match="without all of its strips or tiles"):
+            read_picture(file.getvalue())
+        return
+    expected = np.full((32, 32), value, dtype)
+    expected[:16, :16] = 5
+    np.testing.assert_array_equal(read_picture(file.getvalue()).pixels, expected)
+
+
 @pytest.mark.parametrize("size", [1, 9])
 def test_tiff_whose_strips_share_bytes(size: int) -> None:
     """Equal ones may; where each claimed the whole file, 10 MB of them took minutes."""

@@ -79,12 +79,16 @@ def add_command(commands: Commands) -> None:
 
 def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if Path(home).is_absolute() else Path("~/.cache").expanduser()) / "l3dali"
+    return Path(home if Path(home).is_absolute() else "~/.cache") / "l3dali"
 
 
 def _view(options: argparse.Namespace) -> int:
     if options.memory < _LEAST_MEGABYTES:
         raise UsageError(f"--memory {options.memory}: {_LEAST_MEGABYTES} is the least")
+    try:
+        cache = options.cache.expanduser()
+    except RuntimeError:
+        raise UsageError("there is no home folder: name a folder with --cache") from None
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
@@ -101,7 +105,7 @@ def _view(options: argparse.Namespace) -> int:
     from l3dali.view.pixels import CALL_BYTES
 
     memory = options.memory * _MEGABYTE
-    overviews = Overviews(options.cache, int(options.cache_size), memory)
+    overviews = Overviews(cache, int(options.cache_size), memory)
     viewer = Viewer(Catalog(options.paths), overviews)
     # Half is for overviews in the making, and for answers that wait to be sent.
     workers = max(1, min(local_cores(), memory // 2 // CALL_BYTES))

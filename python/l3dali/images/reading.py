@@ -429,6 +429,7 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
 _MOST_AXES = 64  # of an array of NumPy
 _STK_PLANES = 33629  # the tag UIC2, which has a row for each
 _NIH_HEADER = 43314
+_GDAL_NODATA = 42113
 
 
 def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
@@ -454,6 +455,21 @@ def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError("several images in one file; L3 holds single images")
 
 
+def _value_of_missing(page: tifffile.TiffPage) -> int:
+    """The value of strips and tiles that GDAL has not stored; tifffile takes some for too large."""
+    assert page.dtype is not None
+    text = page.tags.valueof(_GDAL_NODATA, "0")
+    half = 1 << page.bitspersample - 1
+    low, high = (-half, half - 1) if page.dtype.kind == "i" else (0, 2 * half - 1)
+    try:
+        value = float(text)
+        if low <= value <= high and value.is_integer():
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    raise ImageError("a TIFF without all of its strips or tiles, whose GDAL_NODATA is no sample")
+
+
 def _tiff_pixels(
     data: bytes, page: tifffile.TiffPage, palette: Palette
 ) -> tuple[Image, bytes | None]:
@@ -461,6 +477,8 @@ def _tiff_pixels(
 
     _check_tiff_samples(page)
     _check_tiff_frames(data, page)
+    if 0 in page.databytecounts:
+        page.nodata = _value_of_missing(page)
     pixels = page.asarray()
     if page.axes == "SYX":
         pixels = np.moveaxis(pixels, 0, -1)
