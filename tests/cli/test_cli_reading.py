@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -238,6 +240,50 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+MEASURED = """
+import argparse, resource, sys
+from pathlib import Path
+from l3dali import codec
+from l3dali.cli import reading
+
+class Budget(reading.MemoryBudget):
+    def reserve(self, count):
+        taken.append(count)
+        return super().reserve(count)
+
+def encode(path, side):
+    options = argparse.Namespace(orient=False, max_side=side, max_pixels=2**28, memory=None)
+    with reading.PictureReader(options).read(path, path.read_bytes()) as picture:
+        codec.encode(picture.pixels, effort=1, threads=1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+reading.MemoryBudget, taken = Budget, []
+small, large = map(Path, sys.argv[1:])
+before = encode(small, 10)
+print(encode(large, 3990) - before, taken[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels"), [(np.int8, 1), (np.int8, 2), (np.uint8, 3), (np.int16, 2)]
+)
+def test_shrinking_takes_what_is_set_aside(tmp_path: Path, dtype: Any, channels: int) -> None:
+    """By the size of the samples alone, int8 took three times as much."""
+    tifffile = pytest.importorskip("tifffile")
+    extra = {"extrasamples": ["unassalpha"]} if channels == 2 else {}
+    color = "rgb" if channels == 3 else "minisblack"
+    for name, side in (("small.tif", 20), ("large.tif", 4000)):
+        pixels = (np.arange(side)[:, np.newaxis, np.newaxis] // 64 % 100).astype(dtype)
+        pixels = np.broadcast_to(pixels, (side, side, channels)).squeeze()
+        options = {"photometric": color, "compression": "zlib", "metadata": None, **extra}
+        tifffile.imwrite(tmp_path / name, np.ascontiguousarray(pixels), **options)
+    paths = [str(tmp_path / name) for name in ("small.tif", "large.tif")]
+    command = [sys.executable, "-c", MEASURED, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    took, set_aside = map(int, done.stdout.split())
+    assert took <= set_aside, (took / 16e6, set_aside / 16e6)
 
 
 def test_images_that_need_all_memory_are_worked_on_alone(

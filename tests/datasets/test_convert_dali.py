@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,54 @@ def test_the_index_is_that_of_wds2idx(tmp_path: Path, choice: str) -> None:
     with IndexCreator(str(tmp_path / "d" / "a.tar"), str(tmp_path / "x.idx"), False) as creator:
         creator.create_index()
     assert (tmp_path / "d" / "a.idx").read_text() == (tmp_path / "x.idx").read_text()
+
+
+BETWEEN = {
+    "._{}.cls": tarfile.REGTYPE,  # as tar of macOS writes one for each file
+    "x/.hidden{}.png": tarfile.REGTYPE,
+    "folder{}": tarfile.DIRTYPE,
+    "folder{}.d": tarfile.DIRTYPE,
+    "latest{}": tarfile.SYMTYPE,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "choice"),
+    [
+        *[(name, kind, choice) for name, kind in BETWEEN.items() for choice in ("keep", "drop")],
+        ("latest{}.txt", tarfile.SYMTYPE, "keep"),  # might begin a sample of its own
+    ],
+)
+def test_what_lies_between_members_of_a_sample(
+    tmp_path: Path, name: str, kind: bytes, choice: str
+) -> None:
+    """DALI passes over it. It cut samples in two in the index: images had no labels."""
+    from wds2idx import IndexCreator
+
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for i in range(4):
+            other = png(9 + i)[: 50 if i == 1 else None] if name.endswith(".png") else b""
+            image, between = png(i)[: 50 if i == 2 else None], name.format(i)
+            for member, data in ((f"{i}.png", image), (between, other), (f"{i}.cls", b"1")):
+                info = tarfile.TarInfo(member)
+                info.size, info.linkname = len(data), "gone"
+                info.type = kind if member == between else tarfile.REGTYPE
+                archive.addfile(info, io.BytesIO(data))
+    assert convert(tmp_path / "a.tar", tmp_path / "d", "--on-error", choice) == 2
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        found = archive.getnames()
+    expected = []
+    for i in range(4):
+        between = name.format(i) if i == 1 else name.format(i).replace(".png", ".l3")
+        is_bad = name.endswith(".png") and i == 1
+        sample = [f"{i}.png" if i == 2 else f"{i}.l3", between, f"{i}.cls"]
+        gone = {*sample[::2]} if i == 2 else {between} if is_bad else set()
+        expected += [each for each in sample if choice == "keep" or each not in gone]
+    assert found == expected
+    with IndexCreator(str(tmp_path / "d" / "a.tar"), str(tmp_path / "x.idx"), False) as creator:
+        creator.create_index()
+    assert (tmp_path / "d" / "a.idx").read_text() == (tmp_path / "x.idx").read_text()
+    assert len((tmp_path / "x.idx").read_text().splitlines()) == (5 if choice == "keep" else 4)
 
 
 def test_tfrecord(tmp_path: Path) -> None:

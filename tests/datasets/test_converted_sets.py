@@ -180,6 +180,16 @@ def test_sources_of_any_name_without_a_result(
         assert f"{source / name}: nothing has been made of it" in told
 
 
+def test_l3_files_that_were_copied(tmp_path: Path) -> None:
+    """Their bytes are compared."""
+    source = make_set(tmp_path / "s")
+    (source / "old.l3").write_bytes(l3dali.encode(image()))
+    assert convert(source, tmp_path / "d") == 0
+    assert run("verify", tmp_path / "d", "--source", source) == 0
+    (source / "old.l3").write_bytes(l3dali.encode(image(1)))
+    assert run("verify", tmp_path / "d", "--source", source) == 2
+
+
 def test_indexes_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = converted / "a.idx"
     lines = index.read_text().splitlines(keepends=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
 # pixels themselves; a decoded copy with --verify).
 _COPIES = 6
+# A pixel that is resampled, in floats: a channel, its weights by alpha, and Pillow's copies.
+_SHRINK_BYTES = 28
 _MAX_REMARKS = 20
 
 
@@ -101,6 +103,10 @@ class PictureReader:
         header = read_header(data)
         header.check_pixels(self._options.max_pixels)
         needed = max(header.read_bytes, _COPIES * header.raw_bytes)
+        most = self._options.max_side
+        if most is not None and most < max(header.width, header.height):
+            shrinking = header.raw_bytes + _SHRINK_BYTES * header.width * header.height
+            needed = max(needed, shrinking)
         with self._budget.reserve(needed + len(data)):
             picture = read_picture(
                 data,

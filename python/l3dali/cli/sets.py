@@ -19,7 +19,7 @@ from l3dali.datasets.convert.contents import (
     sum_place,
 )
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
-from l3dali.datasets.convert.job import FILES
+from l3dali.datasets.convert.job import FILES, OTHER
 from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder, walk
 from l3dali.datasets.convert.work import find_sources, is_shard_name
 from l3dali.errors import UsageError
@@ -73,7 +73,8 @@ def verify(options: argparse.Namespace) -> int:
 
         def look(blob: Blob) -> codec.Info:
             codec.verify(blob.data, threads=threads, max_pixels=options.max_pixels)
-            if sources is not None and place.kind == FILES:
+            is_copied = place.row is not None and place.row.kind == OTHER
+            if sources is not None and place.kind == FILES and not is_copied:
                 sources.compare_pixels(place, blob.data, threads)
             return codec.info(blob.data)
 

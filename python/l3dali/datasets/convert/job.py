@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
 ARROW, ZIP = "arrow", "zip"
+OTHER = "other"  # of a row: a copy
 
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
@@ -146,7 +147,7 @@ def _tell_nobody(row: Row) -> None:
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
     """Rows that say that nothing of a job has been done."""
-    kind = "other" if job.kind == FILES else job.kind
+    kind = OTHER if job.kind == FILES else job.kind
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
@@ -461,7 +462,7 @@ def _convert_files(
         data, name = loaded.blobs[0].data, row.source
         outcome = outcomes[0]
         if outcome is None:
-            row.kind = "other"
+            row.kind = OTHER
         else:
             totals.add(loaded.blobs[0], outcome, options)
             _, row.group, row.area = outcome.choice
@@ -488,7 +489,7 @@ def _load_files(
     job: Job, source: Folder, target: Folder, announce: Callable[[Row], None]
 ) -> Iterator[_Loaded]:
     for file in job.files:
-        row = _new_row(job, file, "other")
+        row = _new_row(job, file, OTHER)
         try:
             with source.open(file.name, whole=True) as opened:
                 reader = HashedReader(opened, source.place(file.name), file.size)

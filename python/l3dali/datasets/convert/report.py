@@ -20,7 +20,7 @@ from l3dali.console import (
 )
 from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.job import SHARDS
+from l3dali.datasets.convert.job import OTHER, SHARDS
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
 
@@ -150,7 +150,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                 summary.shards += row.kind in SHARDS
             if is_new:
                 summary.raw_bytes += sum_totals(row.formats.values()).raw_bytes
-            if row.status == DONE and row.kind == "other":
+            if row.status == DONE and row.kind == OTHER:
                 summary.copied += 1
                 summary.others[PurePosixPath(row.source).suffix.lower()] += 1
             if row.kind in SHARDS and not row.stored and not row.failures:

@@ -7,6 +7,7 @@ headers of its own (mode, owner and time are lost), and its reader drops them.
 from __future__ import annotations
 
 import copy
+import math
 import posixpath
 import re
 import struct
@@ -21,7 +22,7 @@ from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.datasets.convert.tar_headers import MAX_PAX_KEYS, HeaderLimits, TarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -240,6 +241,7 @@ class Writer:
         self._target = target
         self._options = options
         self._key: str | None = None
+        self._indexed_key: str | None = None  # of the index's last line
         self._names: set[str] = set()  # of the sample
         self._sources: dict[str, str] = {}  # by the places of all that has been written
         self._links: dict[str, str] = {}  # by where they lead
@@ -249,6 +251,8 @@ class Writer:
         self._sample_links: dict[str, str] = {}
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
+        # Of what lies between its members: where it is held, and the headers before and with it.
+        self._between: list[tuple[int, int, dict[str, str], dict[str, str]]] = []
         self._is_dropped = False
         # Pax headers of all members: where the sample ends, the last one that was kept, and the
         # last that was dropped, if it came later.
@@ -261,12 +265,19 @@ class Writer:
     def add(self, member: Member, outcome: Outcome | None) -> None:
         name = member.info.name
         key, suffix = split_name(name)
-        if key != self._key or not suffix:
+        is_between = _is_between(member.info)
+        if not self._names if is_between else key != self._key or not suffix:
             self._end_sample()
             self._key = key
+        if not is_between and not suffix:
+            self._indexed_key = None
+        before, self._shared = self._shared, member.global_pax
         if outcome is not None and outcome.failed and self._options.on_error == "drop":
+            if is_between:
+                self._dropped.add(posixpath.normpath(name))
+                self._output().write(_global_headers(member.header)[0])
+                return
             self._is_dropped = True
-        self._shared = member.global_pax
         new_name = name
         if outcome is not None and outcome.data is not None:
             new_name = renamed(name, outcome.suffix)
@@ -276,13 +287,17 @@ class Writer:
                 raise TarError(f"{what} of one sample would both be {new_name}: rename one")
             self._names.add(new_name)
         source = posixpath.normpath(name)
-        self._sample_places.append(source)
+        places, links = self._sample_places, self._sample_links
+        if is_between:
+            places, links = [], self._links
+        places.append(source)
         if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
             raise TarError(f"{other} and {name} would both be {new_name}: rename one")
         if member.info.islnk() or member.info.issym():
             folder = posixpath.dirname(name) if member.info.issym() else ""
             leads_to = posixpath.normpath(posixpath.join(folder, member.info.linkname))
-            self._sample_links[leads_to] = name
+            links[leads_to] = name
+        begin = self._held.tell() if self._held is not None else 0
         if outcome is None or outcome.data is None:
             self._write(member.header, member.data, member.rest, member.padding)
             size = member.info.size
@@ -290,7 +305,9 @@ class Writer:
             size = len(outcome.data)
             header = _new_header(member, new_name, size)
             self._write(header, outcome.data, None, bytes(-size % _BLOCK))
-        if member.info.isfile() and suffix:
+        if is_between and self._held is not None:
+            self._between.append((begin, self._held.tell(), before, self._shared))
+        elif member.info.isfile() and suffix:
             self._parts.append((split_name(new_name)[1], self._data_at, size, new_name))
 
     def finish(self) -> str | None:
@@ -332,11 +349,14 @@ class Writer:
         base = 0
         if self._held is not None:
             if self._is_dropped:
+                for begin, end, before, after in self._between:
+                    self._write_lost(before)
+                    self._held.seek(begin)
+                    _copy(self._held, self._target, end - begin)
+                    self._kept = after
                 self._lost = self._shared
             else:
-                new = {key: text for key, text in self._lost.items() if self._kept.get(key) != text}
-                if new:
-                    self._target.write(tarfile.TarInfo.create_pax_global_header(new))
+                self._write_lost(self._lost)
                 self._kept, self._lost = self._shared, {}
                 base = self._target.bytes
                 self._held.seek(0)
@@ -352,14 +372,22 @@ class Writer:
             # The index separates by blanks, so it has no words for names with blanks.
             if any(word.split() != [word] for word in words):
                 self._lines = None
+            elif self._key == self._indexed_key:  # A link was between.
+                self._lines[-1] = f"{self._lines[-1][:-1]} {' '.join(words)}\n"
             else:
                 self._lines.append(" ".join(words) + "\n")
+                self._indexed_key = self._key
         if self._is_dropped:
             self._dropped.update(self._sample_places)
         else:
             self._links |= self._sample_links
         self._sample_places, self._sample_links = [], {}
-        self._parts, self._names, self._is_dropped = [], set(), False
+        self._parts, self._names, self._between, self._is_dropped = [], set(), [], False
+
+    def _write_lost(self, lost: Mapping[str, str]) -> None:
+        """Writes headers of all members that went with a dropped sample."""
+        if new := {key: text for key, text in lost.items() if self._kept.get(key) != text}:
+            self._target.write(tarfile.TarInfo.create_pax_global_header(new))
 
 
 class _Readable(Protocol):
@@ -370,9 +398,16 @@ class _Writable(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-def _copy(source: _Readable, target: _Writable) -> None:
-    while chunk := source.read(CHUNK_BYTES):
+def _copy(source: _Readable, target: _Writable, size: float = math.inf) -> None:
+    while chunk := source.read(int(min(size, CHUNK_BYTES))):
         target.write(chunk)
+        size -= len(chunk)
+
+
+def _is_between(info: tarfile.TarInfo) -> bool:
+    """Whether DALI passes over a member, amid a sample too; links with its key belong to one."""
+    is_hidden = posixpath.basename(info.name).startswith(".")
+    return is_hidden or info.isdir() or not (info.isfile() or split_name(info.name)[1])
 
 
 def split_name(name: str) -> tuple[str, str]:
