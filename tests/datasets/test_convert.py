@@ -42,7 +42,7 @@ from held_work import DONE
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import tar
+from l3dali.datasets.convert import tar, work
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
@@ -1275,6 +1275,25 @@ def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture
         (tmp_path / "s" / name).write_bytes(png())
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "would both make a.l3: rename one of them" in capsys.readouterr().err
+
+
+def test_each_of_many_folders_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all that were named before it: 4,000 of them took minutes."""
+    folders = [tmp_path / "s" / str(i) for i in range(100)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_bytes(b"")
+    looked_at = []
+
+    def place_of(url: str) -> str:
+        looked_at.append(url)
+        return url
+
+    monkeypatch.setattr(work, "_place", place_of)
+    assert len(find_sources([str(folder) for folder in folders]).folders) == 100
+    assert len(looked_at) == 100
 
 
 def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

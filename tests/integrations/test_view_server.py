@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,18 +31,25 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str, int]]:
-    """Port, token and process of a viewer."""
-    folder = tmp_path_factory.mktemp("images")
+@contextmanager
+def viewer(folder: Path) -> Iterator[tuple[int, str, subprocess.Popen[str]]]:
+    """Port, token and process of a viewer of one image."""
     l3dali.imwrite(folder / "a.l3", np.zeros((300, 300, 3), np.uint8))
     command = [sys.executable, "-c", COMMAND, "view", str(folder), "--cache", str(folder / "cache")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = re.search(r"127\.0\.0\.1:(\d+)/([^/]+)/", process.stderr.readline())
         assert found is not None
-        yield int(found[1]), found[2], process.pid
-        process.send_signal(signal.SIGTERM)
+        try:
+            yield int(found[1]), found[2], process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str, int]]:
+    with viewer(tmp_path_factory.mktemp("images")) as (port, token, process):
+        yield port, token, process.pid
 
 
 def ask(port: int, head: str) -> bytes:
@@ -106,3 +114,15 @@ def test_an_address_of_another_host_shows_nothing(server: tuple[int, str, int]) 
     port, _, _ = server
     for path in ("/", "/list", "/x/list", "//", "http://127.0.0.1/x/list"):
         assert ask(port, f"GET {path} HTTP/1.1").startswith(b"HTTP/1.1 404 ")
+
+
+def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path) -> None:
+    """One that reads none of its answers held it, after two of them."""
+    with viewer(tmp_path) as (port, token, process), socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.connect(("127.0.0.1", port))
+        head = f"GET /{token}/tile/0/0/0/0 HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection.sendall(100 * head.encode())
+        assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
+        process.send_signal(signal.SIGINT)
+        process.wait(30)

@@ -117,6 +117,7 @@ def _view(options: argparse.Namespace) -> int:
         limit_concurrency=_MAX_REQUESTS,
         lifespan="off",
         log_level="warning",
+        timeout_graceful_shutdown=1,
         server_header=False,
         ws="none",
     )

@@ -81,6 +81,7 @@ class Sources:
         linked: where links to files lead, which are followed.
         whole: the folders that were named themselves.
         temporaries: files with the names of temporary ones, which are left out.
+        spelled: by the place of a folder, the name that it was given first.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
@@ -89,6 +90,7 @@ class Sources:
     linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     temporaries: list[str] = field(default_factory=list)
+    spelled: dict[str, str] = field(default_factory=dict)
 
     @property
     def are_whole(self) -> bool:
@@ -294,8 +296,7 @@ def refuse_links_out(sources: Sources) -> None:
 
 def _spelled(sources: Sources, url: str) -> str:
     """The name under which the sources have this folder already, or `url`."""
-    place = _place(url)
-    return next((known for known in sources.folders if _place(known) == place), url)
+    return sources.spelled.setdefault(_place(url), url)
 
 
 def _expanded(argument: str) -> list[str]:
