@@ -58,7 +58,8 @@ def run() -> NoReturn:
     """`main` for a process of its own, which does not wait for threads that nobody needs."""
     code = main()
     others = [thread for thread in threading.enumerate() if not thread.daemon]
-    if code > SIGNALLED and len(others) > 1:
+    # Ray 2.60 may crash at an exit amid its work. It ends its processes by one that stays.
+    if code > SIGNALLED and (len(others) > 1 or "ray" in sys.modules):
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
