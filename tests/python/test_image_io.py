@@ -685,6 +685,21 @@ def test_tiff_without_all_of_its_tiles(dtype: str, text: str | None, value: int 
     np.testing.assert_array_equal(read_picture(file.getvalue()).pixels, expected)
 
 
+@pytest.mark.parametrize("photometric", [0, 1])
+def test_tiff_of_three_bands_in_jpeg(photometric: int) -> None:
+    """As GDAL writes those that are no RGB. libjpeg takes them for YCbCr, and made RGB of them."""
+    jpeg = imagecodecs.jpeg8_encode(noise(3, height=16, width=16), colorspace=2, outcolorspace=2)
+    options: Any = {"shape": (16, 16, 3), "dtype": "u1", "metadata": None, "tile": (16, 16)}
+    file, bands = io.BytesIO(), io.BytesIO()
+    tifffile.imwrite(file, iter([jpeg]), photometric="rgb", compression="jpeg", **options)
+    assert read_picture(file.getvalue()).pixels.shape == (16, 16, 3)
+    options |= {"planarconfig": "contig", "extrasamples": ["unspecified"] * 2}
+    tifffile.imwrite(bands, iter([jpeg]), photometric=photometric, compression="jpeg", **options)
+    for data in (_with_tags(file.getvalue(), t262=photometric), bands.getvalue()):
+        with pytest.raises(ImageError, match="three samples"):
+            read_picture(data)
+
+
 @pytest.mark.parametrize("size", [1, 9])
 def test_tiff_whose_strips_share_bytes(size: int) -> None:
     """Equal ones may; where each claimed the whole file, 10 MB of them took minutes."""

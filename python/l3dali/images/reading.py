@@ -457,7 +457,8 @@ def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
 
 def _value_of_missing(page: tifffile.TiffPage) -> int:
     """The value of strips and tiles that GDAL has not stored; tifffile takes some for too large."""
-    assert page.dtype is not None
+    if page.dtype is None or page.dtype.kind not in "iub":
+        return 0  # refused when it is read
     text = page.tags.valueof(_GDAL_NODATA, "0")
     half = 1 << page.bitspersample - 1
     low, high = (-half, half - 1) if page.dtype.kind == "i" else (0, 2 * half - 1)
@@ -535,6 +536,9 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         and page.compression in jpegs,
     }
     photometric = PHOTOMETRIC(page.photometric)
+    is_color = photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) and not extra
+    if page.compression in jpegs and len(page.chunks) > 2 and samples == 3 and not is_color:
+        raise ImageError("JPEG of three samples that are no RGB, which decoders take for YCbCr")
     if not is_read.get(photometric):
         kind = COMPRESSION(page.compression).name
         raise ImageError(

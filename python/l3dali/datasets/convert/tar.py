@@ -259,7 +259,7 @@ class Writer:
         self._shared: dict[str, str] = {}
         self._kept: dict[str, str] = {}
         self._lost: dict[str, str] = {}
-        self._lines: list[str] | None = []
+        self._lines: list[list[str]] | None = []  # the parts of each
         self._data_at = 0  # of the last member, in what it was written to
 
     def add(self, member: Member, outcome: Outcome | None) -> None:
@@ -322,7 +322,8 @@ class Writer:
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
         if self._lines is None:
             return None
-        return "".join([f"v1.2 {len(self._lines)}\n", *self._lines])
+        lines = (" ".join(parts) for parts in self._lines)
+        return "".join(f"{line}\n" for line in [f"v1.2 {len(self._lines)}", *lines])
 
     def _write(self, header: bytes, data: bytes, rest: BinaryIO | None, padding: bytes) -> None:
         output = self._output()
@@ -373,9 +374,9 @@ class Writer:
             if any(word.split() != [word] for word in words):
                 self._lines = None
             elif self._key == self._indexed_key:  # A link was between.
-                self._lines[-1] = f"{self._lines[-1][:-1]} {' '.join(words)}\n"
+                self._lines[-1].append(" ".join(words))
             else:
-                self._lines.append(" ".join(words) + "\n")
+                self._lines.append([" ".join(words)])
                 self._indexed_key = self._key
         if self._is_dropped:
             self._dropped.update(self._sample_places)
