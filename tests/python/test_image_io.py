@@ -143,6 +143,23 @@ def tiff_of_4_bits(row: bytes) -> bytes:
     return file + bytes(4) + row
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("samples", [2, 3, 5])
+@pytest.mark.parametrize("photometric", [1, 2])
+def test_bands_of_few_bits_keep_their_numbers(bits: int, samples: int, photometric: int) -> None:
+    """As masks that GDAL puts into one file: all but the first became 0 ... 255."""
+    numbers = np.random.default_rng(0).integers(0, 2**bits, (6, 8, samples), np.uint8)
+    digits = np.unpackbits(numbers[..., np.newaxis], axis=-1)[..., 8 - bits :]
+    data = _with_tags(tiff(np.packbits(digits.reshape(6, -1), axis=1)), t256=8, t277=samples)
+    data = _with_tags(data, t258=bits, t262=photometric)
+    if photometric == 2 and samples == 2:
+        with pytest.raises(ImageError):
+            read_picture(data)
+        return
+    assert read_picture(data).pixels.tolist() == (numbers * (255 // (2**bits - 1))).tolist()
+    assert read_picture(data, labels=True).pixels.tolist() == numbers.tolist()
+
+
 def test_labels_of_few_bits_keep_their_alpha() -> None:
     picture = read_picture(_few_bits(4, (b"tRNS", b"\0\3")), labels=True)
     assert picture.pixels.tolist() == [[[i, 0 if i == 3 else 255] for i in range(8)]]

@@ -36,7 +36,7 @@ class Picture:
         exif: an EXIF block, from its TIFF header on.
         palette: R, G, B, A of each entry; then the pixels are entry numbers.
         expanded: the file holds numbers of palette entries; the pixels are their colours.
-        unscaled: the pixels are the numbers of a gray file of 1, 2 or 4 bits, not 0 ... 255.
+        unscaled: the pixels are the numbers of a file of 1, 2 or 4 bits, not 0 ... 255.
         xmp: an XMP packet.
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.

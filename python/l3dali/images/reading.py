@@ -64,7 +64,7 @@ from l3dali.metadata import (
 from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Any
 
     import PIL.Image
@@ -298,11 +298,12 @@ def png_without_texts(data: bytes) -> bytes:
     return b"".join([*parts, data[start:]]) if parts else data
 
 
-def _with_numbers(picture: Picture, bits: int) -> Picture:
-    """Gray that was scaled to 0 ... 255 with the numbers that it had in so many bits."""
+def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
+    """Bands that were scaled to 0 ... 255 with the numbers that they had in so many bits."""
     pixels = np.require(picture.pixels, requirements="W")
-    gray = pixels[:, :, :1] if pixels.ndim == 3 else pixels  # Alpha stays.
-    gray //= np.uint8(255 // (2**bits - 1))
+    for band in bands:  # Alpha stays.
+        plane = pixels[:, :, band] if pixels.ndim == 3 else pixels
+        plane //= np.uint8(255 // (2**bits - 1))
     return replace(picture, pixels=pixels, unscaled=True)
 
 
@@ -339,13 +340,12 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
-    from tifffile import PHOTOMETRIC
+    from tifffile import EXTRASAMPLE, PHOTOMETRIC
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
         icc, xmp = (_stored_tag(data, page, code) for code in (_TIFF_ICC, TIFF_XMP))
-        is_gray = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
-        is_few_bits = is_gray and page.bitspersample in (1, 2, 4)
+        is_few_bits = page.bitspersample in (1, 2, 4) and page.photometric != PHOTOMETRIC.PALETTE
         is_unscaled = palette == "index" and is_few_bits
         numbers_stay = entries is not None or is_unscaled
         metadata = _tiff_metadata(data, page, keeps_numbers=numbers_stay)
@@ -359,7 +359,11 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
             metadata=metadata,
             has_alpha=extra_bands(metadata) is None,
         )
-        return _with_numbers(picture, page.bitspersample) if is_unscaled else picture
+        if not is_unscaled:
+            return picture
+        kinds = [None] * (page.samplesperpixel - len(page.extrasamples)) + [*page.extrasamples]
+        bands = [i for i, kind in enumerate(kinds) if kind != EXTRASAMPLE.UNASSALPHA]
+        return _with_numbers(picture, page.bitspersample, bands)
 
 
 _TIFF_DESCRIPTION = 270
@@ -429,7 +433,6 @@ def _swapped(data: bytes, item_bytes: int) -> bytes:
 _MOST_AXES = 64  # of an array of NumPy
 _STK_PLANES = 33629  # the tag UIC2, which has a row for each
 _NIH_HEADER = 43314
-_GDAL_NODATA = 42113
 
 
 def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
@@ -459,7 +462,7 @@ def _value_of_missing(page: tifffile.TiffPage) -> int:
     """The value of strips and tiles that GDAL has not stored; tifffile takes some for too large."""
     if page.dtype is None or page.dtype.kind not in "iub":
         return 0  # refused when it is read
-    text = page.tags.valueof(_GDAL_NODATA, "0")
+    text = page.tags.valueof(_TIFF_NO_DATA, "0")
     half = 1 << page.bitspersample - 1
     low, high = (-half, half - 1) if page.dtype.kind == "i" else (0, 2 * half - 1)
     try:
