@@ -81,13 +81,9 @@ def _tar_info(old: zipfile.ZipInfo) -> tarfile.TarInfo:
 
 def _time_of(info: zipfile.ZipInfo) -> int:
     """Seconds since 1970; where the archive has local times alone, these as if they were UTC."""
-    at, extra = 0, info.extra
-    while at + 4 <= len(extra):
-        size = int.from_bytes(extra[at + 2 : at + 4], "little")
-        body = extra[at + 4 : at + 4 + size]
-        if extra[at : at + 2] == _TIME_EXTRA and len(body) >= 5 and body[0] & _HAS_MTIME:
+    for kind, body in zip_archive.fields_of(info.extra):
+        if kind.to_bytes(2, "little") == _TIME_EXTRA and len(body) >= 5 and body[0] & _HAS_MTIME:
             return max(0, int.from_bytes(body[1:5], "little", signed=True))
-        at += 4 + size
     year, month, *rest = info.date_time
     return calendar.timegm((year, min(max(month, 1), 12), *rest))  # A damaged one has month 0.
 

@@ -243,7 +243,7 @@ def _name_of(info: zipfile.ZipInfo) -> str:
         return info.orig_filename
     name = info.orig_filename.encode("cp437")
     head = b"\1" + zlib.crc32(name).to_bytes(4, "little")  # the field's version, and the check
-    fields = [body for kind, body in _fields_of(info.extra) if kind == _NAME_FIELD]
+    fields = [body for kind, body in fields_of(info.extra) if kind == _NAME_FIELD]
     found = [body[len(head) :] for body in fields if body.startswith(head)]
     if not found and info.create_system in (_UNIX, _MACOS):
         found = [name]
@@ -261,13 +261,13 @@ def _new_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     new.flag_bits = 0
     new.extra = b"".join(
         struct.pack("<2H", kind, len(body)) + body
-        for kind, body in _fields_of(info.extra)
+        for kind, body in fields_of(info.extra)
         if kind not in (_ZIP64_FIELD, _NAME_FIELD)
     )
     return new
 
 
-def _fields_of(extra: bytes) -> Iterator[tuple[int, bytes]]:
+def fields_of(extra: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)
