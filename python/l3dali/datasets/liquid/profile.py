@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import types
@@ -316,7 +317,7 @@ def parse_as(kind: Any, value: Any, where: str) -> Any:
 def _parsed_fields(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise UsageError(f"{where or 'the profile'} is {type(value).__name__}, not an object")
-    hints = typing.get_type_hints(kind)
+    hints = _hints_of(kind)
     known = {each.name: each for each in fields(kind)}
     prefix = f"{where}." if where else ""
     for name in value:
@@ -329,6 +330,9 @@ def _parsed_fields(kind: Any, value: Any, where: str) -> Any:
     return kind(
         **{name: parse_as(hints[name], each, f"{prefix}{name}") for name, each in value.items()}
     )
+
+
+_hints_of = functools.cache(typing.get_type_hints)  # of each record: more than half of a reading
 
 
 def _check_profile(profile: Profile) -> None:
