@@ -31,7 +31,7 @@ imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("netpbmfile")
 PIL = pytest.importorskip("PIL")
-for library in ("PIL.Image", "PIL.ImageOps"):
+for library in ("PIL.Image", "PIL.ImageCms", "PIL.ImageOps"):
     pytest.importorskip(library)
 
 Image = NDArray[Any]
@@ -1230,6 +1230,22 @@ def test_profiles_of_jpeg_2000(method: int, space: bytes, kept: bool) -> None:
     else:
         with pytest.raises(ImageError, match="colours that are not gray"):
             read_picture(data)
+
+
+def test_profiles_of_jpeg_2000_change_no_samples() -> None:
+    """The decoder turned them into sRGB, gray into three channels, and the profile was lost."""
+    srgb = PIL.ImageCms.ImageCmsProfile(PIL.ImageCms.createProfile("sRGB"))
+    other = bytearray(srgb.tobytes())
+    red, green = other.index(b"rXYZ"), other.index(b"gXYZ")
+    other[red], other[green] = b"gr"  # another RGB
+    gray = other.replace(b"RGB XYZ ", b"GRAYXYZ ").replace(b"rTRC", b"kTRC")
+    for channels, profile in ((3, other), (4, other), (1, gray), (2, gray)):
+        uses = {2: [0, 1], 4: [0, 0, 0, 1]}.get(channels)
+        data = _jp2(channels, colr=bytes([2, 0, 0]) + profile, uses=uses)
+        assert not np.array_equal(imagecodecs.jpeg2k_decode(data), noise(channels))
+        picture = read_picture(data)
+        assert np.array_equal(picture.pixels, noise(channels))
+        assert picture.icc == profile
 
 
 def test_alpha_of_jpeg_2000() -> None:

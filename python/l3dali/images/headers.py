@@ -495,6 +495,22 @@ def check_jpeg2000(data: bytes) -> None:
                 raise ImageError("premultiplied alpha is not supported")
 
 
+def jpeg2000_icc(data: bytes) -> tuple[bytes, bytes | None]:
+    """A JPEG 2000 whose samples the decoder gives as they are, and its ICC profile.
+
+    By a profile the decoder would turn samples into sRGB. A number of RGB or gray stands there now.
+    """
+    for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
+        if kind == b"colr":  # the first counts
+            if data[at] == 1:
+                break
+            number = 17 if data[at + 19 : at + 23] == b"GRAY" else 16
+            return data[:at] + struct.pack(">3BI", 1, 0, 0, number) + data[at + 7 :], data[
+                at + 3 : end
+            ]
+    return data, None
+
+
 _JPEG2000_DATA = b"\xff\x93"  # behind the head of a part of a tile
 _JPEG2000_STYLE, _JPEG2000_STYLE_OF_ONE = b"\xff\x52", b"\xff\x53"
 # SIZ, COD, COC, TLM, PLM, PLT, QCD, QCC, RGN, POC, PPM, PPT, CRG, COM, CAP, CPF.

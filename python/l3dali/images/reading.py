@@ -38,6 +38,7 @@ from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
     check_jpeg2000,
+    jpeg2000_icc,
     jpeg2000_palette,
     jpeg2000_start,
     open_netpbm,
@@ -607,16 +608,17 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
     check_jpeg2000(data)
+    data, icc = jpeg2000_icc(data)
     found = jpeg2000_palette(data)
     if found is None or palette == "rgb":
-        return Picture(imagecodecs.jpeg2k_decode(data), expanded=found is not None)
+        return Picture(imagecodecs.jpeg2k_decode(data), icc=icc, expanded=found is not None)
     entries, is_plain = found
     numbers = imagecodecs.jpeg2k_decode(data[jpeg2000_start(data) :])  # The boxes make colours.
     (count,) = struct.unpack_from(">H", entries)
     is_kept = is_plain and entries[2:6] == b"\3\7\7\7" and 1 <= count <= 256
     if not is_kept or numbers.ndim != 2 or numbers.dtype != np.uint8:
         raise ImageError("a palette that is not RGB of 8 bits cannot be kept; make colours of it")
-    return Picture(numbers, palette=_rgba(entries[6 : 6 + 3 * count], b""))
+    return Picture(numbers, icc=icc, palette=_rgba(entries[6 : 6 + 3 * count], b""))
 
 
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
