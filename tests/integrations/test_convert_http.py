@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -14,6 +18,7 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("fsspec")
 pytest.importorskip("imagecodecs")
 
+from children import child_environment
 from convert_tools import convert, files_below, png, samples, write_tar
 
 if TYPE_CHECKING:
@@ -139,3 +144,26 @@ def test_a_folder_that_cannot_be_listed_is_told(
     assert files_below(tmp_path / "d") == {"1.l3"}
     assert convert(f"{url}/dead/", tmp_path / "d", "--remove-gone") == 2
     assert "--remove-gone needs to know all sources" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["convert {} d", "convert {} d --untrusted", "info {}"])
+def test_an_interrupt_does_not_wait_for_a_server(tmp_path: Path, command: str) -> None:
+    """Which never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"http://127.0.0.1:{server.getsockname()[1]}/a.tar"
+        run = subprocess.Popen(
+            [sys.executable, "-m", "l3dali", *command.format(place).split()],
+            cwd=tmp_path,
+            env=child_environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        client, _ = server.accept()
+        with client:
+            assert client.recv(4) == b"HEAD"
+            run.send_signal(signal.SIGINT)
+            try:
+                _, told = run.communicate(timeout=20)
+            finally:
+                run.kill()
+    assert (run.returncode, told) == (130, "l3: interrupted\n")

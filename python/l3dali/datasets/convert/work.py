@@ -192,8 +192,11 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 "or name a URL without"
             )
         names = _expanded(argument)
-        with ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1) as pool:
+        pool = ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1)
+        try:
             found = list(pool.map(_find_file, names))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # a server may never answer
         for name, file in zip(names, found, strict=True):
             if file is not None:
                 folder = _spelled(sources, split_url(name)[0])
