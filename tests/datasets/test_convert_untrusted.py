@@ -206,6 +206,47 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
     assert files_below(tmp_path / "d") == set()
 
 
+# A bucket that answers until the run is interrupted.
+STUCK = """
+import pathlib, signal, time
+import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+from l3dali.cli import run
+
+class Stuck(MemoryFileSystem):
+    def mv(self, path, new, **options):
+        if new.endswith("1.tar"):
+            pathlib.Path("begun").touch()
+            try:
+                time.sleep(60)
+            finally:
+                pathlib.Path("interrupted").touch()
+        if pathlib.Path("interrupted").exists():
+            time.sleep(60)
+        super().mv(path, new, **options)
+
+fsspec.register_implementation("memory", Stuck, clobber=True)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run()
+"""
+
+
+def test_a_second_interrupt_waits_for_no_bucket(tmp_path: Path) -> None:
+    """Which has been asked to keep the manifest."""
+    for number in range(2):
+        write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", png(number))])
+    command = [sys.executable, "-c", STUCK, "convert", "s", "memory://d", "-j1"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for name, sent in (("begun", signal.SIGINT), ("interrupted", signal.SIGTERM)):
+        while not (tmp_path / name).exists() and run.poll() is None:
+            time.sleep(0.01)
+        if name == "interrupted":
+            time.sleep(2.5)
+        run.send_signal(sent)
+    assert run.communicate(timeout=30)[1] == "l3: interrupted again, while it ended\n"
+    assert run.returncode == 143
+
+
 # An interpreter that multiprocessing starts takes a second.
 SLOW = """
 import sys, time

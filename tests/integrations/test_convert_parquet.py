@@ -182,6 +182,20 @@ def test_columns_are_written_as_they_were(tmp_path: Path, options: dict[str, Any
         assert new.has_dictionary_page == old.has_dictionary_page or is_bytes
 
 
+def test_columns_of_extension_types(tmp_path: Path) -> None:
+    """As DuckDB writes JSON."""
+    path = tmp_path / "s" / "a.parquet"
+    table = write_table(path)
+    for name, type, storage in (("json", pa.json_(), pa.utf8()), ("id", pa.uuid(), pa.binary(16))):
+        values = pa.array([b"[%14d]" % i for i in range(COUNT)], pa.binary(16)).cast(storage)
+        table = table.append_column(name, pa.ExtensionArray.from_storage(type, values))
+    pq.write_table(table, path)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    before, after = (pq.read_table(tmp_path / folder / "a.parquet") for folder in "sd")
+    assert after.schema.equals(before.schema, check_metadata=True)
+    assert after.select(["json", "id"]).equals(table.select(["json", "id"]))
+
+
 @pytest.mark.parametrize(
     ("names", "kept"),
     [(["n", "word"], 2), (["n", "image.path", "word"], 1), (["plain"], 0)],

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 STDIN = Path("/dev/stdin")
 STDOUT = Path("/dev/stdout")
 TICK_SECONDS = 0.2
+_END_SECONDS = 2.0  # that a command may take to end
 
 Result = TypeVar("Result")
 Named = TypeVar("Named", Path, str)
@@ -251,14 +255,23 @@ class Stop:
 def interrupt_once() -> None:
     """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, with the signal's number, once.
 
-    A second signal would tear the end of the first. Ctrl-C that somebody handles or ignores already
-    is left alone.
+    A second signal would tear the end of the first; seconds later, when that waits for a server,
+    it ends the process as it is. Ctrl-C that somebody handles or ignores already is left alone.
     """
+    first: float | None = None
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt(number)
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first = now
+            for each in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(each, interrupt)
+            raise KeyboardInterrupt(number)
+        if now - first > _END_SECONDS:
+            with suppress(OSError):
+                os.write(sys.stderr.fileno(), b"l3: interrupted again, while it ended\n")
+            os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

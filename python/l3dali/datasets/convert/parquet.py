@@ -601,8 +601,9 @@ def _written_paths(file: Any, is_standard: bool) -> list[str]:
     import pyarrow.parquet
 
     sink = io.BytesIO()
-    empty = file.schema_arrow.empty_table()
-    pyarrow.parquet.write_table(empty, sink, use_compliant_nested_type=is_standard)
+    options = {"use_compliant_nested_type": is_standard}
+    with pyarrow.parquet.ParquetWriter(sink, file.schema_arrow, **options):
+        pass  # no rows
     schema = pyarrow.parquet.ParquetFile(sink).schema
     return [schema.column(i).path for i in range(len(schema))]
 
