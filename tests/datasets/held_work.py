@@ -8,9 +8,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from l3dali.cli import main
+from l3dali import cli
 from l3dali.datasets.convert import engine
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def work(job: Job) -> list[Row]:
     return _work(job)
 
 
-def run() -> int:
+def run() -> NoReturn:
     engine._work = work
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests may ignore it.
-    return main(["convert", *sys.argv[1:]])
+    sys.argv.insert(1, "convert")
+    cli.run()

@@ -63,6 +63,9 @@ def run() -> NoReturn:
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
+    if code > SIGNALLED:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # The interpreter's end would undo a handler.
     sys.exit(code)
 
 
