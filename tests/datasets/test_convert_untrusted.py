@@ -148,6 +148,15 @@ def test_headers_that_a_plan_asks_for_have_limits(
     assert "Unable to allocate 10.0 GiB" in outcome.failure
 
 
+def test_a_folder_too_long_for_sockets(tmp_path: Path) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    (temporary := tmp_path / ("t" * 100)).mkdir()
+    command = [sys.executable, "-m", "l3dali", "convert", "--untrusted"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    subprocess.run([*command, tmp_path / "s", tmp_path / "d"], env=environment, check=True)
+    assert (tmp_path / "d" / "a.tar").exists()
+
+
 def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
+_SOCKET_FOLDER_BYTES = 64  # A socket's name has 103 at most, of which multiprocessing takes 30.
 
 Result = TypeVar("Result")
 
@@ -142,9 +144,9 @@ def _careful_start() -> Iterator[None]:
     """Lets the interpreters that multiprocessing starts ignore Ctrl-C from their first moment on.
 
     And import nothing from the current folder: `python -c` looks there first, and a stranger's
-    files may lie there.
+    files may lie there. A TMPDIR too long for their socket gives way to /tmp, as in Python 3.14.
     """
-    start = util.spawnv_passfds
+    start, temporary = util.spawnv_passfds, tempfile.tempdir
 
     def start_carefully(path: Any, arguments: Any, descriptors: Any) -> int:
         program, *options, code = arguments
@@ -160,10 +162,12 @@ def _careful_start() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     util.spawnv_passfds = start_carefully  # type: ignore[assignment]
+    if len(os.fsencode(tempfile.gettempdir())) > _SOCKET_FOLDER_BYTES:
+        tempfile.tempdir = "/tmp"
     try:
         yield
     finally:
-        util.spawnv_passfds = start
+        util.spawnv_passfds, tempfile.tempdir = start, temporary
 
 
 def _serve(to_parent: Connection) -> None:
