@@ -49,9 +49,9 @@ struct EncodeOptions {
   Bytes other_chunks;
 };
 
-// Of all that EncodeOptions keeps beside the pixels: leaves room for the largest value table, a
-// model and the headers of chunks.
-constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 18);
+// Of all that EncodeOptions keeps beside the pixels: leaves room for the colours of match
+// tiles (up to 65,532 of 8 bytes), the largest value table, models and the headers of chunks.
+constexpr uint64_t kMaxMetadataBytes = kMaxChunksBytes - (1u << 20);
 
 // Writes to `bytes` a size that no file of EncodeImage() exceeds. Returns what it does of the same
 // arguments, but for memory; does not read the pixels, which may be null.

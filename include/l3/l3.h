@@ -237,7 +237,7 @@ typedef struct l3_encode_options {
   // Powers of two, 8 to 256 and 32 to 256. 0: the encoder chooses.
   uint32_t tile_height, tile_width;
   uint32_t labels;  // 1: samples are numbers of classes; else 0
-  // Kept in the file as they are; together at most 2^28 - 2^18 bytes.
+  // Kept in the file as they are; together at most 2^28 - 2^20 bytes.
   l3_bytes icc;
   l3_bytes exif;  // from its TIFF header on
   l3_bytes xmp;  // UTF-8

@@ -60,7 +60,7 @@ MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
 # One: loaders call from many processes or threads, and each would start as many as the machine has.
 DEFAULT_THREADS = 1
-MAX_KEPT_BYTES = 2**28 - 2**18  # of the chunks of a file; the rest is for the encoder's own
+MAX_KEPT_BYTES = 2**28 - 2**20  # of the chunks of a file; the rest is for the encoder's own
 TILE_WIDTHS = (32, 64, 128, 256)
 TILE_HEIGHTS = (8, 16, *TILE_WIDTHS)
 

@@ -75,6 +75,21 @@ def test_pairs_of_the_footer_stay(tmp_path: Path) -> None:
     assert all(before[key] == after[key] for key in (b"huggingface", b"late"))
 
 
+def test_types_that_pyarrow_does_not_keep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ENUM of protobuf, INTERVAL and GEOMETRY of DuckDB: it would write their bytes alone."""
+    source = tmp_path / "s" / "a.parquet"
+    source.parent.mkdir()
+    pq.write_table(pa.table({"image": [png(1)], "kind": ["cat"]}), source)
+    data = source.read_bytes()
+    at = data.index(b"\x1c\0\0", data.rindex(b"kind", 0, data.index(b"ARROW:schema")))
+    source.write_bytes(data[:at] + b"\x4c" + data[at + 1 :])  # STRING to ENUM, in Thrift
+    assert pq.ParquetFile(source).schema.column(1).logical_type.type == "ENUM"
+    assert convert(source.parent, tmp_path / "d") == 2
+    assert "does not keep: 'kind' of type Enum; cast it" in capsys.readouterr().err
+
+
 def as_seen(value: Any, key: str = "") -> Any:
     """A value with images as pixels, and without their suffix."""
     if isinstance(value, dict):

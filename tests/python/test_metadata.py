@@ -179,13 +179,23 @@ def test_any_json_comes_back(pairs: dict[str, Any]) -> None:
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert codec.MAX_KEPT_BYTES == 2**28 - 2**18
     monkeypatch.setattr(codec, "MAX_KEPT_BYTES", 100)
     info = l3dali.info(l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(48), metadata={}))
     assert (len(info.icc or b""), len(info.xmp or b"")) == (50, 48)
     with pytest.raises(l3dali.L3Error, match=r"take 101 bytes; .* room for 100$") as caught:
         l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(49), metadata={})
     assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
+
+
+def test_what_is_kept_leaves_room_for_most_colours() -> None:
+    """The largest chunks of the encoder's own: 64,896 colours of 56 bits, each 25 times."""
+    colours = np.random.default_rng(1).integers(0, 1 << 14, (208, 312, 4), np.uint16)
+    image = np.repeat(np.repeat(colours, 5, axis=0), 5, axis=1)
+    data = l3dali.encode(image, effort=1)
+    chunks_bytes = int.from_bytes(data[24:28], "little")
+    assert chunks_bytes > 2**18
+    assert chunks_bytes + codec.MAX_KEPT_BYTES <= 2**28
+    np.testing.assert_array_equal(l3dali.decode(data), image)
 
 
 @pytest.mark.parametrize("coding", codec.CODINGS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -563,11 +564,11 @@ def _is_plain(type: Any) -> bool:
 
 def _writer_options(file: Any) -> dict[str, Any]:
     """How the source was written: names, compression and dictionaries of each column."""
-    fields = [file.schema.column(i) for i in range(len(file.schema))]
-    own = [field.path for field in fields]
-    kinds = [json.loads(field.logical_type.to_json()) for field in fields]
+    own, kinds = _columns(file)
     # Items of lists have the name of the standard, or the one of Arrow's schema.
-    named = {is_standard: _written_paths(file, is_standard) for is_standard in (True, False)}
+    written = {is_standard: _written_columns(file, is_standard) for is_standard in (True, False)}
+    _check_types(file, own, kinds, written[True][1])
+    named = {is_standard: paths for is_standard, (paths, _) in written.items()}
     is_standard = own == named[True] or own != named[False]
     paths = named[is_standard] if len(named[is_standard]) == len(own) else own
     options: dict[str, Any] = {"use_compliant_nested_type": is_standard}
@@ -596,16 +597,42 @@ def _writer_options(file: Any) -> dict[str, Any]:
     }
 
 
-def _written_paths(file: Any, is_standard: bool) -> list[str]:
-    """How columns are called in a file that pyarrow writes."""
+def _columns(file: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """Path and logical type of each column."""
+    fields = [file.schema.column(i) for i in range(len(file.schema))]
+    kinds = [json.loads(field.logical_type.to_json()) for field in fields]
+    return [field.path for field in fields], kinds
+
+
+def _written_columns(file: Any, is_standard: bool) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns of a file that pyarrow writes."""
     import pyarrow.parquet
 
     sink = io.BytesIO()
     options = {"use_compliant_nested_type": is_standard}
     with pyarrow.parquet.ParquetWriter(sink, file.schema_arrow, **options):
         pass  # no rows
-    schema = pyarrow.parquet.ParquetFile(sink).schema
-    return [schema.column(i).path for i in range(len(schema))]
+    return _columns(pyarrow.parquet.ParquetFile(sink))
+
+
+_PLAIN_TYPES = {"None", "Int"}  # Integers of 32 and 64 bits need no logical type.
+
+
+def _check_types(
+    file: Any, paths: list[str], kinds: list[dict[str, Any]], written: list[dict[str, Any]]
+) -> None:
+    """Refuses columns of which pyarrow would write the bytes alone, not what they mean."""
+    lost = [
+        f"{path!r} of type {kind['Type']}"
+        for path, kind, now in zip(paths, kinds, written, strict=False)
+        if kind["Type"] not in {now["Type"], *_PLAIN_TYPES}
+    ]
+    lost += ["one of type Variant"] * bool(_VARIANT.search(str(file.schema)))
+    if lost:
+        raise ParquetError(f"a column that pyarrow does not keep: {lost[0]}; cast it")
+
+
+_VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$", re.MULTILINE)  # the type of a group
 
 
 def _sorting_columns(file: Any) -> Sequence[Any] | None:
