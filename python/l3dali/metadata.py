@@ -160,7 +160,8 @@ _GDAL_METADATA = 42112
 KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
     _DESCRIPTION, 34735, 34736, 34737, _GDAL_METADATA, 42113,
 }  # fmt: skip
-# Of a TIFF whose extra samples are bands, and no alpha, as many zeros.
+# What a TIFF says of each sample beside gray or RGB: 0 of a band, 2 of alpha. Kept but where the
+# one such sample is alpha, or all of more than four are bands beside gray.
 EXTRA_SAMPLES = 338
 # How programs begin a description that counts channels: ImageJ, OME's XML, JSON.
 _COUNTS_CHANNELS = ("ImageJ=", "<", "{")
@@ -198,12 +199,13 @@ def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
     return tags
 
 
-def extra_bands(metadata: Mapping[str, Any] | None) -> int | None:
-    """How many bands a TIFF has beside gray or RGB, none of them alpha; None if nothing says so."""
+def extra_samples(metadata: Mapping[str, Any] | None) -> list[int] | None:
+    """What a TIFF has beside gray or RGB, by `EXTRA_SAMPLES`; None if nothing is kept of it."""
     tags = (metadata or {}).get(TIFF)
     entry = tags.get(str(EXTRA_SAMPLES)) if isinstance(tags, Mapping) else None
     value = entry.get("value") if isinstance(entry, Mapping) else None
-    return len(value) if isinstance(value, list) and value and not any(value) else None
+    is_sound = isinstance(value, list) and value and all(kind in (0, 2) for kind in value)
+    return value if is_sound else None
 
 
 def metadata_of_png(chunks: Sequence[tuple[bytes, bytes]]) -> dict[str, Any] | None:

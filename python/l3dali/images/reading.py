@@ -56,7 +56,7 @@ from l3dali.metadata import (
     TIFF_TYPES,
     TiffTag,
     dump_metadata,
-    extra_bands,
+    extra_samples,
     metadata_of_png,
     metadata_of_tiff,
     tiff_item_bytes,
@@ -358,7 +358,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
             xmp=None if xmp is None else xmp.data,
             metadata=metadata,
-            has_alpha=extra_bands(metadata) is None,
+            has_alpha=extra_samples(metadata) is None,
         )
         if not is_unscaled:
             return picture
@@ -392,10 +392,11 @@ def _tiff_metadata(
     samples, extra = page.samplesperpixel, page.extrasamples
     if not extra and page.photometric == PHOTOMETRIC.MINISBLACK:  # No tag, though it must be there.
         extra = (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
-    bands = len(extra)
-    is_usual = samples > 4 and bands == samples - 1
-    if set(extra) == {EXTRASAMPLE.UNSPECIFIED} and not is_usual:
-        tags[EXTRA_SAMPLES] = TiffTag("SHORT", bytes(2 * bands))
+    is_alpha = extra == (EXTRASAMPLE.UNASSALPHA,) and samples in (2, 4)
+    is_usual = samples > 4 and extra == (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
+    if extra and not is_alpha and not is_usual:
+        kinds = [2 if kind == EXTRASAMPLE.UNASSALPHA else 0 for kind in extra]
+        tags[EXTRA_SAMPLES] = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
     if _TIFFFILE_SHAPE.fullmatch(page.description):
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)

@@ -11,7 +11,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.metadata import extra_bands, of_channels, png_of_metadata, tiff_of_metadata
+from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +164,7 @@ def decoded_picture(
         is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
-    has_alpha = info.channels in (2, 4) and extra_bands(metadata) is None
+    has_alpha = info.channels in (2, 4) and extra_samples(metadata) is None
     if channels is not None:
         metadata, misses_items = of_channels(metadata, channels, info.channels)
         return Picture(

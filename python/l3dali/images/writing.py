@@ -22,7 +22,7 @@ from l3dali.metadata import (
     FLOATS,
     TIFF_TYPES,
     TiffTag,
-    extra_bands,
+    extra_samples,
     png_of_metadata,
     tiff_item_bytes,
     tiff_of_metadata,
@@ -147,20 +147,21 @@ def _write_tiff(picture: Picture) -> bytes:
         raise ImageError(str(error)) from None
     if picture.xmp:
         tags[TIFF_XMP] = TiffTag("BYTE", picture.xmp)
-    bands = extra_bands(picture.metadata)
     is_color = channels == 3 or (channels == 4 and picture.has_alpha)
-    if bands in (channels - 1, channels - 3):
-        is_color = bands == channels - 3
-    extra_samples = ["unspecified"] * (channels - (3 if is_color else 1))
-    if channels in (2, 4) and picture.has_alpha and floats is None:
-        extra_samples = ["unassalpha"]
+    extra = extra_samples(picture.metadata)
+    if extra is not None and len(extra) in (channels - 1, channels - 3):
+        is_color = len(extra) == channels - 3
+    elif channels in (2, 4) and picture.has_alpha and floats is None:
+        extra = [2]
+    else:
+        extra = [0] * (channels - (3 if is_color else 1))
     file = io.BytesIO()
     tifffile.imwrite(
         file,
         pixels,
         photometric="rgb" if is_color else "minisblack",
         planarconfig=None if channels == 1 else "contig",
-        extrasamples=extra_samples or None,
+        extrasamples=["unassalpha" if kind else "unspecified" for kind in extra] or None,
         compression="zlib",
         predictor=True,
         iccprofile=picture.icc,

@@ -13,7 +13,7 @@ import numpy as np
 from l3dali import codec
 from l3dali.errors import L3Error, Status
 from l3dali.images.geometry import shrink, upright
-from l3dali.metadata import extra_bands
+from l3dali.metadata import extra_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -187,9 +187,9 @@ def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes
 
 
 def _has_bands(info: codec.Info) -> bool:
-    """Whether channels beside gray or RGB are said to be no alpha."""
+    """Whether channels beside gray or RGB are not just alpha."""
     try:
-        return extra_bands(info.metadata) is not None
+        return extra_samples(info.metadata) is not None
     except ValueError:  # damaged
         return False
 
