@@ -61,6 +61,8 @@ def test_the_index_is_that_of_wds2idx(tmp_path: Path, choice: str) -> None:
     members = samples(4)
     members[4] = (members[4][0], b"damaged")
     members += [("a/.hidden", b"1"), ("b.c/d.e.f", b"2"), ("b.c/d.g", b"3")]
+    members += [("c.cls", b"4"), ("c", png(7)), ("d/e", png(8)), ("d/e.cls", b"5")]  # no suffixes
+    members += [("f.cls", b"6"), ("f", png(9)[:99])] if choice == "drop" else []
     assert (
         convert(write_tar(tmp_path / "a.tar", members), tmp_path / "d", "--on-error", choice) == 2
     )

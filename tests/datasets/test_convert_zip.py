@@ -122,6 +122,37 @@ def test_a_file_with_the_name_of_a_folder(
     assert files_below(tmp_path / "d") == set()
 
 
+def local_extra(archive: zipfile.ZipFile, data: bytes, name: str) -> bytes:
+    at = archive.getinfo(name).header_offset
+    name_bytes, extra_bytes = struct.unpack_from("<2H", data, at + 26)
+    return data[at + 30 + name_bytes :][:extra_bytes]
+
+
+def test_what_other_programs_write_of_members_stays(tmp_path: Path) -> None:
+    """No attributes, as of Java and Go; more in extra fields before the data, as of Info-ZIP."""
+    before, behind = b"UT\x09\0\3abcdefghux\4\0\0\0\0\0", b"UT\5\0\3abcd"
+    source = tmp_path / "s" / "a.zip"
+    source.parent.mkdir()
+    out, directory = b"", b""
+    for name, content in ((b"a.png", png()), (b"a.txt", b"text"), (b"b/", b"")):
+        sizes = struct.pack("<4L", zlib.crc32(content), len(content), len(content), len(name))
+        head = struct.pack("<4H", 0, 0, 0x6000, 0x5821) + sizes[:-2]
+        extra = struct.pack("<H", len(behind)) + bytes(10) + struct.pack("<L", len(out))
+        directory += b"PK\1\2" + struct.pack("<2H", 20, 20) + head + extra + name + behind
+        out += b"PK\3\4" + struct.pack("<H", 20) + head + struct.pack("<H", len(before))
+        out += name + before + content
+    end = struct.pack("<4H2LH", 0, 0, 3, 3, len(directory), len(out), 0)
+    source.write_bytes(out + directory + b"PK\5\6" + end)
+    assert convert(source.parent, tmp_path / "d") == 0
+    data = (tmp_path / "d" / "a.zip").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["a.l3", "a.txt", "b/"]
+        for info in archive.infolist():
+            assert (info.external_attr, info.extra) == (0, behind)
+            assert local_extra(archive, data, info.filename) == before
+
+
 def test_results_are_the_same_bytes(tmp_path: Path) -> None:
     """Of two runs, on one thread and on several, and where files cannot be sought."""
     pytest.importorskip("fsspec")

@@ -263,8 +263,13 @@ class Writer:
         self._data_at = 0  # of the last member, in what it was written to
 
     def add(self, member: Member, outcome: Outcome | None) -> None:
-        name = member.info.name
-        key, suffix = split_name(name)
+        name = new_name = member.info.name
+        if outcome is not None and outcome.data is not None:
+            new_name = renamed(name, outcome.suffix)
+        key, suffix = split_name(new_name)
+        is_dropped = outcome is not None and outcome.failed and self._options.on_error == "drop"
+        if is_dropped:  # An image without a suffix would have got one, and its place in a sample.
+            key, suffix = split_name(renamed(name, "l3"))
         is_between = _is_between(member.info)
         if not self._names if is_between else key != self._key or not suffix:
             self._end_sample()
@@ -272,20 +277,12 @@ class Writer:
         if not is_between and not suffix:
             self._indexed_key = None
         before, self._shared = self._shared, member.global_pax
-        if outcome is not None and outcome.failed and self._options.on_error == "drop":
+        if is_dropped:
             if is_between:
                 self._dropped.add(posixpath.normpath(name))
                 self._output().write(_global_headers(member.header)[0])
                 return
             self._is_dropped = True
-        new_name = name
-        if outcome is not None and outcome.data is not None:
-            new_name = renamed(name, outcome.suffix)
-        if member.info.isfile() and suffix:
-            if new_name in self._names:
-                what = "two members" if new_name == name else f"{name} and another member"
-                raise TarError(f"{what} of one sample would both be {new_name}: rename one")
-            self._names.add(new_name)
         source = posixpath.normpath(name)
         places, links = self._sample_places, self._sample_links
         if is_between:
@@ -293,6 +290,10 @@ class Writer:
         places.append(source)
         if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
             raise TarError(f"{other} and {name} would both be {new_name}: rename one")
+        if member.info.isfile() and suffix:
+            if new_name in self._names:
+                raise TarError(f"two members of one sample would both be {new_name}: rename one")
+            self._names.add(new_name)
         if member.info.islnk() or member.info.issym():
             folder = posixpath.dirname(name) if member.info.issym() else ""
             leads_to = posixpath.normpath(posixpath.join(folder, member.info.linkname))

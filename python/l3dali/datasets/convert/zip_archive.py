@@ -84,7 +84,8 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
         for member, outcomes in pool.convert(read_members(archive, pool.options)):
             outcome = outcomes[0] if outcomes else None
             data = [blob.data for blob in member.blobs] or chunks_of(archive, member.info)
-            result.add(_new_info(member.info), data, outcome)
+            local_extra = _kept_fields(_local_extra(source, member.info))
+            result.add(_new_info(member.info), data, outcome, local_extra)
             del member, outcomes, outcome, data
     return None
 
@@ -99,8 +100,20 @@ class Writer(zipfile.ZipFile):
         self._moved: set[str] = set()  # images whose results have other names
         self._folded: dict[str, str] = {}  # names as a disk has them that does not tell cases apart
 
-    def add(self, info: zipfile.ZipInfo, data: Iterable[bytes], outcome: Outcome | None) -> None:
+    def add(
+        self,
+        info: zipfile.ZipInfo,
+        data: Iterable[bytes],
+        outcome: Outcome | None,
+        local_extra: bytes | None = None,
+    ) -> None:
         """Writes a member: what became of it, or its data.
+
+        Args:
+            info: for the directory.
+            data: in parts.
+            outcome: of an image.
+            local_extra: extra fields before the data, where they are others than the directory's.
 
         Raises:
             ZipError: its name is too long, or another member's, on disks that know no cases too.
@@ -132,12 +145,13 @@ class Writer(zipfile.ZipFile):
             self._moved.add(source)
         if end in self._moved and end in self._links:
             raise ZipError(f"{self._links[end]}: a link to an image, {end}; make it a file")
-        if info.is_dir():
-            self.writestr(info, b"")
-            return
+        extra, attributes = info.extra, info.external_attr
+        info.extra = extra if local_extra is None else local_extra
         with self.open(info, "w") as file:
-            for chunk in data:
+            for chunk in () if info.is_dir() else data:
                 file.write(chunk)
+        # The directory follows at the end. Without attributes zipfile has given the member a mode.
+        info.extra, info.external_attr = extra, attributes
 
 
 @contextmanager
@@ -259,12 +273,24 @@ def _new_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
     """
     new = copy.copy(info)
     new.flag_bits = 0
-    new.extra = b"".join(
+    new.extra = _kept_fields(info.extra)
+    return new
+
+
+def _local_extra(source: BinaryIO, info: zipfile.ZipInfo) -> bytes:
+    """The extra fields before a member's data; the directory's may be shorter."""
+    source.seek(info.header_offset + 26)
+    name_bytes, extra_bytes = struct.unpack("<2H", source.read(4))
+    source.seek(name_bytes, io.SEEK_CUR)
+    return source.read(extra_bytes)
+
+
+def _kept_fields(extra: bytes) -> bytes:
+    return b"".join(
         struct.pack("<2H", kind, len(body)) + body
-        for kind, body in fields_of(info.extra)
+        for kind, body in fields_of(extra)
         if kind not in (_ZIP64_FIELD, _NAME_FIELD)
     )
-    return new
 
 
 def fields_of(extra: bytes) -> Iterator[tuple[int, bytes]]:
