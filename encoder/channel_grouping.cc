@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/parallel.h"
 #include "encoder/fixed_log.h"
 
 namespace l3 {
@@ -18,6 +19,9 @@ constexpr uint32_t kBlockPixels = 16;
 constexpr uint32_t kMaxBlocks = 128;
 // The most products of samples that are added up for all channels: about 0.1 s.
 constexpr uint64_t kMaxProducts = uint64_t{1} << 27;
+// The most pairs of free channels that rounds of FindTriples() look at: about 0.4 s. Two rounds of
+// 4,096 channels; all that 300 can take.
+constexpr uint64_t kMaxLooks = uint64_t{1} << 25;
 // How many other channels each channel is tried with.
 constexpr uint32_t kPartners = 8;
 // Three channels are a group if the determinant of their correlations is below this. 1 means that
@@ -171,6 +175,7 @@ std::vector<Triple> FindTriples(const Correlations& correlation, double max_dete
                                 const std::vector<uint32_t>& free) {
   std::vector<Triple> triples;
   for (const uint32_t a : free) {
+    EndIfAsked();
     std::vector<uint32_t> partners;
     for (const uint32_t b : free) {
       if (b != a && correlation(a, b) != 0) partners.push_back(b);
@@ -210,14 +215,35 @@ struct Grouping {
   void Add(uint32_t channel) { groups.push_back({1, {static_cast<uint16_t>(channel)}}); }
 };
 
+// Channels in their order, by threes.
+void AddNeighbors(const Correlations& correlation, double max_determinant,
+                  const std::vector<uint32_t>& channels, Grouping* grouping) {
+  for (size_t i = 0; i < channels.size();) {
+    if (i + 3 <= channels.size()) {
+      const Triple triple = MakeTriple(correlation, channels[i], channels[i + 1], channels[i + 2]);
+      if (triple.determinant < max_determinant) {
+        grouping->Add(triple);
+        i += 3;
+        continue;
+      }
+    }
+    grouping->Add(channels[i++]);
+  }
+}
+
 // Takes the triples that save most first, then searches again among the channels that are left.
-Grouping GroupBest(const Correlations& correlation, double max_determinant, uint32_t channels) {
+Grouping GroupBest(const Correlations& correlation, double max_determinant,
+                   std::vector<uint32_t> free) {
   Grouping grouping;
-  std::vector<uint32_t> free(channels);
-  std::iota(free.begin(), free.end(), 0u);
-  std::vector<bool> is_free(channels, true);
+  std::vector<bool> is_free(free.size(), true);
+  uint64_t looks = 0;
   for (size_t before = free.size() + 1; free.size() < before && free.size() >= 3;) {
     before = free.size();
+    looks += before * before;
+    if (looks > kMaxLooks) {
+      AddNeighbors(correlation, max_determinant, free, &grouping);
+      return grouping;
+    }
     for (const Triple& triple : FindTriples(correlation, max_determinant, free)) {
       const auto [a, b, c] = triple.channel;
       if (!is_free[a] || !is_free[b] || !is_free[c]) continue;
@@ -228,24 +254,6 @@ Grouping GroupBest(const Correlations& correlation, double max_determinant, uint
                free.end());
   }
   for (const uint32_t c : free) grouping.Add(c);
-  return grouping;
-}
-
-// Channels in their order, by threes.
-Grouping GroupNeighbors(const Correlations& correlation, double max_determinant,
-                        uint32_t channels) {
-  Grouping grouping;
-  for (uint32_t c = 0; c < channels;) {
-    if (c + 3 <= channels) {
-      const Triple triple = MakeTriple(correlation, c, c + 1, c + 2);
-      if (triple.determinant < max_determinant) {
-        grouping.Add(triple);
-        c += 3;
-        continue;
-      }
-    }
-    grouping.Add(c++);
-  }
   return grouping;
 }
 
@@ -290,8 +298,11 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode 
   const Correlations correlation(residuals, channels);
   const double pixel_count = static_cast<double>(std::max<uint64_t>(1, residuals.count()));
   const double max_determinant = kMaxDeterminant - kChance / std::sqrt(pixel_count);
-  Grouping best = GroupBest(correlation, max_determinant, channels);
-  Grouping neighbors = GroupNeighbors(correlation, max_determinant, channels);
+  std::vector<uint32_t> all(channels);
+  std::iota(all.begin(), all.end(), 0u);
+  Grouping best = GroupBest(correlation, max_determinant, all);
+  Grouping neighbors;
+  AddNeighbors(correlation, max_determinant, all, &neighbors);
   const bool takes_neighbors =
       neighbors.saved_cost >= best.saved_cost - kNearlyEqualCost * int64_t{channels};
   std::vector<ChannelGroup> groups = std::move(takes_neighbors ? neighbors : best).groups;
