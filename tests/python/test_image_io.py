@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali.codec import SAMPLE_TYPES
 from l3dali.images import headers, reading
+from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture
 from l3dali.images.writing import WRITERS, write_picture
+from l3dali.metadata import extra_samples
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
@@ -1254,6 +1256,33 @@ def test_alpha_of_jpeg_2000() -> None:
     for uses in ([0, 0, 0, 2], [0, 2]):
         with pytest.raises(ImageError, match="premultiplied"):
             read_picture(_jp2(len(uses), uses=uses))
+
+
+@pytest.mark.parametrize(
+    ("data", "bands"),
+    [
+        (_jp2(4), 1),
+        (_jp2(4, uses=[0, 0, 0, 65535]), 1),
+        (_jp2(4, colr=struct.pack(">BBBI", 1, 0, 0, 17)), 3),
+        (_jp2(4, colr=bytes([2, 0, 0]) + bytes(16) + b"GRAY" + bytes(108)), 3),
+        (_jp2(2), 1),
+        (bytes(imagecodecs.jpeg2k_encode(noise(4), level=0, codecformat="j2k")), 1),
+        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 4\nMAXVAL 255\nENDHDR\n" + noise(4).tobytes(), 1),
+        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 2\nMAXVAL 255\nENDHDR\n" + noise(2).tobytes(), 1),
+    ],
+)
+def test_bands_of_jpeg_2000_and_pam(data: bytes, bands: int) -> None:
+    """As infrared: a fourth channel that nothing calls alpha weighs no other one."""
+    picture = read_picture(data)
+    channels = picture.pixels.shape[2]
+    np.testing.assert_array_equal(picture.pixels, noise(channels))
+    assert extra_samples(picture.metadata) == [0] * bands  # which is what the L3 file keeps
+    small = read_picture(data, max_side=4).pixels.astype(int)
+    for channel in range(channels):
+        alone = shrink(picture.pixels[:, :, channel], 4)
+        assert np.abs(small[:, :, channel] - alone).max() <= 1  # Pillow counts bytes in integers
+    with tifffile.TiffFile(io.BytesIO(write_picture(picture, ".tif"))) as file:
+        assert file.pages[0].extrasamples == (0,) * bands
 
 
 @pytest.mark.parametrize("options", [{"palette": "index"}, {"labels": True}])

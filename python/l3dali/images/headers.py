@@ -489,10 +489,27 @@ def check_jpeg2000(data: bytes) -> None:
             space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
             if (method, space) not in _JPEG2000_COLORS:
                 raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
-        elif kind == b"cdef":
-            uses = [use for _, use, _ in struct.iter_unpack(">3H", data[at + 2 : end])]
-            if 2 in uses:
-                raise ImageError("premultiplied alpha is not supported")
+        elif kind == b"cdef" and 2 in _uses_of_channels(data[at:end]):
+            raise ImageError("premultiplied alpha is not supported")
+
+
+def jpeg2000_bands(data: bytes, channels: int) -> int:
+    """How many channels are neither colours nor alpha, of what `jpeg2000_icc` gives.
+
+    OpenJPEG brings channels into the order of their colours, alpha behind them.
+    """
+    found: dict[bytes, bytes] = {}
+    for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
+        if kind in (b"colr", b"cdef"):
+            found.setdefault(kind, data[at:end])
+    if channels not in (2, 4) or 1 in _uses_of_channels(found.get(b"cdef", bytes(2))):
+        return 0
+    return channels - 1 if found.get(b"colr", b"").startswith(_JPEG2000_GRAY) else 1
+
+
+def _uses_of_channels(box: bytes) -> list[int]:
+    """0 of colours, 1 of alpha, 2 of what is premultiplied (ISO 15444-1, I.5.3.6)."""
+    return [use for _, use, _ in struct.iter_unpack(">3H", box[2:])]
 
 
 def jpeg2000_icc(data: bytes) -> tuple[bytes, bytes | None]:
@@ -595,6 +612,7 @@ _JPEG2000_TILE = b"\xff\x90"
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
 # Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
 # 0, OpenJPEG's for samples without a space; 2 and 3 the space of an ICC profile.
+_JPEG2000_GRAY = struct.pack(">3BI", 1, 0, 0, 17)
 _JPEG2000_COLORS = frozenset(
     {(1, bytes([0, 0, 0, number])) for number in (0, 16, 17, 18)}
     | {(method, space) for method in (2, 3) for space in (b"RGB ", b"GRAY")}

@@ -38,6 +38,7 @@ from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
     check_jpeg2000,
+    jpeg2000_bands,
     jpeg2000_icc,
     jpeg2000_palette,
     jpeg2000_start,
@@ -306,6 +307,14 @@ def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> P
         plane = pixels[:, :, band] if pixels.ndim == 3 else pixels
         plane //= np.uint8(255 // (2**bits - 1))
     return replace(picture, pixels=pixels, unscaled=True)
+
+
+def _with_bands(picture: Picture, count: int) -> Picture:
+    """A picture of two or four channels, the last of them so many that are no colours nor alpha."""
+    if not count:
+        return picture
+    metadata = metadata_of_tiff({EXTRA_SAMPLES: TiffTag("SHORT", bytes(2 * count))})
+    return replace(picture, metadata=metadata, has_alpha=False)
 
 
 def _read_webp(data: bytes, palette: Palette) -> Picture:
@@ -588,7 +597,9 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
             if palette == "index":
                 return _with_numbers(Picture(pixels), 1)
-        return Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
+        picture = Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
+        has_bands = file.depth in (2, 4) and not file.tupltype.endswith("_ALPHA")
+        return _with_bands(picture, 1 if has_bands else 0)
 
 
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
@@ -612,7 +623,8 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     data, icc = jpeg2000_icc(data)
     found = jpeg2000_palette(data)
     if found is None or palette == "rgb":
-        return Picture(imagecodecs.jpeg2k_decode(data), icc=icc, expanded=found is not None)
+        picture = Picture(imagecodecs.jpeg2k_decode(data), icc=icc, expanded=found is not None)
+        return _with_bands(picture, jpeg2000_bands(data, math.prod(picture.pixels.shape[2:])))
     entries, is_plain = found
     numbers = imagecodecs.jpeg2k_decode(data[jpeg2000_start(data) :])  # The boxes make colours.
     (count,) = struct.unpack_from(">H", entries)
