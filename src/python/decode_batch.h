@@ -62,13 +62,15 @@ class DecodeBatch {
   // Top, left, height, width; none: the whole image.
   using MaybeWindow = std::optional<std::array<int64_t, 4>>;
 
-  // Reads and judges all headers; raises L3Error for the first item that has something wrong. Items
+  // Reads and judges all headers; raises L3Error for the first item that has something wrong, and
+  // what a handler of a signal raises. Items
   // that are the same bytes as the one before are windows of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
               const DecodeOptions& options)
       : names_items_(options.names_items) {
     if (items.size() != windows.size()) throw py::value_error("a window for each item");
     for (size_t i = 0; i < items.size(); ++i) {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       const BufferBytes& bytes = bytes_.emplace_back(items[i]);
       const BufferBytes* const before = i == 0 ? nullptr : &bytes_[i - 1];
       shares_file_.push_back(before != nullptr && before->data() == bytes.data() &&

@@ -48,6 +48,7 @@ from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
 from l3dali.datasets.convert.storage import HashedReader, LocalFolder, open_folder, walk
 from l3dali.datasets.convert.work import find_sources, find_work
+from l3dali.images import reading
 
 imagecodecs = pytest.importorskip("imagecodecs")
 pytest.importorskip("rich")
@@ -877,6 +878,33 @@ def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[
     assert held_run.returncode == 130
     assert re.fullmatch(INTERRUPTED, error.decode())
     check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
+
+
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_what_failed_for_want_of_memory_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], choice: str
+) -> None:
+    """Not what is damaged: it would fail in each run."""
+
+    def read(_data: bytes, _palette: str) -> Any:
+        raise MemoryError("Unable to allocate 412 MiB")
+
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    (tmp_path / "s" / "b.png").write_bytes(png(7))
+    write_tar(tmp_path / "s" / "damaged.tar", [("0.jpg", b"\xff\xd8\xff and no more")])
+    command = (tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", choice)
+    with monkeypatch.context() as patch:
+        patch.setitem(reading._READERS, "png", read)
+        assert convert(*command) == 2
+    assert {row.passing for row in rows_of(tmp_path / "d").values()} == {"memory", ""}
+    capsys.readouterr()
+    assert convert(*command) == 2
+    printed = capsys.readouterr()
+    assert "memory" not in printed.err
+    assert "2 of them in this run" in printed.out
+    assert read_tar(tmp_path / "d" / "a.tar")[1][0] == "0000.l3"
+    assert convert(*command) == 2
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:

@@ -63,6 +63,36 @@ def test_a_table_and_back(tmp_path: Path, kind: str) -> None:
     assert main(["verify", str(tmp_path / "d")]) == 0
 
 
+def test_values_below_a_null_are_no_images(tmp_path: Path) -> None:
+    """As in a dictionary, where null structs have the number of the first value."""
+    struct = pa.struct([("bytes", pa.dictionary(pa.int32(), pa.binary())), ("path", pa.string())])
+    damaged = {"bytes": png(0)[:50], "path": "0.png"}
+    sound = {"bytes": png(1), "path": "1.png"}
+    table = pa.table({"image": pa.array([damaged, sound, None, None], struct), "label": range(4)})
+    (tmp_path / "s").mkdir()
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", "drop") == 2
+    left, _ = read_arrow(tmp_path / "d" / "a.arrow", "stream")
+    assert left.column("label").to_pylist() == [1, 2, 3]
+    assert [value and value["path"] for value in left.column("image").to_pylist()] == [
+        "1.l3",
+        None,
+        None,
+    ]
+
+
+def test_fields_beside_an_image(tmp_path: Path) -> None:
+    value = {"bytes": png(0), "path": "0.png", "mask": png(1), "more": [{"bytes": png(2)}]}
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"image": [value]}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    (found,) = pq.read_table(tmp_path / "d" / "a.parquet").column("image").to_pylist()
+    for i, data in enumerate((found["bytes"], found["mask"], found["more"][0]["bytes"])):
+        assert data.startswith(L3_SIGNATURE)
+        assert np.array_equal(pixels_of(data), image(i))
+
+
 def test_a_set_of_hugging_face_and_back(tmp_path: Path) -> None:
     """It loads as before, from the folder that l3 convert has made."""
     features = datasets.Features(

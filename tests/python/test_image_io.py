@@ -417,6 +417,19 @@ def test_palettes_of_bmp_that_look_gray(bits: int, entries: list[tuple[int, int,
     assert np.array_equal(labels.pixels, numbers)
 
 
+@pytest.mark.parametrize("gap", [0, 1])
+def test_bmp_in_rle_from_an_odd_place(gap: int) -> None:
+    """Runs are padded by their place among the pixels, for Pillow by that in the file."""
+    numbers = np.arange(10, 22, dtype=np.uint8).reshape(4, 3)
+    palette = b"".join(bytes([number, 255 - number, 7, 0]) for number in range(256))
+    rows = b"".join(b"\0\3" + row.tobytes() + b"\0\0\0" for row in numbers[::-1]) + b"\0\1"
+    at = 54 + len(palette) + gap
+    header = struct.pack("<IiiHHIIiiII", 40, 3, 4, 1, 8, 1, len(rows), 0, 0, 256, 0)
+    data = b"BM" + struct.pack("<IHHI", at + len(rows), 0, 0, at) + header + palette
+    picture = read_picture(data + bytes(gap) + rows, palette="index")
+    assert np.array_equal(picture.pixels, numbers)
+
+
 @pytest.mark.parametrize("header_bytes", [56, 108, 124])
 def test_bmp_of_16_bits_with_alpha(header_bytes: int) -> None:
     """Pillow passes over the bit."""
@@ -533,6 +546,14 @@ def test_jpeg_2000_markers_within_a_marker() -> None:
     hidden = data[:at] + b"\xff\x70" + struct.pack(">H", size + 4) + data[at:]
     with pytest.raises(ImageError, match="a marker that is not known: ff70"):
         read_picture(hidden)
+
+
+def test_jpeg_2000_of_too_many_resolutions() -> None:
+    """Many markers of 256 each took 13 s a megabyte."""
+    data = bytearray(imagecodecs.jpeg2k_encode(noise(3), level=0, codecformat="j2k"))
+    data[data.index(b"\xff\x52") + 9] = 33
+    with pytest.raises(ImageError, match="a JPEG 2000 of 34 resolutions"):
+        read_picture(bytes(data))
 
 
 def test_jpeg_2000_that_ends_in_the_head_of_a_part() -> None:
@@ -1108,13 +1129,25 @@ def test_tiff_without_samples_is_refused() -> None:
         ({"t256": 16384, "t257": 16384, "t322": 16, "t323": 16}, "strips or tiles in"),
         ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
         ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
+        ({"t277": 64, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
     ],
-    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile"],
+    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile", "tile_of_many_bands"],
 )
 def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: str) -> None:
     tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
     with pytest.raises(ImageError, match=message):
         read_picture(_tiff_of_pages([None], **tags, **tiles))
+
+
+def test_memory_of_a_tiff_larger_than_its_image() -> None:
+    """As with Photoshop's layers: what its tags take is set aside."""
+    layers = bytes(30_000_000)
+    data = tiff(noise(3), photometric="rgb", extratags=[(37724, 7, len(layers), layers, True)])
+    tracemalloc.start()
+    assert np.array_equal(read_picture(data).pixels, noise(3))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < read_header(data).read_bytes + 100_000
 
 
 # Sizes, before anything is decoded.

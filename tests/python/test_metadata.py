@@ -774,13 +774,21 @@ def test_bands_beside_gray_and_colours(
     assert PIL_Image.open(tmp_path / "c.png").mode == ("L" if count == 2 else "RGB")
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_bands_that_no_tag_counts(tmp_path: Path, count: int) -> None:
-    """ExtraSamples must be there and is not: gray has no alpha then."""
+@pytest.mark.parametrize(
+    ("count", "photometric"), [(2, "minisblack"), (4, "minisblack"), (4, "rgb")]
+)
+def test_bands_that_no_tag_counts(tmp_path: Path, count: int, photometric: str) -> None:
+    """ExtraSamples must be there and is not: there is no alpha then."""
     image = np.random.default_rng(0).integers(60, 120, (40, 30, count), np.uint8)
     image[:, 15:, -1] = 0
     source, small = tmp_path / "a.tif", tmp_path / "a.l3"
-    tifffile.imwrite(source, image, photometric="minisblack", planarconfig="contig")
+    tifffile.imwrite(
+        source,
+        image,
+        photometric=photometric,
+        planarconfig="contig",
+        extrasamples=[0] * (count - (3 if photometric == "rgb" else 1)),
+    )
     with tifffile.TiffFile(source) as file:
         at = file.pages[0].tags["ExtraSamples"].offset  # another tag from now on
     source.write_bytes((data := source.read_bytes())[:at] + b"\xff\xfe" + data[at + 2 :])

@@ -5,6 +5,7 @@ Knows arrays and EXIF blocks, no files.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 from contextlib import suppress
@@ -173,8 +174,9 @@ def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:
                 block[found.code] = text.partition(b"\0")[0]
             elif isinstance(found.value, int):
                 block[found.code] = int(found.value)
-    else:  # A block begins as the file does, but with the directory of this page.
-        block.load(tiff[:4] + struct.pack(f"{page.parent.byteorder}I", page.offset) + tiff[8:])
+    else:
+        block.endian = page.parent.byteorder
+        block.load_from_fp(io.BytesIO(tiff), page.offset)
     for tag in set(block) - set(_DESCRIPTIVE_TAGS):
         del block[tag]
     for entries in (block, *(block.get_ifd(tag) for tag in block if tag not in _PLAIN_TAGS)):

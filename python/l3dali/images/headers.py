@@ -565,6 +565,8 @@ def _behind_styles(
                 layers, before = 0, 1 if channels < 257 else 2  # the number of a channel
                 style = body[before]
             rest = body[before + 1 :]
+            if rest[0] > _MOST_REDUCTIONS:
+                raise ImageError(f"a JPEG 2000 of {rest[0] + 1} resolutions; up to 33 are allowed")
             precincts = blocks = 0
             usual = bytes([255] * (rest[0] + 1))
             for level, sides in enumerate(reversed(rest[5:]) if style & 1 else usual):
@@ -609,6 +611,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
 
 
 _JPEG2000_TILE = b"\xff\x90"
+_MOST_REDUCTIONS = 32  # ISO 15444-1, A.6.1
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
 # Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
 # 0, OpenJPEG's for samples without a space; 2 and 3 the space of an ICC profile.
@@ -761,7 +764,8 @@ def _read_tiff(data: bytes) -> Header:
             raw += 6 * page.imagewidth * page.imagelength
         width, height = page.imagewidth, page.imagelength
         fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
-        return Header("tiff", width, height, raw, 2 * raw + padded, fours)
+        tags = max(0, len(data) - sum(page.databytecounts))  # held by tifffile and by Pillow
+        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags, fours)
 
 
 def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
@@ -770,7 +774,8 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     if chunks > len(data):
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
     pixels = page.imagewidth * page.imagelength
-    if page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * pixels):
+    fours = -(-page.samplesperpixel // 4)
+    if fours * page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * fours * pixels):
         raise ImageError(
             f"a damaged TIFF: tiles of {page.tilewidth} x {page.tilelength} pixels "
             f"in an image of {page.imagewidth} x {page.imagelength}"
@@ -788,7 +793,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 
-_LARGE_TILE_PIXELS = 2**24
+_LARGE_TILE_PIXELS = 2**24  # of four samples
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
@@ -812,7 +817,7 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
         if (bits, channels) != (page.bitspersample, samples):
             raise ImageError("a damaged TIFF: a tile has other samples than the page says")
         _check_scans(data[offset : offset + size])
-        if b"\xff\xd9" not in data[offset + size - _JPEG_TAIL_BYTES : offset + size]:
+        if data.rfind(b"\xff\xd9", max(0, offset + size - _JPEG_TAIL_BYTES), offset + size) < 0:
             raise ImageError("a damaged TIFF: a tile ends too early")
 
 

@@ -398,9 +398,10 @@ def _tiff_metadata(
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
         tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
-    samples, extra = page.samplesperpixel, page.extrasamples
-    if not extra and page.photometric == PHOTOMETRIC.MINISBLACK:  # No tag, though it must be there.
-        extra = (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
+    samples = page.samplesperpixel
+    colors = 3 if page.photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) else 1
+    # The tag may be missing, though it must be there, or too short.
+    extra = (*page.extrasamples, *[EXTRASAMPLE.UNSPECIFIED] * samples)[: samples - colors]
     is_alpha = extra == (EXTRASAMPLE.UNASSALPHA,) and samples in (2, 4)
     is_usual = samples > 4 and extra == (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
     if extra and not is_alpha and not is_usual:
@@ -736,6 +737,10 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
+    if data[:2] == b"BM" and data[_BMP_PIXELS_AT] % 2:  # Pillow pads runs by places in the file.
+        (at,) = struct.unpack_from("<I", data, _BMP_PIXELS_AT)
+        head = data[:_BMP_PIXELS_AT] + struct.pack("<I", at + 1) + data[_BMP_PIXELS_AT + 4 : at]
+        data = head + b"\0" + data[at:]
     # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
     image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))
     if image.format == "BMP" and image.mode in ("1", "L"):
@@ -746,6 +751,7 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     return image
 
 
+_BMP_PIXELS_AT = 10  # where it says that
 _BMP_HEADER = 14  # behind the file's own
 
 

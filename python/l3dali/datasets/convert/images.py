@@ -152,6 +152,8 @@ class Outcome:
         substituted: it has come back in another format than the one it came from.
         suffix: of the result's name, without a dot.
         failure: why there is no result.
+        passing: "memory" if there was too little of it, "untrusted" if a limit of `--untrusted`
+            was passed: another run may have a result.
     """
 
     format: str
@@ -164,6 +166,7 @@ class Outcome:
     substituted: bool = False
     suffix: str = "l3"
     failure: str = ""
+    passing: str = ""
 
     @property
     def failed(self) -> bool:
@@ -302,7 +305,8 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        return failed_outcome(blob, options, reason_of(error), choice)
+        passing = "memory" if _is_of_memory(error) else ""
+        return failed_outcome(blob, options, reason_of(error), choice, passing)
     return Outcome(
         name,
         size,
@@ -317,12 +321,23 @@ def convert_image(
 
 
 def failed_outcome(
-    blob: Blob, options: Options, reason: str, choice: Choice | None = None
+    blob: Blob,
+    options: Options,
+    reason: str,
+    choice: Choice | None = None,
+    passing: str = "",
 ) -> Outcome | None:
     """What becomes of an image that cannot be converted; None if it may be none."""
     if not (format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
         return None
-    return Outcome(_format_name(blob), len(blob.data), choice or Choice(), failure=reason)
+    format, size = _format_name(blob), len(blob.data)
+    return Outcome(format, size, choice or Choice(), failure=reason, passing=passing)
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__
+    return error is not None
 
 
 def _format_name(blob: Blob) -> str:

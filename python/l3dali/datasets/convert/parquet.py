@@ -444,6 +444,9 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
     return array if new_values is values else lists_of(array, new_values, type)
 
 
+_NO_ROW = -1  # of values below a null, which may be anything
+
+
 def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Change) -> Any:
     import pyarrow
 
@@ -452,12 +455,16 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
     fields = [array.field(i) for i in range(len(type))]
     changed = list(fields)
     places = {field.name: i for i, field in reversed([*enumerate(type)])}
+    if array.null_count:
+        rows = np.where(np.asarray(array.is_valid()), rows, _NO_ROW)
     image, path = places.get("bytes"), places.get("path")
-    if image is None or not _is_binary(type[image].type):
-        for i, field in enumerate(type):
+    if image is not None and not _is_binary(type[image].type):
+        image = path = None
+    for i, field in enumerate(type):
+        if image is None or i not in (image, path):
             called = f"{name}/{field.name}"[-MOST_NAME:]
             changed[i] = _changed(fields[i], called, rows, change)
-    else:
+    if image is not None:
         paths = [None] * len(array) if path is None else fields[path].to_pylist()
         names = [old if isinstance(old, str) and old else name for old in paths]
         changed[image], new_names = _changed_values(fields[image], names, rows, change)
@@ -504,7 +511,7 @@ def _changed_values(
     type = array.type
     plain = array if _is_plain(type) else array.cast(pyarrow.large_binary())
     new = [
-        change(name, value, int(row)) if value.is_valid else None
+        change(name, value, int(row)) if value.is_valid and row != _NO_ROW else None
         for name, value, row in zip(names, plain, rows, strict=True)
     ]
     if not any(new):

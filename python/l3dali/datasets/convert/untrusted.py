@@ -11,6 +11,7 @@ import contextlib
 import os
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,15 @@ def convert_untrusted(
     """
     try:
         with borrowed(_idle) as child:
-            return child.call(_convert, blob, options, threads, check=check)
+            outcome: Outcome | None
+            outcome = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
-        return failed_outcome(blob, options, f"the process that read it {error}")
+        outcome = failed_outcome(
+            blob, options, f"the process that read it {error}", passing="untrusted"
+        )
+    if outcome is not None and outcome.passing:
+        outcome = replace(outcome, passing="untrusted")
+    return outcome
 
 
 def limit_worker(threads: int) -> None:

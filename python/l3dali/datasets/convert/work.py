@@ -637,11 +637,17 @@ def _same(row: Row, result: Stored) -> bool:
 
 
 def _may_be_done(row: Row, options: Options) -> bool:
-    return row.status != FAILED and row.options == options.identity
+    return not _is_to_be_tried_again(row, options) and row.options == options.identity
 
 
 def _may_be_done_but_for_plan(row: Row, options: Options) -> bool:
-    return row.status != FAILED and options.differs_in_plan(row.options)
+    return not _is_to_be_tried_again(row, options) and options.differs_in_plan(row.options)
+
+
+def _is_to_be_tried_again(row: Row, options: Options) -> bool:
+    """Whether it has failed, or an image of it for want of memory, or by limits that are gone."""
+    is_limited = row.passing == "untrusted" and options.untrusted
+    return row.status == FAILED or bool(row.passing and not is_limited)
 
 
 def _batches(
