@@ -43,8 +43,9 @@ constexpr uint64_t kTinyTableShare = 8;
 constexpr uint32_t kTinyTilePixels = 1u << 10;
 // Stored tiles have at least this many bytes, so that their headers cost less than 0.1 %.
 constexpr uint64_t kMinStoredTileBytes = 32768;
-// The index addresses 2^36 bytes of payloads. No coding takes twice the bytes of the samples.
-constexpr uint64_t kMaxRawBytes = uint64_t{1} << 35;
+// The index addresses fewer than 2^36 bytes of payloads. They take up to twice the bytes of the
+// samples (16 for 8 rows of one column), and up to 16 more in each channel of 4,096.
+constexpr uint64_t kMaxRawBytes = (uint64_t{1} << 35) - (1 << 16);
 // Columns of tiles in the mode kStored. No more, since a window reads whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 

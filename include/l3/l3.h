@@ -218,7 +218,7 @@ L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_o
 // ---- Encoding ----
 
 // Pixels in the order L3_HWC. Rows lie row_stride bytes apart, 0: packed. No alignment is needed.
-// At most 2^31 pixels and 2^35 bytes of samples.
+// At most 2^31 pixels and 2^35 - 2^16 bytes of samples.
 typedef struct l3_image {
   const void* pixels;
   uint32_t height, width;  // at least 1

@@ -54,7 +54,7 @@ SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
 SAMPLE_SCALARS = frozenset(np.dtype(name).type for name in SAMPLE_TYPES)  # quicker than names
 MAX_PIXELS = 2**31
 MAX_CHANNELS = 4096
-MAX_BYTES = 2**35  # of an image to encode
+MAX_BYTES = 2**35 - 2**16  # of an image to encode
 DEFAULT_MAX_PIXELS = 2**28  #: Of images that nobody vouches for
 MAX_PIXELS_RANGE = range(1, MAX_PIXELS + 1)
 THREADS = range(1025)  # 0: all of the machine
@@ -172,9 +172,9 @@ def encode(
     Args:
         image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels.
             Up to four are gray; gray, alpha; red, green, blue; red, green, blue, alpha; more are
-            bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and 2^35
-            bytes. It must not change during the call: the file of one that does may not decode, and
-            nothing says so.
+            bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and
+            2^35 - 2^16 bytes. It must not change during the call: the file of one that does may not
+            decode, and nothing says so.
         layout: of an array of three axes, "HWC" or "CHW", which has its channels first. None is
             "HWC", but refuses what looks like "CHW": 3 or 4 rows, 32 columns and channels or more.
         coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
@@ -512,7 +512,9 @@ def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
             f"{array.shape[1]} x {array.shape[0]} pixels are too many; L3 holds up to 2^31"
         )
     if array.nbytes > MAX_BYTES:
-        raise ValueError(f"samples of {array.nbytes} bytes are too many; L3 encodes up to 2^35")
+        raise ValueError(
+            f"samples of {array.nbytes} bytes are too many; L3 encodes up to {MAX_BYTES}"
+        )
     return row_major(array)
 
 
