@@ -122,6 +122,21 @@ def test_a_file_with_the_name_of_a_folder(
     assert files_below(tmp_path / "d") == set()
 
 
+def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
+    """A file beside each file, in archives of the Finder and on disks of other systems."""
+    double = b"\0\5\x16\7\0\2\0\0Mac OS X        "
+    write_zip(tmp_path / "s" / "a.zip", [("a.png", png()), ("__MACOSX/._a.png", double)])
+    (tmp_path / "s" / "b.png").write_bytes(png())
+    (tmp_path / "s" / "._b.png").write_bytes(double)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    with zipfile.ZipFile(tmp_path / "d" / "a.zip") as archive:
+        assert archive.namelist() == ["a.l3", "__MACOSX/._a.png"]
+        assert archive.read("__MACOSX/._a.png") == double
+    assert (tmp_path / "d" / "._b.png").read_bytes() == double
+    assert main(["encode", str(tmp_path / "s"), "-o", str(tmp_path / "e")]) == 0
+    assert files_below(tmp_path / "e") == {"b.l3"}
+
+
 def local_extra(archive: zipfile.ZipFile, data: bytes, name: str) -> bytes:
     at = archive.getinfo(name).header_offset
     name_bytes, extra_bytes = struct.unpack_from("<2H", data, at + 26)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
 from l3dali.console import Failure
+from l3dali.datasets.convert.images import is_apple_double
 from l3dali.datasets.convert.storage import walk
 from l3dali.errors import UsageError
 
@@ -139,6 +140,8 @@ def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: P
         found.links += sum(os.path.islink(folder / child) for child in folders)  # noqa: PTH114
         for file in sorted(files):
             path = folder / file
+            if is_apple_double(file):
+                continue
             if path.suffix.lower() in suffixes:
                 found.files.append(File(path, under / path.relative_to(root)))
             else:

@@ -174,9 +174,15 @@ class Outcome:
         return bool(self.failure)
 
 
+def is_apple_double(name: str) -> bool:
+    """Whether a file has the name that macOS gives to what it knows beside `0.png`: `._0.png`."""
+    return name.rpartition("/")[2].startswith("._")
+
+
 def has_image_suffix(name: str, options: Options) -> bool:
     """Whether a file of this name should be an image to convert."""
-    return _suffix(name).lower() in (READ_SUFFIXES if options.to == "l3" else {".l3"})
+    suffixes = READ_SUFFIXES if options.to == "l3" else {".l3"}
+    return _suffix(name).lower() in suffixes and not is_apple_double(name)
 
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
