@@ -1318,6 +1318,20 @@ def test_bands_of_jpeg_2000_and_pam(data: bytes, bands: int) -> None:
         assert file.pages[0].extrasamples == (0,) * bands
 
 
+@pytest.mark.parametrize("suffix", [".jp2", ".pam"])
+@pytest.mark.parametrize("channels", [2, 4])
+@pytest.mark.parametrize("has_alpha", [True, False])
+def test_alpha_is_written_as_it_is_read(suffix: str, channels: int, has_alpha: bool) -> None:
+    written = write_picture(Picture(noise(channels), has_alpha=has_alpha), suffix)
+    picture = read_picture(written)
+    np.testing.assert_array_equal(picture.pixels, noise(channels))
+    assert picture.has_alpha is has_alpha
+    if suffix == ".jp2" and has_alpha:
+        with PIL.Image.open(io.BytesIO(written)) as opened:
+            assert opened.mode == ("LA" if channels == 2 else "RGBA")
+            np.testing.assert_array_equal(np.asarray(opened), noise(channels))
+
+
 @pytest.mark.parametrize("options", [{"palette": "index"}, {"labels": True}])
 def test_a_palette_of_jpeg_2000(options: dict[str, Any]) -> None:
     """Numbers of classes were colours."""

@@ -6,6 +6,8 @@ The libraries are imported where they are used, so that `import l3dali` needs no
 from __future__ import annotations
 
 import io
+import math
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -237,7 +239,9 @@ def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
     maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
     file = io.BytesIO()
     netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
-    return file.getvalue()
+    if _channels_with_alpha(picture):
+        return file.getvalue()
+    return re.sub(rb"TUPLTYPE \w+_ALPHA\n", b"", file.getvalue(), count=1)
 
 
 def _write_jpegxl(picture: Picture) -> bytes:
@@ -249,7 +253,24 @@ def _write_jpegxl(picture: Picture) -> bytes:
 def _write_jpeg2000(picture: Picture) -> bytes:
     import imagecodecs
 
-    return bytes(imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True))
+    data = imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True, codecformat="jp2")
+    channels = _channels_with_alpha(picture)
+    if not channels:
+        return bytes(data)
+    # What imagecodecs leaves out (ISO 15444-1, I.5.3.6): colours have numbers, alpha is of all.
+    uses = [(i, 0, i + 1) for i in range(channels - 1)] + [(channels - 1, 1, 0)]
+    box = struct.pack(">I4sH", 10 + 6 * channels, b"cdef", channels)
+    box += b"".join(struct.pack(">3H", *use) for use in uses)
+    at = data.index(b"jp2h") - 4
+    (size,) = struct.unpack_from(">I", data, at)
+    head = data[:at] + struct.pack(">I", size + len(box)) + data[at + 4 : at + size]
+    return bytes(head + box + data[at + size :])
+
+
+def _channels_with_alpha(picture: Picture) -> int:
+    """How many channels a picture with alpha has; 0 without."""
+    channels = math.prod(picture.pixels.shape[2:])
+    return channels if channels in (2, 4) and picture.has_alpha else 0
 
 
 _ALL_CHANNELS = (1, 2, 3, 4)
