@@ -152,8 +152,8 @@ class Outcome:
         substituted: it has come back in another format than the one it came from.
         suffix: of the result's name, without a dot.
         failure: why there is no result.
-        passing: "memory" if there was too little of it, "untrusted" if a limit of `--untrusted`
-            was passed: another run may have a result.
+        passing: "memory" if there was too little of it, "untrusted" if it may be for the limits of
+            `--untrusted`: another run may have a result.
     """
 
     format: str

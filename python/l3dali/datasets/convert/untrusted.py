@@ -53,12 +53,11 @@ def convert_untrusted(
             outcome: Outcome | None
             outcome = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
-        outcome = failed_outcome(
-            blob, options, f"the process that read it {error}", passing="untrusted"
-        )
-    if outcome is not None and outcome.passing:
-        outcome = replace(outcome, passing="untrusted")
-    return outcome
+        outcome = failed_outcome(blob, options, f"the process that read it {error}")
+    # Libraries do not always say that a limit stopped them.
+    if outcome is None or not outcome.failed:
+        return outcome
+    return replace(outcome, passing="untrusted")
 
 
 def limit_worker(threads: int) -> None:
