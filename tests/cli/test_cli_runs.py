@@ -560,6 +560,20 @@ def test_interrupt_finishes_the_files_in_hand(number: int, code: int, tmp_path: 
     assert counts == (True, done, HELD_FILES - done)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_amid_a_codec(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Those in Python, as of names in zip archives, raise another one with a text from it."""
+
+    def fail() -> None:
+        try:
+            raise KeyboardInterrupt(number)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("decoding with 'cp437' codec failed") from error
+
+    monkeypatch.setattr("l3dali.cli.make_parser", fail)
+    assert main(["info"]) == 128 + number
+
+
 def test_an_interrupt_leaves_ray_where_it_is() -> None:
     """Ray's end crashed, amid its work: 3 of 11 runs, whose exit code was -11."""
     code = """

@@ -42,11 +42,17 @@ from held_work import DONE
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import tar, work
+from l3dali.datasets.convert import storage, tar, work
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
-from l3dali.datasets.convert.storage import HashedReader, LocalFolder, open_folder, walk
+from l3dali.datasets.convert.storage import (
+    HashedReader,
+    HashedWriter,
+    LocalFolder,
+    open_folder,
+    walk,
+)
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.images import reading
 
@@ -905,6 +911,33 @@ def test_what_failed_for_want_of_memory_is_tried_again(
     assert read_tar(tmp_path / "d" / "a.tar")[1][0] == "0000.l3"
     assert convert(*command) == 2
     assert "nothing to do" in capsys.readouterr().out
+
+
+def test_large_files_are_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system call of 3 GB, or a hash of them, hears no Ctrl-C for seconds."""
+    monkeypatch.setattr(storage, "_MOST_AT_ONCE", 1000)
+    monkeypatch.setattr(storage, "CHUNK_BYTES", 400)
+    sizes: list[int] = []
+
+    class Watched(io.BytesIO):
+        def write(self, data: Any) -> int:
+            sizes.append(len(data))
+            return super().write(data)
+
+        def read(self, size: int | None = -1) -> bytes:
+            sizes.append(size or 0)
+            return super().read(size)
+
+    data = bytes(range(250)) * 11
+    file = Watched()
+    writer = HashedWriter(file, "a")
+    writer.write(data)
+    file.seek(0)
+    reader = HashedReader(file, "a", len(data))
+    assert reader.read(len(data) - 5, head=b"head") == b"head" + data[:-5]
+    assert reader.read() == data[-5:]
+    assert writer.hexdigest() == reader.hexdigest()
+    assert max(sizes) <= 1000
 
 
 def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:

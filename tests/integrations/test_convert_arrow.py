@@ -82,6 +82,23 @@ def test_values_below_a_null_are_no_images(tmp_path: Path) -> None:
     ]
 
 
+def test_values_below_null_lists(tmp_path: Path) -> None:
+    """As polars has them where it chooses by a condition."""
+    nulls = pa.array([False, True, False])
+    values = pa.array([png(0), png(1)[:50], png(2)])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), values, mask=nulls)
+    table = pa.table({"images": lists, "label": range(3)})
+    (tmp_path / "s").mkdir()
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    found, _ = read_arrow(tmp_path / "d" / "a.arrow", "stream")
+    (first,), none, (last,) = found.column("images").to_pylist()
+    assert none is None
+    assert np.array_equal(pixels_of(first), image(0))
+    assert np.array_equal(pixels_of(last), image(2))
+
+
 def test_fields_beside_an_image(tmp_path: Path) -> None:
     value = {"bytes": png(0), "path": "0.png", "mask": png(1), "more": [{"bytes": png(2)}]}
     (tmp_path / "s").mkdir()

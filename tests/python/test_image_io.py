@@ -1139,6 +1139,16 @@ def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: 
         read_picture(_tiff_of_pages([None], **tags, **tiles))
 
 
+@pytest.mark.parametrize("planes", ["separate", "contig"])
+def test_tiff_of_many_bands_in_tiles_larger_than_its_image(planes: str) -> None:
+    """As GDAL writes chips of imaging spectrometers."""
+    pixels = np.zeros((285, 120, 120), np.uint8) + np.arange(120, dtype=np.uint8)
+    stored = pixels if planes == "separate" else np.moveaxis(pixels, 0, -1)
+    options = {"photometric": "minisblack", "tile": (512, 512), "compression": "zlib"}
+    data = tiff(stored, planarconfig=planes, **options)
+    assert np.array_equal(read_picture(data).pixels, np.moveaxis(pixels, 0, -1))
+
+
 def test_memory_of_a_tiff_larger_than_its_image() -> None:
     """As with Photoshop's layers: what its tags take is set aside."""
     layers = bytes(30_000_000)
@@ -1294,28 +1304,29 @@ def test_alpha_of_jpeg_2000() -> None:
 @pytest.mark.parametrize(
     ("data", "bands"),
     [
-        (_jp2(4), 1),
-        (_jp2(4, uses=[0, 0, 0, 65535]), 1),
-        (_jp2(4, colr=struct.pack(">BBBI", 1, 0, 0, 17)), 3),
-        (_jp2(4, colr=bytes([2, 0, 0]) + bytes(16) + b"GRAY" + bytes(108)), 3),
-        (_jp2(2), 1),
-        (bytes(imagecodecs.jpeg2k_encode(noise(4), level=0, codecformat="j2k")), 1),
-        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 4\nMAXVAL 255\nENDHDR\n" + noise(4).tobytes(), 1),
-        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 2\nMAXVAL 255\nENDHDR\n" + noise(2).tobytes(), 1),
+        (_jp2(4), [0]),
+        (_jp2(4, uses=[0, 0, 0, 65535]), [0]),
+        (_jp2(4, colr=struct.pack(">BBBI", 1, 0, 0, 17)), [0, 0, 0]),
+        (_jp2(4, colr=struct.pack(">BBBI", 1, 0, 0, 17), uses=[0, 1, 65535, 65535]), [2, 0, 0]),
+        (_jp2(4, colr=bytes([2, 0, 0]) + bytes(16) + b"GRAY" + bytes(108)), [0, 0, 0]),
+        (_jp2(2), [0]),
+        (bytes(imagecodecs.jpeg2k_encode(noise(4), level=0, codecformat="j2k")), [0]),
+        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 4\nMAXVAL 255\nENDHDR\n" + noise(4).tobytes(), [0]),
+        (b"P7\nWIDTH 13\nHEIGHT 9\nDEPTH 2\nMAXVAL 255\nENDHDR\n" + noise(2).tobytes(), [0]),
     ],
 )
-def test_bands_of_jpeg_2000_and_pam(data: bytes, bands: int) -> None:
+def test_bands_of_jpeg_2000_and_pam(data: bytes, bands: list[int]) -> None:
     """As infrared: a fourth channel that nothing calls alpha weighs no other one."""
     picture = read_picture(data)
     channels = picture.pixels.shape[2]
     np.testing.assert_array_equal(picture.pixels, noise(channels))
-    assert extra_samples(picture.metadata) == [0] * bands  # which is what the L3 file keeps
+    assert extra_samples(picture.metadata) == bands  # which is what the L3 file keeps
     small = read_picture(data, max_side=4).pixels.astype(int)
     for channel in range(channels):
         alone = shrink(picture.pixels[:, :, channel], 4)
         assert np.abs(small[:, :, channel] - alone).max() <= 1  # Pillow counts bytes in integers
     with tifffile.TiffFile(io.BytesIO(write_picture(picture, ".tif"))) as file:
-        assert file.pages[0].extrasamples == (0,) * bands
+        assert file.pages[0].extrasamples == tuple(bands)
 
 
 @pytest.mark.parametrize("suffix", [".jp2", ".pam"])

@@ -28,6 +28,7 @@ from l3dali.cli import (
     view,
 )
 from l3dali.cli.arguments import Parser, new_command
+from l3dali.cli.batch import signal_of
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain, hush_libraries
 from l3dali.errors import UsageError
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as error:
         complain("; ".join(["l3: interrupted", *error.args[1:]]))
-        return SIGNALLED + (error.args[0] if error.args else signal.SIGINT)
+        return SIGNALLED + signal_of(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE

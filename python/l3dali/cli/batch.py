@@ -281,6 +281,15 @@ def interrupt_once() -> None:
         signal.signal(signal.SIGINT, interrupt)
 
 
+def signal_of(error: KeyboardInterrupt) -> int:
+    """The number of the signal that has raised it."""
+    # Codecs in Python, as of names in zip archives, raise another one with a text, from the first.
+    for each in (error, error.__cause__):
+        if each is not None and each.args and isinstance(each.args[0], int):
+            return each.args[0]
+    return signal.SIGINT
+
+
 def run_all(
     paths: Iterable[Named],
     work: Callable[[Named], Result],

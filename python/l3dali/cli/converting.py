@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import local_cores
-from l3dali.cli.batch import STDOUT, interrupt_once
+from l3dali.cli.batch import STDOUT, interrupt_once, signal_of
 from l3dali.cli.report import EXIT_FAILED, write_summary
 from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
 from l3dali.console import (
@@ -330,8 +329,7 @@ def _convert(
     except KeyboardInterrupt as error:
         done = len(work.kept) + sum(row.status != FAILED for row in new)
         told = f"{done} of {len(work.kept) + files} shards and files are done"
-        signal_number = error.args[0] if error.args else signal.SIGINT
-        raise KeyboardInterrupt(signal_number, f"{told}; the same command goes on") from None
+        raise KeyboardInterrupt(signal_of(error), f"{told}; the same command goes on") from None
     return new
 
 

@@ -489,27 +489,31 @@ def check_jpeg2000(data: bytes) -> None:
             space = data[at + 3 : at + 7] if method == 1 else data[at + 19 : at + 23]
             if (method, space) not in _JPEG2000_COLORS:
                 raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
-        elif kind == b"cdef" and 2 in _uses_of_channels(data[at:end]):
+        elif kind == b"cdef" and 2 in _uses_of_channels(data[at:end]).values():
             raise ImageError("premultiplied alpha is not supported")
 
 
-def jpeg2000_bands(data: bytes, channels: int) -> int:
-    """How many channels are neither colours nor alpha, of what `jpeg2000_icc` gives.
+def jpeg2000_extra_samples(data: bytes, channels: int) -> list[int]:
+    """What follows the colours in two or four channels of what `jpeg2000_icc` gives: 2 is alpha.
 
-    OpenJPEG brings channels into the order of their colours, alpha behind them.
+    As `EXTRA_SAMPLES` of a TIFF; nothing for other numbers of channels.
     """
+    if channels not in (2, 4):
+        return []
     found: dict[bytes, bytes] = {}
     for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
         if kind in (b"colr", b"cdef"):
             found.setdefault(kind, data[at:end])
-    if channels not in (2, 4) or 1 in _uses_of_channels(found.get(b"cdef", bytes(2))):
-        return 0
-    return channels - 1 if found.get(b"colr", b"").startswith(_JPEG2000_GRAY) else 1
+    colors = 1 if found.get(b"colr", b"").startswith(_JPEG2000_GRAY) else channels - 1
+    uses = _uses_of_channels(found.get(b"cdef", bytes(2)))
+    if sorted(uses.values()) == [0] * colors + [1]:  # OpenJPEG puts the colours before alpha.
+        return [2]
+    return [2 * (uses.get(channel) == 1) for channel in range(colors, channels)]
 
 
-def _uses_of_channels(box: bytes) -> list[int]:
-    """0 of colours, 1 of alpha, 2 of what is premultiplied (ISO 15444-1, I.5.3.6)."""
-    return [use for _, use, _ in struct.iter_unpack(">3H", box[2:])]
+def _uses_of_channels(box: bytes) -> dict[int, int]:
+    """By channel 0 of colours, 1 of alpha, 2 of what is premultiplied (ISO 15444-1, I.5.3.6)."""
+    return {channel: use for channel, use, _ in struct.iter_unpack(">3H", box[2:])}
 
 
 def jpeg2000_icc(data: bytes) -> tuple[bytes, bytes | None]:
@@ -774,11 +778,12 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     if chunks > len(data):
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
     pixels = page.imagewidth * page.imagelength
-    fours = -(-page.samplesperpixel // 4)
-    if fours * page.tilewidth * page.tilelength > max(_LARGE_TILE_PIXELS, 16 * fours * pixels):
+    bands = page.samplesperpixel  # in one tile, or in a tile each
+    most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)
+    if bands * page.tilewidth * page.tilelength > most:
         raise ImageError(
-            f"a damaged TIFF: tiles of {page.tilewidth} x {page.tilelength} pixels "
-            f"in an image of {page.imagewidth} x {page.imagelength}"
+            f"a TIFF with tiles of {page.tilewidth} x {page.tilelength} pixels of {bands} samples "
+            f"in an image of {page.imagewidth} x {page.imagelength} is not supported"
         )
     places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
     is_listed = len(places) >= chunks and all(
@@ -793,7 +798,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 
-_LARGE_TILE_PIXELS = 2**24  # of four samples
+_LARGE_TILE_SAMPLES = 2**24
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:

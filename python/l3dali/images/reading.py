@@ -38,7 +38,7 @@ from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
     check_jpeg2000,
-    jpeg2000_bands,
+    jpeg2000_extra_samples,
     jpeg2000_icc,
     jpeg2000_palette,
     jpeg2000_start,
@@ -309,12 +309,12 @@ def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> P
     return replace(picture, pixels=pixels, unscaled=True)
 
 
-def _with_bands(picture: Picture, count: int) -> Picture:
-    """A picture of two or four channels, the last of them so many that are no colours nor alpha."""
-    if not count:
+def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
+    """A picture, behind whose colours are channels of these kinds, as `EXTRA_SAMPLES` has them."""
+    if list(kinds) in ([], [2]):
         return picture
-    metadata = metadata_of_tiff({EXTRA_SAMPLES: TiffTag("SHORT", bytes(2 * count))})
-    return replace(picture, metadata=metadata, has_alpha=False)
+    tag = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
+    return replace(picture, metadata=metadata_of_tiff({EXTRA_SAMPLES: tag}), has_alpha=False)
 
 
 def _read_webp(data: bytes, palette: Palette) -> Picture:
@@ -600,7 +600,7 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
                 return _with_numbers(Picture(pixels), 1)
         picture = Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
         has_bands = file.depth in (2, 4) and not file.tupltype.endswith("_ALPHA")
-        return _with_bands(picture, 1 if has_bands else 0)
+        return _with_extra_samples(picture, [0] if has_bands else [])
 
 
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
@@ -625,7 +625,8 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     found = jpeg2000_palette(data)
     if found is None or palette == "rgb":
         picture = Picture(imagecodecs.jpeg2k_decode(data), icc=icc, expanded=found is not None)
-        return _with_bands(picture, jpeg2000_bands(data, math.prod(picture.pixels.shape[2:])))
+        channels = math.prod(picture.pixels.shape[2:])
+        return _with_extra_samples(picture, jpeg2000_extra_samples(data, channels))
     entries, is_plain = found
     numbers = imagecodecs.jpeg2k_decode(data[jpeg2000_start(data) :])  # The boxes make colours.
     (count,) = struct.unpack_from(">H", entries)

@@ -438,9 +438,9 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
         return _changed_values(array, [name] * len(array), rows, change)[0]
     if types.is_struct(type):
         return _changed_struct(array, name, rows, change)
-    parents = pyarrow.compute.list_parent_indices(array).to_numpy()
-    values = array.flatten()
-    new_values = _changed(values, name, rows[parents], change)
+    lengths = pyarrow.compute.list_value_length(array).fill_null(0).to_numpy()
+    values = array.flatten()  # but those below null lists
+    new_values = _changed(values, name, np.repeat(rows, lengths), change)
     return array if new_values is values else lists_of(array, new_values, type)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import posixpath
 import re
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CHUNK_BYTES = 2**20
+_MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between looks at signals
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
@@ -592,10 +594,15 @@ class HashedReader:
 
     def read(self, size: int = -1, head: bytes = b"") -> bytes:
         """`head`, and up to `size` bytes behind it; fewer at the end of the file alone."""
-        # No memory at once for a size that a damaged file claims.
-        if size < 0 or size > max(CHUNK_BYTES, (self._size or 0) - self.bytes):
-            return b"".join([head, *self._chunks(size)])
-        return head + self._read(size) if head else self._read(size)
+        # No memory at once for a size that a damaged file claims, and signals are heard.
+        known = max(CHUNK_BYTES, (self._size or 0) - self.bytes)
+        if 0 <= size <= min(known, _MOST_AT_ONCE):
+            return head + self._read(size) if head else self._read(size)
+        whole = io.BytesIO()  # which holds one copy, where join() takes two
+        whole.write(head)
+        for chunk in self._chunks(size):
+            whole.write(chunk)
+        return whole.getvalue()
 
     def _read(self, size: int) -> bytes:
         with naming(self._place):
@@ -637,6 +644,10 @@ class HashedWriter:
 
     def write(self, data: bytes) -> None:
         """Writes all of `data`."""
+        if len(data) > _MOST_AT_ONCE:
+            for at in range(0, len(data), _MOST_AT_ONCE):
+                self.write(data[at : at + _MOST_AT_ONCE])
+            return
         with naming(self._place):
             self._file.write(data)
         self._hash.update(data)
