@@ -185,7 +185,8 @@ std::vector<Triple> FindTriples(const Correlations& correlation, double max_dete
     std::partial_sort(partners.begin(), end, partners.end(), [&](uint32_t b, uint32_t c) {
       const double of_b = std::abs(correlation(a, b));
       const double of_c = std::abs(correlation(a, c));
-      return of_b != of_c ? of_b > of_c : b < c;
+      // Of those that are alike, the next behind `a`: else all would choose the same ones.
+      return of_b != of_c ? of_b > of_c : b - a < c - a;
     });
     for (auto b = partners.begin(); b != end; ++b) {
       for (auto c = b + 1; c != end; ++c) {
