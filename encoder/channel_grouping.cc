@@ -20,7 +20,7 @@ constexpr uint32_t kMaxBlocks = 128;
 // The most products of samples that are added up for all channels: about 0.1 s.
 constexpr uint64_t kMaxProducts = uint64_t{1} << 27;
 // The most pairs of free channels that rounds of FindTriples() look at: about 0.4 s. Two rounds of
-// 4,096 channels; all that 300 can take.
+// 4,096 channels; all that 670 can take.
 constexpr uint64_t kMaxLooks = uint64_t{1} << 25;
 // How many other channels each channel is tried with.
 constexpr uint32_t kPartners = 8;
@@ -216,6 +216,12 @@ struct Grouping {
   void Add(uint32_t channel) { groups.push_back({1, {static_cast<uint16_t>(channel)}}); }
 };
 
+std::vector<uint32_t> AllOf(uint32_t channels) {
+  std::vector<uint32_t> all(channels);
+  std::iota(all.begin(), all.end(), 0u);
+  return all;
+}
+
 // Channels in their order, by threes.
 void AddNeighbors(const Correlations& correlation, double max_determinant,
                   const std::vector<uint32_t>& channels, Grouping* grouping) {
@@ -233,10 +239,10 @@ void AddNeighbors(const Correlations& correlation, double max_determinant,
 }
 
 // Takes the triples that save most first, then searches again among the channels that are left.
-Grouping GroupBest(const Correlations& correlation, double max_determinant,
-                   std::vector<uint32_t> free) {
+Grouping GroupBest(const Correlations& correlation, double max_determinant, uint32_t channels) {
   Grouping grouping;
-  std::vector<bool> is_free(free.size(), true);
+  std::vector<uint32_t> free = AllOf(channels);
+  std::vector<bool> is_free(channels, true);
   uint64_t looks = 0;
   for (size_t before = free.size() + 1; free.size() < before && free.size() >= 3;) {
     before = free.size();
@@ -299,11 +305,9 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode 
   const Correlations correlation(residuals, channels);
   const double pixel_count = static_cast<double>(std::max<uint64_t>(1, residuals.count()));
   const double max_determinant = kMaxDeterminant - kChance / std::sqrt(pixel_count);
-  std::vector<uint32_t> all(channels);
-  std::iota(all.begin(), all.end(), 0u);
-  Grouping best = GroupBest(correlation, max_determinant, all);
+  Grouping best = GroupBest(correlation, max_determinant, channels);
   Grouping neighbors;
-  AddNeighbors(correlation, max_determinant, all, &neighbors);
+  AddNeighbors(correlation, max_determinant, AllOf(channels), &neighbors);
   const bool takes_neighbors =
       neighbors.saved_cost >= best.saved_cost - kNearlyEqualCost * int64_t{channels};
   std::vector<ChannelGroup> groups = std::move(takes_neighbors ? neighbors : best).groups;

@@ -902,7 +902,7 @@ def test_what_failed_for_want_of_memory_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setitem(reading._READERS, "png", read)
         assert convert(*command) == 2
-    assert {row.passing for row in rows_of(tmp_path / "d").values()} == {"memory", ""}
+    assert {row.transient for row in rows_of(tmp_path / "d").values()} == {"memory", ""}
     capsys.readouterr()
     assert convert(*command) == 2
     printed = capsys.readouterr()

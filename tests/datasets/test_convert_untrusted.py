@@ -83,7 +83,7 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
             assert data == before  # --on-error keep
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, "--untrusted") == 2
     assert "nothing to do" in capsys.readouterr().out
-    assert {row.passing for row in rows_of(tmp_path / "d").values()} == {"untrusted"}
+    assert {row.transient for row in rows_of(tmp_path / "d").values()} == {"untrusted"}
     assert convert(tmp_path / "s", tmp_path / "d", "--dry-run") == 0
     assert "1 shard" in capsys.readouterr().out  # without limits there may be results
 

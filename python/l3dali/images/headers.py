@@ -504,7 +504,8 @@ def jpeg2000_extra_samples(data: bytes, channels: int) -> list[int]:
     for kind, at, end in boxes(data[: jpeg2000_start(data)], _JPEG2000_HOLDERS):
         if kind in (b"colr", b"cdef"):
             found.setdefault(kind, data[at:end])
-    colors = 1 if found.get(b"colr", b"").startswith(_JPEG2000_GRAY) else channels - 1
+    space = found.get(b"colr", b"")
+    colors = 1 if (space[:1], space[3:7]) == _JPEG2000_GRAY else channels - 1
     uses = _uses_of_channels(found.get(b"cdef", bytes(2)))
     if sorted(uses.values()) == [0] * colors + [1]:  # OpenJPEG puts the colours before alpha.
         return [2]
@@ -619,7 +620,7 @@ _MOST_REDUCTIONS = 32  # ISO 15444-1, A.6.1
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
 # Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
 # 0, OpenJPEG's for samples without a space; 2 and 3 the space of an ICC profile.
-_JPEG2000_GRAY = struct.pack(">3BI", 1, 0, 0, 17)
+_JPEG2000_GRAY = b"\1", bytes([0, 0, 0, 17])
 _JPEG2000_COLORS = frozenset(
     {(1, bytes([0, 0, 0, number])) for number in (0, 16, 17, 18)}
     | {(method, space) for method in (2, 3) for space in (b"RGB ", b"GRAY")}

@@ -311,7 +311,7 @@ def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> P
 
 def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
     """A picture, behind whose colours are channels of these kinds, as `EXTRA_SAMPLES` has them."""
-    if list(kinds) in ([], [2]):
+    if list(kinds) in ([], [_ALPHA]):
         return picture
     tag = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
     return replace(picture, metadata=metadata_of_tiff({EXTRA_SAMPLES: tag}), has_alpha=False)
@@ -350,7 +350,7 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
-    from tifffile import EXTRASAMPLE, PHOTOMETRIC
+    from tifffile import PHOTOMETRIC
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
@@ -371,11 +371,13 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         )
         if not is_unscaled:
             return picture
-        kinds = [None] * (page.samplesperpixel - len(page.extrasamples)) + [*page.extrasamples]
-        bands = [i for i, kind in enumerate(kinds) if kind != EXTRASAMPLE.UNASSALPHA]
+        extra = _extra_samples(page)
+        kinds = [0] * (page.samplesperpixel - len(extra)) + extra
+        bands = [i for i, kind in enumerate(kinds) if kind != _ALPHA]
         return _with_numbers(picture, page.bitspersample, bands)
 
 
+_ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
 _TIFF_DESCRIPTION = 270
 _TIFF_NO_DATA = 42113
 _TIFF_ICC = 34675
@@ -390,7 +392,7 @@ def _tiff_metadata(
     data: bytes, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
     """The tags of a page that are kept; `keeps_numbers`: of palette entries or few bits."""
-    from tifffile import EXTRASAMPLE, PHOTOMETRIC
+    from tifffile import PHOTOMETRIC
 
     found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
     tags = {code: tag for code, tag in found.items() if tag is not None}
@@ -398,15 +400,10 @@ def _tiff_metadata(
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
         tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
-    samples = page.samplesperpixel
-    colors = 3 if page.photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) else 1
-    # The tag may be missing, though it must be there, or too short.
-    extra = (*page.extrasamples, *[EXTRASAMPLE.UNSPECIFIED] * samples)[: samples - colors]
-    is_alpha = extra == (EXTRASAMPLE.UNASSALPHA,) and samples in (2, 4)
-    is_usual = samples > 4 and extra == (EXTRASAMPLE.UNSPECIFIED,) * (samples - 1)
-    if extra and not is_alpha and not is_usual:
-        kinds = [2 if kind == EXTRASAMPLE.UNASSALPHA else 0 for kind in extra]
-        tags[EXTRA_SAMPLES] = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
+    extra = _extra_samples(page)
+    is_usual = page.samplesperpixel > 4 and extra == [0] * (page.samplesperpixel - 1)
+    if extra not in ([], [_ALPHA]) and not is_usual:
+        tags[EXTRA_SAMPLES] = TiffTag("SHORT", struct.pack(f"<{len(extra)}H", *extra))
     if _TIFFFILE_SHAPE.fullmatch(page.description):
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
@@ -415,6 +412,16 @@ def _tiff_metadata(
     if is_inverted or not is_kept:
         tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
     return metadata_of_tiff(tags)
+
+
+def _extra_samples(page: tifffile.TiffPage) -> list[int]:
+    """What each sample behind the colours is, 0 or `_ALPHA`; the tag may be missing, or short."""
+    from tifffile import PHOTOMETRIC
+
+    colors = 3 if page.photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) else 1
+    count = page.samplesperpixel - colors
+    told = [_ALPHA if kind == _ALPHA else 0 for kind in page.extrasamples]
+    return (told + [0] * count)[:count]
 
 
 def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
@@ -517,7 +524,7 @@ def _tiff_pixels(
         if pixels.dtype.kind != "u":
             raise ImageError("signed samples or floats of which the least is white")
         pixels = np.require(pixels, requirements="W")
-        gray = pixels[..., : -len(page.extrasamples)] if page.extrasamples else pixels
+        gray = pixels[..., :1] if page.samplesperpixel > 1 else pixels
         np.subtract(most, gray, out=gray)
     return pixels, None
 
@@ -738,10 +745,8 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
-    if data[:2] == b"BM" and data[_BMP_PIXELS_AT] % 2:  # Pillow pads runs by places in the file.
-        (at,) = struct.unpack_from("<I", data, _BMP_PIXELS_AT)
-        head = data[:_BMP_PIXELS_AT] + struct.pack("<I", at + 1) + data[_BMP_PIXELS_AT + 4 : at]
-        data = head + b"\0" + data[at:]
+    if data[:2] == b"BM" and data[_BMP_COMPRESSION_AT] in (1, 2):
+        data = _with_even_pixels(data)
     # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
     image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))
     if image.format == "BMP" and image.mode in ("1", "L"):
@@ -752,8 +757,17 @@ def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     return image
 
 
-_BMP_PIXELS_AT = 10  # where it says that
+_BMP_PIXELS_AT, _BMP_COMPRESSION_AT = 10, 30  # where it says that
 _BMP_HEADER = 14  # behind the file's own
+
+
+def _with_even_pixels(data: bytes) -> bytes:
+    """A BMP in RLE whose runs are padded by places in the file too, as Pillow has it."""
+    (at,) = struct.unpack_from("<I", data, _BMP_PIXELS_AT)
+    if at % 2 == 0 or at >= len(data):
+        return data
+    told = struct.pack("<I", at + 1)
+    return data[:_BMP_PIXELS_AT] + told + data[_BMP_PIXELS_AT + 4 : at] + b"\0" + data[at:]
 
 
 def _without_guess(data: bytes, palette_at: int) -> PIL.Image.Image:

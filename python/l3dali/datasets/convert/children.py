@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
-_SOCKET_FOLDER_BYTES = 64  # A socket's name has 103 at most, of which multiprocessing takes 30.
+_SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
 Result = TypeVar("Result")
 

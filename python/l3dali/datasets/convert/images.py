@@ -152,8 +152,8 @@ class Outcome:
         substituted: it has come back in another format than the one it came from.
         suffix: of the result's name, without a dot.
         failure: why there is no result.
-        passing: "memory" if there was too little of it, "untrusted" if it may be for the limits of
-            `--untrusted`: another run may have a result.
+        transient: "memory" if there was too little of it, "untrusted" if it may be for the limits
+            of `--untrusted`: another run may have a result.
     """
 
     format: str
@@ -166,7 +166,7 @@ class Outcome:
     substituted: bool = False
     suffix: str = "l3"
     failure: str = ""
-    passing: str = ""
+    transient: str = ""
 
     @property
     def failed(self) -> bool:
@@ -311,8 +311,8 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        passing = "memory" if _is_of_memory(error) else ""
-        return failed_outcome(blob, options, reason_of(error), choice, passing)
+        transient = "memory" if _is_of_memory(error) else ""
+        return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
         size,
@@ -331,13 +331,13 @@ def failed_outcome(
     options: Options,
     reason: str,
     choice: Choice | None = None,
-    passing: str = "",
+    transient: str = "",
 ) -> Outcome | None:
     """What becomes of an image that cannot be converted; None if it may be none."""
     if not (format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
         return None
     format, size = _format_name(blob), len(blob.data)
-    return Outcome(format, size, choice or Choice(), failure=reason, passing=passing)
+    return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
 
 
 def _is_of_memory(error: BaseException | None) -> bool:

@@ -418,7 +418,7 @@ def _check_length(reader: HashedReader, file: Stored) -> None:
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
     row.labels, row.more_failures = totals.labels, totals.more_failures
-    row.passing = totals.passing
+    row.transient = totals.transient
     if row.coding == "plan":
         row.choices = totals.choices
     row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""

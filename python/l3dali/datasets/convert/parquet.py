@@ -460,6 +460,8 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
     image, path = places.get("bytes"), places.get("path")
     if image is not None and not _is_binary(type[image].type):
         image = path = None
+    if path is not None and may_hold_images(type[path].type):
+        path = None
     for i, field in enumerate(type):
         if image is None or i not in (image, path):
             called = f"{name}/{field.name}"[-MOST_NAME:]
@@ -573,11 +575,12 @@ def _writer_options(file: Any) -> dict[str, Any]:
     """How the source was written: names, compression and dictionaries of each column."""
     own, kinds = _columns(file)
     # Items of lists have the name of the standard, or the one of Arrow's schema.
-    written = {is_standard: _written_columns(file, is_standard) for is_standard in (True, False)}
-    _check_types(file, own, kinds, written[True][1])
-    named = {is_standard: paths for is_standard, (paths, _) in written.items()}
-    is_standard = own == named[True] or own != named[False]
-    paths = named[is_standard] if len(named[is_standard]) == len(own) else own
+    standard, written = _written_columns(file, is_standard=True)
+    others, _ = _written_columns(file, is_standard=False)
+    _check_types(file, own, kinds, written)
+    is_standard = own == standard or own != others
+    named = standard if is_standard else others
+    paths = named if len(named) == len(own) else own
     options: dict[str, Any] = {"use_compliant_nested_type": is_standard}
     zones = {kind["isAdjustedToUTC"] for kind in kinds if kind["Type"] == "Time"}
     if len(zones) > 1:
@@ -611,7 +614,7 @@ def _columns(file: Any) -> tuple[list[str], list[dict[str, Any]]]:
     return [field.path for field in fields], kinds
 
 
-def _written_columns(file: Any, is_standard: bool) -> tuple[list[str], list[dict[str, Any]]]:
+def _written_columns(file: Any, *, is_standard: bool) -> tuple[list[str], list[dict[str, Any]]]:
     """The columns of a file that pyarrow writes."""
     import pyarrow.parquet
 
@@ -636,7 +639,9 @@ def _check_types(
     ]
     lost += ["one of type Variant"] * bool(_VARIANT.search(str(file.schema)))
     if lost:
-        raise ParquetError(f"a column that pyarrow does not keep: {lost[0]}; cast it")
+        raise ParquetError(
+            f"a column that pyarrow does not keep: {lost[0]}; cast it, or update pyarrow"
+        )
 
 
 _VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$", re.MULTILINE)  # the type of a group

@@ -123,7 +123,7 @@ class Totals:
         formats: sums over the converted images, by the format of the source.
         failures: places of the first images that could not be converted, and why.
         more_failures: how many more there are.
-        passing: why another run may have results of some of them, as in `Outcome`.
+        transient: why another run may have results of some of them, as in `Outcome`.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
     """
@@ -131,7 +131,7 @@ class Totals:
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     more_failures: int = 0
-    passing: str = ""
+    transient: str = ""
     stored: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ class Totals:
             self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
         if outcome.failed:
-            self.passing = outcome.passing or self.passing
+            self.transient = outcome.transient or self.transient
             if len(self.failures) < MOST_NAMED:
                 self.failures.append((shortened(blob.place), shortened(outcome.failure)))
             else:

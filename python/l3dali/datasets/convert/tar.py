@@ -264,12 +264,11 @@ class Writer:
 
     def add(self, member: Member, outcome: Outcome | None) -> None:
         name = new_name = member.info.name
-        if outcome is not None and outcome.data is not None:
-            new_name = renamed(name, outcome.suffix)
-        key, suffix = split_name(new_name)
         is_dropped = outcome is not None and outcome.failed and self._options.on_error == "drop"
-        if is_dropped:  # An image without a suffix would have got one, and its place in a sample.
-            key, suffix = split_name(renamed(name, "l3"))
+        if outcome is not None and (is_dropped or outcome.data is not None):
+            new_name = renamed(name, outcome.suffix)
+        # An image without a suffix has got one, and with it a place in a sample.
+        key, suffix = split_name(new_name)
         is_between = _is_between(member.info)
         if not self._names if is_between else key != self._key or not suffix:
             self._end_sample()

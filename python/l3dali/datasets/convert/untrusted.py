@@ -50,14 +50,13 @@ def convert_untrusted(
     """
     try:
         with borrowed(_idle) as child:
-            outcome: Outcome | None
-            outcome = child.call(_convert, blob, options, threads, check=check)
+            outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
         outcome = failed_outcome(blob, options, f"the process that read it {error}")
     # Libraries do not always say that a limit stopped them.
-    if outcome is None or not outcome.failed:
-        return outcome
-    return replace(outcome, passing="untrusted")
+    if outcome is not None and outcome.failed:
+        outcome = replace(outcome, transient="untrusted")
+    return outcome
 
 
 def limit_worker(threads: int) -> None:

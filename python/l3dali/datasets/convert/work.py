@@ -646,8 +646,8 @@ def _may_be_done_but_for_plan(row: Row, options: Options) -> bool:
 
 def _is_to_be_tried_again(row: Row, options: Options) -> bool:
     """Whether it has failed, or an image of it for want of memory, or by limits that are gone."""
-    is_limited = row.passing == "untrusted" and options.untrusted
-    return row.status == FAILED or bool(row.passing and not is_limited)
+    is_limited = row.transient == "untrusted" and options.untrusted
+    return row.status == FAILED or bool(row.transient and not is_limited)
 
 
 def _batches(

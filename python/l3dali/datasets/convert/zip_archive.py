@@ -35,6 +35,7 @@ MAX_L3_TIMES = 100  # that a larger one may be larger than what it takes there
 MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _END_BYTES, _MOST_END_BYTES = 18, 22 + 2**16  # behind its start before the comment; in all
+_LOCAL_BYTES = 30  # of a member's header before its name
 _ENCRYPTED = 1
 # Of others zipfile unpacks all that some bytes hold at once: of bzip2, a million times as many.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -279,10 +280,12 @@ def _new_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 def _local_extra(source: BinaryIO, info: zipfile.ZipInfo) -> bytes:
     """The extra fields before a member's data; the directory's may be shorter."""
-    source.seek(info.header_offset + 26)
-    name_bytes, extra_bytes = struct.unpack("<2H", source.read(4))
-    source.seek(name_bytes, io.SEEK_CUR)
-    return source.read(extra_bytes)
+    source.seek(info.header_offset)
+    head = source.read(_LOCAL_BYTES)
+    if len(head) < _LOCAL_BYTES or not head.startswith(_STARTS[0]):
+        return info.extra  # of a folder; who reads data there finds that it is damaged
+    name_bytes, extra_bytes = struct.unpack_from("<2H", head, 26)
+    return source.read(name_bytes + extra_bytes)[name_bytes:]
 
 
 def _kept_fields(extra: bytes) -> bytes:
