@@ -137,6 +137,22 @@ def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
     assert files_below(tmp_path / "e") == {"b.l3"}
 
 
+def test_an_image_is_unpacked_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of zlib for 1 GB heard no Ctrl-C for 3 to 8 s."""
+    sizes: list[int | None] = []
+    read = zipfile.ZipExtFile.read
+
+    def watched(file: zipfile.ZipExtFile, size: int | None = -1) -> bytes:
+        sizes.append(size)
+        return read(file, size)
+
+    write_zip(tmp_path / "s" / "a.zip", [("a.png", png()), ("b.txt", b"text")])
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", watched)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    assert sizes
+    assert all(size is not None and 0 <= size <= zip_archive.CHUNK_BYTES for size in sizes)
+
+
 def local_extra(archive: zipfile.ZipFile, data: bytes, name: str) -> bytes:
     at = archive.getinfo(name).header_offset
     name_bytes, extra_bytes = struct.unpack_from("<2H", data, at + 26)

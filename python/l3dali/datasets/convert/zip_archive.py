@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import posixpath
+import shutil
 import stat
 import struct
 import zipfile
@@ -217,7 +218,11 @@ def read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]
                             "from an archive, and of L3 files that it packs no more than "
                             f"{MAX_L3_TIMES} times what they take"
                         )
-                    data = head + file.read()
+                    whole = io.BytesIO()
+                    whole.write(head)
+                    shutil.copyfileobj(file, whole, CHUNK_BYTES)  # Signals are heard.
+                    data = whole.getvalue()
+                    del whole
                     _check_size(len(data), info)
                     blobs.append(Blob(name, data, name))
                     del data
