@@ -21,7 +21,7 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import zip_archive
-from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
+from l3dali.datasets.convert.storage import CHUNK_BYTES, MANIFEST_NAME, REPORT_NAME
 from l3dali.images.reading import read_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -150,7 +150,7 @@ def test_an_image_is_unpacked_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(zipfile.ZipExtFile, "read", watched)
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
     assert sizes
-    assert all(size is not None and 0 <= size <= zip_archive.CHUNK_BYTES for size in sizes)
+    assert all(size is not None and 0 <= size <= CHUNK_BYTES for size in sizes)
 
 
 def local_extra(archive: zipfile.ZipFile, data: bytes, name: str) -> bytes:
