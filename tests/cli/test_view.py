@@ -439,6 +439,17 @@ def test_large_images_take_little_memory(shape: tuple[int, int], factor: int) ->
     assert peak < pixels.CALL_BYTES
 
 
+def test_long_pairs_are_not_read() -> None:
+    """As Python objects they took 700 MiB, to know whether the last channel is alpha."""
+    pairs: dict[str, Any] = {"lists": [[] for _ in range(2**18)]}
+    data = memoryview(l3dali.encode(np.zeros((9, 9, 4), np.uint8), metadata=pairs))
+    tracemalloc.start()
+    pixels.thumbnail(data, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
 def test_a_hundred_tabs_wait_for_each_other(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

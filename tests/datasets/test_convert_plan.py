@@ -172,6 +172,32 @@ def test_damage_of_originals_that_stay_is_seen(
     assert "--trust is for --plan" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("container", ["tar", "files"])
+def test_without_trust_originals_are_read(
+    tmp_path: Path, container: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, dest = tmp_path / "s", tmp_path / "d"
+    files = [("0.png", png(0)), ("1.png", png(1)[:200])]
+    write_tar(source / "a.tar", files)
+    if container == "files":
+        (source / "a.tar").unlink()
+        for name, data in files:
+            (source / name).write_bytes(data)
+    path = save(make_plan(source, {SOURCE: 1.0}), tmp_path / "plan.json")
+    command = (source, dest, "--plan", path, "--on-error", "drop")
+    assert convert(*command, "--trust") == 0
+    assert convert(*command, "--trust") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert convert(*command) == 2
+    assert "1.png: cannot be read" in capsys.readouterr().err
+    if container == "tar":
+        assert [name for name, *_ in read_tar(dest / "a.tar")] == ["0.png"]
+    else:
+        assert files_below(dest) == {"0.png"}
+    assert convert(*command, "--trust") == 2
+    assert "nothing to do" in capsys.readouterr().out
+
+
 def test_another_plan_converts_what_changes(tmp_path: Path) -> None:
     source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
     write_tar(source / "same.tar", [("1.png", png(1)), ("1.cls", b"1")])

@@ -114,6 +114,8 @@ class _Sources:
         self._reader = PictureReader(options)
         self._max_pixels: int = options.max_pixels
         found = find_sources([str(options.source)])
+        if len(found.folders) != 1:
+            raise UsageError(f"--source {options.source} names several folders; one is compared")
         ((url, files),) = found.folders.items()
         self._folder = open_folder(url)
         self._of_result: dict[str, str] = {}

@@ -27,6 +27,7 @@ MAX_FACTOR = 1024
 # What one call takes: a block of three channels, its sums in 64 bits, engines.
 CALL_BYTES = 64 * 2**20
 MAX_KEPT_BYTES = 16 * 2**20  # of profile, EXIF and the like, which are copied
+_MOST_PAIRS = 2**18  # bytes; they take up to 54 times that to read
 _HEAD_BYTES = 4096
 _CHUNKS_FIELD = slice(24, 28)  # of the header: docs/format.md 3
 _COLORS = 3
@@ -187,7 +188,9 @@ def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes
 
 
 def _has_bands(info: codec.Info) -> bool:
-    """Whether channels beside gray or RGB are not just alpha."""
+    """Whether channels beside gray or RGB are not just alpha; long pairs are not asked."""
+    if len(info.metadata_json or b"") > _MOST_PAIRS:
+        return False
     try:
         return extra_samples(info.metadata) is not None
     except ValueError:  # damaged

@@ -152,8 +152,8 @@ class Outcome:
         substituted: it has come back in another format than the one it came from.
         suffix: of the result's name, without a dot.
         failure: why there is no result.
-        transient: "memory" if there was too little of it, "untrusted" if it may be for the limits
-            of `--untrusted`: another run may have a result.
+        transient: why another run may have another result: "memory" if there was too little of it,
+            "untrusted" if it may be for the limits of `--untrusted`, "trusted" if nobody looked.
     """
 
     format: str
@@ -302,7 +302,7 @@ def convert_image(
             if not options.trust:  # Damage is found now, or in training.
                 labels = options.is_labels(blob.name)
                 read(blob.data, labels=labels, max_pixels=options.max_pixels)
-            return Outcome(name, size, choice)
+            return Outcome(name, size, choice, transient="trusted" if options.trust else "")
         if options.to == "l3":
             data, pixels, expanded = _from_picture(blob, choice.stored_as, options, threads, read)
             suffix, substituted = _SUFFIXES.get(choice.stored_as, "l3"), False
@@ -311,7 +311,7 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        transient = "memory" if _is_of_memory(error) else ""
+        transient = "memory" if _is_of_memory(error, blob.data) else ""
         return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
@@ -340,9 +340,17 @@ def failed_outcome(
     return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
 
 
-def _is_of_memory(error: BaseException | None) -> bool:
+def _is_of_memory(error: BaseException | None, data: bytes) -> bool:
+    """Whether there was too little memory. Some libraries say damage then: so it is tried again."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
+    if error is None:
+        try:
+            np.empty(read_header(data).read_bytes, np.uint8)  # which nothing touches
+        except MemoryError:
+            return True
+        except ImageError:
+            pass
     return error is not None
 
 

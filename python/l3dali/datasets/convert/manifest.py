@@ -72,7 +72,7 @@ class Row:
         formats: sums over its images, by the format of the source.
         failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
         more_failures: how many more.
-        transient: why another run may have results of some of them, as in `Outcome`.
+        transient: why another run may have other results, as in `Outcome`, between blanks.
         seconds: how long it took.
         reason: why it has failed.
         error_number: `errno` of the error that the reason is of, or 0; not in the manifest.

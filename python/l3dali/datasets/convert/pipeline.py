@@ -123,7 +123,7 @@ class Totals:
         formats: sums over the converted images, by the format of the source.
         failures: places of the first images that could not be converted, and why.
         more_failures: how many more there are.
-        transient: why another run may have results of some of them, as in `Outcome`.
+        transient: why another run may have other results, as in `Outcome`, between blanks.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
     """
@@ -145,8 +145,9 @@ class Totals:
         for label in options.labels and options.labels_of(blob.name):
             self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
+        if outcome.transient:
+            self.transient = " ".join(sorted({*self.transient.split(), outcome.transient}))
         if outcome.failed:
-            self.transient = outcome.transient or self.transient
             if len(self.failures) < MOST_NAMED:
                 self.failures.append((shortened(blob.place), shortened(outcome.failure)))
             else:

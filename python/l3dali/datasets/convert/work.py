@@ -645,9 +645,9 @@ def _may_be_done_but_for_plan(row: Row, options: Options) -> bool:
 
 
 def _is_to_be_tried_again(row: Row, options: Options) -> bool:
-    """Whether it has failed, or an image of it for want of memory, or by limits that are gone."""
-    is_limited = row.transient == "untrusted" and options.untrusted
-    return row.status == FAILED or bool(row.transient and not is_limited)
+    """Whether it has failed, or what its result was for is gone."""
+    stays = {"untrusted": options.untrusted, "trusted": options.trust}
+    return row.status == FAILED or not all(stays.get(word) for word in row.transient.split())
 
 
 def _batches(
