@@ -126,3 +126,13 @@ def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path) -> None:
         assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
         process.send_signal(signal.SIGINT)
         process.wait(30)
+
+
+def test_no_client_writes_lines(tmp_path: Path) -> None:
+    """Who has no token, on a terminal; where nobody reads a pipe, they held server and Ctrl-C."""
+    with viewer(tmp_path) as (port, _token, process):
+        ask(port, "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade")
+        ask(port, "no request")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == "l3: interrupted\n"

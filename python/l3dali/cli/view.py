@@ -116,7 +116,7 @@ def _view(options: argparse.Namespace) -> int:
         http="h11",  # httptools takes headers without an end
         limit_concurrency=_MAX_REQUESTS,
         lifespan="off",
-        log_level="warning",
+        log_level="error",  # Warnings are lines that any client may write.
         timeout_graceful_shutdown=1,
         server_header=False,
         ws="none",
