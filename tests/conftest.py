@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator
 from typing import Any, TypeVar
 
@@ -12,6 +13,9 @@ import pytest
 from hypothesis import settings
 
 from l3dali.dali.driver import has_gpu
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # for processes that tests start
 
 settings.register_profile("l3", deadline=None)
 settings.load_profile("l3")

@@ -67,5 +67,4 @@ def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
 
 def run() -> None:
     hold()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests may ignore it.
     cli.run()

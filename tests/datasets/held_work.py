@@ -5,7 +5,6 @@ So what a test does to it comes amid the run, whatever the clock says.
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
@@ -29,6 +28,5 @@ def work(job: Job) -> list[Row]:
 
 def run() -> NoReturn:
     engine._work = work
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs the tests may ignore it.
     sys.argv.insert(1, "convert")
     cli.run()
