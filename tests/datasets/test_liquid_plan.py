@@ -126,6 +126,12 @@ def plan_of(profile: Profile, formats: Sequence[str] = LOSSLESS, **limits: Any) 
     return find_plan(profile, Limits(profile.host, profile.training, **limits), formats, min_gain)
 
 
+def test_images_that_take_no_time() -> None:
+    """A profile may say that of one format: its rate was a traceback."""
+    with pytest.raises(UsageError, match="an image takes no time"):
+        plan_of(make_profile({**PHOTOS, "packed": (0.0, 0.0)}))
+
+
 def shares_of(plan: Plan, count: int = 4000, size: float = PHOTOS["source"][0]) -> dict[str, float]:
     """What a plan chooses for images that the profile has not seen."""
     names = [f"new/{i}.png" for i in range(count)]

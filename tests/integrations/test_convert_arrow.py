@@ -411,6 +411,31 @@ def test_rows_without_columns(
     assert ("rows without columns" in capsys.readouterr().err) == (rows > 0)
 
 
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_batches_whose_results_are_too_large_for_their_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    """Structs of more than 2 GiB of L3 files: "offset overflow while concatenating arrays"."""
+    for module in (engine, job):
+        monkeypatch.setattr(module, "DEAF", set())  # Numbers of this process count.
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 3000)
+    monkeypatch.setattr(arrow, "_PART_ROWS", 1)
+    values = [{"bytes": png(i) if i % 4 else png(i)[:99], "path": f"{i}.png"} for i in range(12)]
+    table = pa.table({"image": values, "label": range(12)})
+    (tmp_path / "s").mkdir()
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", choice) == 2
+    found, sizes = read_arrow(tmp_path / "d" / "a.arrow", "stream")
+    left = [i for i in range(12) if choice == "keep" or i % 4]
+    assert found.column("label").to_pylist() == left
+    for i, value in zip(left, found.column("image").to_pylist(), strict=True):
+        if i % 4:
+            assert np.array_equal(pixels_of(value["bytes"]), image(i))
+    assert len(sizes) > 1
+    assert sum(sizes) == len(left)
+
+
 @pytest.mark.parametrize("kind", ["stream", "file"])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_batches_keep_their_metadata(tmp_path: Path, kind: str, choice: str) -> None:

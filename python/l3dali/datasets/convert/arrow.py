@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -38,7 +39,7 @@ from l3dali.datasets.convert.parquet import (
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.images import Options
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -49,6 +50,7 @@ SUFFIXES = (".arrow",)
 _FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
+_PIECE_BYTES = 2**30  # of a batch that is written, but for what one part has more
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
 _MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
@@ -94,8 +96,9 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
                     column = batch.column(i)
                     columns[i] = column if rows_left is None else column.filter(rows_left)
             table = pyarrow.Table.from_arrays(columns, schema=schema)
+            pieces = (piece.combine_chunks().to_batches() for piece in _pieces(table, parts))
             # Those of no rows are none.
-            for batch in table.combine_chunks().to_batches() or parts[:1]:
+            for batch in [*chain.from_iterable(pieces)] or parts[:1]:
                 try:
                     writer.write_batch(batch, custom_metadata=custom)
                 except pyarrow.ArrowInvalid as error:
@@ -117,6 +120,17 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             del rows, outcomes
         flush()
     return None
+
+
+def _pieces(table: Any, parts: Sequence[Any]) -> Iterator[Any]:
+    """The table of these parts, cut where offsets of 32 bits would not reach: at 2 GiB."""
+    begin = end = size = 0
+    for part in parts:
+        if size and size + part.nbytes > _PIECE_BYTES:
+            yield table.slice(begin, end - begin)
+            begin, size = end, 0
+        end, size = end + len(part), size + part.nbytes
+    yield table.slice(begin)
 
 
 def _is_file(source: BinaryIO) -> bool:

@@ -58,6 +58,7 @@ _CLOSE = 1e-6
 _BISECTIONS = 14
 _TURN_ROUNDS = 3
 _LARGEST_BATCH = 65536
+_LEAST_SECONDS = 1e-18  # of an image; 1e18 is the largest number in files
 _PROBE = 2.0**20  # bytes or pixels, at which lines are read off
 
 
@@ -485,7 +486,8 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] | None = None) 
         formats: to choose from; images that can be of none of these may be of any. None: all.
 
     Raises:
-        UsageError: scipy is missing, or the bytes do not fit into the space for them.
+        UsageError: scipy is missing, the bytes do not fit into the space for them, or images take
+            no time.
     """
     check_limits(limits)
     formats = FORMATS if formats is None else formats
@@ -498,6 +500,8 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] | None = None) 
             with contextlib.suppress(UsageError):  # too large for the space
                 single = _solve_with_memory(costs, limits, narrowed(costs, mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
+    if min(best.seconds, best.first_seconds) < _LEAST_SECONDS:
+        raise UsageError("by this profile and host an image takes no time: nothing can be planned")
     return best
 
 
