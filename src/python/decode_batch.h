@@ -63,8 +63,8 @@ class DecodeBatch {
   using MaybeWindow = std::optional<std::array<int64_t, 4>>;
 
   // Reads and judges all headers; raises L3Error for the first item that has something wrong, and
-  // what a handler of a signal raises. Items
-  // that are the same bytes as the one before are windows of one file, which is judged once.
+  // what a handler of a signal raises. Items that are the same bytes as the one before are windows
+  // of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
               const DecodeOptions& options)
       : names_items_(options.names_items) {

@@ -42,7 +42,7 @@ from held_work import DONE
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import images, storage, tar, work
+from l3dali.datasets.convert import storage, tar, work
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import Job, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
@@ -54,7 +54,7 @@ from l3dali.datasets.convert.storage import (
     walk,
 )
 from l3dali.datasets.convert.work import find_sources, find_work
-from l3dali.images import reading
+from l3dali.images import headers, reading
 from l3dali.images.headers import read_header
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -908,9 +908,8 @@ def test_what_failed_for_want_of_memory_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setitem(reading._READERS, "png", read)
         if error is OSError:  # as of WebP and JPEG: whoever looks finds none
-            patch.setattr(
-                images, "read_header", lambda data: replace(read_header(data), read_bytes=2**62)
-            )
+            header = replace(read_header(png()), read_bytes=2**62)
+            patch.setitem(headers._READERS, "png", lambda _: header)
         assert convert(*command) == 2
     found = {name: row.transient for name, row in rows_of(tmp_path / "d").items()}
     assert found.items() >= {("a.tar", "memory"), ("b.png", "memory")}

@@ -311,7 +311,7 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        transient = "memory" if _is_of_memory(error, blob.data) else ""
+        transient = "memory" if _is_of_memory(error, blob.data, judge) else ""
         return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
@@ -340,13 +340,15 @@ def failed_outcome(
     return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
 
 
-def _is_of_memory(error: BaseException | None, data: bytes) -> bool:
+def _is_of_memory(
+    error: BaseException | None, data: bytes, judge: Callable[[bytes], Header]
+) -> bool:
     """Whether there was too little memory. Some libraries say damage then: so it is tried again."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     if error is None:
         try:
-            np.empty(read_header(data).read_bytes, np.uint8)  # which nothing touches
+            np.empty(judge(data).read_bytes, np.uint8)  # which nothing touches
         except MemoryError:
             return True
         except ImageError:

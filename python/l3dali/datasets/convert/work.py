@@ -645,9 +645,11 @@ def _may_be_done_but_for_plan(row: Row, options: Options) -> bool:
 
 
 def _is_to_be_tried_again(row: Row, options: Options) -> bool:
-    """Whether it has failed, or what its result was for is gone."""
+    """Whether it has failed, or an image of it may end otherwise now."""
+    if row.status == FAILED or not row.transient:  # There may be millions.
+        return row.status == FAILED
     stays = {"untrusted": options.untrusted, "trusted": options.trust}
-    return row.status == FAILED or not all(stays.get(word) for word in row.transient.split())
+    return not all(stays.get(reason) for reason in row.transient.split())
 
 
 def _batches(
