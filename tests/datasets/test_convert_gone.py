@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,25 @@ def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
     (folder / "1.png").write_bytes(png(1))
     assert convert(folder, dest) == 0
     assert "1.l3" in files_below(dest)
+
+
+def test_a_folder_that_became_a_file(tmp_path: Path) -> None:
+    source, dest = tmp_path / "s", tmp_path / "d"
+    (source / "class" / "inner").mkdir(parents=True)
+    (source / "other").mkdir()
+    for name in ("class/inner/0.png", "other/1.png", "other/2.png"):
+        (source / name).write_bytes(png(0))
+    assert convert(source, dest) == 0
+    shutil.rmtree(source / "class")
+    (source / "class").write_text("a file")
+    (source / "other/1.png").unlink()
+    assert convert(source, dest, "--remove-gone") == 0
+    assert files_below(dest) == {"class", "other/2.l3"}
+    (source / "class").unlink()
+    (source / "other/2.png").unlink()
+    (source / "3.png").write_bytes(png(0))
+    assert convert(source, dest, "--remove-gone") == 0
+    assert not (dest / "other").exists()  # ImageFolder of torchvision takes no empty class
 
 
 def test_a_result_that_somebody_changed_stays(

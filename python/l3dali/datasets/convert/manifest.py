@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args, get_type_hints
 
 from l3dali.console import reason_of
@@ -33,7 +34,6 @@ from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from l3dali.datasets.convert.storage import Folder
 
@@ -346,7 +346,7 @@ class Manifest:
             self._publish()
 
     def remove(self, rows: Iterable[Row]) -> list[Row]:
-        """Removes results that are as they were written, and their rows.
+        """Removes results that are as they were written, their rows, and folders then empty.
 
         Returns:
             The rows of results that stay: they have changed since, or there is a reason.
@@ -359,6 +359,9 @@ class Manifest:
                 if self._is_unchanged(row):
                     self._remove_index(row)  # first: who tries again goes by the result
                     self._folder.remove(row.result)
+                    if isinstance(self._folder, LocalFolder):
+                        above = [*Path(row.result).parents][:-1]
+                        _remove_empty(self._folder.root / each for each in above)
                     del self.rows[row.source]
                     continue
             except Exception as error:  # Storage raises anything; the other results go.
@@ -446,7 +449,7 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Removes folders that a refused run has made: those with nothing in them."""
+    """Removes folders, up to the first that holds something."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
