@@ -15,6 +15,7 @@ import sys
 import tarfile
 import time
 import zipfile
+import zlib
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -921,6 +922,41 @@ def test_what_failed_for_want_of_memory_is_tried_again(
     assert read_tar(tmp_path / "d" / "a.tar")[1][0] == "0000.l3"
     assert convert(*command) == 2
     assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", [2**31 - 1, 60_000])
+def test_images_that_claim_too_much_cost_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], side: int
+) -> None:
+    """Nor have they failed for want of memory, since no machine has enough to take them."""
+    bad = bytearray(png())
+    bad[16:24] = struct.pack(">2I", side, side)
+    bad[24:26] = 16, 6  # bits of RGBA
+    bad[29:33] = struct.pack(">I", zlib.crc32(bad[12:29]))
+    write_tar(tmp_path / "s" / "a.tar", [*samples(2), ("bad.png", bytes(bad))])
+    for name, data in (("0", png()), ("1", bytes(bad)), ("2", png())):
+        (tmp_path / "s" / f"{name}.png").write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert capsys.readouterr().err.count("pixels are more than the limit") == 2
+    assert files_below(tmp_path / "d") >= {"a.tar", "0.l3", "1.png", "2.l3"}
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_a_long_name_takes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python tries all folders of a name for a place to cut it in two, each time from its start."""
+
+    def split(_info: tarfile.TarInfo, name: str, *_: Any) -> tuple[str, str]:
+        raise AssertionError(name)
+
+    name = "a/" * 200 + "0.png"
+    behind = write_tar(tmp_path / "gnu.tar", [(name, png())]).read_bytes()
+    short = write_tar(tmp_path / "u.tar", [("0.png", png())], tarfile.USTAR_FORMAT).read_bytes()
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.tar").write_bytes(behind[:1024] + short)
+    monkeypatch.setattr(tarfile.TarInfo, "_posix_split_name", split)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    assert [each[0] for each in read_tar(tmp_path / "d" / "a.tar")] == [name[:-3] + "l3"]
 
 
 def test_large_files_are_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

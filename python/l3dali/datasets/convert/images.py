@@ -311,7 +311,8 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        transient = "memory" if _is_of_memory(error, blob.data, judge) else ""
+        is_of_memory = _is_of_memory(error, blob.data, options, judge)
+        transient = "memory" if is_of_memory else ""
         return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
@@ -341,18 +342,20 @@ def failed_outcome(
 
 
 def _is_of_memory(
-    error: BaseException | None, data: bytes, judge: Callable[[bytes], Header]
+    error: BaseException | None, data: bytes, options: Options, judge: Callable[[bytes], Header]
 ) -> bool:
     """Whether there was too little memory. Some libraries say damage then: so it is tried again."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     if error is None:
         try:
-            np.empty(judge(data).read_bytes, np.uint8)  # which nothing touches
+            header = judge(data)
+            header.check_pixels(options.max_pixels)  # refused, however much memory there is
+            np.empty(header.read_bytes, np.uint8)  # which nothing touches
         except MemoryError:
             return True
-        except ImageError:
-            pass
+        except Exception:  # Libraries raise anything on damaged data.
+            return False
     return error is not None
 
 
