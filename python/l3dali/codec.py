@@ -68,6 +68,7 @@ Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
 _BAND_BYTES = 1 << 24  # of an array, copied without a look for interrupts
+_BAND_ROWS = 64
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 _PLACES = range(MAX_PIXELS + 1)
@@ -528,11 +529,15 @@ def row_major(image: Image) -> Image:
     if image.flags.c_contiguous and image.dtype == dtype:
         return image
     copy = np.empty(image.shape, dtype)
-    longest = int(image.shape[1] > image.shape[0])
-    bands, copies = image.swapaxes(0, longest), copy.swapaxes(0, longest)
-    step = max(1, _BAND_BYTES * len(bands) // max(1, copy.nbytes))
-    for at in range(0, len(bands), step):
-        copies[at : at + step] = bands[at : at + step]
+    height, width = image.shape[:2]
+    pixels = max(1, _BAND_BYTES * height * width // max(1, copy.nbytes))
+    # Few rows: the system clears 2 MiB of memory where one is touched. Of columns it takes some.
+    rows = max(_BAND_ROWS, pixels // max(1, width))
+    columns = max(1, pixels // rows)
+    for top in range(0, height, rows):
+        for left in range(0, width, columns):
+            part = slice(top, top + rows), slice(left, left + columns)
+            copy[part] = image[part]
     return copy
 
 

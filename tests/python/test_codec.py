@@ -1056,7 +1056,7 @@ def test_an_interrupt_ends_the_copy_of_an_array(monkeypatch: pytest.MonkeyPatch)
     heard: list[tuple[str, int]] = []
 
     def hear(_number: int, frame: Any) -> None:
-        heard.append((frame.f_code.co_name, frame.f_locals.get("at", len(planes[0]))))
+        heard.append((frame.f_code.co_name, frame.f_locals.get("top", len(planes[0]))))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(codec, "_BAND_BYTES", 1 << 16)
@@ -1085,6 +1085,27 @@ def test_arrays_are_copied_row_by_row(
             assert copy.flags.c_contiguous
             assert copy.dtype == np.uint16
             np.testing.assert_array_equal(copy, array.transpose(order))
+
+
+@pytest.mark.parametrize("shape", [(500, 700), (700, 500), (70_000, 5), (5, 70_000)])
+def test_parts_that_are_copied_have_few_rows(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each touches pages of the copy, which the system has to clear: of all rows, for seconds."""
+    copied: list[Image] = []
+
+    class Watched(np.ndarray[Any, Any]):
+        def __getitem__(self, key: Any) -> Any:
+            copied.append(np.asarray(super().__getitem__(key)))
+            return np.asarray(copied[-1])
+
+    monkeypatch.setattr(codec, "_BAND_BYTES", 10_000)
+    height, width = shape
+    numbers_of_rows = np.repeat(np.arange(height, dtype=np.uint32), width).reshape(height, width)
+    codec.row_major(np.asfortranarray(numbers_of_rows).view(Watched))
+    assert len(copied) > 10
+    assert all(part.nbytes <= 10_000 for part in copied)
+    assert all(len(np.unique(part)) in (*range(65), part.size // width) for part in copied)
 
 
 # The end of the interpreter.
