@@ -30,6 +30,7 @@ PAGES = {
     "links": b'<a href="/s/0.png">x</a> <a href="1.png">x</a> <a href="2.png">x</a>',
     "self": b'<a href="/self/">x</a> <a href="./">x</a> <a href="../self/">x</a> '
     b'<a href="1.png">x</a>',
+    "sorted": b'<a href="?C=N;O=D">Name</a> <a href="1.png?raw">x</a> <a href="1.png">x</a>',
     "longer": b'<a href="a/">x</a> <a href="b/">x</a>',
     "dead": b'<a href="gone/">x</a> <a href="1.png">x</a>',
 }
@@ -56,7 +57,7 @@ class Quiet(SimpleHTTPRequestHandler):
         if self.path.endswith("2.png"):
             return self.do_HEAD()
         first, *below = self.path.strip("/").split("/")
-        page = None if below and first != "longer" else PAGES.get(first)
+        page = None if below and first != "longer" else PAGES.get(first.partition("?")[0])
         if page is None:
             return super().do_GET()
         self.send_response(200)
@@ -70,7 +71,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """The address of a server of `tmp_path`."""
-    for name in ("s/0.png", "s/b/1.png", "links/1.png", "self/1.png", "dead/1.png"):
+    for name in ("s/0.png", "s/b/1.png", "links/1.png", "self/1.png", "dead/1.png", "sorted/1.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(png(len(name)))
     write_tar(tmp_path / "s" / "a.tar", samples(2))
@@ -123,6 +124,12 @@ def test_other_links_are_not_followed_and_sizes_are_needed(
     assert files_below(tmp_path / "d") == {"1.l3"}
     reason = "the server does not say how many bytes it has"
     assert f"{url}/links/2.png: {reason}" in capsys.readouterr().err
+
+
+def test_links_that_sort_a_page_are_no_files(tmp_path: Path, url: str) -> None:
+    """As Apache's: copies of the page were among the results."""
+    assert convert(f"{url}/sorted/", tmp_path / "d", "-j", 1) == 0
+    assert files_below(tmp_path / "d") == {"1.l3"}
 
 
 def test_pages_that_list_themselves(

@@ -1574,6 +1574,17 @@ def test_written_files_do_not_depend_on_the_maximum(suffix: str, dtype: type, ma
 
 
 @pytest.mark.parametrize(
+    ("suffix", "channels"), [(".pgm", 1), (".ppm", 3), (".pam", 1), (".pam", 4)]
+)
+def test_samples_that_read_like_a_header_stay(suffix: str, channels: int) -> None:
+    text = b"TUPLTYPE RGB_ALPHA\nENDHDR\nTUPLTYPE RGB_ALPHA\n"
+    pixels = np.frombuffer(text * channels, np.uint8).reshape(1, -1, channels).squeeze()
+    pixels = pixels.reshape(1, *pixels.shape)
+    data = write_picture(Picture(pixels, has_alpha=False), suffix)
+    np.testing.assert_array_equal(read_picture(data).pixels, pixels)
+
+
+@pytest.mark.parametrize(
     ("suffix", "magic_number"), [(".pgm", b"P5"), (".ppm", b"P6"), (".pam", b"P7")]
 )
 def test_netpbm_is_written_as_the_suffix_says(suffix: str, magic_number: bytes) -> None:

@@ -239,9 +239,10 @@ def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
     maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
     file = io.BytesIO()
     netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
-    if _channels_with_alpha(picture):
+    if magic_number != "P7" or _channels_with_alpha(picture):
         return file.getvalue()
-    return re.sub(rb"TUPLTYPE \w+_ALPHA\n", b"", file.getvalue(), count=1)
+    head, end, samples = file.getvalue().partition(b"ENDHDR\n")  # Samples may be any text.
+    return re.sub(rb"TUPLTYPE \w+_ALPHA\n", b"", head) + end + samples
 
 
 def _write_jpegxl(picture: Picture) -> bytes:

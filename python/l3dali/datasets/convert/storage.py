@@ -403,6 +403,8 @@ class RemoteFolder:
                 continue
             for info in entries:
                 path = info["name"].rstrip("/")
+                if "://" in path and re.search("[?#]", path):  # links of a page that sort it
+                    continue
                 if info["type"] != "directory":
                     found[path] = info
                 elif path not in seen and not leads_out(path[len(self._root) + 1 :]):
