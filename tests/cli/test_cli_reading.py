@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 from cli_tools import write_png
 from numpy.typing import NDArray
 
@@ -243,8 +244,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 MEASURED = """
-import argparse, resource, sys
+import argparse, sys
 from pathlib import Path
+
+import peaks
 from l3dali import codec
 from l3dali.cli import reading
 
@@ -254,15 +257,18 @@ class Budget(reading.MemoryBudget):
         return super().reserve(count)
 
 def encode(path, side):
-    options = argparse.Namespace(orient=False, max_side=side, max_pixels=2**28, memory=None)
+    options = argparse.Namespace(
+        orient=False, max_side=side, max_pixels=2**28, memory=None, coding="rans", tile=tile
+    )
     with reading.PictureReader(options).read(path, path.read_bytes()) as picture:
-        codec.encode(picture.pixels, effort=1, threads=1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        codec.encode(picture.pixels, threads=1, tile=tile)
+    return peaks.peak()
 
 reading.MemoryBudget, taken = Budget, []
-small, large = map(Path, sys.argv[1:])
+small, large = map(Path, sys.argv[1:3])
+side, tile = eval(sys.argv[3])
 before = encode(small, 10)
-print(encode(large, 3990) - before, taken[1])
+print(encode(large, side) - before, taken[1])
 """
 
 
@@ -280,10 +286,30 @@ def test_shrinking_takes_what_is_set_aside(tmp_path: Path, dtype: Any, channels:
         options = {"photometric": color, "compression": "zlib", "metadata": None, **extra}
         tifffile.imwrite(tmp_path / name, np.ascontiguousarray(pixels), **options)
     paths = [str(tmp_path / name) for name in ("small.tif", "large.tif")]
-    command = [sys.executable, "-c", MEASURED, *paths]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", MEASURED, *paths, "3990, None"]
+    environment = child_environment()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     took, set_aside = map(int, done.stdout.split())
     assert took <= set_aside, (took / 16e6, set_aside / 16e6)
+
+
+@pytest.mark.parametrize("tile", [None, (32, 32), (8, 32)], ids=str)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_encoding_takes_what_is_set_aside(
+    tmp_path: Path, channels: int, tile: tuple[int, int] | None
+) -> None:
+    """By the samples alone, gray in small tiles took three times as much."""
+    for name, side in (("small.png", 20), ("large.png", 2000)):
+        noise = np.random.default_rng(0).integers(0, 3, (side, side, channels))
+        pixels = (noise + np.arange(side)[:, np.newaxis] // 7 % 200).astype(np.uint8)
+        (tmp_path / name).write_bytes(write_picture(Picture(pixels.squeeze()), ".png"))
+    paths = [str(tmp_path / name) for name in ("small.png", "large.png")]
+    command = [sys.executable, "-c", MEASURED, *paths, f"None, {tile}"]
+    environment = child_environment()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    took, set_aside = map(int, done.stdout.split())
+    print(took / 4e6, set_aside / 4e6)
+    assert took <= set_aside, (took / 4e6, set_aside / 4e6)
 
 
 def test_images_that_need_all_memory_are_worked_on_alone(
@@ -366,3 +392,15 @@ def test_memory_is_given_back_when_the_work_fails() -> None:
 def test_available_memory_is_some_of_the_machine() -> None:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 <= available_memory() <= physical
+
+
+def test_files_that_a_container_has_read_are_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group counts them: who had read a data set worked on one image at a time."""
+    files = {
+        "/proc/self/cgroup": "0::/a",
+        "/sys/fs/cgroup/a/memory.max": "10000",
+        "/sys/fs/cgroup/a/memory.current": "9990",
+        "/sys/fs/cgroup/a/memory.stat": "anon 90\nfile 9900\ninactive_file 7000\nactive_file 900",
+    }
+    monkeypatch.setattr(reading, "_lines", lambda path: files.get(str(path), "").splitlines())
+    assert available_memory() == 7910

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from children import child_environment
 
 PIXELS = 1 << 20
 SIDES = (1, 2, 3, 31)
@@ -17,16 +18,14 @@ TIMES_THE_IMAGE = 14
 
 # A process for each shape, as peaks never fall. Prints shape, bytes and growth.
 CHILD = """
-import os, resource, sys
+import os, sys
 import numpy as np
 import l3dali
+from peaks import forget, peak
 
 setting, dtype, *shapes = sys.argv[1:]
 coding, _, effort = setting.partition(" ")
 options = {"coding": coding, "effort": int(effort or 5)}
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 l3dali.encode(np.zeros((8, 8), dtype), **options)
 for shape in shapes:
@@ -40,7 +39,7 @@ for shape in shapes:
     if dtype == "uint16":
         image *= 200
         image += rng.integers(0, 64, image.shape, np.uint16)
-    before = peak()
+    before = forget()
     data = l3dali.encode(image, **options, threads=1)
     grown = peak() - before
     assert np.array_equal(l3dali.decode(data), image)
@@ -56,7 +55,9 @@ def test_narrow_images_take_memory_by_their_size(coding: str, dtype: str) -> Non
     sides = ((side, PIXELS // side) for side in CODINGS[coding])
     shapes = [f"{h}x{w}" for a, b in sides for h, w in ((a, b), (b, a))]
     command = [sys.executable, "-c", CHILD, coding, dtype, *shapes]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=child_environment()
+    )
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert [line[0] for line in lines] == shapes

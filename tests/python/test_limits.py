@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child_environment
 from engines import ROOT
 from reference_decoder import HEADER_BYTES, Header
 from stream_builder import Stream, constant_tile
@@ -296,12 +297,9 @@ def test_links_lead_somewhere() -> None:
 
 
 PEAK = """
-import resource
 import numpy as np
 import l3dali
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+from peaks import peak
 
 """
 MANY_SMALL_FILES = """
@@ -326,7 +324,8 @@ def test_tables_of_a_batch_do_not_add_up(what: str) -> None:
     group took 850 MB."""
     show = "print(peak() - before, sum(image.nbytes for image in images))"
     run = [sys.executable, "-c", PEAK + what + show]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    environment = child_environment()
+    done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
     grown, decoded = map(int, done.stdout.split())
     assert grown < decoded + (24 << 20)
 

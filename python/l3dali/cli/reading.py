@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import threading
 from collections import defaultdict, deque
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 # What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
 # pixels themselves; a decoded copy with --verify).
 _COPIES = 6
+# Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
+_RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
+_LARGE_SIDE = 128  # of tiles, where the encoder chooses them
 # A pixel that is resampled, in floats: a channel, its weights by alpha, and Pillow's copies.
-_SHRINK_BYTES = 28
+_SHRINK_BYTES = 30
 _MAX_REMARKS = 20
 
 
@@ -103,6 +107,11 @@ class PictureReader:
         header = read_header(data)
         header.check_pixels(self._options.max_pixels)
         needed = max(header.read_bytes, _COPIES * header.raw_bytes)
+        if getattr(self._options, "coding", None) == "rans":
+            tile = math.prod(self._options.tile or (_LARGE_SIDE, _LARGE_SIDE))
+            of_pixel = (_RANS_BYTES + _RANS_TILE_BYTES / tile) * header.fours
+            work = int(header.width * header.height * of_pixel)
+            needed = max(needed, 2 * header.raw_bytes + work)
         most = self._options.max_side
         if most is not None and most < max(header.width, header.height):
             shrinking = header.raw_bytes + _SHRINK_BYTES * header.width * header.height
@@ -179,7 +188,12 @@ def available_memory() -> int:
                 limit = _number(group / "memory.max")
                 used = _number(group / "memory.current")
                 if limit is not None and used is not None:
-                    free.append(max(0, limit - used))
+                    # Pages of files that it counts are given up where they are needed.
+                    counts = dict(line.split() for line in _lines(group / "memory.stat"))
+                    files = sum(
+                        int(counts.get(f"{kind}_file", 0)) for kind in ("active", "inactive")
+                    )
+                    free.append(max(0, limit - used + min(files, used)))
                 if group == Path("/sys/fs/cgroup"):
                     break
     return min(free)
