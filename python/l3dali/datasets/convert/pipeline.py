@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError  # Python 3.10 has two
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 2**18  # small images go to a thread together
 BATCH_ENTRIES = 64
-WAITING_BYTES = 2**24  # a thread, of what is read ahead; one large image may exceed it
+WAITING_BYTES = 2**24  # a thread, of what is read ahead, and of results; one image may exceed it
 
 Outcomes = list["Outcome | None"]
 
@@ -194,6 +193,9 @@ class ImagePool:
         self._threads_per_image = threads_per_image
         self._is_stopped = is_stopped or (lambda: False)
         self._cancelled = threading.Event()
+        self._changed = threading.Condition()
+        self._first: _Results | None = None  # whose results are taken now
+        self._held_bytes = 0  # of results that nobody has taken
 
     def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
         """Yields each entry with the outcomes of its blobs; None for what is no image.
@@ -205,13 +207,14 @@ class ImagePool:
             DamagedImageError: an image failed, and the options say that this is fatal.
         """
         pool = ThreadPoolExecutor(self._threads)
-        waiting: deque[tuple[list[SomeEntry], int, Future[list[Outcomes]]]] = deque()
+        waiting: deque[tuple[list[SomeEntry], int, _Results]] = deque()
         waiting_bytes = 0
         try:
             for batch, size in _batches(entries):
                 if self._is_stopped():
                     raise Stopped
-                waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
+                waiting.append((batch, size, _Results()))
+                pool.submit(self._convert_batch, batch, waiting[-1][2])
                 waiting_bytes += size
                 del batch
                 while len(waiting) > 2 * self._threads + 1 or (
@@ -226,8 +229,29 @@ class ImagePool:
             self._cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _convert_batch(self, batch: list[SomeEntry]) -> list[Outcomes]:
-        return [[self._convert_blob(blob) for blob in entry.blobs] for entry in batch]
+    def _convert_batch(self, batch: list[SomeEntry], results: _Results) -> None:
+        try:
+            for entry in batch:
+                outcomes = [self._convert_blob(blob) for blob in entry.blobs]
+                self._hand_over(outcomes, results)
+                del outcomes
+        except BaseException as error:
+            with self._changed:
+                results.error = error
+                self._changed.notify_all()
+
+    def _hand_over(self, outcomes: Outcomes, results: _Results) -> None:
+        """Waits while many bytes wait for those before, which small sources may have become."""
+        size = sum(len(each.data) for each in outcomes if each is not None and each.data)
+        with self._changed:
+            while self._held_bytes > self._threads * WAITING_BYTES and (
+                results is not self._first or results.ready
+            ):
+                self._changed.wait(TICK_SECONDS)
+                self._check()
+            self._held_bytes += size
+            results.ready.append((outcomes, size))
+            self._changed.notify_all()
 
     def _convert_blob(self, blob: Blob) -> Outcome | None:
         self._check()
@@ -242,16 +266,10 @@ class ImagePool:
             raise Stopped
 
     def _finished(
-        self, batch: list[SomeEntry], _size: int, future: Future[list[Outcomes]]
+        self, batch: list[SomeEntry], _size: int, results: _Results
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
-        while True:
-            try:
-                results = future.result(timeout=TICK_SECONDS)
-                break
-            except FutureTimeoutError:
-                if self._is_stopped():
-                    raise Stopped from None
-        for entry, outcomes in zip(batch, results, strict=True):
+        for entry in batch:
+            outcomes = self._next_of(results)
             for blob, outcome in zip(entry.blobs, outcomes, strict=True):
                 if outcome is None:
                     continue
@@ -259,6 +277,28 @@ class ImagePool:
                 if outcome.failed and self.options.on_error == "fail":
                     raise DamagedImageError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes
+            del outcomes
+
+    def _next_of(self, results: _Results) -> Outcomes:
+        with self._changed:
+            self._first = results
+            self._changed.notify_all()
+            while not results.ready:
+                if results.error is not None:
+                    raise results.error
+                if not self._changed.wait(TICK_SECONDS) and self._is_stopped():
+                    raise Stopped
+            outcomes, size = results.ready.popleft()
+            self._held_bytes -= size
+            return outcomes
+
+
+@dataclass
+class _Results:
+    """Of a batch: what is ready, with its bytes, and what has ended the work."""
+
+    ready: deque[tuple[Outcomes, int]] = field(default_factory=deque)
+    error: BaseException | None = None
 
 
 def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], int]]:
