@@ -515,6 +515,7 @@ def test_geometry_of_changed_pixels_is_dropped(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("own", [{"photometric": 0}, {"photometric": 0, "bits": 4}, {"bits": 4}])
 def test_no_data_of_samples_that_have_changed_is_dropped(own: dict[str, Any]) -> None:
     assert 42113 not in through(tiff_file(GEO, **own))
+    assert 42113 in through(tiff_file(GEO, bits=7))  # which stay as they are
 
 
 def test_damaged_tags_of_metadata_are_not_written() -> None:

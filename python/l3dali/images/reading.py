@@ -408,7 +408,7 @@ def _tiff_metadata(
         tags.pop(_TIFF_DESCRIPTION, None)
     is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
     is_inverted = page.photometric == PHOTOMETRIC.MINISWHITE
-    is_kept = keeps_numbers or (is_plain and page.bitspersample >= 8)
+    is_kept = keeps_numbers or (is_plain and page.bitspersample not in (1, 2, 4))
     if is_inverted or not is_kept:
         tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
     return metadata_of_tiff(tags)
@@ -741,14 +741,26 @@ def _rgba(colors: bytes, alpha: bytes) -> bytes:
     return entries.tobytes()
 
 
-def _open_with_pillow(data: bytes) -> PIL.Image.Image:
+_pillow_limit = threading.Lock()
+
+
+def _opened(data: bytes, formats: tuple[str, ...]) -> PIL.Image.Image:
+    """By Pillow without its limit, which is below a satellite scene; it is the program's own."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = MAX_PIXELS  # Pillow's own limit is below a satellite scene.
+    with _pillow_limit:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, MAX_PIXELS
+        try:
+            return Image.open(io.BytesIO(data), formats=formats)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+def _open_with_pillow(data: bytes) -> PIL.Image.Image:
     if data[:2] == b"BM" and data[_BMP_COMPRESSION_AT] in (1, 2):
         data = _with_even_pixels(data)
     # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
-    image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "BMP"))
+    image = _opened(data, ("PNG", "JPEG", "WEBP", "BMP"))
     if image.format == "BMP" and image.mode in ("1", "L"):
         (header_bytes,) = struct.unpack_from("<I", data, _BMP_HEADER)
         (bits,) = struct.unpack_from("<H", data, _BMP_HEADER + (10 if header_bytes == 12 else 14))
@@ -772,11 +784,9 @@ def _with_even_pixels(data: bytes) -> bytes:
 
 def _without_guess(data: bytes, palette_at: int) -> PIL.Image.Image:
     """A BMP whose palette Pillow takes for gray, of as many bits as that would have."""
-    from PIL import Image
-
     blue, green, red = data[palette_at : palette_at + 3]
     coloured = data[:palette_at] + b"\1\2\3" + data[palette_at + 3 :]
-    image = Image.open(io.BytesIO(coloured), formats=("BMP",))
+    image = _opened(coloured, ("BMP",))
     image.load()
     image.putpalette([red, green, blue, *(image.getpalette() or [])[3:]])
     return image
