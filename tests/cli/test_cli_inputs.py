@@ -272,6 +272,17 @@ def test_list_with_nul_keeps_names_as_they_are(tree: Path) -> None:
     assert files_below(out) == {"odd.l3"}
 
 
+@pytest.mark.parametrize("names", [b"one.png\0a/two.png\0", "one.png\n".encode("utf-16")])
+def test_list_with_nul_needs_its_flag(
+    tree: Path, capsys: pytest.CaptureFixture[str], names: bytes
+) -> None:
+    """It ended in a traceback."""
+    (tree.parent / "list").write_bytes(names)
+    for command in ("encode", "decode", "verify"):
+        assert main([command, str(tree), "--files-from", str(tree.parent / "list")]) == 2
+        assert "a list with NUL bytes: of UTF-16, or -0 is missing" in capsys.readouterr().err
+
+
 def test_list_cannot_lead_out_of_its_folder(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside = write_png(tree.parent / "outside.png")
     (tree.parent / "list").write_text(f"../outside.png\n{outside}\na/../one.png\nnone.png\n")

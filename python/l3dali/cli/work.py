@@ -104,6 +104,10 @@ def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Foun
     names = read_stdin() if source == STDIN else source.read_bytes()
     if options.null:
         listed = names.split(b"\0")
+    elif b"\0" in names:
+        raise UsageError(
+            f"--files-from {source}: a list with NUL bytes: of UTF-16, or -0 is missing"
+        )
     else:  # As Windows has them, too. A name that ends in a carriage return needs `--null`.
         lines = names.removeprefix(codecs.BOM_UTF8).split(b"\n")
         listed = [line.removesuffix(b"\r") for line in lines]
