@@ -215,6 +215,34 @@ def test_png_chunks_behind_the_end_say_nothing(extra: bytes) -> None:
         assert (picture.palette, picture.icc, picture.exif) == (plain.palette, None, None)
 
 
+XMP_OF_OTHERS = {
+    "libvips": (b"zTXt", b"XML:com.adobe.xmp\0\0" + zlib.compress(b"<x/>")),
+    "text": (b"tEXt", b"XML:com.adobe.xmp\0<x/>"),
+    "ImageMagick": (
+        b"zTXt", b"Raw profile type xmp\0\0" + zlib.compress(b"\nxmp\n       4\n3c782f\n3e\n")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", XMP_OF_OTHERS)
+def test_xmp_of_png_as_other_tools_write_it(tool: str) -> None:
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+    assert read_picture(_png(header, b"\0\5", XMP_OF_OTHERS[tool])).xmp == b"<x/>"
+
+
+def test_raw_profiles_of_png() -> None:
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+    exif = b"II*\0\10\0\0\0\0\0\0\0\0\0"
+    text = b"\nexif\n      %d\n" % (6 + len(exif)) + (b"Exif\0\0" + exif).hex().encode()
+    keyword = b"Raw profile type exif\0"
+    assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + text))).exif == exif
+    both = [(b"tEXt", keyword + text), (b"eXIf", exif + b"of PNG")]
+    assert read_picture(_png(header, b"\0\5", *both)).exif == exif + b"of PNG"
+    for damaged in (text + b"0", text[:-2], b"exif", b"\nexif\n 1\nzz", b""):
+        assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + damaged))).exif is None
+    assert read_picture(_png(header, b"\0\5", (b"zTXt", keyword + b"\0no zlib"))).exif is None
+
+
 @pytest.mark.parametrize("kind", [b"iCCP", b"eXIf"])
 def test_png_chunks_with_a_wrong_checksum_are_dropped(kind: bytes) -> None:
     bodies = {b"iCCP": b"x\0\0" + zlib.compress(b"profile"), b"eXIf": b"II*\0"}

@@ -54,6 +54,7 @@ from l3dali.metadata import (
     KEPT_PNG_CHUNKS,
     KEPT_TIFF_TAGS,
     PNG_RESOLUTION,
+    PNG_TEXTS,
     TIFF_TYPES,
     TiffTag,
     dump_metadata,
@@ -244,8 +245,10 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     picture = Picture(
         pixels,
         icc=_png_icc(chunks.get(b"iCCP")),
-        exif=strip_exif_prefix(chunks.get(b"eXIf")),
-        xmp=_png_xmp(chunks.get(b"iTXt")),
+        exif=strip_exif_prefix(chunks.get(b"eXIf") or _png_block(chunks, _RAW_EXIF)),
+        xmp=_png_xmp(chunks.get(b"iTXt"))
+        or _png_block(chunks, _TEXT_XMP)
+        or _png_block(chunks, _RAW_XMP),
         expanded=is_palette and palette == "rgb",
     )
     if not is_palette:
@@ -659,20 +662,28 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 
 # libpng passes over these where they come late.
 _PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
-_PNG_KEPT = frozenset({b"IHDR", b"eXIf", b"iTXt", *_PNG_BEFORE_PIXELS})
+_PNG_KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_PNG_BEFORE_PIXELS})
+# Keywords of plain text that hold blocks: as of libvips, and in hexadecimal as of ImageMagick.
+_TEXT_XMP, _RAW_XMP = PNG_XMP, b"Raw profile type xmp\0"
+_RAW_EXIF = b"Raw profile type exif\0"  # which other readers know, too
+_RAW_PROFILE = re.compile(rb"\s*\w+\s+(\d{1,9})\s([0-9a-fA-F\s]*)")
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     """Chunks of a PNG that libpng has accepted: those that we use, as libpng judges them.
 
     Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC. Of iTXt
-    there is that with XMP alone.
+    there is that with XMP alone; of other texts those with blocks, by their keywords.
     """
     chunks: dict[bytes, bytes] = {}
     for kind, body in _sound_png_chunks(data, _PNG_KEPT):
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
-        if kind != b"iTXt" or body.startswith(PNG_XMP):
+        if kind in (b"tEXt", b"zTXt"):
+            for keyword in (_TEXT_XMP, _RAW_XMP, _RAW_EXIF):
+                if body.startswith(keyword):
+                    chunks.setdefault(keyword, kind + body[len(keyword) :])
+        elif kind != b"iTXt" or body.startswith(PNG_XMP):
             chunks.setdefault(kind, body)
     return chunks
 
@@ -721,6 +732,21 @@ def _png_xmp(body: bytes | None) -> bytes | None:
     if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
         return None
     return _inflated(rest[1]) if compressed == b"\1" else rest[1]
+
+
+def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
+    """The block in a chunk of plain text; None if there is none, or it is damaged."""
+    kind, text = chunks.get(keyword, b"")[:4], chunks.get(keyword, b"")[4:]
+    block = _inflated(text[1:]) if kind == b"zTXt" else text or None
+    if block is None or keyword == _TEXT_XMP:
+        return block
+    if not (found := _RAW_PROFILE.fullmatch(block)):
+        return None
+    try:
+        block = bytes.fromhex(found[2].decode())
+    except ValueError:
+        return None
+    return block if len(block) == int(found[1]) else None
 
 
 def _inflated(data: bytes) -> bytes | None:
