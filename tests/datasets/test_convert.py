@@ -965,6 +965,7 @@ def test_results_larger_than_their_sources_wait_in_little_memory(
 ) -> None:
     """Masks of a few kB went to threads by the dozen: 256 of 16 MB took 2.7 GB of memory."""
     monkeypatch.setattr(pipeline, "WAITING_BYTES", 10_000)
+    monkeypatch.setattr(pipeline, "BATCH_BYTES", 8_000)
     mask = imagecodecs.png_encode(np.zeros((64, 64), np.uint8))  # whose result has some 4 kB
     row = Row("a", "image", "done", "", "stored")
     entries = [_Loaded(row, [Blob(f"{i}.png", mask, f"{i}.png")]) for i in range(200)]
@@ -977,7 +978,7 @@ def test_results_larger_than_their_sources_wait_in_little_memory(
         time.sleep(0.002)  # Threads go ahead.
         held.append(pool._held_bytes)
     assert len(held) == 200
-    assert 10_000 < max(held) <= 3 * 10_000 + 3 * 4500
+    assert 10_000 < max(held) <= 3 * 10_000 + 3 * 12_500
     assert held[-1] == 0
 
 

@@ -231,18 +231,23 @@ class ImagePool:
 
     def _convert_batch(self, batch: list[SomeEntry], results: _Results) -> None:
         try:
+            done: deque[Outcomes] = deque()
+            size = 0
             for entry in batch:
                 outcomes = [self._convert_blob(blob) for blob in entry.blobs]
-                self._hand_over(outcomes, results)
+                size += sum(len(each.data) for each in outcomes if each is not None and each.data)
+                done.append(outcomes)
                 del outcomes
+                if size >= BATCH_BYTES or entry is batch[-1]:
+                    self._hand_over(done, size, results)
+                    done, size = deque(), 0
         except BaseException as error:
             with self._changed:
                 results.error = error
                 self._changed.notify_all()
 
-    def _hand_over(self, outcomes: Outcomes, results: _Results) -> None:
+    def _hand_over(self, done: deque[Outcomes], size: int, results: _Results) -> None:
         """Waits while many bytes wait for those before, which small sources may have become."""
-        size = sum(len(each.data) for each in outcomes if each is not None and each.data)
         with self._changed:
             while self._held_bytes > self._threads * WAITING_BYTES and (
                 results is not self._first or results.ready
@@ -250,7 +255,7 @@ class ImagePool:
                 self._changed.wait(TICK_SECONDS)
                 self._check()
             self._held_bytes += size
-            results.ready.append((outcomes, size))
+            results.ready.append((done, size))
             self._changed.notify_all()
 
     def _convert_blob(self, blob: Blob) -> Outcome | None:
@@ -268,8 +273,10 @@ class ImagePool:
     def _finished(
         self, batch: list[SomeEntry], _size: int, results: _Results
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        taken: deque[Outcomes] = deque()
         for entry in batch:
-            outcomes = self._next_of(results)
+            taken = taken or self._next_of(results)
+            outcomes = taken.popleft()
             for blob, outcome in zip(entry.blobs, outcomes, strict=True):
                 if outcome is None:
                     continue
@@ -279,7 +286,7 @@ class ImagePool:
             yield entry, outcomes
             del outcomes
 
-    def _next_of(self, results: _Results) -> Outcomes:
+    def _next_of(self, results: _Results) -> deque[Outcomes]:
         with self._changed:
             self._first = results
             self._changed.notify_all()
@@ -288,16 +295,16 @@ class ImagePool:
                     raise results.error
                 if not self._changed.wait(TICK_SECONDS) and self._is_stopped():
                     raise Stopped
-            outcomes, size = results.ready.popleft()
+            done, size = results.ready.popleft()
             self._held_bytes -= size
-            return outcomes
+            return done
 
 
 @dataclass
 class _Results:
-    """Of a batch: what is ready, with its bytes, and what has ended the work."""
+    """Of a batch: what is ready, in parts with their bytes, and what has ended the work."""
 
-    ready: deque[tuple[Outcomes, int]] = field(default_factory=deque)
+    ready: deque[tuple[deque[Outcomes], int]] = field(default_factory=deque)
     error: BaseException | None = None
 
 
