@@ -312,6 +312,32 @@ def test_encoding_takes_what_is_set_aside(
     assert took <= set_aside, (took / 4e6, set_aside / 4e6)
 
 
+RUN = """
+import sys
+from l3dali.cli import main
+from peaks import peak
+assert main(sys.argv[1:]) == 0
+print(peak())
+"""
+
+
+def test_threads_keep_little_of_the_memory_of_images_that_are_done(tmp_path: Path) -> None:
+    """Each kept that of one: 1 GB of 8 images for which 150 MB were set aside in all."""
+    pixels = np.random.default_rng(0).integers(0, 4, (2500, 2500), np.uint8)
+    (tmp_path / "s").mkdir()
+    for number in range(8):
+        (tmp_path / "s" / f"{number}.png").write_bytes(write_picture(Picture(pixels), ".png"))
+    peaks = []
+    for jobs in ("1", "8"):
+        limits = ["-j", jobs, "--memory", "150", "--tile", "8x32", "--quiet"]
+        command = ["encode", str(tmp_path / "s"), "-o", str(tmp_path / jobs), *limits]
+        environment = child_environment()
+        run = [sys.executable, "-c", RUN, *command]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
+        peaks.append(int(done.stdout.split()[-1]))
+    assert peaks[1] < 2 * peaks[0], peaks
+
+
 def test_images_that_need_all_memory_are_worked_on_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import os
 import threading
 from collections import defaultdict, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _COPIES = 6
 # Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
 _RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
+_KEPT_PART = 4  # of the budget: what threads may keep of images that are done
 _LARGE_SIDE = 128  # of tiles, where the encoder chooses them
 # A pixel that is resampled, in floats: a channel, its weights by alpha, and Pillow's copies.
 _SHRINK_BYTES = 30
@@ -154,6 +156,7 @@ class MemoryBudget:
         self._total = self._free = max(1, total_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
+        self._given_back = 0  # since the system had some
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
@@ -169,9 +172,20 @@ class MemoryBudget:
         try:
             yield
         finally:
+            self._return(size)
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
+
+    def _return(self, size: int) -> None:
+        """Gives the system what is free, now and then: glibc keeps it for each thread."""
+        with self._changed:
+            self._given_back += size
+            is_much = self._given_back > self._total // _KEPT_PART
+            self._given_back = 0 if is_much else self._given_back
+        if is_much:
+            with suppress(AttributeError, OSError):  # another library of C
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 def available_memory() -> int:
