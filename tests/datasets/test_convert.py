@@ -982,6 +982,25 @@ def test_results_larger_than_their_sources_wait_in_little_memory(
     assert held[-1] == 0
 
 
+LEFT = """
+import imagecodecs, numpy
+from l3dali.datasets.convert import pipeline
+from l3dali.datasets.convert.images import Blob, Options
+from l3dali.datasets.convert.job import _Loaded
+pipeline.WAITING_BYTES = 100
+mask = imagecodecs.png_encode(numpy.zeros((64, 64), numpy.uint8))
+entries = (_Loaded(None, [Blob("a.png", mask, "a.png")]) for _ in range(1000))
+results = pipeline.ImagePool(Options(coding="stored"), 3).convert(entries)
+next(results)
+raise ValueError
+"""
+
+
+def test_results_that_nobody_takes_hold_no_process() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60)
+    assert done.stderr.endswith("\nValueError\n")
+
+
 def test_large_files_are_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system call of 3 GB, or a hash of them, hears no Ctrl-C for seconds."""
     monkeypatch.setattr(storage, "_MOST_AT_ONCE", 1000)

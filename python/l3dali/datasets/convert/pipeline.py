@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as futures_thread
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -267,7 +268,8 @@ class ImagePool:
             return convert_image(*arguments)
 
     def _check(self) -> None:
-        if self._cancelled.is_set():
+        # At the end of Python, where a traceback has kept a generator from its end, threads join.
+        if self._cancelled.is_set() or getattr(futures_thread, "_shutdown", False):
             raise Stopped
 
     def _finished(
