@@ -30,7 +30,7 @@ PAGES = {
     "links": b'<a href="/s/0.png">x</a> <a href="1.png">x</a> <a href="2.png">x</a>',
     "self": b'<a href="/self/">x</a> <a href="./">x</a> <a href="../self/">x</a> '
     b'<a href="1.png">x</a>',
-    "sorted": b'<a href="?C=N;O=D">Name</a> <a href="1.png?raw">x</a> <a href="1.png">x</a>',
+    "sorted": b'<a href="?C=N;O=D">Name</a> <a href="./?C=M">x</a> <a href="1.png">x</a>',
     "longer": b'<a href="a/">x</a> <a href="b/">x</a>',
     "dead": b'<a href="gone/">x</a> <a href="1.png">x</a>',
 }

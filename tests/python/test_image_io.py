@@ -227,7 +227,9 @@ XMP_OF_OTHERS = {
 @pytest.mark.parametrize("tool", XMP_OF_OTHERS)
 def test_xmp_of_png_as_other_tools_write_it(tool: str) -> None:
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
-    assert read_picture(_png(header, b"\0\5", XMP_OF_OTHERS[tool])).xmp == b"<x/>"
+    picture = read_picture(_png(header, b"\0\5", XMP_OF_OTHERS[tool]), keep_text=True)
+    assert picture.xmp == b"<x/>"
+    assert not picture.metadata  # It would be there twice, and one not turned.
 
 
 def test_raw_profiles_of_png() -> None:

@@ -172,10 +172,10 @@ class MemoryBudget:
         try:
             yield
         finally:
-            self._return(size)
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
+            self._return(size)
 
     def _return(self, size: int) -> None:
         """Gives the system what is free, now and then: glibc keeps it for each thread."""

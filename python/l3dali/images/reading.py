@@ -10,6 +10,7 @@ import io
 import logging
 import math
 import operator
+import os
 import re
 import struct
 import threading
@@ -695,7 +696,7 @@ def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
     for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
         again = kind == PNG_RESOLUTION and has_resolution
         has_resolution |= kind == PNG_RESOLUTION
-        if not again and not (kind == b"iTXt" and body.startswith(PNG_XMP)):
+        if not again and not body.startswith((PNG_XMP, _RAW_XMP, _RAW_EXIF)):
             texts.append((kind, body))
     return texts
 
@@ -767,7 +768,12 @@ def _rgba(colors: bytes, alpha: bytes) -> bytes:
     return entries.tobytes()
 
 
-_pillow_limit = threading.Lock()
+_pillow_limit = threading.RLock()
+os.register_at_fork(
+    before=_pillow_limit.acquire,
+    after_in_parent=_pillow_limit.release,
+    after_in_child=_pillow_limit.release,
+)
 
 
 def _opened(data: bytes, formats: tuple[str, ...]) -> PIL.Image.Image:

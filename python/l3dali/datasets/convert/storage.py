@@ -403,7 +403,7 @@ class RemoteFolder:
                 continue
             for info in entries:
                 path = info["name"].rstrip("/")
-                if "://" in path and re.search("[?#]", path):  # links of a page that sort it
+                if "://" in path and re.search("/[?#]", path):  # links of a page that sort it
                     continue
                 if info["type"] != "directory":
                     found[path] = info
