@@ -308,7 +308,6 @@ def test_encoding_takes_what_is_set_aside(
     environment = child_environment()
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     took, set_aside = map(int, done.stdout.split())
-    print(took / 4e6, set_aside / 4e6)
     assert took <= set_aside, (took / 4e6, set_aside / 4e6)
 
 

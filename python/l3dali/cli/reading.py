@@ -156,7 +156,7 @@ class MemoryBudget:
         self._total = self._free = max(1, total_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
-        self._given_back = 0  # since the system had some
+        self._untrimmed = 0  # bytes that were reserved since glibc gave back what is free
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
@@ -175,14 +175,14 @@ class MemoryBudget:
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
-            self._return(size)
+            self._trim(size)
 
-    def _return(self, size: int) -> None:
+    def _trim(self, size: int) -> None:
         """Gives the system what is free, now and then: glibc keeps it for each thread."""
         with self._changed:
-            self._given_back += size
-            is_much = self._given_back > self._total // _KEPT_PART
-            self._given_back = 0 if is_much else self._given_back
+            self._untrimmed += size
+            is_much = self._untrimmed > self._total // _KEPT_PART
+            self._untrimmed = 0 if is_much else self._untrimmed
         if is_much:
             with suppress(AttributeError, OSError):  # another library of C
                 ctypes.CDLL(None).malloc_trim(0)

@@ -248,7 +248,7 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
         icc=_png_icc(chunks.get(b"iCCP")),
         exif=strip_exif_prefix(chunks.get(b"eXIf") or _png_block(chunks, _RAW_EXIF)),
         xmp=_png_xmp(chunks.get(b"iTXt"))
-        or _png_block(chunks, _TEXT_XMP)
+        or _png_block(chunks, PNG_XMP)
         or _png_block(chunks, _RAW_XMP),
         expanded=is_palette and palette == "rgb",
     )
@@ -665,7 +665,7 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 _PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
 _PNG_KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_PNG_BEFORE_PIXELS})
 # Keywords of plain text that hold blocks: as of libvips, and in hexadecimal as of ImageMagick.
-_TEXT_XMP, _RAW_XMP = PNG_XMP, b"Raw profile type xmp\0"
+_RAW_XMP = b"Raw profile type xmp\0"
 _RAW_EXIF = b"Raw profile type exif\0"  # which other readers know, too
 _RAW_PROFILE = re.compile(rb"\s*\w+\s+(\d{1,9})\s([0-9a-fA-F\s]*)")
 
@@ -681,7 +681,7 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
         if kind in (b"tEXt", b"zTXt"):
-            for keyword in (_TEXT_XMP, _RAW_XMP, _RAW_EXIF):
+            for keyword in (PNG_XMP, _RAW_XMP, _RAW_EXIF):
                 if body.startswith(keyword):
                     chunks.setdefault(keyword, kind + body[len(keyword) :])
         elif kind != b"iTXt" or body.startswith(PNG_XMP):
@@ -739,7 +739,7 @@ def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
     """The block in a chunk of plain text; None if there is none, or it is damaged."""
     kind, text = chunks.get(keyword, b"")[:4], chunks.get(keyword, b"")[4:]
     block = _inflated(text[1:]) if kind == b"zTXt" else text or None
-    if block is None or keyword == _TEXT_XMP:
+    if block is None or keyword == PNG_XMP:
         return block
     if not (found := _RAW_PROFILE.fullmatch(block)):
         return None

@@ -35,7 +35,7 @@ SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this wait
 _SMALL_BYTES = 2**16  # of a member that is written at once
 _MAX_HEADER_BYTES = 2**24
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
-_USTAR_NAME = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME  # bytes that it holds
+_USTAR_NAME_BYTES = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME
 _HEADER_EXTENSIONS = b"xXLK"
 _GLOBAL_HEADER = b"g"
 _OF_ONE_MEMBER = re.compile(r"path|linkpath|size|GNU\.sparse\..*|SCHILY\.realsize")  # pax keys
@@ -440,7 +440,10 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
     has_pax = any(header in b"xX" for header in last)
     is_gnu = _is_gnu(member.header[-_BLOCK:])
     format: Literal[0, 1, 2] = tarfile.USTAR_FORMAT
-    if has_pax or (not is_gnu and len(encoded) > _USTAR_NAME):  # tobuf would try all its folders
+    # For longer names tobuf would try each folder.
+    if has_pax or (
+        not is_gnu and len(encoded) > _USTAR_NAME_BYTES
+    ):  # tobuf would try all its folders
         format = tarfile.PAX_FORMAT
     elif is_gnu:
         format = tarfile.GNU_FORMAT
