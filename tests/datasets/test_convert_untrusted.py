@@ -230,8 +230,8 @@ from l3dali.cli import run
 class Stuck(MemoryFileSystem):
     def mv(self, path, new, **options):
         if new.endswith("1.tar"):
-            pathlib.Path("begun").touch()
             try:
+                pathlib.Path("begun").touch()
                 time.sleep(60)
             finally:
                 pathlib.Path("interrupted").touch()
