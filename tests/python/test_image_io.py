@@ -27,7 +27,7 @@ from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture
 from l3dali.images.writing import WRITERS, write_picture
-from l3dali.metadata import extra_samples
+from l3dali.metadata import MAX_METADATA_BYTES, extra_samples
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
@@ -221,6 +221,11 @@ XMP_OF_OTHERS = {
     "ImageMagick": (
         b"zTXt", b"Raw profile type xmp\0\0" + zlib.compress(b"\nxmp\n       4\n3c782f\n3e\n")
     ),
+    "older ImageMagick": (
+        b"tEXt",
+        b"Raw profile type APP1\0\ngeneric profile\n 33\n"
+        + (b"http://ns.adobe.com/xap/1.0/\0<x/>").hex().encode()
+    ),
 }  # fmt: skip
 
 
@@ -232,17 +237,27 @@ def test_xmp_of_png_as_other_tools_write_it(tool: str) -> None:
     assert not picture.metadata  # It would be there twice, and one not turned.
 
 
-def test_raw_profiles_of_png() -> None:
+@pytest.mark.parametrize("name", [b"exif", b"APP1"])
+def test_raw_profiles_of_png(name: bytes) -> None:
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
     exif = b"II*\0\10\0\0\0\0\0\0\0\0\0"
     text = b"\nexif\n      %d\n" % (6 + len(exif)) + (b"Exif\0\0" + exif).hex().encode()
-    keyword = b"Raw profile type exif\0"
+    keyword = b"Raw profile type %s\0" % name
     assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + text))).exif == exif
     both = [(b"tEXt", keyword + text), (b"eXIf", exif + b"of PNG")]
     assert read_picture(_png(header, b"\0\5", *both)).exif == exif + b"of PNG"
     for damaged in (text + b"0", text[:-2], b"exif", b"\nexif\n 1\nzz", b""):
         assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + damaged))).exif is None
     assert read_picture(_png(header, b"\0\5", (b"zTXt", keyword + b"\0no zlib"))).exif is None
+    for size in (MAX_METADATA_BYTES, MAX_METADATA_BYTES + 1):
+        lines = (b"00" * 36 + b"\n") * (size // 36) + b"00" * (size % 36)
+        text = b"\nexif\n %d\n" % (6 + size) + b"Exif\0\0".hex().encode() + lines
+        data = _png(header, b"\0\5", (b"zTXt", keyword + b"\0" + zlib.compress(text, 1)))
+        if size > MAX_METADATA_BYTES:
+            with pytest.raises(ImageError, match="EXIF block of more than 16 MiB"):
+                read_picture(data)
+        else:
+            assert len(read_picture(data).exif or b"") == size
 
 
 @pytest.mark.parametrize("kind", [b"iCCP", b"eXIf"])

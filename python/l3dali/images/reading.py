@@ -246,10 +246,15 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     picture = Picture(
         pixels,
         icc=_png_icc(chunks.get(b"iCCP")),
-        exif=strip_exif_prefix(chunks.get(b"eXIf") or _png_block(chunks, _RAW_EXIF)),
+        exif=strip_exif_prefix(
+            chunks.get(b"eXIf")
+            or _png_block(chunks, _RAW_EXIF)
+            or _png_block(chunks, _RAW_APP1, b"Exif\0\0")
+        ),
         xmp=_png_xmp(chunks.get(b"iTXt"))
         or _png_block(chunks, PNG_XMP)
-        or _png_block(chunks, _RAW_XMP),
+        or _png_block(chunks, _RAW_XMP)
+        or _png_block(chunks, _RAW_APP1, _APP1_XMP),
         expanded=is_palette and palette == "rgb",
     )
     if not is_palette:
@@ -667,7 +672,11 @@ _PNG_KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_PNG_BEFORE_PIXELS})
 # Keywords of plain text that hold blocks: as of libvips, and in hexadecimal as of ImageMagick.
 _RAW_XMP = b"Raw profile type xmp\0"
 _RAW_EXIF = b"Raw profile type exif\0"  # which other readers know, too
-_RAW_PROFILE = re.compile(rb"\s*\w+\s+(\d{1,9})\s([0-9a-fA-F\s]*)")
+_RAW_APP1 = b"Raw profile type APP1\0"  # either of both, as in a JPEG
+_APP1_XMP = b"http://ns.adobe.com/xap/1.0/\0"
+_PNG_BLOCKS = (PNG_XMP, _RAW_XMP, _RAW_EXIF, _RAW_APP1)
+_RAW_BYTES = 3 * MAX_METADATA_BYTES  # two a byte, and ends of lines
+_RAW_PROFILE = re.compile(rb"\n?[^\n]*\n\s*(\d{1,9})\s([0-9a-fA-F\s]*)")
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
@@ -681,7 +690,7 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
         if kind in (b"tEXt", b"zTXt"):
-            for keyword in (PNG_XMP, _RAW_XMP, _RAW_EXIF):
+            for keyword in _PNG_BLOCKS:
                 if body.startswith(keyword):
                     chunks.setdefault(keyword, kind + body[len(keyword) :])
         elif kind != b"iTXt" or body.startswith(PNG_XMP):
@@ -696,7 +705,7 @@ def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
     for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
         again = kind == PNG_RESOLUTION and has_resolution
         has_resolution |= kind == PNG_RESOLUTION
-        if not again and not body.startswith((PNG_XMP, _RAW_XMP, _RAW_EXIF)):
+        if not again and not body.startswith(_PNG_BLOCKS):
             texts.append((kind, body))
     return texts
 
@@ -735,11 +744,17 @@ def _png_xmp(body: bytes | None) -> bytes | None:
     return _inflated(rest[1]) if compressed == b"\1" else rest[1]
 
 
-def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
-    """The block in a chunk of plain text; None if there is none, or it is damaged."""
+def _png_block(
+    chunks: Mapping[bytes, bytes], keyword: bytes, signature: bytes = b""
+) -> bytes | None:
+    """The block in a chunk of plain text; None if there is none, or it is damaged.
+
+    Where it has to begin with a signature, that is left off.
+    """
     kind, text = chunks.get(keyword, b"")[:4], chunks.get(keyword, b"")[4:]
-    block = _inflated(text[1:]) if kind == b"zTXt" else text or None
-    if block is None or keyword == PNG_XMP:
+    longest = MAX_METADATA_BYTES if keyword == PNG_XMP else _RAW_BYTES
+    block = _inflated(text[1:], longest) if kind == b"zTXt" else text or None
+    if block is None or keyword == PNG_XMP or len(block) > longest:
         return block
     if not (found := _RAW_PROFILE.fullmatch(block)):
         return None
@@ -747,17 +762,18 @@ def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
         block = bytes.fromhex(found[2].decode())
     except ValueError:
         return None
-    return block if len(block) == int(found[1]) else None
+    is_whole = len(block) == int(found[1]) and block.startswith(signature)
+    return block[len(signature) :] if is_whole else None
 
 
-def _inflated(data: bytes) -> bytes | None:
+def _inflated(data: bytes, longest: int = MAX_METADATA_BYTES) -> bytes | None:
     """What zlib has packed; None if it is damaged. Of more than is allowed, a byte more."""
     inflater = zlib.decompressobj()
     try:
-        result = inflater.decompress(data, MAX_METADATA_BYTES + 1)
+        result = inflater.decompress(data, longest + 1)
     except zlib.error:
         return None
-    return result if inflater.eof or len(result) > MAX_METADATA_BYTES else None
+    return result if inflater.eof or len(result) > longest else None
 
 
 def _rgba(colors: bytes, alpha: bytes) -> bytes:
