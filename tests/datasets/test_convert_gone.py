@@ -131,6 +131,33 @@ def test_a_result_that_cannot_be_removed_stays(
     assert files_below(dest) == {"0.l3", "3.l3", "new.l3"}
 
 
+def test_an_interrupt_amid_removing_leaves_no_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows stayed for good whose results were gone, and `l3 verify` failed for them."""
+    dest = folder.parent / "d"
+    assert convert(folder, dest) == 0
+    for name in ("1.png", "2.png", "3.png", "a.tar"):
+        (folder / name).unlink()
+    (dest / "3.l3").unlink()
+    remove = LocalFolder.remove
+
+    def interrupt(self: LocalFolder, name: str) -> None:
+        remove(self, name)
+        if len(files_below(dest) & {"1.l3", "2.l3", "a.tar"}) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalFolder, "remove", interrupt)
+    assert convert(folder, dest, "--remove-gone") == 130
+    monkeypatch.undo()
+    assert len(rows_of(dest)) < 5
+    assert convert(folder, dest, "--remove-gone") == 0
+    assert "removed" in capsys.readouterr().err
+    assert files_below(dest) == {"0.l3"}
+    assert rows_of(dest).keys() == {"0.png"}
+    assert main(["verify", str(dest), "--quiet"]) == 0
+
+
 def test_a_bucket_that_removes_nothing(
     folder: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

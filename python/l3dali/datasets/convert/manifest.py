@@ -352,24 +352,34 @@ class Manifest:
             The rows of results that stay: they have changed since, or there is a reason.
         """
         left = []
-        for row in rows:
-            row = replace(row, reason="")  # Its source may have failed.
-            assert row.result is not None
-            try:
-                if self._is_unchanged(row):
-                    self._remove_index(row)  # first: who tries again goes by the result
-                    self._folder.remove(row.result)
-                    if isinstance(self._folder, LocalFolder):
-                        above = [*Path(row.result).parents][:-1]
-                        _remove_empty(self._folder.root / each for each in above)
-                    del self.rows[row.source]
-                    continue
-            except Exception as error:  # Storage raises anything; the other results go.
-                row = replace(row, reason=f"its result cannot be removed: {reason_of(error)}")
-            left.append(row)
-        self._close()
-        self._publish()
+        try:
+            for row in rows:
+                row = replace(row, reason="")  # Its source may have failed.
+                try:
+                    if self._remove(row):
+                        continue
+                except Exception as error:  # Storage raises anything; the other results go.
+                    row = replace(row, reason=f"its result cannot be removed: {reason_of(error)}")
+                left.append(row)
+        finally:
+            self._close()
+            self._publish()
         return left
+
+    def _remove(self, row: Row) -> bool:
+        """Removes a result, its row, and folders then empty, unless the result has changed."""
+        assert row.result is not None
+        is_there = self._folder.stat(row.result) is not None
+        if is_there and not self._is_unchanged(row):
+            return False
+        self._remove_index(row)  # first: who tries again goes by the result
+        if is_there:
+            self._folder.remove(row.result)
+        if isinstance(self._folder, LocalFolder):
+            above = [*Path(row.result).parents][:-1]
+            _remove_empty(self._folder.root / each for each in above)
+        del self.rows[row.source]
+        return True
 
     def _is_unchanged(self, row: Row) -> bool:
         found = None if row.result is None else self._folder.stat(row.result)

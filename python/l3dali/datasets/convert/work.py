@@ -442,9 +442,9 @@ def find_work(
     if sources.are_whole:
         for row in manifest.rows.values():
             is_there = row.source in work.names or row.source.startswith(unlisted)
-            if is_there or row.result not in existing:
+            if is_there or row.result is None:
                 continue
-            if claims.get(row.result or "") in files:
+            if claims.get(row.result) in files:
                 work.claimed.append(row)
             else:
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
