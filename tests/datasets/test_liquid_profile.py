@@ -221,6 +221,25 @@ def test_without_dali(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(each.cpu_seconds.keys() >= {"source@cpu"} for each in measured.samples)
 
 
+@pytest.mark.parametrize(("most", "batch"), [(40_000, 6), (9, 2), (2**30, 32)])
+def test_batches_of_large_images_are_smaller(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, batch: int
+) -> None:
+    """32 masks of 16 megapixels took 2.3 GB."""
+    batches = set()
+
+    def run(name: str, files: list[bytes], heads: list[codec.Image], *numbers: Any) -> float:
+        assert all(head.base is None for head in heads)  # or the image would stay
+        batches.add(numbers[-1])
+        return 1.0
+
+    monkeypatch.setattr(measure, "measure_core_seconds", run)
+    monkeypatch.setattr(measure, "_RUN_RAW_BYTES", most)
+    monkeypatch.setattr("l3dali.datasets.liquid.host.usable_cores", lambda: 2.0)
+    measure_profile([str(folder / "photos")], seconds=60, quiet=True)
+    assert batches == {batch}
+
+
 def test_unreadable_images_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(11):
         (folder / f"torn{i}.png").write_bytes((folder / "deep.png").read_bytes()[:60])

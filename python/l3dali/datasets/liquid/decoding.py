@@ -16,7 +16,6 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.datasets.liquid.host import busy_seconds
-from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 from l3dali.images.reading import png_without_texts, read_picture
 
 if TYPE_CHECKING:
@@ -171,7 +170,12 @@ def _fed_pipeline(kind: tuple[str, int, str]) -> Any:
 
 
 def measure_core_seconds(
-    stored_as: str, files: Sequence[bytes], pixels: Sequence[Image], cores: int, seconds: float
+    stored_as: str,
+    files: Sequence[bytes],
+    pixels: Sequence[Image],
+    cores: int,
+    seconds: float,
+    batch: int,
 ) -> float | None:
     """Core seconds an image that a whole DALI pipeline takes beside reading files from memory.
 
@@ -184,11 +188,12 @@ def measure_core_seconds(
         pixels: what is in each; of one kind.
         cores: threads of the pipeline.
         seconds: how long to run.
+        batch: images that it decodes at a time.
     """
     import nvidia.dali as dali
     from nvidia.dali import fn
 
-    files = list(files) * math.ceil(DEFAULT_BATCH / len(files))
+    files = list(files) * math.ceil(batch / len(files))
     with tempfile.TemporaryDirectory(prefix="l3-profile-") as folder:
         paths = [Path(folder, f"{i:04}") for i in range(len(files))]
         for path, data in zip(paths, files, strict=True):
@@ -200,7 +205,7 @@ def measure_core_seconds(
                 with path.open("rb", buffering=0) as file:
                     file.readinto(buffer)
             read = (time.thread_time() - begin) / len(files)
-        pipe = dali.Pipeline(DEFAULT_BATCH, cores, None, prefetch_queue_depth=2)
+        pipe = dali.Pipeline(batch, cores, None, prefetch_queue_depth=2)
         with pipe:
             encoded, _ = fn.readers.file(files=[str(path) for path in paths])
             pipe.set_outputs(_decoded(encoded, _kind(stored_as, pixels[0])))
@@ -211,7 +216,7 @@ def measure_core_seconds(
             begin, own, busy = time.perf_counter(), time.process_time(), busy_seconds()
             while (took := time.perf_counter() - begin) < seconds or not count:
                 pipe.run()
-                count += DEFAULT_BATCH
+                count += batch
             own, now = time.process_time() - own, busy_seconds()
         except RuntimeError:
             return None

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 # Shares of the time. What is left is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
 _RUN_FILES, _RUN_BYTES = 64, 2**27  # of the runs end to end
+_RUN_RAW_BYTES = 2**28  # of a batch, unless a core has more in one image
 _SHORTEST_RUN, _LONGEST_RUN = 0.3, 3.0  # seconds
 _SHOWN_FAILURES = 10
 _LEAST_FACTOR = 0.1  # of a sample's weight, where larger ones count more
@@ -282,6 +283,7 @@ class _Kept:
 
     files: dict[str, bytes]
     head: Image
+    raw_bytes: int
     seconds: dict[str, float]
 
 
@@ -373,7 +375,7 @@ class _Meter:
             len(self._kept[group]) < _RUN_FILES
             and self._kept_bytes + sum(sizes.values()) <= _RUN_BYTES
         ):
-            self._kept[group].append(_Kept(files, pixels[:1, :1], seconds))
+            self._kept[group].append(_Kept(files, pixels[:1, :1].copy(), pixels.nbytes, seconds))
             self._kept_bytes += sum(sizes.values())
         return Sample(
             name=image.name,
@@ -455,11 +457,13 @@ class _Meter:
         threads = max(1, math.floor(cores))
         shares: list[float] = []
         formats = [key for key in kept[0].seconds if all(key in each.seconds for each in kept)]
+        largest = max(each.raw_bytes for each in kept)
+        batch = min(DEFAULT_BATCH, max(threads, _RUN_RAW_BYTES // largest))
         length = min(max(seconds / (len(formats) or 1) / 2, _SHORTEST_RUN), _LONGEST_RUN)
         for name in formats:
             files = [each.files[name] for each in kept]
             heads = [each.head for each in kept]
-            taken = measure_core_seconds(name, files, heads, threads, length)
+            taken = measure_core_seconds(name, files, heads, threads, length, batch)
             if taken is not None:
                 alone = statistics.mean(each.seconds[name] for each in kept)
                 shares.append(min(1.0, alone / taken) if taken else 1.0)
