@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,49 @@ def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixt
         assert read_arrow(result, "stream")[0].column("n").to_pylist() == [0, 2]
     if choice == "keep":
         assert read_arrow(result, "stream")[0].column("i").to_pylist()[1] == values[1]
+
+
+BESIDE = {
+    "text": pa.array([f"{i}" * 20 for i in range(6)], pa.string_view()),
+    "bytes": pa.array([b"%d" % i for i in range(6)], pa.binary_view()),
+    "lists of text": pa.array(
+        [["a", None], [], None, ["b"], ["c"], []], pa.list_(pa.string_view())
+    ),
+    "structs of text": pa.array(
+        [{"a": f"{i}"} for i in range(6)], pa.struct({"a": pa.string_view()})
+    ),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([3, 6], pa.int32()), pa.array(["x", "y"])),
+}
+
+
+@pytest.mark.parametrize(
+    ("beside", "suffix"),
+    [(beside, "arrow") for beside in BESIDE]
+    + [(beside, "parquet") for beside in BESIDE if beside != "runs"],
+)
+@pytest.mark.parametrize("damaged", [[3], [0, 2, 5], range(6)], ids=str)
+def test_dropped_rows_of_what_pyarrow_cannot_filter(
+    tmp_path: Path, beside: str, damaged: Iterable[int], suffix: str
+) -> None:
+    """Text as polars writes it, among others: one damaged image failed the shard."""
+    images = [png(i)[:99] if i in damaged else png(i) for i in range(6)]
+    table = pa.table({"i": images, "beside": BESIDE[beside]})
+    (tmp_path / "s").mkdir()
+    name = f"a.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, tmp_path / "s" / name)
+    else:
+        with pa.ipc.new_file(str(tmp_path / "s" / name), table.schema) as writer:
+            writer.write_table(table)
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", "drop") == 2
+    path = tmp_path / "d" / name
+    found = pq.read_table(path) if suffix == "parquet" else read_arrow(path, "file")[0]
+    found.validate(full=True)
+    assert found.schema.equals(table.schema)
+    left = [i for i in range(6) if i not in damaged]
+    values = table.column("beside").to_pylist()
+    assert found.column("beside").to_pylist() == [values[i] for i in left]
+    assert [data[:8] for data in found.column("i").to_pylist()] == [L3_SIGNATURE] * len(left)
 
 
 @pytest.mark.parametrize("kind", ["stream", "file"])

@@ -6,6 +6,7 @@ Images are found as in Parquet. Needs pyarrow.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -94,7 +95,8 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
                 # Parts would compare their dictionaries, floats among them one by one.
                 if not may_hold_images(field.type):
                     column = batch.column(i)
-                    columns[i] = column if rows_left is None else column.filter(rows_left)
+                    with suppress(pyarrow.ArrowNotImplementedError):  # of views and of runs
+                        columns[i] = column if rows_left is None else column.filter(rows_left)
             table = pyarrow.Table.from_arrays(columns, schema=schema)
             pieces = (piece.combine_chunks().to_batches() for piece in _pieces(table, parts))
             # Those of no rows are none.
