@@ -244,10 +244,17 @@ def test_raw_profiles_of_png(name: bytes) -> None:
     text = b"\nexif\n      %d\n" % (6 + len(exif)) + (b"Exif\0\0" + exif).hex().encode()
     keyword = b"Raw profile type %s\0" % name
     assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + text))).exif == exif
+    assert not read_picture(
+        _png(header, b"\0\5", (b"tEXt", keyword + text)), keep_text=True
+    ).metadata
     both = [(b"tEXt", keyword + text), (b"eXIf", exif + b"of PNG")]
-    assert read_picture(_png(header, b"\0\5", *both)).exif == exif + b"of PNG"
-    for damaged in (text + b"0", text[:-2], b"exif", b"\nexif\n 1\nzz", b""):
-        assert read_picture(_png(header, b"\0\5", (b"tEXt", keyword + damaged))).exif is None
+    picture = read_picture(_png(header, b"\0\5", *both), keep_text=True)
+    assert picture.exif == exif + b"of PNG"
+    assert text.hex() in str(picture.metadata)
+    for damaged in (text + b"0", text[:-2], b"exif", b"\nexif\n 1\nzz"):
+        picture = read_picture(_png(header, b"\0\5", (b"tEXt", keyword + damaged)), keep_text=True)
+        assert picture.exif is None
+        assert (keyword + damaged).hex() in str(picture.metadata)  # as any text
     assert read_picture(_png(header, b"\0\5", (b"zTXt", keyword + b"\0no zlib"))).exif is None
     for size in (MAX_METADATA_BYTES, MAX_METADATA_BYTES + 1):
         lines = (b"00" * 36 + b"\n") * (size // 36) + b"00" * (size % 36)

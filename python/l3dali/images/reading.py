@@ -157,7 +157,7 @@ def read_picture(
         if remarks:
             picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
         if keep_text and header.format == "png":
-            picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
+            picture = replace(picture, metadata=metadata_of_png(_png_texts(data, picture)))
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
@@ -674,7 +674,7 @@ _RAW_XMP = b"Raw profile type xmp\0"
 _RAW_EXIF = b"Raw profile type exif\0"  # which other readers know, too
 _RAW_APP1 = b"Raw profile type APP1\0"  # either of both, as in a JPEG
 _APP1_XMP = b"http://ns.adobe.com/xap/1.0/\0"
-_PNG_BLOCKS = (PNG_XMP, _RAW_XMP, _RAW_EXIF, _RAW_APP1)
+_RAW_PROFILES = (_RAW_XMP, _RAW_EXIF, _RAW_APP1)
 _RAW_BYTES = 3 * MAX_METADATA_BYTES  # two a byte, and ends of lines
 _RAW_PROFILE = re.compile(rb"\n?[^\n]*\n\s*(\d{1,9})\s([0-9a-fA-F\s]*)")
 
@@ -690,7 +690,7 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
         if kind in (b"tEXt", b"zTXt"):
-            for keyword in _PNG_BLOCKS:
+            for keyword in (PNG_XMP, *_RAW_PROFILES):
                 if body.startswith(keyword):
                     chunks.setdefault(keyword, kind + body[len(keyword) :])
         elif kind != b"iTXt" or body.startswith(PNG_XMP):
@@ -698,14 +698,23 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     return chunks
 
 
-def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of text but XMP, and the first of resolution."""
+def _png_texts(data: bytes, picture: Picture) -> list[tuple[bytes, bytes]]:
+    """The chunks of text but XMP and what the picture has of them, and the first of resolution."""
+    chunks = _png_chunks(data)
+    taken = [PNG_XMP]
+    for keyword in _RAW_PROFILES:
+        block = _png_block(chunks, keyword)
+        if block and strip_exif_prefix(block.removeprefix(_APP1_XMP)) in (
+            picture.exif,
+            picture.xmp,
+        ):
+            taken.append(keyword)
     texts: list[tuple[bytes, bytes]] = []
     has_resolution = False
     for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
         again = kind == PNG_RESOLUTION and has_resolution
         has_resolution |= kind == PNG_RESOLUTION
-        if not again and not body.startswith(_PNG_BLOCKS):
+        if not again and not body.startswith(tuple(taken)):
             texts.append((kind, body))
     return texts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -110,7 +111,7 @@ class Options:
             [
                 f"to={self.to}",
                 *encoding,
-                "labels=" + ",".join(sorted(label.replace(",", "\\,") for label in self.labels)),
+                "labels=" + ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels)),
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
                 *([f"container={self.container}"] if self.container else []),
             ]
