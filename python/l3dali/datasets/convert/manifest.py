@@ -35,7 +35,7 @@ from l3dali.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from l3dali.datasets.convert.storage import Folder
+    from l3dali.datasets.convert.storage import Folder, Stored
 
 DONE, DROPPED, FAILED = "done", "dropped", "failed"
 _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
@@ -369,11 +369,11 @@ class Manifest:
     def _remove(self, row: Row) -> bool:
         """Removes a result, its row, and folders then empty, unless the result has changed."""
         assert row.result is not None
-        is_there = self._folder.stat(row.result) is not None
-        if is_there and not self._is_unchanged(row):
+        found = self._folder.stat(row.result)
+        if found is not None and not self._is_as_written(found, row):
             return False
         self._remove_index(row)  # first: who tries again goes by the result
-        if is_there:
+        if found is not None:
             self._folder.remove(row.result)
         if isinstance(self._folder, LocalFolder):
             above = [*Path(row.result).parents][:-1]
@@ -383,7 +383,10 @@ class Manifest:
 
     def _is_unchanged(self, row: Row) -> bool:
         found = None if row.result is None else self._folder.stat(row.result)
-        if found is None or (found.size, found.stamp) != (row.result_bytes, row.result_stamp):
+        return found is not None and self._is_as_written(found, row)
+
+    def _is_as_written(self, found: Stored, row: Row) -> bool:
+        if (found.size, found.stamp) != (row.result_bytes, row.result_stamp):
             return False
         return found.stamp != "" or hash_file(self._folder, found.name) == row.result_hash
 
