@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from cli_tools import write_png
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali.cli import main, reading
+from l3dali.cli import encode, main, reading
+from l3dali.cli.files import write_result
 from l3dali.cli.reading import MemoryBudget, available_memory
 from l3dali.images.headers import unreadable
 from l3dali.images.picture import Picture
@@ -335,6 +337,49 @@ def test_threads_keep_little_of_the_memory_of_images_that_are_done(tmp_path: Pat
         done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
         peaks.append(int(done.stdout.split()[-1]))
     assert peaks[1] < 2 * peaks[0], peaks
+
+
+@pytest.mark.parametrize("command", ["encode", "convert"])
+def test_what_many_jobs_verify_is_counted(tmp_path: Path, command: str) -> None:
+    """Each held the pixels of its L3 file while one was compared."""
+    (tmp_path / "s").mkdir()
+    data = write_picture(Picture(np.zeros((5000, 5000), np.uint8)), ".png")
+    for number in range(8):
+        (tmp_path / "s" / f"{number}.png").write_bytes(data)
+    source, made = str(tmp_path / "s"), str(tmp_path / "made")
+    assert main([command, source, *(["-o"] if command == "encode" else []), made]) == 0
+    for more in ([], ["--source", source]):
+        peaks = []
+        for jobs in ("1", "8"):
+            limits = ["-j", jobs, "--memory", "100", "--quiet"]
+            run = [sys.executable, "-c", RUN, "verify", made, *more, *limits]
+            environment = child_environment()
+            done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
+            peaks.append(int(done.stdout.split()[-1]))
+        assert peaks[1] < peaks[0] + 110e6, peaks
+
+
+def test_what_is_written_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow disk pixels and results piled up beside those that were set aside."""
+    (tmp_path / "a.png").write_bytes(write_picture(Picture(image(40, 40)), ".png"))
+    reserved = []
+
+    class Budget(MemoryBudget):
+        @contextmanager
+        def reserve(self, size: int) -> Iterator[None]:
+            with super().reserve(size):
+                reserved.append(size)
+                yield
+                reserved.pop()
+
+    def write(*arguments: Any) -> bool:
+        assert reserved
+        return write_result(*arguments)
+
+    monkeypatch.setattr(reading, "MemoryBudget", Budget)
+    monkeypatch.setattr(encode, "write_result", write)
+    assert main(["encode", str(tmp_path / "a.png")]) == 0
+    assert not reserved
 
 
 def test_images_that_need_all_memory_are_worked_on_alone(

@@ -130,9 +130,9 @@ def _encode(options: argparse.Namespace) -> int:
             is_colored = picture.pixels.ndim == 3 and picture.pixels.shape[2] >= 3
             if not options.labels and picture.palette is not None and is_varied(picture.pixels):
                 varied.append(path)
-        like = path if options.preserve and path not in found.pipes else None
-        if not write_result(targets[path], encoded, options, like):
-            return None
+            like = path if options.preserve and path not in found.pipes else None
+            if not write_result(targets[path], encoded, options, like):
+                return None
         if options.labels and is_colored:
             colored.append(path)
         return Done(raw_bytes, len(data), len(encoded), lossy_format(data))

@@ -12,8 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali import codec
 from l3dali.cli.arguments import add_orient_option, positive_number
+from l3dali.cli.work import compare
 from l3dali.codec import DEFAULT_MAX_PIXELS
+from l3dali.errors import L3Error
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
 
@@ -92,6 +95,7 @@ class PictureReader:
         labels: bool = False,
         keep_text: bool = False,
         refuse_labels: bool = False,
+        beside_bytes: int = 0,
     ) -> Iterator[Picture]:
         """The picture in an image file; what the work on it takes is set aside until the end.
 
@@ -102,6 +106,7 @@ class PictureReader:
             labels: as in `read_picture`.
             keep_text: as in `read_picture`.
             refuse_labels: as in `read_picture`.
+            beside_bytes: what the work takes more.
 
         Raises:
             ImageError: as `read_picture` does.
@@ -118,7 +123,7 @@ class PictureReader:
         if most is not None and most < max(header.width, header.height):
             shrinking = header.raw_bytes + _SHRINK_BYTES * header.width * header.height
             needed = max(needed, shrinking)
-        with self._budget.reserve(needed + len(data)):
+        with self._budget.reserve(needed + len(data) + beside_bytes):
             picture = read_picture(
                 data,
                 palette=palette,
@@ -135,6 +140,43 @@ class PictureReader:
             self.expanded += picture.expanded
             for remark in picture.remarks:
                 self.remarks[remark].append(path)
+
+    def verify(self, data: bytes, threads: int) -> None:
+        """Checks an L3 file; what that takes is set aside meanwhile.
+
+        Raises:
+            L3Error: the first problem found.
+        """
+        size = 0
+        with suppress(L3Error):  # which decoders find, too
+            size = codec.info(data).raw_bytes
+        with self._budget.reserve(size):
+            codec.verify(data, threads=threads, max_pixels=self._options.max_pixels)
+
+    def compare(self, path: Path, source: bytes, data: bytes, threads: int) -> None:
+        """Compares an L3 file with the image file that it was made from.
+
+        Raises:
+            L3Error: it is damaged; this comes before all else.
+            ValueError: pixels or palette are others, or the source cannot be read.
+        """
+        try:
+            self._compare(path, source, data, threads)
+        except Exception as error:
+            failure = error.with_traceback(None)  # which would keep the pixels
+        else:
+            return
+        self.verify(data, threads)
+        raise failure
+
+    def _compare(self, path: Path, source: bytes, data: bytes, threads: int) -> None:
+        info = codec.info(data)
+        size = info.raw_bytes
+        with self.read(path, source, labels=info.labels, beside_bytes=size) as picture:
+            decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
+            compare(decoded, picture.pixels)
+        if picture.palette != info.palette:
+            raise ValueError("the palette differs from the source's")
 
     def remarks_told(self) -> list[str]:
         """A line for each remark, with the first file that it is of."""

@@ -10,7 +10,7 @@ from l3dali import codec, files
 from l3dali.cli.batch import STDIN, Found
 from l3dali.cli.reading import PictureReader
 from l3dali.cli.report import Done, Report, finish, json_list
-from l3dali.cli.work import check_summary, compare, run, threads_per_file
+from l3dali.cli.work import check_summary, run, threads_per_file
 from l3dali.console import Failure, printable, reason_of
 from l3dali.datasets.convert.contents import (
     Contents,
@@ -65,17 +65,19 @@ def verify(options: argparse.Namespace) -> int:
     places = _places(options)
     threads = threads_per_file(options.jobs, len(places.found))
     named = {str(place): place for place in places.found}
-    sources = None if options.source is None else _Sources(options, places)
+    reader = PictureReader(options)
+    sources = None if options.source is None else _Sources(options, places, reader)
     results: dict[str, Contents] = {}
 
     def work(name: str) -> Done:
         place = named[name]
 
         def look(blob: Blob) -> codec.Info:
-            codec.verify(blob.data, threads=threads, max_pixels=options.max_pixels)
             is_copied = place.row is not None and place.row.kind == OTHER
             if sources is not None and place.kind == FILES and not is_copied:
                 sources.compare_pixels(place, blob.data, threads)
+            else:
+                reader.verify(blob.data, threads)
             return codec.info(blob.data)
 
         contents, failures = sum_place(place, look)
@@ -108,11 +110,10 @@ def _sum(several: Iterable[Contents]) -> Contents:
 class _Sources:
     """The files that results were made from, and which of them each was made of."""
 
-    def __init__(self, options: argparse.Namespace, places: Places) -> None:
+    def __init__(self, options: argparse.Namespace, places: Places, reader: PictureReader) -> None:
         if len(options.paths) != 1:
             raise UsageError("--source goes with one PATH")
-        self._reader = PictureReader(options)
-        self._max_pixels: int = options.max_pixels
+        self._reader = reader
         found = find_sources([str(options.source)])
         if len(found.folders) != 1:
             raise UsageError(f"--source {options.source} names several folders; one is compared")
@@ -146,13 +147,7 @@ class _Sources:
         name = self._source_of(place)
         with self._folder.open(name) as file:
             source = file.read()
-        info = codec.info(data)
-        decoded = codec.decode(data, threads=threads, max_pixels=self._max_pixels)
-        path = Path(self._folder.place(name))
-        with self._reader.read(path, source, labels=info.labels) as picture:
-            compare(decoded, picture.pixels)
-        if picture.palette != info.palette:
-            raise ValueError("the palette differs from the source's")
+        self._reader.compare(Path(self._folder.place(name)), source, data, threads)
 
     def compare_hashes(self, place: Place) -> None:
         """Raises ValueError unless the source is the one that the manifest has."""

@@ -20,7 +20,6 @@ from l3dali.cli.reading import PictureReader, add_reading_options
 from l3dali.cli.report import Done, Report, finish
 from l3dali.cli.work import (
     L3_SUFFIX,
-    compare,
     find_inputs,
     run,
     threads_per_file,
@@ -71,22 +70,14 @@ def _verify(options: argparse.Namespace) -> int:
 
     def work(path: Path) -> Done:
         data = read_file(path, found.pipes)
-        # Before all else: what is told of damage is what decoders find.
-        decoded = None
         if sources is None:
-            codec.verify(data, threads=threads, max_pixels=options.max_pixels)
+            reader.verify(data, threads)
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
-            decoded = codec.decode(data, threads=threads, max_pixels=options.max_pixels)
-        info = codec.info(data)
-        if sources is not None and decoded is not None:
             source = read_file(sources[path], sources.values())
-            with reader.read(sources[path], source, labels=info.labels) as picture:
-                compare(decoded, picture.pixels)
-            if picture.palette != info.palette:
-                raise ValueError("the palette differs from the source's")
-        return Done(info.raw_bytes, len(data), 0)
+            reader.compare(sources[path], source, data, threads)
+        return Done(codec.info(data).raw_bytes, len(data), 0)
 
     def remark(report: Report) -> list[str]:
         if not reader.expanded:
