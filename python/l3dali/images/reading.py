@@ -243,18 +243,19 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
     is_palette = chunks[b"IHDR"][9] == 3
+    app1 = _png_block(chunks, _RAW_APP1) or b""
     picture = Picture(
         pixels,
         icc=_png_icc(chunks.get(b"iCCP")),
         exif=strip_exif_prefix(
             chunks.get(b"eXIf")
             or _png_block(chunks, _RAW_EXIF)
-            or _png_block(chunks, _RAW_APP1, b"Exif\0\0")
+            or (app1 if app1.startswith(b"Exif\0\0") else None)
         ),
         xmp=_png_xmp(chunks.get(b"iTXt"))
         or _png_block(chunks, PNG_XMP)
         or _png_block(chunks, _RAW_XMP)
-        or _png_block(chunks, _RAW_APP1, _APP1_XMP),
+        or (app1[len(_APP1_XMP) :] if app1.startswith(_APP1_XMP) else None),
         expanded=is_palette and palette == "rgb",
     )
     if not is_palette:
@@ -753,13 +754,8 @@ def _png_xmp(body: bytes | None) -> bytes | None:
     return _inflated(rest[1]) if compressed == b"\1" else rest[1]
 
 
-def _png_block(
-    chunks: Mapping[bytes, bytes], keyword: bytes, signature: bytes = b""
-) -> bytes | None:
-    """The block in a chunk of plain text; None if there is none, or it is damaged.
-
-    Where it has to begin with a signature, that is left off.
-    """
+def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
+    """The block in a chunk of plain text; None if there is none, or it is damaged."""
     kind, text = chunks.get(keyword, b"")[:4], chunks.get(keyword, b"")[4:]
     longest = MAX_METADATA_BYTES if keyword == PNG_XMP else _RAW_BYTES
     block = _inflated(text[1:], longest) if kind == b"zTXt" else text or None
@@ -771,8 +767,7 @@ def _png_block(
         block = bytes.fromhex(found[2].decode())
     except ValueError:
         return None
-    is_whole = len(block) == int(found[1]) and block.startswith(signature)
-    return block[len(signature) :] if is_whole else None
+    return block if len(block) == int(found[1]) else None
 
 
 def _inflated(data: bytes, longest: int = MAX_METADATA_BYTES) -> bytes | None:

@@ -401,26 +401,28 @@ def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) ->
         return outcome.data, renamed(name, outcome.suffix)
 
     batch = _change_images(rows.batch, change)
-    kept = rows_kept(rows, outcomes, options)
-    if all(kept):
+    kept = np.array(rows_kept(rows, outcomes, options), np.bool_)
+    if kept.all():
         return batch
-    columns = [_only(column, np.array(kept)) for column in batch.columns]
+    columns = [_only(column, kept) for column in batch.columns]
     return pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _only(column: Any, kept: NDArray[np.bool_]) -> Any:
     """The rows of a column that are kept; pyarrow 26 filters neither views nor values in runs."""
     import pyarrow
-    from pyarrow import types
 
     try:
         return column.filter(pyarrow.array(kept))
     except pyarrow.ArrowNotImplementedError:
         pass
-    if types.is_string_view(column.type) or types.is_binary_view(column.type):
-        text = types.is_string_view(column.type)
-        owned = column.cast(pyarrow.large_string() if text else pyarrow.large_binary())
-        return owned.filter(pyarrow.array(kept)).cast(column.type)
+    # Each of several runs of views would hold all bytes of the column.
+    views = {
+        pyarrow.string_view(): pyarrow.large_string,
+        pyarrow.binary_view(): pyarrow.large_binary,
+    }
+    if owned := views.get(column.type):
+        return column.cast(owned()).filter(pyarrow.array(kept)).cast(column.type)
     edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).tolist()
     runs = [column.slice(i, end - i) for i, end in zip(edges[::2], edges[1::2], strict=True)]
     return pyarrow.concat_arrays(runs or [column.slice(0, 0)])
