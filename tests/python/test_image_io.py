@@ -1340,9 +1340,10 @@ def test_profiles_of_jpeg_2000_change_no_samples() -> None:
         uses = {2: [0, 1], 4: [0, 0, 0, 1]}.get(channels)
         data = _jp2(channels, colr=bytes([2, 0, 0]) + profile, uses=uses)
         assert not np.array_equal(imagecodecs.jpeg2k_decode(data), noise(channels))
-        picture = read_picture(data)
-        assert np.array_equal(picture.pixels, noise(channels))
-        assert picture.icc == bytes(profile)
+        for file in (data, write_picture(read_picture(data), ".jp2")):
+            picture = read_picture(file)
+            assert np.array_equal(picture.pixels, noise(channels))
+            assert (picture.icc, picture.has_alpha) == (bytes(profile), True)
 
 
 def test_alpha_of_jpeg_2000() -> None:
@@ -1708,6 +1709,44 @@ def test_netpbm_of_several_images(data: bytes, behind: bytes) -> None:
         read_picture(data + b"# not P2 2\n" + behind)
     with pytest.raises(ImageError, match="several images in one file"):
         read_picture(data + behind + b"P5 1 1 9 \3")
+
+
+def _streamed(suffix: str) -> bytes:
+    """The same image again behind padding, as in streams of images and of Motion-JPEG."""
+    if suffix in (".j2k", ".jxl boxed"):
+        encode = imagecodecs.jpeg2k_encode if suffix == ".j2k" else imagecodecs.jpegxl_encode
+        options = {"codecformat": "j2k"} if suffix == ".j2k" else {"usecontainer": True}
+        return bytes(encode(noise(3), level=0, **options))
+    if suffix == ".jpg":
+        return encode_jpeg(Picture(noise(3), exif=exif(1)))
+    return write_picture(Picture(noise(3)), suffix)
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [".png", ".jpg", ".webp", ".bmp", ".tif", ".jxl", ".jxl boxed", ".jp2", ".j2k"],
+)
+def test_images_behind_one_another_are_refused(suffix: str) -> None:
+    """The first was taken, and of the others nothing was told."""
+    data = _streamed(suffix)
+    for behind in (b"", b"\0" * 7, b"no image"):
+        assert np.array_equal(read_picture(data + behind).pixels, read_picture(data).pixels)
+    for behind in (data, data * 2):
+        with pytest.raises(ImageError, match="several images in one file"):
+            read_header(data + behind)
+
+
+def test_codestreams_of_one_jpeg_2000_are_several_images() -> None:
+    data = write_picture(Picture(noise(3)), ".jp2")
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(data + data[data.index(b"jp2c") - 4 :])
+
+
+def test_previews_within_a_jpeg_are_no_further_images() -> None:
+    small = encode_jpeg(Picture(noise(1)))
+    head = encode_jpeg(Picture(noise(3)))
+    previews = b"\xff\xe4" + struct.pack(">H", 2 + 2 * len(small)) + small * 2
+    assert read_header(head[:2] + previews + head[2:]).width == 13
 
 
 def test_bmp_palette() -> None:

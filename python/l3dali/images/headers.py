@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import operator
 import re
 import struct
 from contextlib import contextmanager
@@ -109,7 +110,40 @@ def read_header(data: bytes) -> Header:
         raise unreadable(error) from error
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
+    if _has_another_behind(data, format):
+        raise ImageError("several images in one file; L3 holds single images")
     return header
+
+
+# Where an image ends and the next begins, as streams of images have it. Compressed data hold none
+# of these ends, but for a chance of 2^-96 in PNG.
+_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82\0*\x89PNG\r\n\x1a\n")
+_NEXT_JPEG = re.compile(rb"\xff\xd9\0*\xff\xd8\xff")
+_NEXT_JPEG2000 = re.compile(rb"\xff\xd9\0*(?:\xff\x4f\xff\x51|\x0cjP  )")
+_JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of boxes
+
+
+def _has_another_behind(data: bytes, format: str) -> bool:
+    """Whether one of the same format follows; readers of netpbm and TIFF judge that."""
+    if format == "png":
+        return _NEXT_PNG.search(data) is not None
+    if format == "jpeg":  # Previews within it may follow each other.
+        return (
+            _NEXT_JPEG.search(data) is not None
+            and _NEXT_JPEG.match(data, _scans_and_end(data)[1]) is not None
+            and b"MPF\0" not in data  # of an MPO, readers of JPEG know the first image alone
+        )
+    if format == "jpeg2000":
+        images = sum(kind == b"jp2c" for kind, _, _ in boxes(data))
+        return images > 1 or _NEXT_JPEG2000.search(data) is not None
+    if format == "jpegxl":  # No length is told.
+        return data.find(data[:_JPEGXL_ALIKE_BYTES], 1) >= 0
+    if format == "webp":
+        end = 8 + int.from_bytes(data[4:8], "little")
+        end += end % 2
+        return format_of(data[end : end + 16])[0] == format
+    end = int.from_bytes(data[2:6], "little")
+    return format == "bmp" and end > 2 and data.startswith(b"BM", end)
 
 
 def unreadable(error: Exception) -> ImageError:
@@ -175,15 +209,18 @@ _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no le
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 
 
-def _check_scans(data: bytes) -> None:
-    """Refuses a JPEG of too many."""
-    if data.count(b"\xff\xda") <= _MOST_SCANS:
-        return
+def _scans_and_end(data: bytes) -> tuple[int, int]:
+    """How many scans a JPEG has, and where its end is told."""
     count, at = 0, 2
     while (found := _JPEG_MARKER.search(data, at)) and data[found.end() - 1] != _JPEG_END:
         count += data[found.end() - 1] == _JPEG_SCAN
         at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
-    if count > _MOST_SCANS:
+    return count, found.start() if found else len(data)
+
+
+def _check_scans(data: bytes) -> None:
+    """Refuses a JPEG of too many."""
+    if data.count(b"\xff\xda") > _MOST_SCANS and _scans_and_end(data)[0] > _MOST_SCANS:
         raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
 
 
@@ -702,6 +739,11 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         at = file.pages.next_page_offset
         if at is not None and any(data[at : at + file.tiff.offsetsize]):
             raise ImageError("a damaged TIFF: it ends before another page that it has")
+        ends = [0 if at is None else at + file.tiff.offsetsize]
+        ends += [tag.valueoffset + tag.valuebytecount for tag in page.tags]
+        ends += map(operator.add, page.dataoffsets, page.databytecounts)
+        if format_of(data[max(ends) : max(ends) + 4])[0] == "tiff":
+            raise ImageError("several images in one file; L3 holds single images")
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page

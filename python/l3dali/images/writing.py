@@ -47,9 +47,9 @@ _PNG_HEADER_END = len(PNG_SIGNATURE) + 25
 def write_picture(picture: Picture, suffix: str) -> bytes:
     """The bytes of a lossless image file of the format that `suffix` (".png") names.
 
-    PNG and WebP keep ICC, EXIF and XMP, TIFF keeps ICC, XMP, EXIF but for its directories, and the
-    TIFF tags of `metadata`, PNG keeps palettes and the PNG chunks of `metadata`. Only TIFF holds
-    signed samples and floats.
+    PNG and WebP keep ICC, EXIF and XMP, JPEG 2000 keeps ICC of RGB and gray, TIFF keeps ICC, XMP,
+    EXIF but for its directories, and the TIFF tags of `metadata`, PNG keeps palettes and the PNG
+    chunks of `metadata`. Only TIFF holds signed samples and floats.
 
     Raises:
         ImageError: the format cannot hold the picture, or its metadata is damaged.
@@ -255,17 +255,25 @@ def _write_jpeg2000(picture: Picture) -> bytes:
     import imagecodecs
 
     data = imagecodecs.jpeg2k_encode(picture.pixels, level=0, reversible=True, codecformat="jp2")
-    channels = _channels_with_alpha(picture)
-    if not channels:
-        return bytes(data)
-    # What imagecodecs leaves out (ISO 15444-1, I.5.3.6): colours have numbers, alpha is of all.
-    uses = [(i, 0, i + 1) for i in range(channels - 1)] + [(channels - 1, 1, 0)]
-    box = struct.pack(">I4sH", 10 + 6 * channels, b"cdef", channels)
-    box += b"".join(struct.pack(">3H", *use) for use in uses)
     at = data.index(b"jp2h") - 4
     (size,) = struct.unpack_from(">I", data, at)
-    head = data[:at] + struct.pack(">I", size + len(box)) + data[at + 4 : at + size]
-    return bytes(head + box + data[at + size :])
+    head, rest = data[at + 8 : at + size], data[at + size :]
+    channels = _channels_with_alpha(picture)
+    if channels:
+        # What imagecodecs leaves out (ISO 15444-1, I.5.3.6): colours have numbers, alpha is of all.
+        uses = [(i, 0, i + 1) for i in range(channels - 1)] + [(channels - 1, 1, 0)]
+        head += _box(b"cdef", struct.pack(">H", channels), *(struct.pack(">3H", *u) for u in uses))
+    if picture.icc is not None and picture.icc[16:20] in (b"RGB ", b"GRAY"):
+        colors = head.index(b"colr") - 4
+        (old,) = struct.unpack_from(">I", head, colors)
+        box = _box(b"colr", b"\2\0\0", picture.icc)
+        head = head[:colors] + box + head[colors + old :]
+    return bytes(data[:at] + _box(b"jp2h", head) + rest)
+
+
+def _box(kind: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return struct.pack(">I4s", 8 + len(body), kind) + body
 
 
 def _channels_with_alpha(picture: Picture) -> int:
