@@ -152,6 +152,41 @@ def test_what_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "sub/1.png: nothing has been made of it" in capsys.readouterr().err
 
 
+def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is judged by its own manifest."""
+    for name in ("a", "sub/b"):
+        (tmp_path / "s" / name).mkdir(parents=True)
+        source = make_set(tmp_path / "s" / name)
+        assert convert(source, tmp_path / "d" / name) == 0
+    for more in ((), ("--source", tmp_path / "s")):
+        assert run("verify", tmp_path / "d", *more) == 0
+        assert "8 files of" in capsys.readouterr().err
+    assert run("verify", tmp_path / "d" / "a", tmp_path / "d") == 0
+    (tmp_path / "d/a/0.l3").unlink()
+    for name in ("a/a.idx", "sub/b/labels.json"):
+        (tmp_path / "d" / name).write_bytes(b"damage")
+    assert run("verify", tmp_path / "d") == 2
+    told = capsys.readouterr().err
+    assert "l3: 3 failed" in told
+    assert f"{tmp_path}/d/a/0.l3: no such file; the manifest has it, of a/0.png" in told
+    assert f"{tmp_path}/d/a/a.tar: a/a.idx, its index, has changed" in told
+    assert f"{tmp_path}/d/sub/b/labels.json: its bytes are not those" in told
+
+
+def test_a_set_in_another(tmp_path: Path) -> None:
+    """The last run that made a file says what it is."""
+    (tmp_path / "s" / "b").mkdir(parents=True)
+    (tmp_path / "t").mkdir()
+    make_set(tmp_path / "s" / "b")
+    (tmp_path / "t" / "0.png").write_bytes(png(5))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    (tmp_path / "d" / "b" / "l3-manifest.jsonl").touch()
+    assert convert(tmp_path / "t", tmp_path / "d" / "b") == 0
+    assert run("verify", tmp_path / "d") == 0
+    (tmp_path / "d" / "b" / "a.tar").unlink()
+    assert run("verify", tmp_path / "d") == 2
+
+
 def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = converted.parent / "s"
     write_tar(source / "a.tar", samples(IMAGES, 5))

@@ -6,7 +6,7 @@ It finds and reads; what is made of an image is for whoever looks.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import DONE, FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
-from l3dali.datasets.convert.storage import Stored, hash_file, open_folder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
 from l3dali.datasets.convert.work import OWN_NAMES, find_sources, kind_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder
 
 _L3 = Options(to="png")  # by which L3 files are the images
+_BELOW = f"/{MANIFEST_NAME}"
 
 
 class Place(NamedTuple):
@@ -91,8 +92,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     places = Places(failures=list(sources.failures), links=len(sources.links))
     for url, files in sources.folders.items():
         folder = open_folder(url)
-        with Manifest(folder, read_only=True) as manifest:
-            rows = {row.result: row for row in manifest.rows.values() if row.result is not None}
+        rows = _rows_by_result(folder, files)
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
@@ -106,6 +106,28 @@ def find_places(arguments: Iterable[str]) -> Places:
                 if row.status == DONE and result not in files
             ]
     return places
+
+
+def _rows_by_result(folder: Folder, files: Iterable[str]) -> dict[str, Row]:
+    """Rows of the manifests in a folder and below it, all names as seen from the folder.
+
+    Where two have a row of a file, that of the lower one counts.
+    """
+    rows: dict[str, Row] = {}
+    below = [name.removesuffix(MANIFEST_NAME) for name in files if name.endswith(_BELOW)]
+    for prefix in ["", *sorted(below, key=lambda name: name.count("/"))]:
+        if prefix + MANIFEST_NAME in rows:
+            continue  # a copy: that of a source
+        with Manifest(folder, read_only=True, below=prefix) as manifest:
+            for row in manifest.rows.values():
+                if row.result is not None:
+                    rows[prefix + row.result] = row if not prefix else _seen_from_above(row, prefix)
+    return rows
+
+
+def _seen_from_above(row: Row, prefix: str) -> Row:
+    index = None if row.index is None else prefix + row.index
+    return replace(row, source=prefix + row.source, result=f"{prefix}{row.result}", index=index)
 
 
 def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, str]:

@@ -184,7 +184,8 @@ def index_name(name: str) -> str:
 class Manifest:
     """The manifest of a folder of results; a context that keeps other runs away from it.
 
-    One that is only read takes no lock, and nothing is written.
+    One that is only read takes no lock, and nothing is written. It may be that of a folder below,
+    as "a/b/", from which its rows go.
 
     Attributes:
         rows: by source.
@@ -195,8 +196,9 @@ class Manifest:
         left: indexes of results that went, which stay: no run is known to have written them.
     """
 
-    def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
+    def __init__(self, folder: Folder, *, read_only: bool = False, below: str = "") -> None:
         self._read_only = read_only
+        self._below = below
         self.rows: dict[str, Row] = {}
         self.existed = False
         self.ignored = 0
@@ -251,9 +253,10 @@ class Manifest:
         folder = self._folder
         is_elsewhere = functools.cache(folder.leads_out)
         lines, is_whole, links = 0, True, 1
-        if folder.stat(MANIFEST_NAME) is not None:
+        name = self._below + MANIFEST_NAME
+        if folder.stat(name) is not None:
             self.existed = True
-            with folder.open(MANIFEST_NAME) as file:
+            with folder.open(name) as file:
                 if isinstance(folder, LocalFolder):
                     links = os.fstat(file.fileno()).st_nlink
                 # One by one: the lines of a million rows take more memory than the rows.
@@ -275,7 +278,7 @@ class Manifest:
         if not line:
             return
         row = row_of_json(line)
-        if row is None or is_elsewhere(row.source.rpartition("/")[0]):
+        if row is None or is_elsewhere((self._below + row.source).rpartition("/")[0]):
             self.ignored += 1
         else:
             self._set(row)
