@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from pathlib import Path
@@ -181,6 +182,11 @@ def index_name(name: str) -> str:
     return name + ".idx"
 
 
+def _index_names(row: Row | None) -> list[str]:
+    names = () if row is None else (row.result, row.index)
+    return [name for name in names if name is not None and name.endswith(".idx")]
+
+
 class Manifest:
     """The manifest of a folder of results; a context that keeps other runs away from it.
 
@@ -200,6 +206,7 @@ class Manifest:
         self._read_only = read_only
         self._below = below
         self.rows: dict[str, Row] = {}
+        self._indexes = Counter[str]()  # rows by the indexes they name, or results named like one
         self.existed = False
         self.ignored = 0
         self.is_foreign = False
@@ -266,11 +273,12 @@ class Manifest:
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
         last = {row.result: name for name, row in self.rows.items()}
-        self.rows = {
-            name: row
+        for name in [
+            name
             for name, row in self.rows.items()
-            if row.result is None or last[row.result] == name
-        }
+            if row.result is not None and last[row.result] != name
+        ]:
+            self._drop(name)
         self.is_foreign = lines > 0 and not self.rows
         self._is_worn = lines != len(self.rows) or not is_whole or links > 1
 
@@ -284,8 +292,15 @@ class Manifest:
             self._set(row)
 
     def _set(self, row: Row) -> None:
-        self.rows.pop(row.source, None)  # The order is that of time.
+        self._drop(row.source)  # The order is that of time.
         self.rows[row.source] = row
+        for name in _index_names(row):
+            self._indexes[name] += 1
+
+    def _drop(self, source: str) -> None:
+        row = self.rows.pop(source, None)
+        for name in _index_names(row):
+            self._indexes[name] -= 1
 
     def __exit__(self, *error: object) -> None:
         """Writes what is not written yet, and gives the lock back."""
@@ -381,7 +396,7 @@ class Manifest:
         if isinstance(self._folder, LocalFolder):
             above = [*Path(row.result).parents][:-1]
             _remove_empty(self._folder.root / each for each in above)
-        del self.rows[row.source]
+        self._drop(row.source)
         return True
 
     def _is_unchanged(self, row: Row) -> bool:
@@ -443,9 +458,8 @@ class Manifest:
             self.left.append(row.index)
 
     def _is_of_others(self, name: str, source: str) -> bool:
-        return self.claims.get(name, source) != source or any(
-            name in (row.result, row.index) for row in self.rows.values() if row.source != source
-        )
+        own = _index_names(self.rows[source]).count(name)
+        return self.claims.get(name, source) != source or self._indexes[name] > own
 
     def _publish(self) -> None:
         start = time.monotonic()
