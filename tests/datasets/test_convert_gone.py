@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +336,31 @@ def test_a_result_goes_that_another_source_fails_to_make(
         {"a.tar", "a.idx"} if name == "1.PNG" else {"1.l3"}
     )
     assert gone.name not in rows_of(dest)
+
+
+def test_names_that_a_run_in_the_c_locale_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are those of the same files: --remove-gone took the sources for gone."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    write_tar(source / "\xe9.tar", samples(1))
+    (source / "\xf8.png").write_bytes(png())
+    program = Path(sys.executable).with_name("l3")
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    subprocess.run([program, "convert", source, dest], env=env, check=True, capture_output=True)
+    assert r'"source":"\udcc3\udcb8.png"' in (dest / "l3-manifest.jsonl").read_text()
+    before = files_below(dest)
+    assert before == {"\xe9.tar", "\xe9.idx", "\xf8.l3"}
+    assert convert(source, dest, "--remove-gone") == 0
+    assert "nothing to do: 1 shard and 1 file done" in capsys.readouterr().out
+    (source / "\xf8.png").write_bytes(b"damaged")
+    for _ in range(2):
+        assert convert(source, dest, "--remove-gone", "--on-error", "fail") == 2
+        told = capsys.readouterr().err
+        assert "its earlier result, \xf8.l3, stays" in told
+        assert "gone" not in told
+        assert files_below(dest) == before
+    assert rows_of(dest).keys() >= {"\xe9.tar", "\xf8.png"}
 
 
 def test_an_earlier_result_of_a_source_that_fails_stays(folder: Path) -> None:

@@ -146,6 +146,9 @@ def row_of_json(line: str) -> Row | None:
             name: FormatTotals(**{key: sum for key, sum in totals.items() if key in _SUMS})
             for name, totals in fields["formats"].items()
         }
+        for key in ("source", "result", "index"):
+            if (name := fields.get(key)) is not None:  # A run in the C locale read no text in it.
+                fields[key] = os.fsdecode(os.fsencode(name))
         fields["failures"] = [(place, reason) for place, reason in fields["failures"]]
         further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
         row = Row(**fields, further=further or None)
