@@ -1717,6 +1717,31 @@ def test_own_names_of_a_folder_that_no_run_has_made(
     assert "left out" not in capsys.readouterr().err
 
 
+def test_own_files_of_sets_below_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were copied: verify found none of the results that they name, and DEST was taken."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.png").write_bytes(png())
+    (tmp_path / "sets" / "none").mkdir(parents=True)
+    (tmp_path / "sets" / "none" / "l3-report.html").write_bytes(b"somebody's")
+    assert convert(tmp_path / "a", tmp_path / "sets" / "a") == 0
+    capsys.readouterr()
+    for sources in ([tmp_path / "sets"], [tmp_path / "sets", tmp_path / "a"]):
+        dest = tmp_path / f"back{len(sources)}"
+        assert convert(*sources, dest, "--to", "png") == 0
+        told = capsys.readouterr().err
+        assert f"its own: 1 ({tmp_path / 'sets' / 'none' / 'l3-report.html'})" in told
+        assert {path.name for path in dest.rglob("*") if path.is_file()} == {
+            "0.png",
+            "l3-manifest.jsonl",
+            "l3-report.html",
+        }
+        assert len([*dest.rglob("l3-*")]) == 2
+        assert main(["verify", str(dest)]) == 0
+    assert main(["verify", str(tmp_path / "back1"), "--source", str(tmp_path / "sets")]) == 0
+    assert convert(tmp_path / "a", tmp_path / "back1" / "a", "--to", "png") == 2
+    assert "exists, and l3 convert has not made it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_own_files_that_are_none(

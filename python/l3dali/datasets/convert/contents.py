@@ -24,7 +24,7 @@ from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import DONE, FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
 from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
-from l3dali.datasets.convert.work import OWN_NAMES, find_sources, kind_of
+from l3dali.datasets.convert.work import find_sources, is_own_name, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -134,7 +134,9 @@ def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, s
     """The kind of each file by name, but for indexes of shards and what runs write themselves."""
     kinds = {name: kind_of(folder, file) for name, file in files.items()}
     indexes = {index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)}
-    return {name: kinds[name] for name in kinds if name not in indexes and name not in OWN_NAMES}
+    return {
+        name: kind for name, kind in kinds.items() if name not in indexes and not is_own_name(name)
+    }
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -385,11 +385,11 @@ def find_work(
         }
         loose: list[tuple[Stored, Row | None]] = []
         planned: list[tuple[Stored, Row]] = []
-        own: list[str] = []
+        own = defaultdict[str, list[str]](list)  # by the folder that they are in
         for name, file in files.items():
             reason = _refusal(name)
-            if name.removeprefix(prefix) in OWN_NAMES:
-                own.append(folder.place(name))
+            if is_own_name(name):
+                own[name[: name.rfind("/") + 1]].append(folder.place(name))
                 continue
             if name in indexes:
                 continue
@@ -426,8 +426,9 @@ def find_work(
             else:
                 previous = {} if row is None else {name: row}
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options, previous))
-        if own and not _has_rows(folder, prefix + MANIFEST_NAME):
-            work.left_out += own
+        for above, those in own.items():
+            if not _has_rows(folder, above + MANIFEST_NAME):
+                work.left_out += those
         loose += _plan_anew(planned, options, work)
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if options.container and not has_archive:
@@ -539,6 +540,11 @@ def kind_of(folder: Folder, file: Stored) -> str:
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES
+
+
+def is_own_name(name: str) -> bool:
+    """Whether runs have the name for files of their own, which are no sources."""
+    return name.rpartition("/")[2] in OWN_NAMES
 
 
 def is_shard_name(name: str) -> bool:
