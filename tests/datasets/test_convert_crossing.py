@@ -239,6 +239,26 @@ def test_results_that_no_row_has_are_told_of(
         shutil.rmtree(dest)
 
 
+def test_a_copy_that_no_row_has_of_what_is_an_image_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a job has looked, it may make either name: so the copy was never told of."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(b"no image")
+    assert convert(source, dest) == 0
+    (dest / "l3-manifest.jsonl").write_bytes(b"")
+    (source / "a").write_bytes(png())
+    told = "a run that was killed may have left them, and they stay: 1 (a)\n"
+    assert convert(source, dest, "--dry-run") == 0
+    assert "they stay" not in capsys.readouterr().err
+    for more in ([], [], ["--dry-run"]):
+        assert convert(source, dest, *more) == 0
+        assert told in capsys.readouterr().err
+    assert files_below(dest) == {"a", "a.l3", "b"}
+
+
 def test_gone_archives_take_their_index_with_them(tmp_path: Path) -> None:
     write_zip(tmp_path / "s" / "a.zip")
     write_zip(tmp_path / "s" / "b.zip")

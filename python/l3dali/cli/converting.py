@@ -147,6 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
             late = work.not_made(manifest.rows.values())
             _settle_gone(late, manifest, work, remove=arguments.remove_gone)
+            _tell_of_strays(work.not_replaced(manifest.rows.values()))
             if manifest.left:
                 names = _counted_names(manifest.left)
                 complain(f"l3: indexes that stay, as others may have written them: {names}")
@@ -241,10 +242,14 @@ def _tell_of_books(manifest: Manifest, work: Work) -> None:
             f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
             f"{manifest.ignored}"
         )
-    if work.strays:
+    _tell_of_strays(work.strays)
+
+
+def _tell_of_strays(names: Sequence[str]) -> None:
+    if names:
         complain(
             f"l3: files in DEST that {MANIFEST_NAME} has no row of; a run that was killed may have "
-            f"left them, and they stay: {_counted_names(work.strays)}"
+            f"left them, and they stay: {_counted_names(names)}"
         )
 
 

@@ -140,6 +140,7 @@ class Work:
             or of one that has changed.
         strays: files in DEST that no row has, with names that results of the sources have under
             other options: a run that was killed may have left them.
+        replaceable: the same of names that a job may give its result.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -156,17 +157,21 @@ class Work:
     claimed: list[Row] = field(default_factory=list)
     taken: dict[str, Row] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
+    replaceable: list[str] = field(default_factory=list)
 
     def not_made(self, rows: Iterable[Row]) -> list[Row]:
         """Those of `claimed` that are still of sources that are gone, by all rows after the run."""
-        made = {
-            each for row in rows if row.source in self.names for each in (row.result, row.index)
-        }
+        made = _names_of(row for row in rows if row.source in self.names)
         return [
             replace(row, index=None if row.index in made else row.index)
             for row in self.claimed
             if row.result not in made
         ]
+
+    def not_replaced(self, rows: Iterable[Row]) -> list[str]:
+        """Those of `replaceable` that are still strays, by all rows after the run."""
+        made = _names_of(rows)
+        return [name for name in self.replaceable if name not in made]
 
     def replaced(self, rows: Iterable[Row]) -> list[str]:
         """Those of the rows' results that have replaced one of other bytes, or of another name."""
@@ -176,6 +181,10 @@ class Work:
             for row, old in pairs
             if old is not None and (old.source, old.source_hash) != (row.source, row.source_hash)
         ]
+
+
+def _names_of(rows: Iterable[Row]) -> set[str | None]:
+    return {name for row in rows for name in (row.result, row.index)}
 
 
 def find_sources(arguments: Iterable[str]) -> Sources:
@@ -449,11 +458,14 @@ def find_work(
                 work.claimed.append(row)
             else:
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
-    rows = manifest.rows.values()
-    known = {*claims, *(row.result for row in rows), *(row.index for row in rows), *OWN_NAMES}
+    known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
     if manifest.existed and (unknown := [name for name in existing if name not in known]):
         found = {each for name in work.names for each in _stems(name)}
-        work.strays = [name for name in unknown if not found.isdisjoint(_stems(name))]
+        for name in unknown:
+            if claims.get(name) in files:
+                work.replaceable.append(name)
+            elif name in claims or not found.isdisjoint(_stems(name)):
+                work.strays.append(name)
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))
         if again is not None and row.result in existing and not _is_of(row, again):
