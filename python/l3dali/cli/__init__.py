@@ -5,6 +5,7 @@ One module a command; `arguments` and `work` hold what they share.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -102,8 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("l3: there is not enough memory")
         return EXIT_FAILED
     except OSError as error:
-        # The system names no file of standard output; errors without a number say where they are.
-        place = error.filename or (error.errno and "standard output")
+        # The system names neither of these; errors without a number say where they are.
+        unnamed = "the current folder" if error.errno == errno.ENOENT else "standard output"
+        place = error.filename or (error.errno and unnamed)
         complain(f"l3: {place}: {error.strerror or error}" if place else f"l3: {error}")
         return EXIT_FAILED
     return code
