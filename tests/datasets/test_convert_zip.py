@@ -541,6 +541,33 @@ def test_a_bomb_of_overlapping_members(tmp_path: Path, capsys: pytest.CaptureFix
     refused(tmp_path, data, "more than any can hold", capsys)
 
 
+def directory_of(extra: bytes, offsets: list[int]) -> bytes:
+    """An archive of one folder, which its directory has once for each offset of a header."""
+    local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, *[0] * 7, 2, len(extra)) + b"d/" + extra
+    entries = b"".join(
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, *[0] * 7, 5, *[0] * 5, offset) + b"%04d/" % i
+        for i, offset in enumerate(offsets)
+    )
+    count, sizes = len(offsets), (len(entries), len(local))
+    return local + entries + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, *sizes, 0)
+
+
+def test_folders_of_one_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its extra fields would be written for each of them: 120 kB made 65 MB."""
+    data = directory_of(struct.pack("<2H", 0x9999, 65531) + bytes(65531), [0] * 1000)
+    refused(tmp_path, data, "0000/: a member that reaches into what lies behind it", capsys)
+
+
+def test_extra_fields_that_overlap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Headers of folders within the extra field of the first, each with all that is behind it."""
+    field = struct.pack("<4s5H3L2H", b"PK\3\4", 20, *[0] * 7, 0, 30_000)
+    extra = struct.pack("<2H", 0x9999, 60_000) + field * 1000 + bytes(30_000)
+    data = directory_of(extra, [0, *(36 + 30 * i for i in range(1000))])
+    (tmp_path / "a.zip").write_bytes(data)
+    assert convert(tmp_path / "a.zip", tmp_path / "d") == 2
+    assert "a.zip: extra fields that overlap" in capsys.readouterr().err
+
+
 def test_an_image_that_inflates_too_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

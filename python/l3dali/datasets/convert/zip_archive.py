@@ -73,7 +73,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
     """Reads the members of an archive, in the order of its directory.
 
     Raises:
-        ZipError: it is damaged or encrypted, or its members are larger than they can be.
+        ZipError: it is damaged or encrypted, or its members overlap or are larger than they can be.
     """
     with opened(source) as archive:
         yield from read_members(archive, options)
@@ -83,11 +83,15 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     """Converts an archive; there is no index to return."""
     with opened(source) as archive, Writer(target, pool.options) as result:
         result.comment = archive.comment
+        unread = archive.start_dir
         for member, outcomes in pool.convert(read_members(archive, pool.options)):
             outcome = outcomes[0] if outcomes else None
             data = [blob.data for blob in member.blobs] or chunks_of(archive, member.info)
-            local_extra = _kept_fields(_local_extra(source, member.info))
-            result.add(_new_info(member.info), data, outcome, local_extra)
+            local_extra = _local_extra(source, member.info)
+            unread -= len(local_extra)
+            if unread < 0:
+                raise ZipError("extra fields that overlap")
+            result.add(_new_info(member.info), data, outcome, _kept_fields(local_extra))
             del member, outcomes, outcome, data
     return None
 
@@ -193,6 +197,11 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
             raise ZipError(
                 f"{inflated} bytes of members in an archive of {size}, more than any can hold"
             )
+        members = sorted(archive.infolist(), key=lambda info: info.header_offset)
+        ends = [*(info.header_offset for info in members[1:]), archive.start_dir]
+        for info, stop in zip(members, ends, strict=False):  # An archive may be empty.
+            if info.header_offset + _LOCAL_BYTES + info.compress_size > stop:
+                raise ZipError(f"{info.filename}: a member that reaches into what lies behind it")
         yield archive
 
 
@@ -211,7 +220,7 @@ def read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]
                 if is_link(info):
                     _refuse_link(name, head + file.read(), options)
                 elif may_be_image(name, head, options):
-                    most = _most_bytes(info, archive, options)
+                    most = _most_bytes(info, options)
                     if info.file_size > most:
                         raise ZipError(
                             f"{name}: an image of {info.file_size} bytes; up to {most} are read "
@@ -230,12 +239,11 @@ def read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member]
         del blobs
 
 
-def _most_bytes(info: zipfile.ZipInfo, archive: zipfile.ZipFile, options: Options) -> int:
+def _most_bytes(info: zipfile.ZipInfo, options: Options) -> int:
     """How large an image may be."""
     if options.to == "l3":  # Label maps without compression shrink to anything.
         return MAX_IMAGE_BYTES
-    packed = min(info.compress_size, archive.start_dir)  # Members may claim more than there is.
-    return min(max(_FREE_L3_BYTES, MAX_L3_TIMES * packed), MAX_IMAGE_BYTES)
+    return min(max(_FREE_L3_BYTES, MAX_L3_TIMES * info.compress_size), MAX_IMAGE_BYTES)
 
 
 def _refuse_link(name: str, data: bytes, options: Options) -> None:
