@@ -229,7 +229,7 @@ def test_the_name_of_a_host_stays_on_its_line(
 def test_a_host_of_many_entries_is_refused_at_once() -> None:
     """3 million switches took 15 s."""
     many = [{"gpus": [], "upload": 1e9}] * 40_000
-    with pytest.raises(UsageError, match="the description of a host has at most 1048576 bytes"):
+    with pytest.raises(UsageError, match="a description of a host has at most 1048576 bytes"):
         parse_host(json.dumps(TWO | {"switches": many}))
 
 

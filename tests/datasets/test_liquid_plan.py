@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from l3dali.cli import main
 from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.liquid.hosts import read_host
 from l3dali.datasets.liquid.model import (
     Costs,
     Group,
@@ -42,7 +43,17 @@ from l3dali.datasets.liquid.plan import (
     price_formats,
     read_plan,
 )
-from l3dali.datasets.liquid.profile import FORMATS, Fits, Host, Linear, Profile, Sample, Training
+from l3dali.datasets.liquid.profile import (
+    FORMATS,
+    MOST_BYTES,
+    Fits,
+    Host,
+    Linear,
+    Profile,
+    Sample,
+    Training,
+    read_profile,
+)
 from l3dali.errors import UsageError
 
 GROUP = "png 3 uint8"
@@ -601,6 +612,20 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], says:
         read_plan(path)
     assert says in str(error.value)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "kind"), [(read_plan, "plan"), (read_profile, "profile"), (read_host, "host")]
+)
+def test_files_that_are_too_large_are_refused_unread(
+    tmp_path: Path, read: Callable[[Path], Any], kind: str
+) -> None:
+    """Ctrl-C waited for all of their JSON, 14 s of 120 MB; this is more than memory has."""
+    path = tmp_path / "large.json"
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(UsageError, match=f"^{path}: a .* has at most {MOST_BYTES[kind]} bytes$"):
+        read(path)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100])

@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 31  # the head, and the limits
+    assert len(ROWS) == 1 + 34  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -237,6 +237,9 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
     assert limit_of("lists and objects of key-value pairs") == metadata._MOST_LEVELS
+    assert limit_of("bytes of a profile") == profile.MOST_BYTES["profile"]
+    assert limit_of("bytes of a plan") == profile.MOST_BYTES["plan"]
+    assert limit_of("bytes of the description of a host") == profile.MOST_BYTES["host"]
     assert limit_of("pixels of an image in a profile") == profile.MOST_PIXELS
     assert limit_of("tasks into which cores cut") == simulate._MOST_TASKS
     assert limit_of("threads of a call") == codec.THREADS[-1]

@@ -33,7 +33,6 @@ VERSION = 1
 
 _FOLDER = Path(__file__).with_name("hosts")
 _RATES = (1e3, 1e15)  # bytes a second: least and most
-_MOST_BYTES = 2**20  # of a description
 _MOST_CORES = 1e6
 _MOST_GPUS = 1024
 _MOST_NODES = 100_000
@@ -137,10 +136,6 @@ def parse_host(text: bytes | str) -> HostFile:
     Raises:
         UsageError: as `read_host`.
     """
-    if len(text) > _MOST_BYTES:
-        raise UsageError(
-            f"{len(text)} bytes; the description of a host has at most {_MOST_BYTES} bytes"
-        )
     data = fields_of(text, "host", VERSION)
     host: HostFile = parse_as(HostFile, data, "")
     _check(host)

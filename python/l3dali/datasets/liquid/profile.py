@@ -251,16 +251,19 @@ def read_as(parse: Callable[[bytes], Parsed], path: Path | str) -> Parsed:
     """What `parse` makes of a file; errors name it.
 
     Raises:
-        UsageError: it cannot be read, or `parse` says so.
+        UsageError: it cannot be read, or `parse` says so, as of one that is too large.
     """
     try:
-        return parse(Path(path).read_bytes())
+        with Path(path).open("rb") as file:
+            return parse(file.read(max(MOST_BYTES.values()) + 1))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
+# Far more than any has: a profile of 60,000 samples fits. json.loads hears no Ctrl-C.
+MOST_BYTES = {"profile": 2**26, "plan": 2**23, "host": 2**20}
 _KINDS = {"l3-profile": "profile", "l3-plan": "plan", "l3-host": "description of a host"}
 
 
@@ -268,8 +271,10 @@ def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
     """The fields of a JSON file that `l3 KIND` has written.
 
     Raises:
-        UsageError: it is no such file, or of another version.
+        UsageError: it is no such file, too large, or of another version.
     """
+    if len(text) > MOST_BYTES[kind]:
+        raise UsageError(f"a {_KINDS[f'l3-{kind}']} has at most {MOST_BYTES[kind]} bytes")
     try:
         data: dict[str, Any] = json.loads(text)
     except UnicodeDecodeError:
