@@ -279,6 +279,17 @@ def test_json_summary_takes_the_place_of_nothing(
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
 
 
+def test_json_summary_reads_no_more_of_a_file_than_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """This one is larger than memory; of a smaller one Ctrl-C waited for all of its JSON."""
+    file = tmp_path / "large.json"
+    file.touch()
+    os.truncate(file, 2**40)
+    assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == 2
+    assert f"l3: --json-summary {file}: this file holds something" in capsys.readouterr().err
+
+
 def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
     write_png(tmp_path / "photo.png")
     file = tmp_path / "summary"

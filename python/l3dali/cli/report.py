@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -184,17 +185,18 @@ def _print_notes(report: Report, found: Found) -> None:
         complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
 
 
+_HEAD_BYTES = 256
+_SUMMARY = re.compile(rb'\s*\{\s*"version":\s*"[^"]+",\s*"exit_code":\s*\d')  # as it begins
+
+
 def refuse_others(path: Path) -> None:
     """Raises UsageError if there is something else than a JSON summary at `path`."""
     if path.is_dir():
         raise UsageError(f"--json-summary {path}: this is a folder")
     if path != STDOUT and path.is_file():
-        data = path.read_bytes()
-        try:
-            is_summary = not data or {"version", "exit_code"} <= set(json.loads(data))
-        except (ValueError, TypeError, RecursionError):
-            is_summary = False
-        if not is_summary:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head and not _SUMMARY.match(head):
             raise UsageError(f"--json-summary {path}: this file holds something else")
 
 
