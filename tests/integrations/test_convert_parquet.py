@@ -62,17 +62,22 @@ def write_table(path: Path) -> pa.Table:
     return table
 
 
-def test_pairs_of_the_footer_stay(tmp_path: Path) -> None:
-    """Those that the Arrow schema has, and others, as `datasets` and pyarrow add them."""
+@pytest.mark.parametrize("added", [{"late": "one"}, {"late": "one", "huggingface": "new"}, {}])
+def test_pairs_of_the_footer_stay(tmp_path: Path, added: dict[str, str]) -> None:
+    """Those that the Arrow schema has, with its values or newer ones, and others."""
     path = tmp_path / "s" / "a.parquet"
     table = write_table(path)
     with pq.ParquetWriter(path, table.schema) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({"late": "one"})
+        writer.add_key_value_metadata(added)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     before, after = (pq.read_metadata(tmp_path / folder / "a.parquet").metadata for folder in "sd")
-    assert before.keys() == after.keys() == {b"ARROW:schema", b"huggingface", b"late"}
-    assert all(before[key] == after[key] for key in (b"huggingface", b"late"))
+    assert before.pop(b"ARROW:schema")
+    assert after.pop(b"ARROW:schema")
+    assert before == after
+    assert after.keys() == {b"huggingface", *map(str.encode, added)}
+    schemas = [pq.read_schema(tmp_path / folder / "a.parquet") for folder in "sd"]
+    assert schemas[0].metadata == schemas[1].metadata == table.schema.metadata
 
 
 def test_types_that_pyarrow_does_not_keep(

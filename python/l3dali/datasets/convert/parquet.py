@@ -375,9 +375,12 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             pending.append(batch)
             pending_bytes += batch.nbytes
         flush()
-        known = {b"ARROW:schema", *(file.schema_arrow.metadata or {})}
         pairs = (file.metadata.metadata or {}).items()
-        if further := {key: value for key, value in pairs if key not in known}:
+        # The writer has those of Arrow's schema, of which the footer may have newer values.
+        known = file.schema_arrow.metadata or {}
+        further = {key: value for key, value in pairs if value != known.get(key)}
+        further.pop(b"ARROW:schema", None)
+        if further:
             writer.add_key_value_metadata(further)
     return None
 
