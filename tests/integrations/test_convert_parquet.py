@@ -80,6 +80,17 @@ def test_pairs_of_the_footer_stay(tmp_path: Path, added: dict[str, str]) -> None
     assert schemas[0].metadata == schemas[1].metadata == table.schema.metadata
 
 
+def test_spare_bytes_in_the_footer(tmp_path: Path) -> None:
+    """As fastparquet leaves them where it makes a pair shorter; pyarrow reads them."""
+    path = tmp_path / "s" / "a.parquet"
+    write_table(path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little") + 9
+    path.write_bytes(data[:-8] + b"spare" + bytes(4) + length.to_bytes(4, "little") + data[-4:])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert pq.read_table(tmp_path / "d" / "a.parquet").num_rows == COUNT
+
+
 def test_types_that_pyarrow_does_not_keep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,7 +176,9 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
         file = pyarrow.parquet.ParquetFile(source, **opened)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"not a whole Parquet file: {error}") from error
-    source.seek(-file.metadata.serialized_size - _TAIL_BYTES, io.SEEK_END)
+    source.seek(-_TAIL_BYTES, io.SEEK_END)
+    footer_bytes = int.from_bytes(source.read(4), "little")  # Some may be spare.
+    source.seek(-footer_bytes - _TAIL_BYTES, io.SEEK_END)
     damage, end = _look_apart(source.read())
     if damage:
         raise ParquetError(f"a damaged Parquet file: {damage}")
