@@ -174,8 +174,13 @@ def reason_of(error: BaseException) -> str:
     return shortened(" ".join(str(error).split())) or type(error).__name__
 
 
-def tell_failures(failures: Sequence[Failure]) -> None:
-    """Prints a line for each failure, but few for many of one kind."""
+def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:
+    """Prints a line for each failure, but few for many of one kind.
+
+    Args:
+        failures: what to tell.
+        has_summary: whether the run can write `--json-summary`, which lists more.
+    """
     if not failures:
         return
     kinds: dict[str, list[Failure]] = defaultdict(list)
@@ -195,7 +200,8 @@ def tell_failures(failures: Sequence[Failure]) -> None:
             complain(f"  and {len(alike) - _FEW} more")
     if len(kinds) > _MAX_KINDS:
         complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
-    if len(kinds) > _MAX_KINDS or any(len(alike) > _MAX_NAMED for alike in kinds.values()):
+    is_cut = len(kinds) > _MAX_KINDS or any(len(alike) > _MAX_NAMED for alike in kinds.values())
+    if has_summary and is_cut:
         what = "them all" if count_failures(failures) == len(failures) else "all that are named"
         complain(f"l3: --json-summary FILE lists {what}")
 

@@ -126,6 +126,19 @@ def test_many_equal_failures_take_few_lines(
     ]
 
 
+@pytest.mark.parametrize("command", ["bench", "info", "verify"])
+def test_the_summary_is_named_where_it_is_an_option(
+    command: str, copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in copies.glob("*.png"):
+        path.with_suffix(".l3").write_text("no image")
+        path.write_text("no image")
+    assert main([command, str(copies)]) == 2
+    told = capsys.readouterr().err
+    assert "  and 27 more" in told
+    assert ("--json-summary" in told) == (command == "verify")
+
+
 def test_failures_that_differ_in_numbers_are_of_one_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,8 +165,8 @@ def test_many_kinds_of_failures_take_few_lines(
     monkeypatch.setattr(codec, "info", refuse)
     assert main(["info", str(tmp_path)]) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 23
-    assert errors[-2] == "and 30 more kinds of failures"
+    assert len(errors) == 22
+    assert errors[-1] == "and 30 more kinds of failures"
 
 
 def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,7 @@ def new_file_command(
     command.add_argument(
         "-0", "--null", action="store_true", help="names in LIST end in NUL, as find -print0 has it"
     )
-    command.set_defaults(quiet=False, json_summary=None)
+    command.set_defaults(quiet=False, json_summary=None, has_summary=False)
     return command
 
 
@@ -183,6 +183,7 @@ def add_report_options(parser: Parser) -> None:
         metavar="FILE",
         help="write counts, bytes, seconds and all failures as JSON; - is standard output",
     )
+    parser.set_defaults(has_summary=True)
 
 
 def add_output_options(parser: Parser) -> None:

@@ -399,7 +399,7 @@ def _tell(
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:
             complain(f"l3: links to files followed: {work.linked}")
-    tell_failures(summary.failures)
+    tell_failures(summary.failures, has_summary=True)
     fields = summary.fields() | {
         "links_not_followed": work.links,
         "results_replaced": len(replaced),

@@ -132,7 +132,7 @@ def finish(
         _print_notes(report, found)
         if remark:
             say(remark(report))
-    tell_failures(failures)
+    tell_failures(failures, has_summary=options.has_summary)
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
         goes_on = "skip_existing" in options and report.total > 1
