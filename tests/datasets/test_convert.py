@@ -1090,9 +1090,28 @@ def test_what_was_announced_is_published_once(tmp_path: Path, kind: str, moment:
     assert [lasting(row) for row in again] == [lasting(row) for row in at_once]
 
 
+def test_an_index_that_has_changed_is_made_anew(tmp_path: Path) -> None:
+    """One whose time alone has changed is not, nor is that of a row of before."""
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    index, manifest = tmp_path / "d" / "a.idx", tmp_path / "d" / "l3-manifest.jsonl"
+    whole, made = index.read_bytes(), (tmp_path / "d" / "a.tar").stat().st_ino
+    os.utime(index, (1, 1))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    row = json.loads(manifest.read_text().splitlines()[-1])
+    del row["index_stamp"]
+    manifest.write_text(json.dumps(row) + "\n")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert (tmp_path / "d" / "a.tar").stat().st_ino == made
+    assert rows_of(tmp_path / "d")["a.tar"].index_stamp == str(index.stat().st_mtime_ns)
+    index.write_bytes(whole[:-2])
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert index.read_bytes() == whole
+
+
 def lasting(row: Row) -> Row:
     """The row without what differs between runs."""
-    return replace(row, seconds=0.0, result_stamp="")
+    return replace(row, seconds=0.0, result_stamp="", index_stamp="")
 
 
 def check_that_it_goes_on(source: Path, target: Path) -> None:

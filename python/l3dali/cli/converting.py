@@ -349,6 +349,7 @@ def _apart(rows: Sequence[Row], work: Work) -> tuple[list[Row], list[Row]]:
             options=row.options,
             source_stamp=row.source_stamp,
             result_stamp=row.result_stamp,
+            index_stamp=row.index_stamp,
         )
         parts[is_same].append(row)
     return parts

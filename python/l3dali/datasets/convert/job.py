@@ -158,14 +158,18 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
         return None
     try:
         result = target.stat(row.result)
-        if row.index is not None and target.stat(row.index) is None:
+        index = None if row.index is None else target.stat(row.index)
+        if row.index is not None and index is None:
             return None
         if result is None or (file.size, result.size) != (row.source_bytes, row.result_bytes):
             return None
-        for folder, found, stamp, digest in (
+        judged = [
             (source, file, row.source_stamp, row.source_hash),
             (target, result, row.result_stamp, row.result_hash),
-        ):
+        ]
+        if index is not None and row.index_hash:
+            judged.append((target, index, row.index_stamp, row.index_hash))
+        for folder, found, stamp, digest in judged:
             is_known = found.stamp != "" and found.stamp == stamp
             if not is_known and hash_file(folder, found.name) != digest:
                 return None
@@ -181,6 +185,7 @@ def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | 
         options=job.options.identity,
         source_stamp=file.stamp,
         result_stamp=result.stamp,
+        index_stamp="" if index is None else index.stamp,
     )
 
 
@@ -399,6 +404,8 @@ def _write_index(row: Row, source: Folder, target: Folder, name: str, text: str)
         writer = HashedWriter(file, target.place(name))
         writer.write(text.encode("utf-8", "surrogateescape"))
     row.index, row.index_hash = name, writer.hexdigest()
+    index = target.stat(name)
+    row.index_stamp = index.stamp if index is not None else ""
 
 
 def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:

@@ -59,6 +59,7 @@ class Row:
         source_hash: SHA-256 of its bytes, in hexadecimal.
         result: the name below DEST.
         index: the name of the DALI index.
+        index_stamp: its modification time or tag; "" in rows of before.
         index_hash: of its bytes; "" in rows of before.
         result_bytes: its size.
         result_stamp: its modification time or tag.
@@ -91,6 +92,7 @@ class Row:
     source_hash: str = ""
     result: str | None = None
     index: str | None = None
+    index_stamp: str = ""
     index_hash: str = ""
     result_bytes: int = 0
     result_stamp: str = ""
@@ -438,6 +440,7 @@ class Manifest:
             old,
             status=FAILED,
             index=row.index or old.index,
+            index_stamp=row.index_stamp or old.index_stamp,
             index_hash=row.index_hash or old.index_hash,
             failures=row.failures,
             more_failures=row.more_failures,

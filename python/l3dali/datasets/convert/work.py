@@ -641,8 +641,10 @@ def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored]) -> boo
     if row.result is None:  # dropped
         return True
     result = existing.get(row.result)
-    has_index = row.index is None or row.index in existing
-    return result is not None and has_index and _same(row, result)
+    index = None if row.index is None else existing.get(row.index)
+    if row.index is not None and (index is None or row.index_stamp != (index.stamp or None)):
+        return False
+    return result is not None and _same(row, result)
 
 
 def _is_of(row: Row, file: Stored) -> bool:
