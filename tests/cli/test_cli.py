@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -715,6 +716,24 @@ def test_closing_drops_the_work_not_begun() -> None:
         next(results)
         threading.Timer(0.5, go_on.set).start()
     assert "fourth" not in begun
+
+
+def test_failures_keep_no_pixels() -> None:
+    """Those of each file that was refused after it had been decoded stayed in memory."""
+    kept: list[weakref.ref[codec.Image]] = []
+
+    def work(path: Path) -> None:
+        pixels = np.zeros(9)
+        kept.append(weakref.ref(pixels))
+        try:
+            raise ValueError(path)
+        except ValueError as error:
+            raise codec.L3Error("refused") from error
+
+    with closing(run_all([Path("a"), Path("b")], work, threads=1)) as results:
+        errors = [*filter(None, results)]
+    assert len(errors) == len(kept) == 2
+    assert all(ref() is None for ref in kept)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

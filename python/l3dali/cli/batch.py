@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -308,7 +309,7 @@ def run_all(
         try:
             return path, work(path)
         except Exception as error:  # Whatever it is, the other files go on.
-            return path, error
+            return path, _without_frames(error)
 
     pool = ThreadPoolExecutor(threads)
     queue = iter(paths)
@@ -329,6 +330,15 @@ def run_all(
                 yield None
     finally:
         pool.shutdown(wait=stop.requests < 2, cancel_futures=True)
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error, whose frames keep pixels no longer."""
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def failure_of(path: Path | str, error: Exception) -> Failure:
