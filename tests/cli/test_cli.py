@@ -728,7 +728,7 @@ def test_failures_keep_no_pixels() -> None:
         try:
             raise ValueError(path)
         except ValueError as error:
-            raise codec.L3Error("refused") from error
+            raise l3dali.L3Error("refused") from error
 
     with closing(run_all([Path("a"), Path("b")], work, threads=1)) as results:
         errors = [*filter(None, results)]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import gc
 import os
 import struct
 import subprocess
 import sys
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import numpy as np
@@ -246,32 +249,34 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 MEASURED = """
-import argparse, sys
-from pathlib import Path
+import sys
 
 import peaks
-from l3dali import codec
-from l3dali.cli import reading
+from l3dali.cli import main, reading
 
 class Budget(reading.MemoryBudget):
-    def reserve(self, count):
-        taken.append(count)
-        return super().reserve(count)
+    def reserve(self, size):
+        taken.append(size)
+        return super().reserve(size)
 
-def encode(path, side):
-    options = argparse.Namespace(
-        orient=False, max_side=side, max_pixels=2**28, memory=None, coding="rans", tile=tile
-    )
-    with reading.PictureReader(options).read(path, path.read_bytes()) as picture:
-        codec.encode(picture.pixels, threads=1, tile=tile)
+def encode(path, *options):
+    assert main(["encode", path, "-o", path + ".l3", *sys.argv[3:], *options]) == 0
     return peaks.peak()
 
 reading.MemoryBudget, taken = Budget, []
-small, large = map(Path, sys.argv[1:3])
-side, tile = eval(sys.argv[3])
-before = encode(small, 10)
-print(encode(large, side) - before, taken[1])
+before = encode(sys.argv[1], "--max-side", "10")
+print(encode(sys.argv[2]) - before, taken[1])
 """
+
+
+def measured(folder: Path, suffix: str, *options: str) -> tuple[int, int]:
+    """What encoding a large image took more than a small one did, and what was set aside."""
+    paths = [str(folder / f"{name}{suffix}") for name in ("small", "large")]
+    command = [sys.executable, "-c", MEASURED, *paths, *options]
+    environment = child_environment()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    took, set_aside = map(int, done.stdout.split()[-2:])
+    return took, set_aside
 
 
 @pytest.mark.parametrize(
@@ -287,29 +292,25 @@ def test_shrinking_takes_what_is_set_aside(tmp_path: Path, dtype: Any, channels:
         pixels = np.broadcast_to(pixels, (side, side, channels)).squeeze()
         options = {"photometric": color, "compression": "zlib", "metadata": None, **extra}
         tifffile.imwrite(tmp_path / name, np.ascontiguousarray(pixels), **options)
-    paths = [str(tmp_path / name) for name in ("small.tif", "large.tif")]
-    command = [sys.executable, "-c", MEASURED, *paths, "3990, None"]
-    environment = child_environment()
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    took, set_aside = map(int, done.stdout.split())
+    took, set_aside = measured(tmp_path, ".tif", "--max-side", "3990", "-j", "1", "--no-labels")
     assert took <= set_aside, (took / 16e6, set_aside / 16e6)
 
 
-@pytest.mark.parametrize("tile", [None, (32, 32), (8, 32)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--tile", "32x32"], ["--tile", "8x32"], ["-j", "16", "--effort", "9"]],
+    ids=" ".join,
+)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_encoding_takes_what_is_set_aside(
-    tmp_path: Path, channels: int, tile: tuple[int, int] | None
+    tmp_path: Path, channels: int, options: list[str]
 ) -> None:
-    """By the samples alone, gray in small tiles took three times as much."""
+    """By the samples alone, gray in small tiles took three times as much, as did many threads."""
     for name, side in (("small.png", 20), ("large.png", 2000)):
         noise = np.random.default_rng(0).integers(0, 3, (side, side, channels))
         pixels = (noise + np.arange(side)[:, np.newaxis] // 7 % 200).astype(np.uint8)
         (tmp_path / name).write_bytes(write_picture(Picture(pixels.squeeze()), ".png"))
-    paths = [str(tmp_path / name) for name in ("small.png", "large.png")]
-    command = [sys.executable, "-c", MEASURED, *paths, f"None, {tile}"]
-    environment = child_environment()
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    took, set_aside = map(int, done.stdout.split())
+    took, set_aside = measured(tmp_path, ".png", "-j", "1", *options)
     assert took <= set_aside, (took / 4e6, set_aside / 4e6)
 
 
@@ -359,7 +360,9 @@ def test_what_many_jobs_verify_is_counted(tmp_path: Path, command: str) -> None:
         assert peaks[1] < peaks[0] + 110e6, peaks
 
 
-def test_what_is_written_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_and_what_is_verified_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a slow disk pixels and results piled up beside those that were set aside."""
     (tmp_path / "a.png").write_bytes(write_picture(Picture(image(40, 40)), ".png"))
     reserved = []
@@ -380,6 +383,35 @@ def test_what_is_written_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(encode, "write_result", write)
     assert main(["encode", str(tmp_path / "a.png")]) == 0
     assert not reserved
+
+    def verify(*arguments: Any, **options: Any) -> None:
+        judged.append(sum(reserved))
+
+    judged: list[int] = []
+    monkeypatch.setattr(l3dali.codec, "verify", verify)
+    assert main(["verify", str(tmp_path / "a.l3")]) == 0
+    assert judged == [image(40, 40).nbytes]
+
+
+def test_what_differs_from_its_source_is_not_kept(tmp_path: Path) -> None:
+    """The error kept the bytes of both files: 24 of 12 MB took 394 MB."""
+
+    class Referred(PosixPath):
+        pass
+
+    source = write_picture(Picture(image(40, 40)), ".png")
+    path = Referred("a")  # beside the bytes
+    kept = weakref.ref(path)
+    options = argparse.Namespace(orient=False, max_side=None, max_pixels=2**28, memory=None)
+    reader = reading.PictureReader(options)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="pixels differ") as caught:
+            reader.compare(path, source, l3dali.encode(image(40, 40) + 1), 1)
+        del caught, path
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_images_that_need_all_memory_are_worked_on_alone(

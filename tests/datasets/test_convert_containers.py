@@ -7,6 +7,7 @@ import json
 import struct
 import tarfile
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from convert_tools import (
     write_tar,
 )
 
+import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
@@ -412,6 +414,34 @@ def test_an_image_is_let_go_before_the_next(
         (tmp_path / "s" / "a.tfrecord").write_bytes(b"".join(records))
     assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 0
     assert held == [1] * 4
+
+
+@pytest.mark.parametrize(("suffix", "fails"), [("bmp", False), ("png", True)])
+def test_what_cannot_come_back_as_it_was_keeps_no_pixels(
+    suffix: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors kept those of each image: 600 MB of 16 that became PNG in place of BMP."""
+    shape, dtype = ((9, 9), np.int16) if fails else ((9, 9, 4), np.uint8)
+    data = l3dali.encode(np.zeros(shape, dtype), layout="HWC", metadata={"source_suffix": suffix})
+    kept: list[weakref.ref[Any]] = []
+
+    def decode(*arguments: Any, **options: Any) -> Any:
+        pixels = l3dali.decode(*arguments, **options)
+        kept.append(weakref.ref(pixels))
+        return pixels
+
+    monkeypatch.setattr(l3dali.codec, "decode", decode)
+    gc.disable()
+    try:
+        outcome = convert_image(
+            Blob("a.l3", data, "a.l3"), Options(to="png" if fails else "source")
+        )
+        assert outcome is not None
+        assert bool(outcome.failed) == fails
+        del outcome
+        assert kept[0]() is None
+    finally:
+        gc.enable()
 
 
 FORMATS: tuple[Any, Any] = tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT

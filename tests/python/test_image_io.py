@@ -1736,6 +1736,20 @@ def test_images_behind_one_another_are_refused(suffix: str) -> None:
             read_header(data + behind)
 
 
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".tif", ".j2k"])
+def test_images_behind_padding_are_refused(suffix: str) -> None:
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_header(_streamed(suffix) + b"\0\r\n" + _streamed(suffix))
+
+
+@pytest.mark.parametrize(("mark", "width"), [(b"", 5), (b"Container:Directory", 13)])
+def test_previews_behind_a_jpeg_are_passed_over(mark: bytes, width: int) -> None:
+    """As cameras write them; of portraits the first is followed by others of its size."""
+    data = encode_jpeg(Picture(noise(3), xmp=b"<x>" + mark))
+    behind = encode_jpeg(Picture(noise(1, width=width)))
+    assert np.array_equal(read_picture(data + behind).pixels, read_picture(data).pixels)
+
+
 def test_codestreams_of_one_jpeg_2000_are_several_images() -> None:
     data = write_picture(Picture(noise(3)), ".jp2")
     with pytest.raises(ImageError, match="several images in one file"):

@@ -333,11 +333,12 @@ def run_all(
 
 
 def _without_frames(error: Exception) -> Exception:
-    """The error, whose frames keep pixels no longer."""
-    each: BaseException | None = error
-    while each is not None:
+    """The error, whose frames keep pixels no longer, nor those of its causes."""
+    errors: list[BaseException] = [error]
+    for each in errors:
         traceback.clear_frames(each.__traceback__)
-        each = each.__cause__ or each.__context__
+        more = (each.__cause__, each.__context__)
+        errors += [other for other in more if other is not None and other not in errors]
     return error
 
 

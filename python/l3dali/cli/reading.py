@@ -33,8 +33,9 @@ _COPIES = 6
 _RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
 _KEPT_PART = 4  # of the budget: what threads may keep of images that are done
 _LARGE_SIDE = 128  # of tiles, where the encoder chooses them
-# A pixel that is resampled, in floats: a channel, its weights by alpha, and Pillow's copies.
-_SHRINK_BYTES = 30
+# A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
+# glibc keeps of them.
+_SHRINK_BYTES = 36
 _MAX_REMARKS = 20
 
 
@@ -166,8 +167,11 @@ class PictureReader:
             failure = error.with_traceback(None)  # which would keep the pixels
         else:
             return
-        self.verify(data, threads)
-        raise failure
+        try:
+            self.verify(data, threads)
+            raise failure
+        finally:
+            del failure  # It has this frame now, which has both files.
 
     def _compare(self, path: Path, source: bytes, data: bytes, threads: int) -> None:
         info = codec.info(data)
@@ -207,10 +211,12 @@ class MemoryBudget:
         turn = object()
         with self._changed:
             self._waiting.append(turn)
-            self._changed.wait_for(lambda: self._waiting[0] is turn and size <= self._free)
-            self._waiting.popleft()
-            self._free -= size
-            self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: self._waiting[0] is turn and size <= self._free)
+                self._free -= size
+            finally:
+                self._waiting.remove(turn)
+                self._changed.notify_all()
         try:
             yield
         finally:

@@ -117,9 +117,11 @@ def read_header(data: bytes) -> Header:
 
 # Where an image ends and the next begins, as streams of images have it. Compressed data hold none
 # of these ends, but for a chance of 2^-96 in PNG.
-_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82\0*\x89PNG\r\n\x1a\n")
-_NEXT_JPEG = re.compile(rb"\xff\xd9\0*\xff\xd8\xff")
-_NEXT_JPEG2000 = re.compile(rb"\xff\xd9\0*(?:\xff\x4f\xff\x51|\x0cjP  )")
+_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]*\x89PNG\r\n\x1a\n")
+_NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n]*(?=\xff\xd8\xff)")
+_NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]*(?:\xff\x4f\xff\x51|\x0cjP  )")
+_JPEG_GROUPS = (b"MPF\0", b"Container:Directory")  # that are read as their first image
+_PADDING = b"\0\r\n"
 _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of boxes
 
 
@@ -127,21 +129,20 @@ def _has_another_behind(data: bytes, format: str) -> bool:
     """Whether one of the same format follows; readers of netpbm and TIFF judge that."""
     if format == "png":
         return _NEXT_PNG.search(data) is not None
-    if format == "jpeg":  # Previews within it may follow each other.
-        return (
-            _NEXT_JPEG.search(data) is not None
-            and _NEXT_JPEG.match(data, _scans_and_end(data)[1]) is not None
-            and b"MPF\0" not in data  # of an MPO, readers of JPEG know the first image alone
-        )
+    if format == "jpeg":  # It may hold previews, and cameras put some, and depths, behind it.
+        if _NEXT_JPEG.search(data) is None or any(mark in data for mark in _JPEG_GROUPS):
+            return False
+        found = _NEXT_JPEG.match(data, _scans_and_end(data)[1])
+        return found is not None and _jpeg_frame(data)[1:3] == _jpeg_frame(data[found.end() :])[1:3]
     if format == "jpeg2000":
-        images = sum(kind == b"jp2c" for kind, _, _ in boxes(data))
+        images = data.count(b"jp2c") > 1 and sum(kind == b"jp2c" for kind, _, _ in boxes(data))
         return images > 1 or _NEXT_JPEG2000.search(data) is not None
     if format == "jpegxl":  # No length is told.
         return data.find(data[:_JPEGXL_ALIKE_BYTES], 1) >= 0
     if format == "webp":
         end = 8 + int.from_bytes(data[4:8], "little")
         end += end % 2
-        return format_of(data[end : end + 16])[0] == format
+        return format_of(data[end : end + 32].lstrip(_PADDING))[0] == format
     end = int.from_bytes(data[2:6], "little")
     return format == "bmp" and end > 2 and data.startswith(b"BM", end)
 
@@ -742,7 +743,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         ends = [0 if at is None else at + file.tiff.offsetsize]
         ends += [tag.valueoffset + tag.valuebytecount for tag in page.tags]
         ends += map(operator.add, page.dataoffsets, page.databytecounts)
-        if format_of(data[max(ends) : max(ends) + 4])[0] == "tiff":
+        if format_of(data[max(ends) : max(ends) + 32].lstrip(_PADDING))[0] == "tiff":
             raise ImageError("several images in one file; L3 holds single images")
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.

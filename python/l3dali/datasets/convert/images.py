@@ -419,18 +419,17 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image
         wanted = "" if pairs.get(_LOSSY_KEY) or picture.palette is not None else own
         candidates = [wanted] if wanted.lower() in _WRITTEN else []
         candidates += ["png", "tif"]
-    failure: Exception | None = None
+    reason = ""  # An error would keep the pixels.
     for suffix in candidates:
         try:
             data = write_picture(picture, f".{suffix.lower()}")
             if options.verify or suffix not in ("png", "tif"):  # Others may drop an opaque alpha.
                 _compare(_read_back(data, picture, options), pixels)
         except ValueError as error:
-            failure = failure or error
+            reason = reason or str(error)
         else:
             return data, pixels, suffix, own not in ("", suffix)
-    assert failure is not None
-    raise failure
+    raise ImageError(reason)
 
 
 def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
