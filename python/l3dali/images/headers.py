@@ -12,7 +12,7 @@ import math
 import operator
 import re
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,7 +133,12 @@ def _has_another_behind(data: bytes, format: str) -> bool:
         if _NEXT_JPEG.search(data) is None or any(mark in data for mark in _JPEG_GROUPS):
             return False
         found = _NEXT_JPEG.match(data, _scans_and_end(data)[1])
-        return found is not None and _jpeg_frame(data)[1:3] == _jpeg_frame(data[found.end() :])[1:3]
+        with suppress(ImageError):  # What follows names no size.
+            return (
+                found is not None
+                and _jpeg_frame(data)[1:3] == _jpeg_frame(data[found.end() :])[1:3]
+            )
+        return False
     if format == "jpeg2000":
         images = data.count(b"jp2c") > 1 and sum(kind == b"jp2c" for kind, _, _ in boxes(data))
         return images > 1 or _NEXT_JPEG2000.search(data) is not None
