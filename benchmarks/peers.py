@@ -87,7 +87,7 @@ PEERS = (
     Codec(
         "HTJ2K",
         lambda image: imagecodecs.htj2k_encode(image, reversible=True),
-        imagecodecs.htj2k_decode,
+        lambda data: imagecodecs.htj2k_decode(data),  # which that for Python 3.10 has not
     ),
     _jpegxl(1),
     _jpegxl(3),

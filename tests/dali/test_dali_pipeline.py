@@ -27,6 +27,8 @@ from dali_tools import (
 from nvidia.dali import fn, pipeline_def, types
 
 import l3dali
+from l3dali.images.picture import Picture
+from l3dali.images.writing import write_picture
 
 pytestmark = pytest.mark.dali
 
@@ -152,7 +154,7 @@ def foreign(image: Array) -> dict[str, bytes]:
         "JPEG": imagecodecs.jpeg8_encode(image, level=95),
         "PNG": imagecodecs.png_encode(image),
         "BMP": imagecodecs.bmp_encode(image),
-        "TIFF": imagecodecs.tiff_encode(image),
+        "TIFF": write_picture(Picture(image), ".tif"),
         "WebP": imagecodecs.webp_encode(image, lossless=True),
         "JPEG 2000": imagecodecs.jpeg2k_encode(image, reversible=True),
         "JPEG 2000 stream": imagecodecs.jpeg2k_encode(image, reversible=True, codecformat="j2k"),

@@ -724,6 +724,18 @@ def test_damaged_tags_are_not_announced(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
+def test_pyramids_are_copied(tmp_path: Path) -> None:
+    """A TIFF of smaller copies alone, as GDAL puts it beside an image, was a damaged image."""
+    tifffile = pytest.importorskip("tifffile")
+    (tmp_path / "s").mkdir()
+    for name, kind in (("a.tif", 0), ("a.tif.ovr", 1)):
+        tifffile.imwrite(tmp_path / "s" / name, np.zeros((9, 9), np.uint8), subfiletype=kind)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    pyramid = (tmp_path / "s" / "a.tif.ovr").read_bytes()
+    assert (tmp_path / "d" / "a.tif.ovr").read_bytes() == pyramid
+    assert files_below(tmp_path / "d") == {"a.l3", "a.tif.ovr"}
+
+
 def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
     """What is made of private files was everybody's."""
     source, target = tmp_path / "s", tmp_path / "d"

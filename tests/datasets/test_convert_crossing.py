@@ -328,6 +328,17 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
     return info
 
 
+def two_images(name: str) -> bytes:
+    """A tar file in which an image was added again, as `tar -r` does."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for seed in range(2):
+            info = tarfile.TarInfo(name)
+            info.size = len(png(seed))
+            archive.addfile(info, io.BytesIO(png(seed)))
+    return file.getvalue()
+
+
 LONG = b"65551 comment=" + b"x" * 2**16 + b"\n"
 
 
@@ -335,8 +346,12 @@ LONG = b"65551 comment=" + b"x" * 2**16 + b"\n"
     ("data", "reason"),
     [
         (tar_of(entry("a"), entry("a")), "two members of the name a"),
-        (tar_of(entry("hard", tarfile.LNKTYPE, "a")), "hard: neither file, folder nor symbolic"),
-        (tar_of(entry("pipe", tarfile.FIFOTYPE)), "pipe: neither file, folder nor symbolic"),
+        (two_images("a.png"), "two members of the name a.png"),
+        (
+            tar_of(entry("hard", tarfile.LNKTYPE, "a")),
+            "hard: neither whole file, folder nor symbolic",
+        ),
+        (tar_of(entry("pipe", tarfile.FIFOTYPE)), "pipe: neither whole file, folder nor symbolic"),
         (tar_of(entry("l", tarfile.SYMTYPE, "../a.png")), "l: a link to an image, ../a.png"),
         (tar_of(entry("\udcff.txt")), ".txt: a name that is not UTF-8"),
         (tar_of(entry("x" * 2**16)), "x: a name that is too long for zip archives"),

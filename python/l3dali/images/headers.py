@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from l3dali.metadata import MAX_METADATA_BYTES
+from l3dali.metadata import KEPT_TIFF_TAGS, MAX_METADATA_BYTES
 from l3dali.signatures import (
     JPEG2000_CODESTREAM,
     JPEGXL_CODESTREAM,
@@ -750,9 +750,38 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         ends += map(operator.add, page.dataoffsets, page.databytecounts)
         if format_of(data[max(ends) : max(ends) + 32].lstrip(_PADDING))[0] == "tiff":
             raise ImageError("several images in one file; L3 holds single images")
+        _check_directory(data, file.tiff, page.offset)
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page
+
+
+def _check_directory(
+    data: bytes, layout: tifffile.TiffFormat, start: int, *, is_main: bool = True
+) -> None:
+    """Refuses tags whose values are not there: libraries pass over them, as if nothing was told."""
+    (count,) = struct.unpack_from(layout.tagnoformat, data, start)
+    first = start + layout.tagnosize
+    for at in range(first, first + count * layout.tagsize, layout.tagsize):
+        tag, kind = struct.unpack_from(layout.tagformat1, data, at)
+        items, value = struct.unpack_from(layout.tagformat2, data, at + 4)
+        (place,) = struct.unpack_from(layout.offsetformat, value)
+        if is_main and tag >= _FIRST_PRIVATE_TAG and tag not in _READ_PRIVATE_TAGS:
+            continue
+        if kind not in _TIFF_ITEM_BYTES:
+            raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
+        size = items * _TIFF_ITEM_BYTES[kind]
+        if size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size:
+            raise ImageError(f"a damaged TIFF: the values of tag {tag} lie outside of the file")
+        if is_main and tag in _TIFF_DIRECTORIES and 8 <= place <= len(data) - layout.tagnosize:
+            _check_directory(data, layout, place, is_main=False)
+
+
+_FIRST_PRIVATE_TAG = 32768
+_TIFF_DIRECTORIES = (34665, 34853)  # of EXIF and GPS
+_READ_PRIVATE_TAGS = KEPT_TIFF_TAGS | {34675, *_TIFF_DIRECTORIES}  # and ICC
+_TIFF_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
+_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8}
 
 
 def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifffile.TiffPage:

@@ -108,8 +108,6 @@ def write_zip(source: HashedReader, target: HashedWriter, pool: ImagePool) -> st
     with zip_archive.Writer(target, pool.options) as result:
         for member, outcomes in pool.convert(tar.read_entries(source, pool.options)):
             info = _zip_info(member)
-            if info.filename in result.NameToInfo:
-                raise TarError(f"two members of the name {info.filename}")
             result.comment = _comment_of(member.global_pax.get(_COMMENT, ""))
             result.add(info, _chunks_of(member), outcomes[0] if outcomes else None)
             del member, outcomes
@@ -127,7 +125,9 @@ def _zip_info(member: tar.Member) -> zipfile.ZipInfo:
     if not encoded or b"\0" in encoded:
         raise TarError(f"{name!r}: a name that zip archives cannot have")
     if not (old.isreg() or old.isdir() or old.issym()) or old.issparse():
-        raise TarError(f"{name}: neither file, folder nor symbolic link; zip archives have no more")
+        raise TarError(
+            f"{name}: neither whole file, folder nor symbolic link; zip archives have no more"
+        )
     seconds = int(old.mtime)
     date = time.gmtime(min(max(_FIRST_SECOND, seconds), _LAST_SECOND))
     info = zipfile.ZipInfo(name, date[:6])

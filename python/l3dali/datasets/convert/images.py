@@ -38,6 +38,7 @@ HEAD_BYTES = 16  # enough for `format_of`
 MOST_NAME = 1000  # of the name of a field or column, its end: each of its values goes by it
 
 _COMPARED_SAMPLES = 2**20
+_PYRAMID_SUFFIX = ".ovr"  # TIFFs in which GDAL has smaller copies of the image beside them
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
@@ -189,6 +190,8 @@ def has_image_suffix(name: str, options: Options) -> bool:
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
     """Whether `convert_image` may have work with a file that begins so."""
     found = format_of(head)[0]
+    if name.lower().endswith(_PYRAMID_SUFFIX):
+        return False
     if found and (found == "l3") == (options.to != "l3"):
         return True
     return has_image_suffix(name, options) and found not in ("l3", "png")

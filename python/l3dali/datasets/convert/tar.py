@@ -84,7 +84,8 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
             errors=_NAMES[1],
             tarinfo=_Info,
         )
-        while (info := tar.next()) is not None:
+        # Without a first member, Python 3.10 looks for one before the file's beginning.
+        while tar.offset and (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
             member = _read_member(file, tar, info, options)
             # Members share the keys of all, which tarfile changes in place.

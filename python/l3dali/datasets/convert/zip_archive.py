@@ -135,7 +135,9 @@ class Writer(zipfile.ZipFile):
             raise ZipError(f"{name}: a name that is too long for zip archives")
         source, place = posixpath.normpath(name), posixpath.normpath(info.filename)
         other = self._folded.setdefault(place.casefold(), source)
-        is_taken = other != source and info.filename in self.NameToInfo
+        is_taken = info.filename in self.NameToInfo
+        if is_taken and other == source:
+            raise ZipError(f"two members of the name {name}")
         if is_taken or other.casefold() != source.casefold():  # Else the source has them so, too.
             raise ZipError(
                 f"{other} and {name} would both be {info.filename}, on disks that know no cases "
