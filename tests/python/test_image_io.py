@@ -766,6 +766,20 @@ def test_descriptions_that_tifffile_adds_to(options: dict[str, Any], kept: Any) 
     assert (json.loads(description) if isinstance(kept, dict) else description) == (kept or "")
 
 
+@pytest.mark.parametrize("tag", [None, 277, 339])
+def test_tiff_whose_numbers_were_never_written(tag: int | None) -> None:
+    """It was black, with pixels that nothing lists, as of a writer that was killed; or unsigned."""
+    pixels = np.full((64, 64), -5, np.int16)
+    data = bytearray(tiff(pixels, tile=(64, 64)))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        for code in (324, 325) if tag is None else (tag,):  # offsets and sizes of tiles, or one
+            at = file.pages[0].tags[code].valueoffset
+            data[at : at + 4] = bytes(4)
+    reason = "its pixels are there, and not listed" if tag is None else "tag 277 is 0|format 0"
+    with pytest.raises(ImageError, match=reason):
+        read_picture(bytes(data))
+
+
 def test_tiff_of_several_planes_of_metamorph() -> None:
     """A stack has one directory too; the tags UIC1 and UIC2 tell."""
     tags = [(33628, 4, 2, bytes(8), True), (33629, 5, 3, (1, 1) * 3, True)]
@@ -1769,6 +1783,8 @@ def test_images_behind_one_another_are_refused(suffix: str) -> None:
 def test_images_behind_padding_are_refused(suffix: str) -> None:
     with pytest.raises(ImageError, match="several images in one file"):
         read_header(_streamed(suffix) + b"\0\r\n" + _streamed(suffix))
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_header(_streamed(".jpg") + b"\xff" * 9 + _streamed(".jpg"))
 
 
 @pytest.mark.parametrize(("mark", "width"), [(b"", 5), (b"Container:Directory", 13)])

@@ -118,7 +118,7 @@ def read_header(data: bytes) -> Header:
 # Where an image ends and the next begins, as streams of images have it. Compressed data hold none
 # of these ends, but for a chance of 2^-96 in PNG.
 _NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]*\x89PNG\r\n\x1a\n")
-_NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n]*(?=\xff\xd8\xff)")
+_NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n\xff]*(?=\xff\xd8\xff)")
 _NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]*(?:\xff\x4f\xff\x51|\x0cjP  )")
 _JPEG_GROUPS = (b"MPF\0", b"Container:Directory")  # that are read as their first image
 _PADDING = b"\0\r\n"
@@ -748,8 +748,11 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         ends = [0 if at is None else at + file.tiff.offsetsize]
         ends += [tag.valueoffset + tag.valuebytecount for tag in page.tags]
         ends += map(operator.add, page.dataoffsets, page.databytecounts)
-        if format_of(data[max(ends) : max(ends) + 32].lstrip(_PADDING))[0] == "tiff":
+        behind = max(ends)
+        if format_of(data[behind : behind + 32].lstrip(_PADDING))[0] == "tiff":
             raise ImageError("several images in one file; L3 holds single images")
+        if behind + page.nbytes // 64 < len(data) and not any(page.databytecounts):
+            raise ImageError("a damaged TIFF: its pixels are there, and not listed")
         _check_directory(data, file.tiff, page.offset)
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.

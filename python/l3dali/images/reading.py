@@ -390,6 +390,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 _ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
 _TIFF_DESCRIPTION = 270
 _TIFF_NO_DATA = 42113
+_TIFF_NEVER_ZERO = (277, 339)  # the number of samples, and whether they have signs
 _TIFF_ICC = 34675
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
@@ -543,6 +544,9 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     """Refuses a page but where its samples, as tifffile gives them, are what L3 takes them for."""
     from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, PLANARCONFIG, SAMPLEFORMAT
 
+    for tag in _TIFF_NEVER_ZERO:
+        if not np.all(page.tags.valueof(tag, 1)):
+            raise ImageError(f"a damaged TIFF: tag {tag} is 0")
     if page.planarconfig not in (PLANARCONFIG.CONTIG, PLANARCONFIG.SEPARATE):
         raise ImageError(f"a damaged TIFF: a planar configuration of {page.planarconfig}")
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
