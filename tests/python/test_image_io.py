@@ -766,6 +766,42 @@ def test_descriptions_that_tifffile_adds_to(options: dict[str, Any], kept: Any) 
     assert (json.loads(description) if isinstance(kept, dict) else description) == (kept or "")
 
 
+def _tiff_of_directories(tags: int, entries: int) -> bytes:
+    """Each of the tags names the same directory of EXIF."""
+    basic = [
+        (256, 1),
+        (257, 1),
+        (258, 8),
+        (259, 1),
+        (262, 1),
+        (273, 8),
+        (277, 1),
+        (278, 1),
+        (279, 1),
+    ]
+    end = 22 + 12 * (len(basic) + tags)
+    words = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in basic + [(34665, end)] * tags]
+    exif_words = struct.pack("<H", entries) + struct.pack("<HHII", 37500, 7, 0, 0) * entries
+    head = b"II*\0" + struct.pack("<I", 16) + bytes(8) + struct.pack("<H", len(words))
+    return head + b"".join(words) + bytes(4) + exif_words + bytes(4)
+
+
+def test_tiff_of_many_directories_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was looked through, as often as it was named: 0.8 MB took 30 s."""
+    looked: list[int] = []
+    look = headers._check_directory
+
+    def count(data: bytes, layout: Any, start: int, **options: Any) -> None:
+        looked.append(start)
+        look(data, layout, start, **options)
+
+    monkeypatch.setattr(headers, "_check_directory", count)
+    read_header(_tiff_of_directories(1000, 4))
+    assert len(looked) == 2
+    with pytest.raises(ImageError, match="a directory of 5000 tags"):
+        read_header(_tiff_of_directories(1, 5000))
+
+
 @pytest.mark.parametrize("tag", [None, 277, 339])
 def test_tiff_whose_numbers_were_never_written(tag: int | None) -> None:
     """It was black, with pixels that nothing lists, as of a writer that was killed; or unsigned."""

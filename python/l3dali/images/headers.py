@@ -764,6 +764,9 @@ def _check_directory(
 ) -> None:
     """Refuses tags whose values are not there: libraries pass over them, as if nothing was told."""
     (count,) = struct.unpack_from(layout.tagnoformat, data, start)
+    if count > _MOST_TAGS:  # as tifffile has it of the page's own
+        raise ImageError(f"a damaged TIFF: a directory of {count} tags")
+    below = set(_TIFF_DIRECTORIES if is_main else ())
     first = start + layout.tagnosize
     for at in range(first, first + count * layout.tagsize, layout.tagsize):
         tag, kind = struct.unpack_from(layout.tagformat1, data, at)
@@ -776,11 +779,13 @@ def _check_directory(
         size = items * _TIFF_ITEM_BYTES[kind]
         if size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size:
             raise ImageError(f"a damaged TIFF: the values of tag {tag} lie outside of the file")
-        if is_main and tag in _TIFF_DIRECTORIES and 8 <= place <= len(data) - layout.tagnosize:
+        if tag in below and 8 <= place <= len(data) - layout.tagnosize:
+            below.remove(tag)  # The first counts.
             _check_directory(data, layout, place, is_main=False)
 
 
 _FIRST_PRIVATE_TAG = 32768
+_MOST_TAGS = 4096
 _TIFF_DIRECTORIES = (34665, 34853)  # of EXIF and GPS
 _READ_PRIVATE_TAGS = KEPT_TIFF_TAGS | {34675, *_TIFF_DIRECTORIES}  # and ICC
 _TIFF_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
