@@ -173,6 +173,18 @@ def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert f"{tmp_path}/d/sub/b/labels.json: its bytes are not those" in told
 
 
+def test_lines_of_a_manifest_that_are_damaged(
+    converted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they name was not looked for, without a word."""
+    manifest = converted / "l3-manifest.jsonl"
+    first, *rest = manifest.read_bytes().splitlines(keepends=True)
+    manifest.write_bytes(b"x".join([first[:5], first[6:]]) + b"".join(rest))
+    assert run("verify", converted) == 2
+    told = capsys.readouterr().err
+    assert f"{manifest}: lines that are no rows, of which nothing is known: 1" in told
+
+
 def test_a_set_in_another(tmp_path: Path) -> None:
     """The last run that made a file says what it is."""
     (tmp_path / "s" / "b").mkdir(parents=True)

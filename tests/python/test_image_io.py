@@ -802,6 +802,26 @@ def test_tiff_of_many_directories_takes_no_time(monkeypatch: pytest.MonkeyPatch)
         read_header(_tiff_of_directories(1, 5000))
 
 
+def test_tags_of_a_sound_tiff_that_nobody_can_read() -> None:
+    """Types that came later, padding, and places in other files: the pixels are there."""
+    with tifffile.TiffFile(io.BytesIO(tiff(noise(1)))) as file:
+        start = file.pages[0].offset
+    data = tiff(noise(1), extratags=[(315, "s", 0, "somebody", True)])
+    at = data.index(struct.pack("<HH", 315, 2), start)
+    for kind in (0, 14, 129):
+        changed = data[: at + 2] + struct.pack("<H", kind) + data[at + 4 :]
+        assert np.array_equal(read_picture(changed).pixels, noise(1))
+    damaged = data.replace(struct.pack("<HH", 258, 3), struct.pack("<HH", 258, 14))
+    with pytest.raises(ImageError, match="tag 258 is of no known type"):
+        read_picture(damaged)
+    data = _tiff_of_directories(1, 1)
+    at = data.index(struct.pack("<HH", 34665, 4))
+    read_header(data[: at + 8] + struct.pack("<I", 10) + data[at + 12 :])
+    cut = data[: at + 8] + struct.pack("<I", len(data) - 1) + data[at + 12 :]
+    with pytest.raises(ImageError, match="the values of tag 34665 lie outside"):
+        read_picture(cut)
+
+
 @pytest.mark.parametrize("tag", [None, 277, 339])
 def test_tiff_whose_numbers_were_never_written(tag: int | None) -> None:
     """It was black, with pixels that nothing lists, as of a writer that was killed; or unsigned."""

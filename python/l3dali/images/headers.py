@@ -772,24 +772,34 @@ def _check_directory(
         tag, kind = struct.unpack_from(layout.tagformat1, data, at)
         items, value = struct.unpack_from(layout.tagformat2, data, at + 4)
         (place,) = struct.unpack_from(layout.offsetformat, value)
-        if is_main and tag >= _FIRST_PRIVATE_TAG and tag not in _READ_PRIVATE_TAGS:
-            continue
         if kind not in _TIFF_ITEM_BYTES:
-            raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
+            if tag in _PIXEL_TAGS and is_main:
+                raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
+            if is_main:
+                continue  # as TIFF 6.0 asks for
+            return  # no directory, but what another program has left in its place
+        is_read = tag < _FIRST_PRIVATE_TAG or tag in _READ_PRIVATE_TAGS
         size = items * _TIFF_ITEM_BYTES[kind]
-        if size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size:
+        is_outside = size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size
+        is_outside |= tag in below and place > len(data) - layout.tagnosize
+        if is_outside and (is_read if is_main else tag != _MAKER_NOTE):
             raise ImageError(f"a damaged TIFF: the values of tag {tag} lie outside of the file")
-        if tag in below and 8 <= place <= len(data) - layout.tagnosize:
+        if tag in below and place >= 8:
             below.remove(tag)  # The first counts.
             _check_directory(data, layout, place, is_main=False)
 
 
 _FIRST_PRIVATE_TAG = 32768
 _MOST_TAGS = 4096
+# Sizes, samples, colours and where they lie.
+_PIXEL_TAGS = frozenset(
+    {256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339}
+)
+_MAKER_NOTE = 37500  # of which a tool that does not know it keeps the place alone
 _TIFF_DIRECTORIES = (34665, 34853)  # of EXIF and GPS
 _READ_PRIVATE_TAGS = KEPT_TIFF_TAGS | {34675, *_TIFF_DIRECTORIES}  # and ICC
 _TIFF_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
-_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8}
+_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}
 
 
 def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifffile.TiffPage:

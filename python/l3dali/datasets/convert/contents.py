@@ -68,7 +68,7 @@ class Places:
 
     Attributes:
         found: those to look into.
-        failures: folders that cannot be listed, results that are gone.
+        failures: folders that cannot be listed, results that are gone, damaged manifests.
         others: how many files were passed over, by suffix.
         links: links to folders, which are not followed.
     """
@@ -92,7 +92,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     places = Places(failures=list(sources.failures), links=len(sources.links))
     for url, files in sources.folders.items():
         folder = open_folder(url)
-        rows = _rows_by_result(folder, files)
+        rows = _rows_by_result(folder, files, places.failures)
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
@@ -108,10 +108,12 @@ def find_places(arguments: Iterable[str]) -> Places:
     return places
 
 
-def _rows_by_result(folder: Folder, files: Iterable[str]) -> dict[str, Row]:
+def _rows_by_result(
+    folder: Folder, files: Iterable[str], failures: list[Failure]
+) -> dict[str, Row]:
     """Rows of the manifests in a folder and below it, all names as seen from the folder.
 
-    Where two have a row of a file, that of the lower one counts.
+    Where two have a row of a file, that of the lower one counts. Other lines are failures.
     """
     rows: dict[str, Row] = {}
     below = [name.removesuffix(MANIFEST_NAME) for name in files if name.endswith(_BELOW)]
@@ -119,6 +121,9 @@ def _rows_by_result(folder: Folder, files: Iterable[str]) -> dict[str, Row]:
         if prefix + MANIFEST_NAME in rows:
             continue  # a copy: that of a source
         with Manifest(folder, read_only=True, below=prefix) as manifest:
+            if manifest.ignored:
+                reason = f"lines that are no rows, of which nothing is known: {manifest.ignored}"
+                failures.append(Failure(folder.place(prefix + MANIFEST_NAME), reason))
             for row in manifest.rows.values():
                 if row.result is not None:
                     rows[prefix + row.result] = row if not prefix else _seen_from_above(row, prefix)
