@@ -116,7 +116,7 @@ def _encode(options: argparse.Namespace) -> int:
             labels=bool(options.labels),
             keep_text=options.preserve,
             refuse_labels=options.labels is None,
-            beside_bytes=(threads - 1) * _THREAD_BYTES,
+            beside_bytes=(threads - 1) * _THREAD_BYTES * (options.coding == "rans"),
         ) as picture:
             encoded = encode_picture(
                 picture,

@@ -16,7 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from l3dali.metadata import KEPT_TIFF_TAGS, MAX_METADATA_BYTES
+from l3dali.metadata import (
+    KEPT_TIFF_TAGS,
+    MAX_METADATA_BYTES,
+    TIFF_TYPES,
+    tiff_item_bytes,
+)
 from l3dali.signatures import (
     JPEG2000_CODESTREAM,
     JPEGXL_CODESTREAM,
@@ -798,8 +803,8 @@ _PIXEL_TAGS = frozenset(
 _MAKER_NOTE = 37500  # of which a tool that does not know it keeps the place alone
 _TIFF_DIRECTORIES = (34665, 34853)  # of EXIF and GPS
 _READ_PRIVATE_TAGS = KEPT_TIFF_TAGS | {34675, *_TIFF_DIRECTORIES}  # and ICC
-_TIFF_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
-_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}
+_TIFF_ITEM_BYTES = {number: tiff_item_bytes(name) for name, (number, _) in TIFF_TYPES.items()}
+_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF's, and UTF-8
 
 
 def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifffile.TiffPage:
