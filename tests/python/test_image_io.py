@@ -1835,12 +1835,34 @@ def test_images_behind_one_another_are_refused(suffix: str) -> None:
             read_header(data + behind)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".tif", ".j2k"])
-def test_images_behind_padding_are_refused(suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".bmp", ".tif", ".j2k"])
+@pytest.mark.parametrize("padding", [b"\0\r\n", bytes(4000)])
+def test_images_behind_padding_are_refused(suffix: str, padding: bytes) -> None:
     with pytest.raises(ImageError, match="several images in one file"):
-        read_header(_streamed(suffix) + b"\0\r\n" + _streamed(suffix))
+        read_header(_streamed(suffix) + padding + _streamed(suffix))
     with pytest.raises(ImageError, match="several images in one file"):
         read_header(_streamed(".jpg") + b"\xff" * 9 + _streamed(".jpg"))
+
+
+@pytest.mark.parametrize("bigtiff", [False, True])
+@pytest.mark.parametrize("place", ["exif", "subifd", "page", "mask"])
+def test_tiffs_behind_one_another_with_directories_between(place: str, bigtiff: bool) -> None:
+    """Of the first a directory of its own lies at its end: the second was not found."""
+    pixels, file = noise(3), io.BytesIO()
+    if place == "exif":
+        own = {"exif": PIL.Image.Exif(), "big_tiff": bigtiff}
+        own["exif"].get_ifd(0x8769)[0x9003] = "2020:01:01 00:00:00"
+        PIL.Image.fromarray(pixels).save(file, "tiff", compression="tiff_lzw", **own)
+    else:
+        with tifffile.TiffWriter(file, bigtiff=bigtiff) as writer:
+            writer.write(pixels, photometric="rgb", subifds=int(place == "subifd"))
+            small = pixels[::2, ::2] if place != "mask" else pixels
+            writer.write(small, photometric="rgb", subfiletype=1)
+    data = file.getvalue()
+    for behind in (b"", b"no image II*\0", b"no image" * 9):
+        assert np.array_equal(read_picture(data + behind).pixels, pixels)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_header(data + bytes(100) + data)
 
 
 @pytest.mark.parametrize(("mark", "width"), [(b"", 5), (b"Container:Directory", 13)])

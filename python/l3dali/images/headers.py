@@ -125,8 +125,12 @@ def read_header(data: bytes) -> Header:
 _NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]*\x89PNG\r\n\x1a\n")
 _NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n\xff]*(?=\xff\xd8\xff)")
 _NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]*(?:\xff\x4f\xff\x51|\x0cjP  )")
+_NEXT_WEBP = re.compile(rb"[\0\r\n]*RIFF....WEBP", re.DOTALL)
+_NEXT_BMP = re.compile(
+    rb"[\0\r\n]*BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL
+)  # and the size of its header
+_NEXT_TIFF = re.compile(rb"[\0\r\n]*(?:II[*+]\0|MM\0[*+])")
 _JPEG_GROUPS = (b"MPF\0", b"Container:Directory")  # that are read as their first image
-_PADDING = b"\0\r\n"
 _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of boxes
 
 
@@ -151,10 +155,9 @@ def _has_another_behind(data: bytes, format: str) -> bool:
         return data.find(data[:_JPEGXL_ALIKE_BYTES], 1) >= 0
     if format == "webp":
         end = 8 + int.from_bytes(data[4:8], "little")
-        end += end % 2
-        return format_of(data[end : end + 32].lstrip(_PADDING))[0] == format
+        return _NEXT_WEBP.match(data, end + end % 2) is not None
     end = int.from_bytes(data[2:6], "little")
-    return format == "bmp" and end > 2 and data.startswith(b"BM", end)
+    return format == "bmp" and end > 2 and _NEXT_BMP.match(data, end) is not None
 
 
 def unreadable(error: Exception) -> ImageError:
@@ -754,7 +757,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         ends += [tag.valueoffset + tag.valuebytecount for tag in page.tags]
         ends += map(operator.add, page.dataoffsets, page.databytecounts)
         behind = max(ends)
-        if format_of(data[behind : behind + 32].lstrip(_PADDING))[0] == "tiff":
+        if _has_tiff_behind(data, behind, page):
             raise ImageError("several images in one file; L3 holds single images")
         if behind + page.nbytes // 64 < len(data) and not any(page.databytecounts):
             raise ImageError("a damaged TIFF: its pixels are there, and not listed")
@@ -762,6 +765,19 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         _check_is_whole(data, page)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page
+
+
+def _has_tiff_behind(data: bytes, start: int, page: tifffile.TiffPage) -> bool:
+    """Whether another one begins at `start`, or one of the same size anywhere behind."""
+    if _NEXT_TIFF.match(data, start):
+        return True
+    # Directories and copies of this one may lie there too. A next one has a header, then a size.
+    header = data.find(data[:4], start)
+    width = page.tags.get("ImageWidth")
+    if header < 0 or width is None:
+        return False
+    size = data[width.offset : width.offset + 2 * page.parent.tiff.tagsize]  # Length is told next.
+    return data.find(size, header) >= 0
 
 
 def _check_directory(
