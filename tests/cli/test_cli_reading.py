@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -489,6 +490,28 @@ def test_memory_is_given_back_when_the_work_fails() -> None:
             raise KeyError
     with budget.reserve(10):
         pass
+
+
+def test_a_wait_for_memory_that_is_interrupted_keeps_no_turn() -> None:
+    class AlarmError(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise AlarmError
+
+    budget = MemoryBudget(10)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with budget.reserve(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(AlarmError), budget.reserve(1):
+                pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    thread = threading.Thread(target=budget.reserve(10).__enter__, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_available_memory_is_some_of_the_machine() -> None:

@@ -419,6 +419,29 @@ def test_pax_keys_of_names_and_sizes_are_made_anew(tmp_path: Path, key: str) -> 
         assert l3dali.info(archive.extractfile(member).read()).width == 30  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("container", ["tar", "zip"])
+def test_images_that_are_sparse_members(
+    tmp_path: Path, container: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stayed as they were, in silence."""
+    (tmp_path / "s").mkdir()
+    for name in ("a.ppm", "b.txt"):
+        with (tmp_path / "s" / name).open("wb") as file:
+            file.write(b"P6 512 512 255\n")
+            file.truncate(15 + 3 * 512 * 512)
+    pack = ["tar", "-C", str(tmp_path / "s"), "-cSf"]
+    subprocess.run([*pack, str(tmp_path / "t.tar"), "b.txt"], check=True)
+    with tarfile.open(tmp_path / "t.tar") as archive:
+        if not archive.getmember("b.txt").issparse():
+            pytest.skip("this file system, or tar, has no sparse files")
+    subprocess.run([*pack, str(tmp_path / "i.tar"), "a.ppm", "b.txt"], check=True)
+    to = ("--container", container)
+    assert convert(tmp_path / "i.tar", tmp_path / "d", *to) == 2
+    assert "a.ppm: an image that is a sparse member" in capsys.readouterr().err
+    assert convert(tmp_path / "t.tar", tmp_path / "d", *to) == (0 if container == "tar" else 2)
+    assert ("zip archives have no more" in capsys.readouterr().err) == (container == "zip")
+
+
 def test_large_members_that_are_no_images(tmp_path: Path) -> None:
     video = os.urandom(2**20) * 9
     members = [("0.mp4", video), ("0.png", png()), ("1.mp4", video), ("1.png", png()[:90])]

@@ -58,8 +58,10 @@ class Entry:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError("not a file")
-            # Asked of what is open: a link may change between a look and the opening.
-            if not Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(self.root):
+            # A link may change between a look and the opening: it must still name what is open.
+            real = self.path.resolve(strict=True)
+            is_open = os.path.samestat(real.stat(), os.fstat(descriptor))
+            if not (is_open and real.is_relative_to(self.root)):
                 raise OSError("a link leads out of the folder")
             if not os.fstat(descriptor).st_size:
                 return memoryview(b"")

@@ -168,6 +168,8 @@ def _read_member(
     head = _read_whole(file, min(length, _BLOCK), name)
     if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
         raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
+    if info.issparse() and has_image_suffix(name, options):
+        raise TarError(f"{name}: an image that is a sparse member; pack it without --sparse")
     blobs: list[Blob] = []
     rest: BinaryIO | None = None
     if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
