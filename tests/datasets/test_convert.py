@@ -925,8 +925,8 @@ def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])
-@pytest.mark.parametrize("error", [MemoryError, OSError])
-def test_what_failed_for_want_of_memory_is_tried_again(
+@pytest.mark.parametrize("error", [MemoryError, OSError, ModuleNotFoundError])
+def test_what_failed_for_want_of_memory_or_a_package_is_tried_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -949,11 +949,12 @@ def test_what_failed_for_want_of_memory_is_tried_again(
             patch.setitem(headers._READERS, "png", lambda _: header)
         assert convert(*command) == 2
     found = {name: row.transient for name, row in rows_of(tmp_path / "d").items()}
-    assert found.items() >= {("a.tar", "memory"), ("b.png", "memory")}
+    reason = "package" if error is ModuleNotFoundError else "memory"
+    assert found.items() >= {("a.tar", reason), ("b.png", reason)}
     capsys.readouterr()
     assert convert(*command) == 2
     printed = capsys.readouterr()
-    assert "memory" not in printed.err
+    assert "broken data" not in printed.err
     assert "2 of them in this run" in printed.out
     assert read_tar(tmp_path / "d" / "a.tar")[1][0] == "0000.l3"
     assert convert(*command) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -155,7 +156,8 @@ class Outcome:
         suffix: of the result's name, without a dot.
         failure: why there is no result.
         transient: why another run may have another result: "memory" if there was too little of it,
-            "untrusted" if it may be for the limits of `--untrusted`, "trusted" if nobody looked.
+            "package" if one is missing, "untrusted" if it may be for the limits of `--untrusted`,
+            "trusted" if nobody looked.
     """
 
     format: str
@@ -315,8 +317,7 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        is_of_memory = _is_of_memory(error, blob.data, options, judge)
-        transient = "memory" if is_of_memory else ""
+        transient = _transient_reason(error, blob.data, options, judge)
         return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
@@ -345,22 +346,23 @@ def failed_outcome(
     return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
 
 
-def _is_of_memory(
-    error: BaseException | None, data: bytes, options: Options, judge: Callable[[bytes], Header]
-) -> bool:
-    """Whether there was too little memory. Some libraries say damage then: so it is tried again."""
-    while error is not None and not isinstance(error, MemoryError):
-        error = error.__cause__
-    if error is None:
-        try:
-            header = judge(data)
-            header.check_pixels(options.max_pixels)  # refused, however much memory there is
-            np.empty(header.read_bytes, np.uint8)  # which nothing touches
-        except MemoryError:
-            return True
-        except Exception:  # Libraries raise anything on damaged data.
-            return False
-    return error is not None
+def _transient_reason(
+    error: BaseException, data: bytes, options: Options, judge: Callable[[bytes], Header]
+) -> str:
+    """Why another run may do better. Some libraries say damage where there is too little memory."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MemoryError | ImportError):
+        cause = cause.__cause__
+    if cause is None:
+        with suppress(Exception):  # Libraries raise anything on damaged data.
+            try:
+                header = judge(data)
+                header.check_pixels(options.max_pixels)  # refused, however much memory there is
+                np.empty(header.read_bytes, np.uint8)  # which nothing touches
+            except MemoryError:
+                return "memory"
+        return ""
+    return "package" if isinstance(cause, ImportError) else "memory"
 
 
 def _format_name(blob: Blob) -> str:
