@@ -124,12 +124,12 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     Raises:
         OSError: the file cannot be written.
         TypeError: `file` is none of these, or `encode` refuses the image.
-        ValueError: the name of `file` ends as that of another image format (`a.png`), or `encode`
-            refuses the image or an option.
+        ValueError: `file` is a URL, or its name ends as that of another image format (`a.png`), or
+            `encode` refuses the image or an option.
     """
     if isinstance(image, (str, os.PathLike)):
         raise TypeError("imwrite takes the path first, then the array: imwrite('a.l3', image)")
-    _check_suffix(file)
+    _check_name(file)
     _write(file, codec.encode(image, **options))
 
 
@@ -393,8 +393,10 @@ def _reading(file: Any) -> contextlib.AbstractContextManager[Any]:
     raise _type_error("info", file, ", nor bytes")
 
 
-def _check_suffix(file: Any) -> None:
-    """Raises ValueError if a path is named as an image of another format."""
+def _check_name(file: Any) -> None:
+    """Raises ValueError if a path is a URL, or named as an image of another format."""
+    if isinstance(file, str) and "://" in file and _URL.match(file):
+        raise ValueError(f"imwrite writes to paths, and to what fsspec.open({file!r}, 'wb') gives")
     if not hasattr(file, "write"):
         suffix = PurePath(_name(file)).suffix
         if suffix.lower() in IMAGE_SUFFIXES:

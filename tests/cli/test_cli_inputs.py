@@ -56,6 +56,20 @@ def test_paths_behind_options(
     assert (tmp_path / "set" / "one.l3").exists()
 
 
+@pytest.mark.parametrize("command", [["encode", "a.png"], ["decode", "a.l3"], ["plan", "a.json"]])
+def test_outputs_that_are_urls(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The result went to a folder `s3:` of the current one, in silence."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "-o", "s3://bucket/out"]) == 2
+    assert "s3://bucket/out is a URL; l3 convert alone writes to those" in capsys.readouterr().err
+    assert files_below(tmp_path) == set()
+
+
 def test_an_empty_path_behind_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["encode", "a.png", "--verify", ""]) == 2
     assert "argument PATH: an empty name" in capsys.readouterr().err

@@ -180,6 +180,13 @@ def test_paths_of_upath(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.l3", "b.l3"]
 
 
+def test_imwrite_takes_no_url_for_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("memory:/bucket").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"fsspec.open\('memory://bucket/a.l3', 'wb'\)"):
+        l3dali.imwrite("memory://bucket/a.l3", PHOTO)
+
+
 @pytest.mark.parametrize("kind", [str, Path, OnlyOpens])
 def test_imwrite_refuses_the_name_of_another_format(tmp_path: Path, kind: Any) -> None:
     for name in ("a.png", "b.JPG", "c.gif"):

@@ -277,9 +277,11 @@ def path_or_url_argument(text: str) -> Path | str:
 
 
 def output_argument(text: str) -> Path:
-    """A path, not an empty one; `-` is standard output."""
+    """A path, not an empty one and no URL; `-` is standard output."""
     if text in ("-", "/dev/fd/1", "/proc/self/fd/1"):
         return STDOUT
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text} is a URL; l3 convert alone writes to those")
     return path_argument(text)
 
 
