@@ -150,12 +150,13 @@ def info(file: Source | Buffer) -> codec.Info:
         OSError: the file cannot be read.
         TypeError: `file` is none of these.
     """
-    try:
-        memoryview(file)  # type: ignore[arg-type]
-    except TypeError:
-        pass
-    else:
-        return codec.info(file)  # type: ignore[arg-type]
+    if not isinstance(file, str):  # numpy's have a buffer, too
+        try:
+            memoryview(file)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+        else:
+            return codec.info(file)  # type: ignore[arg-type]
     with _reading(file) as stream, _naming(file):
         return read_info(stream)
 

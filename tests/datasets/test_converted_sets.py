@@ -281,6 +281,8 @@ def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) 
     told = capsys.readouterr().out
     assert "memory://bucket/d/a.tar\n  shard" in told
     assert "memory://bucket/d/0.l3\n  image  30 x 24" in told
+    assert ": \n" not in told
+    assert ", 1 not read\n" in told
     assert run("verify", "memory://bucket/none") == 2
     assert "no such file or folder" in capsys.readouterr().err
 

@@ -672,6 +672,40 @@ def test_views_that_are_not_taken_apart(
     assert "a type without views" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("counts", [[0], [0, 2]])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_unions_without_values(tmp_path: Path, counts: list[int], is_list: bool) -> None:
+    """592 bytes ended `l3 verify`: pyarrow 26 crashes where it counts the bytes of such a union."""
+    (tmp_path / "s").mkdir()
+    fields = [pa.array([1, 2], pa.int64()), pa.array(["a", "b"])]
+    batches = []
+    for count in counts:
+        numbers = pa.array([0, 1][:count], pa.int8())
+        union = pa.UnionArray.from_sparse(numbers, [field[:count] for field in fields])
+        if is_list:
+            union = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), union)
+        images = pa.array([png(seed) for seed in range(len(union))], pa.binary())
+        batches.append(pa.record_batch({"image": images, "u": union}))
+    with pa.ipc.new_stream(str(tmp_path / "s" / "a.arrow"), batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    result, _ = read_arrow(tmp_path / "d" / "a.arrow", "stream")
+    assert result.column("u").to_pylist() == [v for b in batches for v in b["u"].to_pylist()]
+    assert main(["verify", str(tmp_path / "d")]) == 0
+    assert main(["info", str(tmp_path / "d")]) == 0
+
+
+def test_verify_reads_containers_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow has faults that end one, and with it the command."""
+    write_arrow(tmp_path / "s" / "a.arrow", "stream")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    monkeypatch.delattr(job, "HashedReader")
+    assert main(["verify", str(tmp_path / "d")]) == 0
+
+
 def test_floats_in_a_dictionary_beside_an_image(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,7 +146,7 @@ def _info_text(path: Path | str, info: codec.Info) -> str:
         printable(path),
         f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
         + (", labels" if info.labels else ""),
-        f"  tiles  {info.tile_count} of {tile}: {codings}",
+        f"  tiles  {info.tile_count} of {tile}{codings and ': '}{codings}",
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio to "
         f"raw {ratio(info.encoded_bytes, info.raw_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]

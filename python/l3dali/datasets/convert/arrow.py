@@ -27,6 +27,7 @@ from l3dali.datasets.convert.parquet import (
     Claims,
     Rows,
     Sink,
+    bytes_of,
     has_behind,
     has_length,
     is_list,
@@ -128,10 +129,10 @@ def _pieces(table: Any, parts: Sequence[Any]) -> Iterator[Any]:
     """The table of these parts, cut where offsets of 32 bits would not reach: at 2 GiB."""
     begin = end = size = 0
     for part in parts:
-        if size and size + part.nbytes > _PIECE_BYTES:
+        if size and size + bytes_of(part) > _PIECE_BYTES:
             yield table.slice(begin, end - begin)
             begin, size = end, 0
-        end, size = end + len(part), size + part.nbytes
+        end, size = end + len(part), size + bytes_of(part)
     yield table.slice(begin)
 
 
@@ -317,7 +318,7 @@ def _read_rows(
     try:
         for group, (batch, custom) in enumerate(batches):
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
-            row_bytes = max(1, batch.nbytes // max(1, len(batch)))
+            row_bytes = max(1, bytes_of(batch) // max(1, len(batch)))
             expanded = max(1, sum(map(_shared_bytes, batch.columns)))
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
             count = min(count, max(1, _EXPANDED_BYTES // expanded))

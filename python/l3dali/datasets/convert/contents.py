@@ -186,7 +186,7 @@ class Contents:
         self.l3_bytes += info.encoded_bytes
         self.kinds[kind] += 1
         codings = info.codings or {}
-        self.codings[max(codings, key=lambda name: codings[name], default="unknown")] += 1
+        self.codings[max(codings, key=lambda name: codings[name], default="not read")] += 1
 
     def add(self, other: Contents) -> None:
         """Adds what others come to."""

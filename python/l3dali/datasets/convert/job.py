@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,7 +50,7 @@ OTHER = "other"  # of a row: a copy
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = _STREAMED | _SEEKED  # modules by kind
-DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C
+DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C, and has faults that end a process
 IN_PROCESS = ("memory:",)  # storage that other processes do not see
 # Who writes a shard that becomes one of another kind.
 _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
@@ -253,11 +252,10 @@ def _read(
 ) -> Iterator[Sequence[Blob] | str]:
     """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
 
-    Where that would keep this process from hearing Ctrl-C, another reads.
+    Where that would keep this process from hearing Ctrl-C, or may end it, another reads.
     """
     arguments = url, name, kind, options, whole
-    is_main = threading.current_thread() is threading.main_thread() and parent_process() is None
-    if kind not in DEAF or url.startswith(IN_PROCESS) or not is_main:
+    if kind not in DEAF or url.startswith(IN_PROCESS) or parent_process() is not None:
         yield from _read_here(*arguments)
         return
     try:

@@ -77,7 +77,15 @@ class Rows:
     @property
     def bytes(self) -> int:
         """What it holds in memory, images twice."""
-        return int(self.batch.nbytes) + sum(len(blob.data) for blob in self.blobs)
+        return bytes_of(self.batch) + sum(len(blob.data) for blob in self.blobs)
+
+
+def bytes_of(batch: Any) -> int:
+    """What a batch takes. Of a union without values `nbytes` ends the process (pyarrow 26)."""
+    return sum(
+        column.get_total_buffer_size() if "union<" in str(column.type) else column.nbytes
+        for column in batch.columns
+    )
 
 
 def size_of(source: BinaryIO) -> int:
