@@ -272,7 +272,7 @@ and cut to the range of the type, which they fill if ``fill_range=True``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
     .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one: of zeros, or of
-``fill_values`` where ``out_of_bounds_policy="pad"``.)code",
+``fill_values`` where ``out_of_bounds_policy="pad"``. It does not add to a choice of ``channels``.)code",
                     false)
     .AddOptionalArg("mirror", "1 to mirror the windows of a sample left to right.", 0, true)
     .AddOptionalArg("mean", "What is subtracted, of all channels or of each.",

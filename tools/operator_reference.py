@@ -99,7 +99,8 @@ DALI_ARGUMENTS = {
     "out_of_bounds_policy": 'What a window that reaches out of the image gives: `"error"`; '
     '`"pad"`, filled with `fill_values`; `"trim_to_shape"`, what is inside.',
     "output_layout": "A permutation of `HWC`.",
-    "pad_output": "Add channels until their number is a power of two.",
+    "pad_output": "Add channels until their number is a power of two. It has four at most, and "
+    "does not add to a choice of `channels`.",
     "random_area": "Range of the window's share of the image's area.",
     "random_aspect_ratio": "Range of the window's width divided by its height.",
     "rel_end": "End of the window as a share of the image.",

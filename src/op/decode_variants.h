@@ -129,7 +129,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     const size_t values = std::max(normalization.subtract.size(), normalization.fill.size());
     const std::string message = dali::make_string(
         "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
-        "pads up to four; ",
+        "pads up to four, none that `channels` chose; ",
         this->Name(ws, sample), " has ", count, " channels.",
         others_can_fit && count < 3 && values == 3 ? " `output_type=types.RGB` makes three." : "");
     DALI_ENFORCE(others_can_fit, message);
