@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -19,6 +20,16 @@ def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType 
     else:
         sys.__excepthook__(kind, error, trace)
 
+
+def _check_interpreter() -> None:
+    """Raises ImportError where the native module would wait for ever for Python's own lock."""
+    if sys.version_info < (3, 13):
+        interpreters = importlib.import_module("_xxsubinterpreters")
+        if interpreters.get_current() != interpreters.get_main():
+            raise ImportError("l3dali is for the main interpreter before Python 3.13")
+
+
+_check_interpreter()
 
 # While `python -m l3dali` imports the package, its name is "-m".
 _program = PurePath((getattr(sys, "argv", None) or [""])[0]).name

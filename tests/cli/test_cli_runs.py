@@ -199,6 +199,21 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="works there")
+def test_other_interpreters_of_a_process_are_refused() -> None:
+    """The native module waited for ever for the lock that its own thread held."""
+    code = """if True:
+        import _xxsubinterpreters as interpreters
+        try:
+            interpreters.run_string(interpreters.create(isolated=False), "import l3dali")
+        except Exception as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "l3dali is for the main interpreter" in run.stdout
+
+
 def test_an_interrupt_while_the_command_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -606,6 +606,7 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
         ({"device": "mixed", "cpu_share": float("nan")}, ValueError, "0 to 1, not nan"),
         ({"device": "mixed", "cpu_share": True}, ValueError, "a number, 0 to 1"),
         ({"device": "mixed", "cpu_share": "half"}, ValueError, 'a number, 0 to 1, or "auto"'),
+        ({"channels": [0]}, ValueError, "fn.decoders.image gives all"),
         ({"fill_range": True}, ValueError, "fn.decoders.image always fills the range"),
         ({"on_error": "zero"}, ValueError, "fn.decoders.image always raises"),
         ({"return_status": True}, ValueError, "fn.decoders.image has no statuses"),

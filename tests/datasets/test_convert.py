@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -745,6 +746,24 @@ def test_damaged_tags_are_not_announced(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert run.stderr == ""
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+
+
+@pytest.mark.parametrize("limit", ["-Sn", "-n"])
+def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
+    """Of 340 cores the run ended: "standard output: Too many open files"."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 192:
+        pytest.skip("no more open files are allowed here")
+    (tmp_path / "s").mkdir()
+    for number in range(32):
+        (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
+    command = [sys.executable, "-m", "l3dali", "convert", "s", "d", "-j", "16"]
+    limited = ["bash", "-c", f'ulimit {limit} 40; exec "$@"', "bash", *command]
+    run = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if limit == "-n":
+        assert (run.returncode, run.stdout) == (2, "")
+        assert "l3: too many jobs at once (-j): Too many open files" in run.stderr
+    else:
+        assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_pyramids_are_copied(tmp_path: Path) -> None:

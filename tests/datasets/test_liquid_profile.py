@@ -210,6 +210,19 @@ def test_samples_stand_for_images_of_their_size_that_were_not_reached() -> None:
     )
 
 
+def test_turned_images_of_four_channels(tmp_path: Path) -> None:
+    """DALI 2.4, which turns them outside of its memory, ended the command."""
+    turned = PIL.Image.Exif()
+    turned[0x112] = 6
+    noise = np.random.default_rng(0).integers(0, 256, (300, 17, 4), np.uint8)
+    for number in range(20):
+        PIL.Image.fromarray(noise[number:]).save(tmp_path / f"{number}.png", exif=turned)
+    command = [sys.executable, "-m", "l3dali", "profile", str(tmp_path)]
+    command += ["-o", "-", "--seconds", "6"]
+    run = subprocess.run(command, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
 def test_without_dali(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> decoding.Decoders:
         raise ImportError

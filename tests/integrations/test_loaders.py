@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,7 @@ def test_numcodecs() -> None:
     found = numcodecs.get_codec({"id": "l3", "coding": "packed", "effort": 3})
     assert found == L3("packed", 3)
     assert found.get_config() == {"id": "l3", "coding": "packed", "effort": 3}
+    assert json.dumps(L3("packed", np.int64(3)).get_config()) == json.dumps(found.get_config())
     array = pixels(1, 30, 40, 3)
     data = found.encode(array)
     out = np.empty_like(array)
@@ -278,7 +280,7 @@ def check_chunks_are_files(tmp_path: Path) -> None:
         shape=array.shape,
         chunks=array.shape,
         dtype=array.dtype,
-        serializer=l3dali.zarr.L3(effort=3),
+        serializer=l3dali.zarr.L3(effort=np.int64(3)),
         compressors=None,
     )
     store[...] = array

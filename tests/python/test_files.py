@@ -416,7 +416,14 @@ def test_info_of_files(tmp_path: Path) -> None:
         assert l3dali.info(memory) == whole
         elsewhere = OtherPath()
         elsewhere.data = data
-        kinds: list[Any] = [path, str(path), np.str_(path), OnlyOpens(path), OnlyPathLike(path), elsewhere]
+        kinds: list[Any] = [
+            path,
+            str(path),
+            np.str_(path),
+            OnlyOpens(path),
+            OnlyPathLike(path),
+            elsewhere,
+        ]
         for file in (*kinds, opened, reader):
             assert l3dali.info(file) == expected, file
     assert reader.taken < 20_000 < len(data)

@@ -88,6 +88,14 @@ def test_transparency_that_fits_no_palette(transparency: Any) -> None:
         saved(image)
 
 
+def test_a_transparent_entry_behind_the_palette() -> None:
+    """As programs write it to GIFs. No pixel has it."""
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette(PALETTE)
+    image.info["transparency"] = 200
+    assert opened(saved(image)).convert("RGBA").getpixel((0, 0)) == (*PALETTE[3:6], 255)
+
+
 @pytest.mark.parametrize("transparency", [b"\x00\x80", 1])
 def test_palette_with_alpha(transparency: Any) -> None:
     image = Image.fromarray(pixels("L") % 3)

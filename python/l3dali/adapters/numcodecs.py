@@ -37,7 +37,7 @@ class L3(Codec):  # type: ignore[misc]
         """
         codec.encode(np.zeros((1, 1), np.uint8), coding=coding, effort=effort)  # judges the options
         self.coding = coding
-        self.effort = effort
+        self.effort = int(effort)  # JSON has none of numpy's
 
     def encode(self, buf: Any) -> bytes:
         """The L3 file of a chunk.

@@ -219,7 +219,11 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
 
 def _palette(image: Image.Image) -> Buffer:
     """R, G, B, A of each entry."""
-    if "transparency" in image.info:
+    transparent = image.info.get("transparency")
+    # GIFs may name an entry behind their palette, which no pixel has.
+    if transparent is not None and transparent not in range(
+        len(image.getpalette() or ()) // 3, 256
+    ):
         image = image.copy()
         try:
             image.apply_transparency()

@@ -106,7 +106,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
 
     def to_dict(self) -> dict[str, Any]:
         """What the metadata of arrays say of the codec; Zarr's interface."""
-        return {"name": _NAME, "configuration": {"coding": self.coding, "effort": self.effort}}
+        return {"name": _NAME, "configuration": {"coding": self.coding, "effort": int(self.effort)}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuses arrays whose chunks L3 cannot hold; Zarr's interface.

@@ -103,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("l3: there is not enough memory")
         return EXIT_FAILED
     except OSError as error:
-        # The system names neither of these; errors without a number say where they are.
-        unnamed = "the current folder" if error.errno == errno.ENOENT else "standard output"
-        place = error.filename or (error.errno and unnamed)
+        # The system names none of these; errors without a number say where they are.
+        unnamed = {errno.ENOENT: "the current folder", errno.EMFILE: "too many jobs at once (-j)"}
+        place = error.filename or (error.errno and unnamed.get(error.errno, "standard output"))
         complain(f"l3: {place}: {error.strerror or error}" if place else f"l3: {error}")
         return EXIT_FAILED
     return code

@@ -31,6 +31,7 @@ __all__ = ["Balancer", "decode"]
 _DTYPES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT")
 _CACHE = ("cache_size", "cache_type", "cache_threshold", "cache_debug")
 _REFUSED = {
+    "channels": "fn.decoders.image gives all",
     "fill_range": "fn.decoders.image always fills the range",
     "max_pixels": "fn.decoders.image has no limit",
     "on_error": "fn.decoders.image always raises",

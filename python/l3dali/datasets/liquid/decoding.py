@@ -153,6 +153,8 @@ def _decoded(encoded: Any, kind: tuple[str, int, str]) -> Any:
         encoded,
         output_type=output_types.get(channels, types.ANY_DATA),
         dtype=types.UINT16 if dtype == "uint16" else types.UINT8,
+        # Of four channels DALI 2.4 turns what is not its own memory, and ends the process.
+        adjust_orientation=channels in output_types,
     )
 
 
