@@ -83,8 +83,9 @@ class Recognize : public Predicate {
   static bool IsKnown(const File& file) {
     using namespace std::string_literals;
     static const std::string kSignatures[] = {
-        "\xFF\xD8\xFF"s,     "\x89PNG"s, "II*\0"s, "MM\0*"s, "BM"s, "RIFF"s, "\0\0\0\x0CjP  "s,
-        "\xFF\x4F\xFF\x51"s, "P1"s,      "P2"s,    "P3"s,    "P4"s, "P5"s,   "P6"s};
+        "BM"s,   "II*\0"s,  "MM\0*"s, "II+\0"s, "MM\0+"s, "\xFF\xD8\xFF"s,   "P1"s,
+        "P2"s,   "P3"s,     "P4"s,    "P5"s,    "P6"s,    "\0\0\0\x0CjP  "s, "\xFF\x4F\xFF\x51"s,
+        "RIFF"s, "\x89PNG"s};
     for (const std::string& signature : kSignatures) {
       if (file.Begins(signature.data(), signature.size())) return true;
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
+import tifffile
 from dali_tools import (
     OUTPUT_TYPES,
     Array,
@@ -148,6 +150,12 @@ def test_masks(device: str) -> None:
     assert_same(wide, [mask[..., None].astype(np.uint16) * 257 for mask in masks])
 
 
+def bigtiff(image: Array) -> bytes:
+    file = io.BytesIO()
+    tifffile.imwrite(file, image, bigtiff=True, photometric="rgb")
+    return file.getvalue()
+
+
 def foreign(image: Array) -> dict[str, bytes]:
     """The image in formats that DALI reads."""
     return {
@@ -155,6 +163,7 @@ def foreign(image: Array) -> dict[str, bytes]:
         "PNG": imagecodecs.png_encode(image),
         "BMP": imagecodecs.bmp_encode(image),
         "TIFF": write_picture(Picture(image), ".tif"),
+        "BigTIFF": bigtiff(image),
         "WebP": imagecodecs.webp_encode(image, lossless=True),
         "JPEG 2000": imagecodecs.jpeg2k_encode(image, reversible=True),
         "JPEG 2000 stream": imagecodecs.jpeg2k_encode(image, reversible=True, codecformat="j2k"),
