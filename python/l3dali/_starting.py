@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -24,7 +23,10 @@ def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType 
 def _check_interpreter() -> None:
     """Raises ImportError where the native module would wait for ever for Python's own lock."""
     if sys.version_info < (3, 13):
-        interpreters = importlib.import_module("_xxsubinterpreters")
+        try:
+            import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]
+        except ImportError:
+            return
         if interpreters.get_current() != interpreters.get_main():
             raise ImportError("l3dali is for the main interpreter before Python 3.13")
 

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from l3dali.view import catalog, overviews, pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 TOKEN = "a-token"
 SECRET = b"root of all secrets"
@@ -328,6 +328,31 @@ def test_links_that_leave_and_pipes_are_not_opened(client: Client) -> None:
             assert status == 422
             assert SECRET not in body
     assert b"leads out" in client.ask("info/5")[1]
+
+
+def test_links_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a chroot, where nothing says what is open."""
+
+    def readlink(path: Path) -> Path:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "readlink", readlink)
+    root, outside = tmp_path / "root", tmp_path / "outside.l3"
+    root.mkdir()
+    l3dali.imwrite(outside, MASK)
+    l3dali.imwrite(root / "a.l3", MASK)
+    (root / "b.l3").symlink_to("a.l3")
+    (root / "c.l3").symlink_to("../outside.l3")
+    for name in ("a.l3", "b.l3"):
+        assert catalog.Entry(name, root / name, root).read() == outside.read_bytes()
+    entry = catalog.Entry("c.l3", root / "c.l3", root)
+    with pytest.raises(OSError, match="leads out"):
+        entry.read()
+    swapped = tmp_path / "swapped.l3"
+    swapped.symlink_to("root/a.l3")
+    monkeypatch.setattr(Path, "resolve", lambda _path, strict: swapped)  # changed since
+    with pytest.raises(OSError, match="has changed"):
+        catalog.Entry("a.l3", root / "a.l3", root).read()
 
 
 def test_what_is_kept_beside_pixels_is_bounded(tmp_path: Path) -> None:

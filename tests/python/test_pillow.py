@@ -88,12 +88,21 @@ def test_transparency_that_fits_no_palette(transparency: Any) -> None:
         saved(image)
 
 
-def test_a_transparent_entry_behind_the_palette() -> None:
-    """As programs write it to GIFs. No pixel has it."""
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_transparent_entry_behind_the_palette(is_used: bool) -> None:
+    """As programs write it to GIFs, and masks are pasted."""
     image = Image.new("P", (4, 4), 1)
     image.putpalette(PALETTE)
     image.info["transparency"] = 200
-    assert opened(saved(image)).convert("RGBA").getpixel((0, 0)) == (*PALETTE[3:6], 255)
+    if is_used:
+        image.putpixel((2, 3), 200)
+    data = saved(image)
+    back = opened(data).convert("RGBA")
+    assert back.getpixel((0, 0)) == (*PALETTE[3:6], 255)
+    assert back.getpixel((2, 3)) == ((0, 0, 0, 0) if is_used else (*PALETTE[3:6], 255))
+    palette = l3dali.info(data).palette
+    assert palette is not None
+    assert len(palette) == 4 * (201 if is_used else 3)
 
 
 @pytest.mark.parametrize("transparency", [b"\x00\x80", 1])

@@ -219,17 +219,21 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
 
 def _palette(image: Image.Image) -> Buffer:
     """R, G, B, A of each entry."""
+    palette = bytearray(image.getpalette("RGBA") or (0, 0, 0, 255))
     transparent = image.info.get("transparency")
-    # GIFs may name an entry behind their palette, which no pixel has.
-    if transparent is not None and transparent not in range(
-        len(image.getpalette() or ()) // 3, 256
-    ):
-        image = image.copy()
-        try:
-            image.apply_transparency()
-        except Exception as error:  # Pillow raises anything.
-            raise ValueError("info['transparency'] does not fit the palette") from error
-    return bytes(image.getpalette("RGBA") or (0, 0, 0, 255))
+    if transparent is None:
+        return palette
+    is_each = isinstance(transparent, bytes)
+    for entry, alpha in enumerate(transparent) if is_each else [(transparent, 0)]:
+        if not (isinstance(entry, int) and 0 <= entry < 256):
+            raise ValueError("info['transparency'] does not fit the palette")
+        missing = entry + 1 - len(palette) // 4
+        if missing > 0:
+            if not image.histogram()[entry]:
+                continue
+            palette += bytes([0, 0, 0, 255] * missing)  # as Pillow shows them
+        palette[4 * entry + 3] = alpha
+    return palette
 
 
 def _accept(prefix: bytes) -> bool:

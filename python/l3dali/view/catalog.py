@@ -6,6 +6,7 @@ pixels.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -58,10 +59,7 @@ class Entry:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError("not a file")
-            # A link may change between a look and the opening: it must still name what is open.
-            real = self.path.resolve(strict=True)
-            is_open = os.path.samestat(real.stat(), os.fstat(descriptor))
-            if not (is_open and real.is_relative_to(self.root)):
+            if not self._place_of(descriptor).is_relative_to(self.root):
                 raise OSError("a link leads out of the folder")
             if not os.fstat(descriptor).st_size:
                 return memoryview(b"")
@@ -69,6 +67,15 @@ class Entry:
         finally:
             os.close(descriptor)
         return data[self.offset : None if self.size is None else self.offset + self.size]
+
+    def _place_of(self, descriptor: int) -> Path:
+        """Where what is open lies. The path does not tell: a link in it may have changed since."""
+        with contextlib.suppress(FileNotFoundError):  # /proc is missing, as in a chroot.
+            return Path(f"/proc/self/fd/{descriptor}").readlink()
+        place = self.path.resolve(strict=True)
+        if not os.path.samestat(place.lstat(), os.fstat(descriptor)):
+            raise OSError("a link that has changed")
+        return place
 
     def state(self) -> tuple[object, ...]:
         """What another file of this name, or other content, differs in."""
