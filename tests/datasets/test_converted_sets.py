@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from convert_tools import (
     convert,
@@ -277,10 +278,12 @@ def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) 
     assert convert(converted.parent / "s", "memory://bucket/d") == 0
     assert run("verify", "memory://bucket/d") == 0
     assert "3 webdataset, 2 files" in capsys.readouterr().err
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200), np.uint8)
+    memory.pipe("bucket/d/0.l3", l3dali.encode(noise))  # of which the beginning is read
     assert run("info", "memory://bucket/d/a.tar", "memory://bucket/d/0.l3") == 0
     told = capsys.readouterr().out
     assert "memory://bucket/d/a.tar\n  shard" in told
-    assert "memory://bucket/d/0.l3\n  image  30 x 24" in told
+    assert "memory://bucket/d/0.l3\n  image  200 x 200" in told
     assert ": \n" not in told
     assert ", 1 not read\n" in told
     assert run("verify", "memory://bucket/none") == 2

@@ -23,6 +23,7 @@ from l3dali.cli import main
 from l3dali.datasets.convert import arrow, engine, job
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.parquet import bytes_of
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
 from l3dali.images.reading import read_picture
 from l3dali.signatures import L3_SIGNATURE
@@ -702,8 +703,27 @@ def test_verify_reads_containers_in_another_process(
     """pyarrow has faults that end one, and with it the command."""
     write_arrow(tmp_path / "s" / "a.arrow", "stream")
     assert convert(tmp_path / "s", tmp_path / "d") == 0
-    monkeypatch.delattr(job, "HashedReader")
+    with monkeypatch.context() as patch:
+        patch.delattr(job, "HashedReader")
+        assert main(["verify", str(tmp_path / "d")]) == 0
+
+    def refuse(_idle: object) -> Any:
+        raise OSError("a folder in which nothing can be written")
+
+    monkeypatch.setattr(job, "borrowed", refuse)
     assert main(["verify", str(tmp_path / "d")]) == 0
+
+
+def test_bytes_of_parts_of_unions() -> None:
+    """Each part counted as its whole batch, which was cut in two then."""
+    numbers = pa.array(np.arange(1000) % 2, pa.int8())
+    fields = [pa.array(range(1000)), pa.array(["text" * 9] * 1000)]
+    union = pa.UnionArray.from_sparse(numbers, fields)
+    lists = pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), union)
+    structs = pa.StructArray.from_arrays([union, lists], ["a", "b"])
+    batch = pa.record_batch({"u": union, "l": lists, "s": structs, "n": fields[0]})
+    parts = [bytes_of(batch.slice(start, 10)) for start in range(0, 1000, 10)]
+    assert 0.9 * batch.nbytes < sum(parts) < 1.2 * batch.nbytes
 
 
 def test_floats_in_a_dictionary_beside_an_image(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
+_MOST_FILES = 2**16
 _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
 Result = TypeVar("Result")
@@ -42,6 +44,7 @@ class Child:
     """
 
     def __init__(self, *, may_have_children: bool = False) -> None:
+        _allow_open_files()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
         self._connection, theirs = context.Pipe()
@@ -106,6 +109,14 @@ class Child:
             self._process.join()
         self._connection.close()
         return kill
+
+
+def _allow_open_files() -> None:
+    """A child takes three. Systems have limits of 1,024 that a process may raise."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 @contextlib.contextmanager

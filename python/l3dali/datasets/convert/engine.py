@@ -6,7 +6,6 @@ An engine maps `convert_job` over jobs and yields rows as they come; it knows no
 from __future__ import annotations
 
 import errno
-import resource
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.manifest import Row
-
-
-_FILES, _FILES_A_CHILD = 64, 8  # open ones, rounded up
 
 
 class EngineError(OSError):
@@ -57,15 +53,7 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     yield from _run_in_processes(jobs, min(workers, len(jobs)))
 
 
-def _allow_open_files(count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft not in (hard, resource.RLIM_INFINITY) and soft < count:
-        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
-    _allow_open_files(_FILES + _FILES_A_CHILD * workers)
     pool = ThreadPoolExecutor(workers)  # a thread waits for each process
     idle: list[Child] = []
     killed: list[bool] = []

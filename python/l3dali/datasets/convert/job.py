@@ -259,8 +259,13 @@ def _read(
         yield from _read_here(*arguments)
         return
     try:
-        with borrowed(_idle) as reader:
-            yield from reader.each(_read_here, *arguments)
+        with contextlib.ExitStack() as stack:
+            try:
+                reader = stack.enter_context(borrowed(_idle))
+            except (OSError, EOFError):  # It cannot be started, as where /tmp takes no socket.
+                yield from _read_here(*arguments)
+            else:
+                yield from reader.each(_read_here, *arguments)
     except ChildDiedError as error:
         raise ValueError(f"the process that read it {error}") from None
 

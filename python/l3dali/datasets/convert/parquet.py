@@ -81,11 +81,20 @@ class Rows:
 
 
 def bytes_of(batch: Any) -> int:
-    """What a batch takes. Of a union without values `nbytes` ends the process (pyarrow 26)."""
-    return sum(
-        column.get_total_buffer_size() if "union<" in str(column.type) else column.nbytes
-        for column in batch.columns
-    )
+    """What a batch takes, as its `nbytes`, which ends the process at empty unions (pyarrow 26)."""
+    return sum(map(_bytes_of, batch.columns))
+
+
+def _bytes_of(array: Any) -> int:
+    from pyarrow import types
+
+    if "union<" not in str(array.type):
+        return int(array.nbytes)
+    if is_list(array.type):
+        return 8 * len(array) + _bytes_of(array.flatten())
+    if types.is_union(array.type) or types.is_struct(array.type):
+        return len(array) + sum(map(_bytes_of, map(array.field, range(array.type.num_fields))))
+    return int(array.get_total_buffer_size())
 
 
 def size_of(source: BinaryIO) -> int:
