@@ -421,24 +421,25 @@ def test_pax_keys_of_names_and_sizes_are_made_anew(tmp_path: Path, key: str) -> 
 
 
 @pytest.mark.parametrize("container", ["tar", "zip"])
+@pytest.mark.parametrize("name", ["a.ppm", "a.image", "a.l3"])
 def test_images_that_are_sparse_members(
-    tmp_path: Path, container: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, container: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They stayed as they were, in silence."""
     (tmp_path / "s").mkdir()
-    for name in ("a.ppm", "b.txt"):
-        with (tmp_path / "s" / name).open("wb") as file:
-            file.write(b"P6 512 512 255\n")
+    for file_name, head in ((name, b"P6 512 512 255\n"), ("b.txt", b"text")):
+        with (tmp_path / "s" / file_name).open("wb") as file:
+            file.write(head)
             file.truncate(15 + 3 * 512 * 512)
     pack = ["tar", "-C", str(tmp_path / "s"), "-cSf"]
     subprocess.run([*pack, str(tmp_path / "t.tar"), "b.txt"], check=True)
     with tarfile.open(tmp_path / "t.tar") as archive:
         if not archive.getmember("b.txt").issparse():
             pytest.skip("this file system, or tar, has no sparse files")
-    subprocess.run([*pack, str(tmp_path / "i.tar"), "a.ppm", "b.txt"], check=True)
+    subprocess.run([*pack, str(tmp_path / "i.tar"), name, "b.txt"], check=True)
     to = ("--container", container)
     assert convert(tmp_path / "i.tar", tmp_path / "d", *to) == 2
-    assert "a.ppm: an image that is a sparse member" in capsys.readouterr().err
+    assert f"{name}: an image that is a sparse member" in capsys.readouterr().err
     assert convert(tmp_path / "t.tar", tmp_path / "d", *to) == (0 if container == "tar" else 2)
     assert ("zip archives have no more" in capsys.readouterr().err) == (container == "zip")
 

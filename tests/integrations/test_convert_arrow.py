@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from test_convert_parquet import COUNT, IMAGE, rows, write_table
 from l3dali.cli import main
 from l3dali.datasets.convert import arrow, engine, job
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
+from l3dali.datasets.convert.children import ChildDiedError
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.parquet import bytes_of
 from l3dali.datasets.convert.storage import MANIFEST_NAME, REPORT_NAME
@@ -712,6 +715,31 @@ def test_verify_reads_containers_in_another_process(
 
     monkeypatch.setattr(job, "borrowed", refuse)
     assert main(["verify", str(tmp_path / "d")]) == 0
+
+
+@pytest.mark.parametrize(("code", "result"), [(255, 0), (1, 0), (-11, 2)])
+def test_a_reader_that_is_told_to_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    result: int,
+) -> None:
+    """SIGTERM to a group of processes made failures of what l3 verify had in hand."""
+
+    class Reader:
+        def each(self, function: Any, *arguments: object) -> Any:
+            yield from islice(function(*arguments), 1)
+            raise ChildDiedError(code)
+
+    write_arrow(tmp_path / "s" / "a.arrow", "stream")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    monkeypatch.setattr(job, "borrowed", lambda _idle: contextlib.nullcontext(Reader()))
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / "d")]) == result
+    told = capsys.readouterr().err
+    assert ("70 L3 images" in told) == (result == 0)
+    assert ("ended by SIGSEGV" in told) == (result == 2)
 
 
 def test_bytes_of_parts_of_unions() -> None:

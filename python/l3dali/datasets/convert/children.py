@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from types import FrameType
 
+# Of a child that was told to end, or whose server was: by SIGTERM to a group of processes.
+TOLD_TO_END = {1, 255, -signal.SIGTERM}
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _MOST_FILES = 2**16
@@ -34,7 +36,11 @@ _process_lock = threading.Lock()  # multiprocessing's books of children are not 
 
 
 class ChildDiedError(RuntimeError):
-    """A child has ended amid its work."""
+    """A child has ended amid its work; `code` is its exit code, of a signal its number below 0."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(_how_ended(code))
+        self.code = code
 
 
 class Child:
@@ -77,7 +83,7 @@ class Child:
             result, error = self._connection.recv()
         except (EOFError, OSError):
             self.end()
-            raise ChildDiedError(_how_ended(self._process.exitcode)) from None
+            raise ChildDiedError(self._process.exitcode) from None
         if error is not None:
             raise error
         value: Result = result

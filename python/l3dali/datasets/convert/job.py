@@ -7,13 +7,14 @@ import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
 from l3dali.console import Failure, add_failure, reason_of, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
-from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
+from l3dali.datasets.convert.children import TOLD_TO_END, Child, ChildDiedError, borrowed
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -258,16 +259,23 @@ def _read(
     if kind not in DEAF or url.startswith(IN_PROCESS) or parent_process() is not None:
         yield from _read_here(*arguments)
         return
+    count = 0
     try:
         with contextlib.ExitStack() as stack:
-            try:
+            reader: Child | None = None
+            with contextlib.suppress(OSError, EOFError):
                 reader = stack.enter_context(borrowed(_idle))
-            except (OSError, EOFError):  # It cannot be started, as where /tmp takes no socket.
-                yield from _read_here(*arguments)
-            else:
-                yield from reader.each(_read_here, *arguments)
+            if reader is not None:
+                for found in reader.each(_read_here, *arguments):
+                    yield found
+                    del found
+                    count += 1
+                return
     except ChildDiedError as error:
-        raise ValueError(f"the process that read it {error}") from None
+        if error.code not in TOLD_TO_END:
+            raise ValueError(f"the process that read it {error}") from None
+    # It could not be started, or was told to end as this process was, which ends what it has begun.
+    yield from islice(_read_here(*arguments), count, None)
 
 
 def _read_here(

@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
@@ -168,7 +168,7 @@ def _read_member(
     head = _read_whole(file, min(length, _BLOCK), name)
     if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
         raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
-    if info.issparse() and has_image_suffix(name, options):
+    if info.issparse() and _is_sparse_image(info, head[:HEAD_BYTES], options):
         raise TarError(f"{name}: an image that is a sparse member; pack it without --sparse")
     blobs: list[Blob] = []
     rest: BinaryIO | None = None
@@ -187,6 +187,13 @@ def _read_member(
         rest.seek(0)
     padding = _read_whole(file, size - length, name)
     return Member(info, header, data, rest, padding, {}, blobs)
+
+
+def _is_sparse_image(info: tarfile.TarInfo, head: bytes, options: Options) -> bool:
+    parts: Any = info.sparse or [(0, 0)]
+    is_start = parts[0][0] == 0
+    is_l3 = info.name.lower().endswith(".l3")
+    return is_l3 or may_be_image(info.name, head if is_start else b"", options)
 
 
 def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
