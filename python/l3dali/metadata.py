@@ -152,11 +152,11 @@ TIFF_TYPES = {
 }
 _OPAQUE = ("BYTE", "UNDEFINED")
 # Where the pixels lie: not true any more when they are turned or resampled.
-_GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264})
+_GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264, 50844})
 _DESCRIPTION = 270
 _GDAL_METADATA = 42112
-# ImageDescription, resolution, GeoTIFF's tie points, scale, transformation and keys, and GDAL's
-# metadata and value for no data.
+# ImageDescription, resolution, GeoTIFF's tie points, scale, transformation and keys, GDAL's
+# metadata and value for no data, and the polynomials of satellite scenes (RPC).
 KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
     _DESCRIPTION, 34735, 34736, 34737, _GDAL_METADATA, 42113,
 }  # fmt: skip

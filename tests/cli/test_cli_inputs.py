@@ -56,7 +56,10 @@ def test_paths_behind_options(
     assert (tmp_path / "set" / "one.l3").exists()
 
 
-@pytest.mark.parametrize("command", [["encode", "a.png"], ["decode", "a.l3"], ["plan", "a.json"]])
+@pytest.mark.parametrize(
+    "command",
+    [["encode", "a.png", "-o"], ["decode", "a.l3", "-o"], ["plan", "a.json", "--plot"]],
+)
 def test_outputs_that_are_urls(
     command: list[str],
     tmp_path: Path,
@@ -65,7 +68,7 @@ def test_outputs_that_are_urls(
 ) -> None:
     """The result went to a folder `s3:` of the current one, in silence."""
     monkeypatch.chdir(tmp_path)
-    assert main([*command, "-o", "s3://bucket/out"]) == 2
+    assert main([*command, "s3://bucket/out"]) == 2
     assert "s3://bucket/out is a URL; l3 convert alone writes to those" in capsys.readouterr().err
     assert files_below(tmp_path) == set()
 

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import math
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -280,7 +281,7 @@ def output_argument(text: str) -> Path:
     """A path, not an empty one and no URL; `-` is standard output."""
     if text in ("-", "/dev/fd/1", "/proc/self/fd/1"):
         return STDOUT
-    if "://" in text:
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise argparse.ArgumentTypeError(f"{text} is a URL; l3 convert alone writes to those")
     return path_argument(text)
 

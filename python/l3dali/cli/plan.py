@@ -16,6 +16,7 @@ from l3dali.cli.arguments import (
     add_new_file_options,
     new_command,
     new_file,
+    output_argument,
     path_argument,
     positive_float,
     positive_number,
@@ -143,7 +144,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
     parser.add_argument(
         "--plot",
-        type=path_argument,
+        type=output_argument,
         metavar="FILE",
         help="draw rates and shares over disk bandwidth and cores: a PNG or SVG file",
     )
