@@ -20,6 +20,7 @@ import zlib
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -1683,9 +1684,14 @@ def test_a_file_in_the_place_of_results(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "d").read_text() == "mine"
 
 
+@pytest.mark.parametrize("is_full", [True, False])
 def test_no_space_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_full: bool,
 ) -> None:
+    """One large result, or a full TMPDIR, ended the run, though others had found space."""
     from l3dali.datasets.convert import storage
 
     for i in range(3):
@@ -1695,12 +1701,15 @@ def test_no_space_left(
         with storage.naming(self._place):
             raise OSError(errno.ENOSPC, "No space left on device")
 
+    free = SimpleNamespace(f_files=9, f_favail=9, f_bavail=int(not is_full), f_frsize=2**20)
     with monkeypatch.context() as patch:
         patch.setattr(storage.HashedWriter, "write", full)
+        patch.setattr(os, "statvfs", lambda _: free)
         assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 2
     error = capsys.readouterr().err
-    assert "no space left; run again" in error
-    assert error.count("No space left on device") == 1  # the first shard's; the others wait
+    assert ("no space left; run again" in error) == is_full
+    # The first two shards' where the others wait.
+    assert error.count("No space left on device") == (2 if is_full else 3)
     assert files_below(tmp_path / "d") == set()
     assert convert(tmp_path / "s", tmp_path / "d") == 0
 

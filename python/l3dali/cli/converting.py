@@ -322,13 +322,15 @@ def _convert(
     work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
 ) -> list[Row]:
     new: list[Row] = []
+    full = 0
     files = sum(len(job.files) for job in work.jobs)
     try:
         with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
             for rows in progress(results, files, quiet=quiet, files_of=len):
                 manifest.add(rows)
                 new += rows
-                if local.is_disk_full(rows):
+                full = full + 1 if local.is_disk_full(rows, work.jobs[0].target) else 0
+                if full > workers:  # One large result takes the space of those beside it.
                     complain("l3: no space left; run again to go on")
                     break
     except KeyboardInterrupt as error:

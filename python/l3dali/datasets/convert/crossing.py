@@ -15,7 +15,7 @@ import zipfile
 from typing import TYPE_CHECKING, BinaryIO
 
 from l3dali.datasets.convert import tar, zip_archive
-from l3dali.datasets.convert.storage import CHUNK_BYTES
+from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
 from l3dali.datasets.convert.tar_headers import TarError
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[bytes, Binar
             continue
         if rest is None:
             rest = tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
-        rest.write(chunk)
+        with naming(tempfile.gettempdir()):
+            rest.write(chunk)
     if rest is not None:
         rest.seek(0)
     return data, rest

@@ -6,6 +6,7 @@ An engine maps `convert_job` over jobs and yields rows as they come; it knows no
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -102,6 +103,15 @@ def _work(job: Job) -> list[Row]:
     return convert_job(job)
 
 
-def is_disk_full(rows: Sequence[Row]) -> bool:
-    """Whether a row failed for want of space: then all others would."""
-    return any(row.error_number in (errno.ENOSPC, errno.EDQUOT) for row in rows)
+def is_disk_full(rows: Sequence[Row], url: str) -> bool:
+    """Whether a row failed for want of space in a folder that has none for its source either.
+
+    Then others would fail as well. Not so if its result was large, or TMPDIR is full.
+    """
+    folder = open_folder(url)
+    failed = [row for row in rows if row.error_number in (errno.ENOSPC, errno.EDQUOT)]
+    if not failed or not isinstance(folder, LocalFolder):
+        return False
+    disk = os.statvfs(folder.root)
+    free = 0 if disk.f_files and not disk.f_favail else disk.f_bavail * disk.f_frsize
+    return any(row.error_number == errno.EDQUOT or row.source_bytes > free for row in failed)

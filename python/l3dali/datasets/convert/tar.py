@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
-from l3dali.datasets.convert.storage import CHUNK_BYTES
+from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
 from l3dali.datasets.convert.tar_headers import MAX_PAX_KEYS, HeaderLimits, TarError
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ def _read_member(
         remaining = length - len(head)
         while remaining:
             chunk = _read_whole(file, min(remaining, CHUNK_BYTES), name)
-            rest.write(chunk)
+            with naming(tempfile.gettempdir()):
+                rest.write(chunk)
             remaining -= len(chunk)
         rest.seek(0)
     padding = _read_whole(file, size - length, name)
