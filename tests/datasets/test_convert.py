@@ -421,6 +421,19 @@ def test_pax_keys_of_names_and_sizes_are_made_anew(tmp_path: Path, key: str) -> 
         assert l3dali.info(archive.extractfile(member).read()).width == 30  # type: ignore[union-attr]
 
 
+def test_contiguous_members_are_files(tmp_path: Path) -> None:
+    """As all readers of tar files have it; images among them stayed, in silence."""
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for kind in (tarfile.REGTYPE, tarfile.CONTTYPE):
+            info = tarfile.TarInfo(f"{kind.decode()}.png")
+            info.type, info.size = kind, len(png())
+            archive.addfile(info, io.BytesIO(png()))
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 0
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        assert archive.getnames() == ["0.l3", "7.l3"]
+    assert main(["verify", str(tmp_path / "d")]) == 0
+
+
 @pytest.mark.parametrize("container", ["tar", "zip"])
 @pytest.mark.parametrize("name", ["a.ppm", "a.image", "a.l3"])
 def test_images_that_are_sparse_members(

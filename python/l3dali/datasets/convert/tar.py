@@ -158,7 +158,7 @@ def _read_member(
     header = file.take()
     size = tar.offset - file.tell()
     name = info.name
-    is_plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.issparse()
+    is_plain = info.isreg() and not info.issparse()
     # Of other kinds, sparse files say, what their size means is their own matter.
     length = info.size if is_plain else size
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
