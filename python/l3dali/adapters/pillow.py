@@ -223,13 +223,14 @@ def _palette(image: Image.Image) -> Buffer:
     transparent = image.info.get("transparency")
     if transparent is None:
         return palette
+    counts = image.histogram()
     is_each = isinstance(transparent, bytes)
     for entry, alpha in enumerate(transparent) if is_each else [(transparent, 0)]:
         if not (isinstance(entry, int) and 0 <= entry < 256):
             raise ValueError("info['transparency'] does not fit the palette")
         missing = entry + 1 - len(palette) // 4
         if missing > 0:
-            if not image.histogram()[entry]:
+            if not counts[entry]:
                 continue
             palette += bytes([0, 0, 0, 255] * missing)  # as Pillow shows them
         palette[4 * entry + 3] = alpha

@@ -126,9 +126,8 @@ _NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]*\x89PNG\r\n\x1a\n")
 _NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n\xff]*(?=\xff\xd8\xff)")
 _NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]*(?:\xff\x4f\xff\x51|\x0cjP  )")
 _NEXT_WEBP = re.compile(rb"[\0\r\n]*RIFF....WEBP", re.DOTALL)
-_NEXT_BMP = re.compile(
-    rb"[\0\r\n]*BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL
-)  # and the size of its header
+# A BMP's second header begins with its own size.
+_NEXT_BMP = re.compile(rb"[\0\r\n]*BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL)
 _NEXT_TIFF = re.compile(rb"[\0\r\n]*(?:II[*+]\0|MM\0[*+])")
 _JPEG_GROUPS = (b"MPF\0", b"Container:Directory")  # that are read as their first image
 _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of boxes
