@@ -782,7 +782,15 @@ def contiguous(data: Buffer) -> Buffer:
             f"{type(data).__name__}"
             f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
-    return view if view.c_contiguous and view.ndim else view.tobytes()  # Slices need an axis.
+    return view if view.c_contiguous and view.ndim else _copied(view)  # Slices need an axis.
+
+
+def _copied(view: memoryview) -> Buffer:
+    """The bytes in one piece: a copy that an interrupt ends."""
+    if view.c_contiguous:
+        return view.tobytes()
+    items = np.asarray(view).view(f"V{view.itemsize}")  # of no byte order
+    return row_major(np.expand_dims(items, 1)).view(np.uint8).data
 
 
 def _checked_number(name: str, value: int, allowed: range) -> int:
@@ -849,6 +857,6 @@ def _checked_chunks(area: bytes | None) -> bytes | None:
 
 def _checked_bytes(name: str, value: Buffer | None) -> bytes | None:
     try:
-        return None if value is None else memoryview(value).tobytes()
+        return None if value is None else bytes(_copied(memoryview(value)))
     except TypeError:
         raise TypeError(f"{name} is bytes-like, not {type(value).__name__}") from None

@@ -5,6 +5,7 @@ Knows JSON, and the tags of TIFF files and chunks of PNG files that are kept in 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import struct
@@ -42,6 +43,8 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
 
 
 _TOO_DEEP = "metadata is nested too deep, or holds itself"
+_TOO_LONG = f"metadata takes more as JSON than the {MAX_METADATA_BYTES} bytes that are kept"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _json(plain: dict[str, Any]) -> bytes:
@@ -55,15 +58,17 @@ def _json(plain: dict[str, Any]) -> bytes:
         ]
     if level:
         raise ValueError(_TOO_DEEP)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = io.StringIO()
+    for part in _ENCODER.iterencode(plain):  # in parts: between them Python hears of an interrupt
+        text.write(part)
+        if text.tell() > MAX_METADATA_BYTES:
+            raise ValueError(_TOO_LONG)
     try:
-        data = text.encode()
+        data = text.getvalue().encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"metadata: a text cannot be written as UTF-8: {error.reason}") from None
     if len(data) > MAX_METADATA_BYTES:
-        raise ValueError(
-            f"metadata takes {len(data)} bytes as JSON; up to {MAX_METADATA_BYTES} are kept"
-        )
+        raise ValueError(_TOO_LONG)
     return data
 
 
@@ -93,7 +98,11 @@ def _refuse_constant(name: str) -> None:
 def _plain(value: Any) -> Any:
     """The value in Python's own types, judged."""
     if isinstance(value, (np.generic, np.ndarray)):
+        if value.size > MAX_METADATA_BYTES:
+            raise ValueError(_TOO_LONG)
         value = value.tolist()
+    if isinstance(value, str) and len(value) > MAX_METADATA_BYTES:
+        raise ValueError(_TOO_LONG)
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -104,7 +113,7 @@ def _plain(value: Any) -> Any:
         for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"metadata: names are strings, not {name!r}")
-        return {name: _plain(each) for name, each in value.items()}
+        return {_plain(name): _plain(each) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [_plain(each) for each in value]
     raise TypeError(

@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from l3dali.metadata import (
     tiff_of_metadata,
 )
 
+TOO_LONG = "metadata takes more as JSON than the 16777216 bytes that are kept"
 IMAGE = np.arange(6, dtype=np.uint8).reshape(2, 3)
 XMP = "<x:xmpmeta xmlns:x='adobe:ns:meta/'>µ</x:xmpmeta>".encode()
 PAIRS: dict[str, Any] = {
@@ -102,7 +104,10 @@ def test_numpy_becomes_json() -> None:
         ({"a": np.array([np.inf])}, ValueError, "metadata: inf is no JSON"),
         (json.loads('{"a":' * 201 + "0" + "}" * 201), ValueError, "metadata is nested too deep"),
         ({"a": "\ud800"}, ValueError, "metadata: a text cannot be written as UTF-8"),
-        ({"a": "x" * 2**24}, ValueError, "metadata takes 16777224 bytes as JSON; up to 16777216"),
+        ({"a": "x" * 2**24}, ValueError, TOO_LONG),
+        ({"a": "\u20ac" * 2**23}, ValueError, TOO_LONG),
+        ({"x" * (2**24 + 1): 1}, ValueError, TOO_LONG),
+        ({"a": np.broadcast_to(1, 2**40)}, ValueError, TOO_LONG),
     ],
 )
 def test_metadata_that_cannot_be_kept(metadata: Any, kind: type[Exception], message: str) -> None:
@@ -473,6 +478,16 @@ def test_damaged_tags_are_refused() -> None:
         through(bytes(file))
 
 
+def test_metadata_is_judged_as_it_is_written() -> None:
+    """All was written before: Ctrl-C waited for it."""
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=TOO_LONG):
+        l3dali.encode(IMAGE, metadata={"a": ["x" * 2**20] * 400})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**28
+
+
 def test_large_tags_are_refused() -> None:
     text = b"x" * 2**24 + b"\0"
     with pytest.raises(ImageError, match="TIFF tag 270 has more than 16 MiB"):
@@ -481,7 +496,7 @@ def test_large_tags_are_refused() -> None:
     with pytest.raises(ImageError, match="TIFF tags of more than 16 MiB"):
         l3dali.transcode(tiff_file({270: half, 42112: half}))
     opaque = (7, 2**23, bytes(2**23))
-    with pytest.raises(ImageError, match=r"^metadata takes 16777"):
+    with pytest.raises(ImageError, match=f"^{TOO_LONG}"):
         l3dali.transcode(tiff_file({270: opaque}))
 
 
