@@ -5,7 +5,6 @@ Knows JSON, and the tags of TIFF files and chunks of PNG files that are kept in 
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import struct
@@ -37,7 +36,7 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata is a mapping, not {type(metadata).__name__}")
     try:
-        return _json(_plain(metadata))
+        return _json(_plain(metadata, _Room()))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
@@ -58,13 +57,8 @@ def _json(plain: dict[str, Any]) -> bytes:
         ]
     if level:
         raise ValueError(_TOO_DEEP)
-    text = io.StringIO()
-    for part in _ENCODER.iterencode(plain):  # in parts: between them Python hears of an interrupt
-        text.write(part)
-        if text.tell() > MAX_METADATA_BYTES:
-            raise ValueError(_TOO_LONG)
     try:
-        data = text.getvalue().encode()
+        data = _ENCODER.encode(plain).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"metadata: a text cannot be written as UTF-8: {error.reason}") from None
     if len(data) > MAX_METADATA_BYTES:
@@ -95,27 +89,39 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _plain(value: Any) -> Any:
+class _Room:
+    """What is left of the bytes that are kept: all is judged before any is written in one step."""
+
+    def __init__(self) -> None:
+        self._left = MAX_METADATA_BYTES
+
+    def take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(_TOO_LONG)
+
+
+def _plain(value: Any, room: _Room) -> Any:
     """The value in Python's own types, judged."""
     if isinstance(value, (np.generic, np.ndarray)):
         if value.size > MAX_METADATA_BYTES:
             raise ValueError(_TOO_LONG)
         value = value.tolist()
-    if isinstance(value, str) and len(value) > MAX_METADATA_BYTES:
-        raise ValueError(_TOO_LONG)
+    room.take(len(value) if isinstance(value, str) else 1)
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"metadata: {value} is no JSON; leave it out, or write it as text")
+        room.take(len(repr(value)) - 1)
         return value
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"metadata: names are strings, not {name!r}")
-        return {_plain(name): _plain(each) for name, each in value.items()}
+        return {_plain(name, room): _plain(each, room) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
-        return [_plain(each) for each in value]
+        return [_plain(each, room) for each in value]
     raise TypeError(
         f"metadata: {type(value).__name__} is no JSON; numbers, text, lists and mappings are"
     )

@@ -478,7 +478,7 @@ def test_damaged_tags_are_refused() -> None:
         through(bytes(file))
 
 
-def test_metadata_is_judged_as_it_is_written() -> None:
+def test_metadata_is_judged_before_it_is_written() -> None:
     """All was written before: Ctrl-C waited for it."""
     tracemalloc.start()
     with pytest.raises(ValueError, match=TOO_LONG):
