@@ -43,7 +43,6 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
 
 _TOO_DEEP = "metadata is nested too deep, or holds itself"
 _TOO_LONG = f"metadata takes more as JSON than the {MAX_METADATA_BYTES} bytes that are kept"
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _json(plain: dict[str, Any]) -> bytes:
@@ -57,8 +56,9 @@ def _json(plain: dict[str, Any]) -> bytes:
         ]
     if level:
         raise ValueError(_TOO_DEEP)
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        data = _ENCODER.encode(plain).encode()
+        data = text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"metadata: a text cannot be written as UTF-8: {error.reason}") from None
     if len(data) > MAX_METADATA_BYTES:
