@@ -47,7 +47,7 @@ ifdef L3_WHEELS
   IN_PARALLEL :=
 else
   PIP := $(PY) -m pip install
-  PREPARE_VENV = $(PIP_INSTALL) --upgrade pip scikit-build-core pybind11
+  PREPARE_VENV = $(PIP_INSTALL) --upgrade pip setuptools scikit-build-core pybind11
   BUILD_TOOLS = pip $$($(PY) build_backend/l3_build_backend.py)
   EXTRAS := [bench,demo,test$(if $(filter OFF,$(L3_DALI)),,$(comma)dali)]
   DEMO_EXTRAS := [demo,dali]

@@ -4,11 +4,11 @@
 //   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--cache none|shared|equal|l1] [--json FILE]
 //       [--host-only] FILE.l3...
 //
-// Each copy of an image in a batch has an output of its own. Times are medians
-// over launches. Throughput is in bytes of pixels; a copy counts its bytes once,
-// though a device copy reads and writes them. Last come batches of all the files,
-// as many copies of each, in one launch, beside what the launches of each alone took; and
-// how long a thread waits for a batch, asleep and spinning.
+// Each copy of an image in a batch has an output of its own. Images of three channels are also
+// decoded to planes of normalized halves. Times are medians over launches. Throughput is in bytes
+// of stored pixels; a copy counts its bytes once, though a device copy reads and writes them.
+// Last come batches of all the files, as many copies of each, in one launch, beside what the
+// launches of each alone took; and how long a thread waits for a batch, asleep and spinning.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -61,17 +61,38 @@ std::string CodecName(const BenchImage& image) {
   return "L3";
 }
 
+// As networks take images: planes of halves, normalized.
+OutputPlan NormalizedPlan(const ImageInfo& info, uint8_t* data) {
+  OutputPlan plan = WholeImagePlan(info, data);
+  plan.op = PixelOp::kScale;
+  plan.type = OutputType::kF16;
+  plan.x_stride_bytes = 2;
+  plan.y_stride_bytes = int64_t{2} * info.width_px;
+  plan.SetChannelStride(plan.y_stride_bytes * info.height_px);
+  plan.range = 1;
+  for (uint32_t c = 0; c < kMaxChannels; ++c) {
+    plan.subtract[c] = 123.675f + static_cast<float>(c);
+    plan.multiply[c] = 1 / 58.395f;
+  }
+  return plan;
+}
+
+using MakePlan = OutputPlan (*)(const ImageInfo& info, uint8_t* data);
+
 using Members = std::vector<const BenchImage*>;
 
 // A batch in GPU memory of `copies` of each member; each copy has an output of its own.
 class Batch {
  public:
-  Batch(const Members& members, size_t copies)
-      : members_(members), count_(members.size() * copies), output_(OutputBytes()) {
+  Batch(const Members& members, size_t copies, MakePlan make_plan = WholeImagePlan)
+      : members_(members),
+        count_(members.size() * copies),
+        make_plan_(make_plan),
+        output_(OutputBytes()) {
     std::vector<CudaSample> samples;
     for (size_t i = 0; i < count_; ++i) {
       const ImageView& view = member(i).view;
-      samples.push_back({view, WholeImagePlan(view.info, output_.data() + OutputOffset(i))});
+      samples.push_back({view, make_plan(view.info, output_.data() + OutputOffset(i))});
     }
     // Memory may still hold an earlier batch's pixels.
     L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, OutputBytes()));
@@ -101,23 +122,31 @@ class Batch {
       if (result != kNoBadTile) throw std::runtime_error("the GPU found a bad tile");
     }
     for (size_t i = 0; i < members_.size(); ++i) {
-      std::vector<uint8_t> samples(member(i).pixels.size());
-      L3_CUDA_CHECK(cudaMemcpy(samples.data(), output_.data() + OutputOffset(i), samples.size(),
+      std::vector<uint8_t> got(ImageBytes(member(i))), expected(got.size());
+      L3_CUDA_CHECK(cudaMemcpy(got.data(), output_.data() + OutputOffset(i), got.size(),
                                cudaMemcpyDeviceToHost));
-      if (samples != member(i).pixels) {
-        throw std::runtime_error("the GPU's pixels differ from the CPU's");
-      }
+      const ImageInfo& info = member(i).view.info;
+      std::vector<uint8_t> pixels = member(i).pixels;
+      StoreRect(info, make_plan_(info, expected.data()), {0, 0, info.width_px, info.height_px},
+                {pixels.data(), info.row_bytes()});
+      if (got != expected) throw std::runtime_error("the GPU's pixels differ from the CPU's");
     }
   }
 
  private:
   // Members take turns: member 0, 1, ... 0, 1, ...
   const BenchImage& member(size_t i) const { return *members_[i % members_.size()]; }
+  // Of an output, which is packed.
+  size_t ImageBytes(const BenchImage& image) const {
+    const ImageInfo& info = image.view.info;
+    const OutputPlan plan = make_plan_(info, nullptr);
+    return size_t{info.width_px} * info.height_px * plan.channels * l3::OutputBytes(plan.type);
+  }
   size_t OutputOffset(size_t i) const {
     size_t turn = 0;
     size_t before = 0;
     for (size_t m = 0; m < members_.size(); ++m) {
-      const size_t stride = CeilDiv(members_[m]->pixels.size(), size_t{256}) * 256;
+      const size_t stride = CeilDiv(ImageBytes(*members_[m]), size_t{256}) * 256;
       turn += stride;
       if (m < i % members_.size()) before += stride;
     }
@@ -127,14 +156,16 @@ class Batch {
 
   Members members_;
   size_t count_;
+  MakePlan make_plan_;
   DeviceMemory output_;
   std::unique_ptr<DeviceMemory> device_;
   std::vector<TileBatch> launches_;
 };
 
 // Sorted microseconds.
-std::vector<double> TimeBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat) {
-  const Batch batch(members, copies);
+std::vector<double> TimeBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat,
+                              MakePlan make_plan = WholeImagePlan) {
+  const Batch batch(members, copies, make_plan);
   std::vector<double> times =
       timer->Run(repeat, [&](cudaStream_t stream) { batch.Launch(stream); });
   batch.Check();
@@ -228,6 +259,13 @@ void Run(const BenchOptions& options) {
         const std::vector<double> times = TimeBatch(&timer, {&image}, batch, options.repeat);
         medians[batch].push_back(times[times.size() / 2]);
         report.Add({CodecName(image), image.name, image.view.info, batch,
+                    image.bytes.size() * batch, times[times.size() / 2], times.front()});
+      });
+      if (image.view.info.channels != 3) continue;
+      report.Try(image.name + ", normalized, batch " + std::to_string(batch), [&] {
+        const std::vector<double> times =
+            TimeBatch(&timer, {&image}, batch, options.repeat, NormalizedPlan);
+        report.Add({CodecName(image) + ", CHW float16", image.name, image.view.info, batch,
                     image.bytes.size() * batch, times[times.size() / 2], times.front()});
       });
     }

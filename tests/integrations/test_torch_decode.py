@@ -1,5 +1,5 @@
-"""`l3dali.torch`: tensors out of L3 files. Its GPU code runs on the emulated GPU, and under
-`make simulate-all` with CUDA's calls on the PTX machine."""
+"""`l3dali.torch`: tensors out of L3 files. Its GPU code runs on a GPU if there is one, on the
+emulated GPU, and under `make simulate-all` with CUDA's calls on the PTX machine."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class SimulatedGpu(l3dali.torch._Gpu):
 _GPUS = {"emulated cuda": EmulatedGpu} | ({"simulated cuda": SimulatedGpu} if SIMULATED else {})
 
 
-@pytest.fixture(params=["cpu", *_GPUS])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda), *_GPUS])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "cpu":
-        yield "cpu"
+    if request.param in ("cpu", "cuda"):
+        yield request.param
         return
     gpu = _GPUS[request.param]()
     monkeypatch.setattr(l3dali.torch, "_gpu_of", lambda _: gpu)
@@ -97,7 +97,7 @@ def test_lists(device: str, images: list[Image], files: list[bytes], layout: Any
     decoded = l3dali.torch.decode_batch(items, device=device, layout=layout, threads=2)
     for tensor, image in zip(decoded, images, strict=True):
         expected = image if layout == "HWC" else image.transpose(2, 0, 1)
-        np.testing.assert_array_equal(tensor.numpy(), expected)
+        np.testing.assert_array_equal(tensor.cpu().numpy(), expected)
         assert tensor.is_contiguous()
 
 
@@ -105,7 +105,7 @@ def test_one(device: str, images: list[Image], files: list[bytes]) -> None:
     items: list[Any] = [files[0], torch.frombuffer(bytearray(files[0]), dtype=torch.uint8)]
     for item in items:
         np.testing.assert_array_equal(
-            l3dali.torch.decode(item, device=device).numpy(), images[0].transpose(2, 0, 1)
+            l3dali.torch.decode(item, device=device).cpu().numpy(), images[0].transpose(2, 0, 1)
         )
     part = l3dali.torch.decode(
         files[0], device=device, window=(3, 4, 5, 6), channels=[2, 0], dtype=torch.int32, threads=2
@@ -114,7 +114,7 @@ def test_one(device: str, images: list[Image], files: list[bytes]) -> None:
     assert part.shape == (2, 5, 6)
     part = l3dali.torch.decode(files[0], device=device, window=(3, 4, 5, 6), channels=[2, 0])
     expected = images[0][3:8, 4:10, [2, 0]].transpose(2, 0, 1)
-    np.testing.assert_array_equal(part.numpy(), expected)
+    np.testing.assert_array_equal(part.cpu().numpy(), expected)
 
 
 def test_one_that_is_refused(device: str, files: list[bytes]) -> None:
@@ -154,7 +154,7 @@ def test_one_tensor_of_windows(
         top_px, left, height, width = window or (0, 0, 5, 6)
         pixels = image[top_px : top_px + height, left : left + width, :3].astype(np.float64)
         rgb = np.broadcast_to(pixels, (5, 6, 3)).transpose(2, 0, 1)
-        np.testing.assert_allclose(tensor.numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
+        np.testing.assert_allclose(tensor.cpu().numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int32])
@@ -164,13 +164,13 @@ def test_values_that_fill_no_range(device: str, dtype: torch.dtype, channels: in
     data = l3dali.encode(image)
     options: Any = {"device": device, "layout": "HWC", "dtype": dtype, "fill_range": False}
     expected = image.clip(0, 255) if dtype == torch.uint8 else image
-    np.testing.assert_array_equal(l3dali.torch.decode(data, **options).numpy(), expected)
+    np.testing.assert_array_equal(l3dali.torch.decode(data, **options).cpu().numpy(), expected)
     (one,) = l3dali.torch.decode_batch([data], **options)
-    np.testing.assert_array_equal(one.numpy(), expected)
+    np.testing.assert_array_equal(one.cpu().numpy(), expected)
     labels = l3dali.torch.decode(
         l3dali.encode(image, labels=True), device=device, layout="HWC", dtype=dtype
     )
-    np.testing.assert_array_equal(labels.numpy(), expected)
+    np.testing.assert_array_equal(labels.cpu().numpy(), expected)
 
 
 def test_windows_of_one_file(device: str) -> None:
@@ -193,7 +193,7 @@ def test_windows_of_one_file(device: str) -> None:
         if module is not None:
             assert module.decoded_tiles() - before == tiles
         for one, (top, left) in zip(batch, corners, strict=True):
-            np.testing.assert_array_equal(one, image[top : top + 32, left : left + 64])
+            np.testing.assert_array_equal(one.cpu(), image[top : top + 32, left : left + 64])
 
 
 def test_damage_in_one_file_names_the_first_window(device: str) -> None:
@@ -211,7 +211,7 @@ def test_16_bits(device: str) -> None:
     deep: Image = np.random.default_rng(2).integers(0, 65536, (9, 31, 2), np.uint16)
     tensor = l3dali.torch.decode(l3dali.encode(deep), device=device, layout="HWC")
     assert tensor.dtype == torch.uint16
-    np.testing.assert_array_equal(tensor.numpy(), deep)
+    np.testing.assert_array_equal(tensor.cpu().numpy(), deep)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16])
@@ -231,7 +231,7 @@ def test_gray(device: str, images: list[Image], files: list[bytes]) -> None:
     gray = l3dali.torch.decode(files[0], device=device, mode="GRAY", layout="HWC")
     assert gray.shape == (40, 50, 1)
     luma = images[0] @ np.array([0.299, 0.587, 0.114])
-    np.testing.assert_allclose(gray[:, :, 0].numpy(), luma, atol=1.01)
+    np.testing.assert_allclose(gray[:, :, 0].cpu().numpy(), luma, atol=1.01)
 
 
 def test_damage_names_its_index(device: str, files: list[bytes]) -> None:
@@ -326,7 +326,7 @@ def test_no_items(device: str) -> None:
 def test_a_tensor_with_steps(images: list[Image], files: list[bytes]) -> None:
     spread = torch.frombuffer(bytearray(files[0]), dtype=torch.uint8).repeat_interleave(2)[::2]
     tensor = l3dali.torch.decode(spread, layout="HWC")
-    np.testing.assert_array_equal(tensor.numpy(), images[0])
+    np.testing.assert_array_equal(tensor.cpu().numpy(), images[0])
 
 
 def test_a_batch_is_one_launch_and_its_memory_stays(files: list[bytes]) -> None:
@@ -368,7 +368,7 @@ def test_threads_share_a_decoder(device: str, images: list[Image], files: list[b
     with ThreadPoolExecutor(4) as pool:
         for decoded in pool.map(decode, range(12)):
             for tensor, image in zip(decoded, images, strict=True):
-                np.testing.assert_array_equal(tensor.numpy(), image)
+                np.testing.assert_array_equal(tensor.cpu().numpy(), image)
 
 
 @pytest.mark.skipif(not SIMULATED, reason="L3_SIMULATED_CUDA names no module: make simulate-all")
