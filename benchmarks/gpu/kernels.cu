@@ -5,10 +5,11 @@
 //       [--host-only] FILE.l3...
 //
 // Each copy of an image in a batch has an output of its own. Images of three channels are also
-// decoded to planes of normalized halves. Times are medians over launches. Throughput is in bytes
-// of stored pixels; a copy counts its bytes once, though a device copy reads and writes them.
-// Last come batches of all the files, as many copies of each, in one launch, beside what the
-// launches of each alone took; and how long a thread waits for a batch, asleep and spinning.
+// decoded to planes of normalized halves, and crops of 224x224 of them. Times are medians over
+// launches. Throughput is in bytes of stored pixels; a copy counts its bytes once, though a device
+// copy reads and writes them. Last come batches of all the files, as many copies of each, in one
+// launch, beside what the launches of each alone took; and how long a thread waits for a batch,
+// asleep and spinning.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -62,19 +63,29 @@ std::string CodecName(const BenchImage& image) {
 }
 
 // As networks take images: planes of halves, normalized.
-OutputPlan NormalizedPlan(const ImageInfo& info, uint8_t* data) {
+OutputPlan NormalizedWindow(const ImageInfo& info, const Window& window, uint8_t* data) {
   OutputPlan plan = WholeImagePlan(info, data);
+  plan.window = window;
   plan.op = PixelOp::kScale;
   plan.type = OutputType::kF16;
   plan.x_stride_bytes = 2;
-  plan.y_stride_bytes = int64_t{2} * info.width_px;
-  plan.SetChannelStride(plan.y_stride_bytes * info.height_px);
+  plan.y_stride_bytes = int64_t{2} * window.width_px;
+  plan.SetChannelStride(plan.y_stride_bytes * window.height_px);
   plan.range = 1;
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
     plan.subtract[c] = 123.675f + static_cast<float>(c);
     plan.multiply[c] = 1 / 58.395f;
   }
   return plan;
+}
+
+OutputPlan NormalizedPlan(const ImageInfo& info, uint8_t* data) {
+  return NormalizedWindow(info, {0, 0, info.width_px, info.height_px}, data);
+}
+
+// A window that begins in the middle of groups and tiles.
+OutputPlan NormalizedCropPlan(const ImageInfo& info, uint8_t* data) {
+  return NormalizedWindow(info, {info.width_px / 4 + 1, info.height_px / 4 + 1, 224, 224}, data);
 }
 
 using MakePlan = OutputPlan (*)(const ImageInfo& info, uint8_t* data);
@@ -138,9 +149,9 @@ class Batch {
   const BenchImage& member(size_t i) const { return *members_[i % members_.size()]; }
   // Of an output, which is packed.
   size_t ImageBytes(const BenchImage& image) const {
-    const ImageInfo& info = image.view.info;
-    const OutputPlan plan = make_plan_(info, nullptr);
-    return size_t{info.width_px} * info.height_px * plan.channels * l3::OutputBytes(plan.type);
+    const OutputPlan plan = make_plan_(image.view.info, nullptr);
+    return size_t{plan.window.width_px} * plan.window.height_px * plan.channels *
+           l3::OutputBytes(plan.type);
   }
   size_t OutputOffset(size_t i) const {
     size_t turn = 0;
@@ -262,12 +273,20 @@ void Run(const BenchOptions& options) {
                     image.bytes.size() * batch, times[times.size() / 2], times.front()});
       });
       if (image.view.info.channels != 3) continue;
-      report.Try(image.name + ", normalized, batch " + std::to_string(batch), [&] {
-        const std::vector<double> times =
-            TimeBatch(&timer, {&image}, batch, options.repeat, NormalizedPlan);
-        report.Add({CodecName(image) + ", CHW float16", image.name, image.view.info, batch,
-                    image.bytes.size() * batch, times[times.size() / 2], times.front()});
-      });
+      const auto add = [&](const std::string& what, MakePlan make_plan) {
+        report.Try(image.name + ", " + what + ", batch " + std::to_string(batch), [&] {
+          const std::vector<double> times =
+              TimeBatch(&timer, {&image}, batch, options.repeat, make_plan);
+          ImageInfo info = image.view.info;
+          const Window window = make_plan(info, nullptr).window;
+          info.width_px = window.width_px;
+          info.height_px = window.height_px;
+          report.Add({CodecName(image) + ", " + what, image.name, info, batch,
+                      image.bytes.size() * batch, times[times.size() / 2], times.front()});
+        });
+      };
+      add("CHW float16", NormalizedPlan);
+      add("crop, CHW float16", NormalizedCropPlan);
     }
   }
   std::string waits;

@@ -110,4 +110,49 @@ L3_DEVICE void StoreChunk(uint8_t* p, const Chunk& chunk) {
 #endif
 }
 
+// Of the output, which no kernel reads: past the L1 cache, where payloads are. Aligned to their
+// size.
+#ifndef L3_STORE_HINT
+#define L3_STORE_HINT 2
+#endif
+template <typename T>
+L3_DEVICE void StoreOutput(T* p, const T& v) {
+#if defined(__CUDA_ARCH__)
+#if L3_STORE_HINT == 0
+  *p = v;
+#elif L3_STORE_HINT == 1
+  __stcs(p, v);
+#elif L3_STORE_HINT == 2
+  __stcg(p, v);
+#else
+  __stwt(p, v);
+#endif
+#else
+  *p = v;
+#endif
+}
+L3_DEVICE void PutWord(uint8_t* p, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  StoreOutput(reinterpret_cast<uint32_t*>(p), v);
+#else
+  StoreU32(p, v);
+#endif
+}
+L3_DEVICE void PutTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
+#if defined(__CUDA_ARCH__)
+  StoreOutput(reinterpret_cast<uint2*>(p), make_uint2(first, second));
+#else
+  StoreU32(p, first);
+  StoreU32(p + 4, second);
+#endif
+}
+L3_DEVICE void PutChunk(uint8_t* p, const Chunk& chunk) {
+#if defined(__CUDA_ARCH__)
+  StoreOutput(reinterpret_cast<uint4*>(p),
+              make_uint4(chunk.word[0], chunk.word[1], chunk.word[2], chunk.word[3]));
+#else
+  std::memcpy(p, &chunk, 16);
+#endif
+}
+
 }  // namespace l3

@@ -50,7 +50,7 @@ L3_DEVICE void CopyBytes(uint32_t lane, const uint8_t* row, uint32_t begin, uint
   const uint32_t body = (bytes - head) & ~15u;
   L3_NO_UNROLL
   for (uint32_t at = head + 16 * lane; at < head + body; at += 16 * kWarpLanes) {
-    StoreChunk(out + at, LoadUnaligned(row, begin + at));
+    PutChunk(out + at, LoadUnaligned(row, begin + at));
   }
   if (lane < head) out[lane] = row[begin + lane];
   const uint32_t tail = head + body + lane;
@@ -138,7 +138,7 @@ struct HwcStore : StoredRows {
     L3_UNROLL
     for (uint32_t i = 0; i < kRowSpan * kPixelBytes; i += 16 * kWarpLanes) {
       const uint32_t at = i + 16 * warp.lane();
-      if (at < bytes) StoreChunk(out + at, *reinterpret_cast<const Chunk*>(row + at));
+      if (at < bytes) PutChunk(out + at, *reinterpret_cast<const Chunk*>(row + at));
     }
   }
 
@@ -179,7 +179,7 @@ struct HwcStore : StoredRows {
       if (reinterpret_cast<uintptr_t>(out) % 16 == 0) {
         StoreAligned<0>(words, out);
       } else {
-        StoreTwoWords(out, words[0], words[1]);
+        PutTwoWords(out, words[0], words[1]);
         StoreAligned<2>(words, out);
       }
       return;
@@ -187,7 +187,7 @@ struct HwcStore : StoredRows {
     const uint32_t head = (0u - misaligned) & 3;  // bytes before the first whole word
     L3_UNROLL
     for (uint32_t i = 0; i + 1 < kWords; ++i) {
-      StoreWord(out + head + 4 * i, FunnelShift(words[i], words[i + 1], 8 * head));
+      PutWord(out + head + 4 * i, FunnelShift(words[i], words[i + 1], 8 * head));
     }
     L3_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
@@ -204,10 +204,10 @@ struct HwcStore : StoredRows {
   static L3_DEVICE void StoreAligned(const uint32_t (&words)[kWords], uint8_t* out) {
     L3_UNROLL
     for (uint32_t i = kFirst; i + 4 <= kWords; i += 4) {
-      StoreChunk(out + 4 * i, {{words[i], words[i + 1], words[i + 2], words[i + 3]}});
+      PutChunk(out + 4 * i, {{words[i], words[i + 1], words[i + 2], words[i + 3]}});
     }
     if constexpr ((kWords - kFirst) % 4 != 0) {
-      StoreTwoWords(out + 4 * (kWords - 2), words[kWords - 2], words[kWords - 1]);
+      PutTwoWords(out + 4 * (kWords - 2), words[kWords - 2], words[kWords - 1]);
     }
   }
 };

@@ -58,6 +58,15 @@ L3_DEVICE uint32_t PopCount(uint32_t v) {
 #endif
 }
 
+// The number of the highest one; `v` is not 0.
+L3_DEVICE uint32_t HighestBit(uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  return 31 - static_cast<uint32_t>(__clz(static_cast<int>(v)));
+#else
+  return 31 - static_cast<uint32_t>(__builtin_clz(v));
+#endif
+}
+
 // Bits of `a` where `mask` has ones, of `b` elsewhere.
 L3_DEVICE uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)

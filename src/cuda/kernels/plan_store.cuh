@@ -365,12 +365,13 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       const RowPart part(window, store_.tile_x - window.x_px, 0, width_);
       const int64_t offset = plan.channel_offset_bytes[0];
       HalvesPlace& place = scratch_->halves;
+      uint32_t offsets = 0;
       L3_NO_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {
         place.subtract[c] = SubtractOf(plan.subtract[c]);
         place.multiply[c] = MultiplyOf(plan.multiply[c]);
-        place.channel_offset[c] =
-            static_cast<int32_t>((plan.channel_offset_bytes[c] - offset) / 16);
+        place.channel_offset[c] = static_cast<int32_t>((plan.channel_offset_bytes[c] - offset) / 2);
+        offsets |= static_cast<uint32_t>(place.channel_offset[c]);
       }
       const bool forwards =
           GlobalPointer(store_.plans.samples)[taker].row_order == RowOrder::kForwards;
@@ -383,8 +384,8 @@ class PlansStore : public PlannedRows<kSampleBytes> {
                   2 * place.begin;
       place.y_stride_bytes = static_cast<int32_t>(plan.y_stride_bytes);
       const uint32_t bytes = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place.out)) |
-                             static_cast<uint32_t>(plan.y_stride_bytes) | 2 * place.begin |
-                             2 * place.count;
+                             static_cast<uint32_t>(plan.y_stride_bytes) |
+                             2 * (offsets | place.begin | place.count);
       place.way =
           (forwards ? 0 : HalvesPlace::kMirrored) | (bytes % 16 == 0 ? HalvesPlace::kAligned : 0);
     }
@@ -413,26 +414,28 @@ class PlansStore : public PlannedRows<kSampleBytes> {
         L3_UNROLL
         for (OutputGroup<2>& one : halves) one = one.Reversed();
       }
-      const auto store = [&](const auto& place_of_channel) {
-        L3_UNROLL
-        for (uint32_t c = 0; c < kChannels; ++c) {
-          const uint32_t* word = halves[c].word;
-          StoreChunk(place_of_channel(c), {{word[0], word[1], word[2], word[3]}});
-        }
+      const auto group_of = [&halves](uint32_t c) {
+        const uint32_t* word = halves[c].word;
+        return Chunk{{word[0], word[1], word[2], word[3]}};
       };
       uint8_t* const row =
           PlaceAt(GlobalPointer(place.out), static_cast<int32_t>(y), place.y_stride_bytes);
       const auto in_channel = [&place](uint8_t* first, uint32_t c) {
-        return c == 0 ? first : PlaceAt(first, place.channel_offset[c], 16);
+        return c == 0 ? first : PlaceAt(first, place.channel_offset[c], 2);
       };
       if ((place.way & HalvesPlace::kAligned) != 0) {
         if (kGroupSize * group - place.begin >= place.count) return;
         uint8_t* const first = PlaceAt(row, static_cast<int32_t>(group), 16);
-        return store([&](uint32_t c) { return in_channel(first, c); });
+        L3_UNROLL
+        for (uint32_t c = 0; c < kChannels; ++c) PutChunk(in_channel(first, c), group_of(c));
+        return;
       }
       uint8_t* const buffer = scratch_->row;
       warp.Sync();  // what came before has been stored
-      store([&](uint32_t c) { return buffer + 16 * group + kPlaneBytes * c; });
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        StoreChunk(buffer + 16 * group + kPlaneBytes * c, group_of(c));
+      }
       warp.Sync();
       L3_UNROLL
       for (uint32_t c = 0; c < kChannels; ++c) {

@@ -241,22 +241,16 @@ class RansLane {
     warp.Sync();
   }
 
-  // Whether a lane comes to the first or the last column within `steps` steps.
-  template <class Warp>
-  L3_DEVICE bool MeetsEdges(Warp& warp, uint32_t steps) const {
-    return warp.Ballot(place_.x + steps >= place_.width) != 0;
-  }
-
   // Decodes kRunPixels pixels on every lane that has them. kFitted says that every channel has
-  // coefficients, kEdges that a lane may come to the first or the last column: if kFitted, to the
-  // first one in even steps, and to the last one in odd ones.
-  template <bool kEdges, bool kFitted, class Warp>
+  // coefficients, kEven that rows are even: then lanes come to the first column in even steps, and
+  // to the last one in odd ones.
+  template <bool kEven, bool kFitted, class Warp>
   L3_DEVICE void DecodeRun(Warp& warp, uint32_t step, RansStates* states) {
     uint8_t* place = Pixels() + step % (2 * kRunPixels) * kSlotBytes;
     L3_NO_UNROLL
     for (uint32_t i = 0; i < kRunPixels; i += 2) {
-      Step<kEdges, kEdges && !kFitted, kFitted>(warp, place, states);
-      Step<kEdges && !kFitted, kEdges, kFitted>(warp, place + kSlotBytes, states);
+      Step<true, !kEven, kFitted>(warp, place, states);
+      Step<!kEven, true, kFitted>(warp, place + kSlotBytes, states);
       place += 2 * kSlotBytes;
     }
   }
@@ -472,7 +466,8 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
   RansLane<kChannels, Samples> lane(warp, info, rect, body, fitted, lookup, scratch);
 
   const uint32_t steps = GetRansSchedule(rect.width_px, rect.height_px).steps;
-  const bool usual = fitted + 1 == 1u << kChannels && rect.width_px % 2 == 0;
+  const bool even = rect.width_px % 2 == 0;
+  const bool all_fitted = fitted + 1 == 1u << kChannels;
   bool valid = true;
   // A lane's last run may be complete only some steps later, in which no lane has
   // a pixel.
@@ -480,12 +475,12 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
     const uint32_t pos = warp.Shuffle(static_cast<uint32_t>(states.words(warp) - tile.data), 0);
     if (pos > tile.size) return Status::kCorruptTile;
     check->ReadTo(pos + kRansReadAheadBytes);
-    if (!usual) {
-      lane.template DecodeRun<true, false>(warp, step, &states);
-    } else if (lane.MeetsEdges(warp, kRunPixels)) {
+    if (!even) {
+      lane.template DecodeRun<false, false>(warp, step, &states);
+    } else if (all_fitted) {
       lane.template DecodeRun<true, true>(warp, step, &states);
     } else {
-      lane.template DecodeRun<false, true>(warp, step, &states);
+      lane.template DecodeRun<true, false>(warp, step, &states);
     }
     valid = lane.StoreRun(step + kRunPixels, map, store) && valid;
   }

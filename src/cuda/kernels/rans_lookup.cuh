@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/rans_model.h"
+#include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/lane_math.cuh"
 #include "cuda/kernels/rans_samples.cuh"
 #include "cuda/kernels/warp.h"
@@ -57,17 +58,26 @@ struct alignas(16) RansLookup {
   uint32_t gradient_weight;
 };
 
-// Fills some tables, with a token in each lane.
+// Fills some tables, with a token in each lane. Where a token's slots begin stands by how much it
+// is above the token before; sums of these, of 32 slots in each lane, are the tokens.
 template <class Samples, class Warp>
-L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
+L3_DEVICE void PutTables(Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
                          uint32_t warp_count, const RansModel& model, RansLookup* lookup) {
+  static_assert(kRansScale == kWarpLanes * 2 * sizeof(Chunk));
+  static_assert(offsetof(RansLookup, token_of_slot) % sizeof(Chunk) == 0);
+  constexpr uint32_t kInAllBytes = 0x01010101;
+  const uint32_t lane = warp.lane();
   L3_NO_UNROLL
   for (uint32_t table = begin + warp_index; table < end; table += warp_count) {
     uint8_t* const token_of_slot = lookup->token_of_slot + kRansScale * table;
+    Chunk* const chunks = reinterpret_cast<Chunk*>(token_of_slot) + 2 * lane;
+    chunks[0] = chunks[1] = {};
+    warp.Sync();
     uint32_t start = 0;
+    uint32_t before = 0;  // the last token with slots
     L3_NO_UNROLL
     for (uint32_t first = 0; first < Samples::kTokens; first += kWarpLanes) {
-      const uint32_t token = first + warp.lane();
+      const uint32_t token = first + lane;
       const bool exists = token < Samples::kTokens;
       const uint32_t frequency = exists ? model.frequency[table][token] : 0;
       const uint32_t token_end = start + warp.InclusiveScan(frequency);
@@ -77,24 +87,37 @@ L3_DEVICE void PutTables(const Warp& warp, uint32_t begin, uint32_t end, uint32_
             frequency - kRansScale,
             raw.raw_bits | raw.base << Samples::kBaseBit | (frequency - token_end) << (32 - 11)};
       }
-      L3_NO_UNROLL
-      for (uint32_t lanes = warp.Ballot(frequency != 0); lanes != 0; lanes &= lanes - 1) {
-        const uint32_t lane = PopCount(~lanes & (lanes - 1));
-        const uint32_t stop = warp.Shuffle(token_end, lane);
-        L3_NO_UNROLL
-        for (uint32_t slot = start + warp.lane(); slot < stop; slot += kWarpLanes) {
-          token_of_slot[slot] = static_cast<uint8_t>((first + lane) * Samples::kTokenUnit);
-        }
-        start = stop;
+      const uint32_t lanes = warp.Ballot(frequency != 0);
+      const uint32_t lanes_below = lanes & warp.LanesBelow();
+      if (frequency != 0) {
+        const uint32_t last = lanes_below == 0 ? before : first + HighestBit(lanes_below);
+        token_of_slot[token_end - frequency] =
+            static_cast<uint8_t>((token - last) * Samples::kTokenUnit);
       }
+      if (lanes != 0) before = first + HighestBit(lanes);
+      start = warp.Shuffle(token_end, kWarpLanes - 1);
     }
+    warp.Sync();
+    Chunk slots[2] = {chunks[0], chunks[1]};
+    uint32_t sum = 0;
+    L3_UNROLL
+    for (uint32_t k = 0; k < 8; ++k) {
+      uint32_t& word = slots[k / 4].word[k % 4];
+      word = (word + sum) * kInAllBytes;
+      sum = word >> 24;
+    }
+    const uint32_t below = (warp.InclusiveScan(sum) - sum) * kInAllBytes;
+    L3_UNROLL
+    for (uint32_t k = 0; k < 8; ++k) slots[k / 4].word[k % 4] += below;
+    chunks[0] = slots[0];
+    chunks[1] = slots[1];
   }
 }
 
 // Fills `lookup` with a model, by all warps of a block. They must wait for each
 // other before they look anything up. `Samples` are those of the image.
 template <class Samples, class Warp>
-L3_DEVICE void BuildRansLookup(const Warp& warp, uint32_t warp_index, uint32_t warp_count,
+L3_DEVICE void BuildRansLookup(Warp& warp, uint32_t warp_index, uint32_t warp_count,
                                const RansModel& model, RansLookup* lookup) {
   const uint32_t lane = warp.lane();
   if (lane == 0 && warp_index == 0) lookup->gradient_weight = model.gradient_weight;

@@ -40,8 +40,8 @@ inline bool IsBounded(const OutputPlan& plan) {
                                        bounded(weights[2]) && bounded(plan.bias)));
 }
 
-// Halves of all stored channels, each scaled by itself, in planes that are a multiple of eight
-// values apart, as HalvesPlace has them. What is subtracted is 0, or far above what rounds to 0.
+// Halves of all stored channels, each scaled by itself, as HalvesPlace has them. What is subtracted
+// is 0, or far above what rounds to 0.
 inline bool AreHalves(const ImageInfo& info, const OutputPlan& plan) {
   constexpr float kLeastSubtracted = 0x1p-100f;
   const auto fits = [](int64_t v) { return v == static_cast<int32_t>(v); };
@@ -50,7 +50,7 @@ inline bool AreHalves(const ImageInfo& info, const OutputPlan& plan) {
                 GetRowOrder(plan) != RowOrder::kScattered && fits(plan.y_stride_bytes);
   for (uint32_t c = 0; c < plan.channels; ++c) {
     const int64_t offset = plan.channel_offset_bytes[c] - plan.channel_offset_bytes[0];
-    halves = halves && plan.source[c] == c && offset % 16 == 0 && fits(offset / 16) &&
+    halves = halves && plan.source[c] == c && fits(offset / 2) &&
              (plan.subtract[c] == 0 || std::fabs(plan.subtract[c]) >= kLeastSubtracted);
   }
   return halves;

@@ -16,7 +16,7 @@ struct alignas(16) HalvesPlace {
   uint8_t* out;  // of the first half in memory of the tile's first row, in the window or not
   int32_t y_stride_bytes;
   uint32_t way;  // kMirrored, kAligned
-  int32_t channel_offset[kMaxChannels];  // from the first one, in units of 16 bytes
+  int32_t channel_offset[kMaxChannels];  // from the first one, in halves
   uint32_t begin, count;                 // of a row's halves those in the window
   uint32_t top, height;                  // the tile's first row, from the window's; its rows
 };
