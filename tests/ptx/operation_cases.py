@@ -1147,7 +1147,8 @@ def memory() -> None:
 
     # Stores: only the bytes of the type change.
     before_all = "mov.u64 %w2, 0x1111111111111111;"
-    stores = {**{q: (f"st.global{q}", "%mem", "ld.global") for q in (".wb", ".cg", ".cs", ".wt")},
+    hints = (".wb", ".cg", ".cs", ".wt", ".L1::no_allocate")
+    stores = {**{q: (f"st.global{q}", "%mem", "ld.global") for q in hints},
         "global": ("st.global", "%mem", "ld.global"), "": ("st", "%gmem", "ld"),
         "shared": ("st.shared", "%sh", "ld.shared"), "local": ("st.local", "local", "ld.local")}
     for opcode, address, load in stores.values():
@@ -1184,8 +1185,7 @@ def memory() -> None:
                 f"{back}", " ".join([register] * count), "b64 b64",
                 chosen(f"st {t}", (width,) * count, 32), lambda *x: stored(x, offset, size),
                 name=f"{opcode}.v{count}.{t}")
-    for opcode in ("st.global.wb", "st.global.cg", "st.global.cs", "st.volatile.global",
-        "st.relaxed.gpu.global", "st.global.L1::no_allocate"):
+    for opcode in ("st.volatile.global", "st.relaxed.gpu.global"):
         add(f"{opcode}.u32 [%mem+4], %a; ld.global.u32 %d, [%mem+4];", "b32", "b32",
             [(x,) for x in EDGES[32]], lambda x: x, name=f"{opcode}.u32")
     add("@%b st.global.u32 [%mem], %a; @!%b st.global.u32 [%mem], 5; mov.u32 %d, 9; "

@@ -429,7 +429,7 @@ void Builder::AddMemory() {
   for (const char* hint : {".ca", ".cg", ".cs", ".lu"}) {
     Memory(std::string("ld.global") + hint, Kind::kLoad, Space::kGlobal);
   }
-  for (const char* hint : {".wb", ".cg", ".cs", ".wt"}) {
+  for (const char* hint : {".wb", ".cg", ".cs", ".wt", ".L1::no_allocate"}) {
     Memory(std::string("st.global") + hint, Kind::kStore, Space::kGlobal);
   }
   for (const char* hint : {"", ".ca", ".cg", ".cs", ".L1::no_allocate", ".L1::evict_last"}) {

@@ -16,6 +16,8 @@ constexpr int kWarpsPerSm = L3_WARPS_PER_SM;
 constexpr int kWarpsPerSm = 16;
 #elif __CUDA_ARCH__ < 900
 constexpr int kWarpsPerSm = 20;
+#elif __CUDA_ARCH__ == 900
+constexpr int kWarpsPerSm = 32;  // 12 bytes spill; faster than 24 and 28, which spill none
 #else
 constexpr int kWarpsPerSm = 22;
 #endif
@@ -23,7 +25,7 @@ constexpr int kWarpsPerSm = 22;
 #ifdef L3_RANS_WARPS_PER_SM
 constexpr int kRansWarpsPerSm[] = {L3_RANS_WARPS_PER_SM, L3_RANS_WARPS_PER_SM};
 #elif __CUDA_ARCH__ == 900
-constexpr int kRansWarpsPerSm[] = {24, 20};
+constexpr int kRansWarpsPerSm[] = {32, 20};
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 1000
 constexpr int kRansWarpsPerSm[] = {24, 16};
 #elif __CUDA_ARCH__ >= 1200

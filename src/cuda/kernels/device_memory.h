@@ -1,4 +1,5 @@
-// Reads and writes of device memory, 4 and 16 bytes at a time. Layer: cuda.
+// Reads and writes of device memory, 4 and 16 bytes at a time. Layer: cuda. To asm, a generic
+// pointer to global memory is a global one: they are the same number.
 // The host's versions are for the emulation.
 #pragma once
 
@@ -51,7 +52,8 @@ L3_DEVICE SharedPlace PlaceInShared(const uint8_t* p) { return reinterpret_cast<
 L3_DEVICE uint8_t* SharedPointer(SharedPlace place) { return reinterpret_cast<uint8_t*>(place); }
 #endif
 
-// Of memory that no kernel writes: by the read-only path. Aligned to their size.
+// Of memory that no kernel writes: by the read-only path. Aligned to their size. What a payload is
+// read by twice, first for its check, stays in the L1 cache longest.
 L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {
 #if defined(__CUDA_ARCH__)
   return __ldg(reinterpret_cast<const uint32_t*>(p));
@@ -61,15 +63,20 @@ L3_DEVICE uint32_t LoadConstantWord(const uint8_t* p) {
 }
 L3_DEVICE uint32_t LoadConstantHalf(const uint16_t* p) {
 #if defined(__CUDA_ARCH__)
-  return __ldg(p);
+  uint16_t half;
+  asm("ld.global.nc.L1::evict_last.u16 %0, [%1];" : "=h"(half) : "l"(p));
+  return half;
 #else
   return *p;
 #endif
 }
 L3_DEVICE Chunk LoadConstantChunk(const uint8_t* p) {
 #if defined(__CUDA_ARCH__)
-  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
-  return Chunk{{v.x, v.y, v.z, v.w}};
+  Chunk chunk;
+  asm("ld.global.nc.L1::evict_last.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(chunk.word[0]), "=r"(chunk.word[1]), "=r"(chunk.word[2]), "=r"(chunk.word[3])
+      : "l"(p));
+  return chunk;
 #else
   return Chunk{{LoadU32(p), LoadU32(p + 4), LoadU32(p + 8), LoadU32(p + 12)}};
 #endif
@@ -90,14 +97,6 @@ L3_DEVICE void StoreWord(uint8_t* p, uint32_t v) {
   StoreU32(p, v);
 #endif
 }
-L3_DEVICE void StoreTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
-#if defined(__CUDA_ARCH__)
-  *reinterpret_cast<uint2*>(p) = make_uint2(first, second);
-#else
-  StoreU32(p, first);
-  StoreU32(p + 4, second);
-#endif
-}
 L3_DEVICE void StoreHalf(uint8_t* p, uint32_t v) {
   *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(v);
 }
@@ -110,37 +109,18 @@ L3_DEVICE void StoreChunk(uint8_t* p, const Chunk& chunk) {
 #endif
 }
 
-// Of the output, which no kernel reads: past the L1 cache, where payloads are. Aligned to their
-// size.
-#ifndef L3_STORE_HINT
-#define L3_STORE_HINT 2
-#endif
-template <typename T>
-L3_DEVICE void StoreOutput(T* p, const T& v) {
-#if defined(__CUDA_ARCH__)
-#if L3_STORE_HINT == 0
-  *p = v;
-#elif L3_STORE_HINT == 1
-  __stcs(p, v);
-#elif L3_STORE_HINT == 2
-  __stcg(p, v);
-#else
-  __stwt(p, v);
-#endif
-#else
-  *p = v;
-#endif
-}
+// Of the output, which no kernel reads: it takes no room in the L1 cache. Aligned to their size.
 L3_DEVICE void PutWord(uint8_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
-  StoreOutput(reinterpret_cast<uint32_t*>(p), v);
+  asm volatile("st.global.L1::no_allocate.u32 [%0], %1;" ::"l"(p), "r"(v));
 #else
   StoreU32(p, v);
 #endif
 }
 L3_DEVICE void PutTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
 #if defined(__CUDA_ARCH__)
-  StoreOutput(reinterpret_cast<uint2*>(p), make_uint2(first, second));
+  asm volatile("st.global.L1::no_allocate.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(first),
+               "r"(second));
 #else
   StoreU32(p, first);
   StoreU32(p + 4, second);
@@ -148,8 +128,9 @@ L3_DEVICE void PutTwoWords(uint8_t* p, uint32_t first, uint32_t second) {
 }
 L3_DEVICE void PutChunk(uint8_t* p, const Chunk& chunk) {
 #if defined(__CUDA_ARCH__)
-  StoreOutput(reinterpret_cast<uint4*>(p),
-              make_uint4(chunk.word[0], chunk.word[1], chunk.word[2], chunk.word[3]));
+  const uint32_t* word = chunk.word;
+  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word[0]),
+               "r"(word[1]), "r"(word[2]), "r"(word[3]));
 #else
   std::memcpy(p, &chunk, 16);
 #endif

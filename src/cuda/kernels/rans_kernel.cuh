@@ -301,9 +301,12 @@ class RansLane {
       }
       const uint32_t context = lookup_.context_of_level[p][LevelOfActivity<Samples>(activity)];
       const uint32_t folded = ReadFolded(warp, context, states);
-      const int32_t scaled = kFitted || (fitted_ >> p & 1) != 0
-                                 ? Predict(role, p, around, value, context)
-                                 : PredictByGradient(role, p, around, value);
+      // Both, where it may be either: a branch would keep lanes from what comes next.
+      int32_t scaled = Predict(role, p, around, value, context);
+      if (!kFitted) {
+        const int32_t gradient = PredictByGradient(role, p, around, value);
+        if ((fitted_ >> p & 1) == 0) scaled = gradient;
+      }
       // UnfoldResidual() of core/residual.h is half, less folded where that is odd.
       const uint32_t odd = folded & 1;
       const uint32_t half = folded >> 1;
@@ -447,12 +450,14 @@ L3_DEVICE Status DecodeRansTileWarp(Warp& warp, const ImageInfo& info, const Sam
   for (uint32_t p = 0; p < kChannels; ++p) {
     const uint32_t sets = body.sets[p];
     fitted |= static_cast<uint32_t>(sets != 0) << p;
-    if (warp.lane() < kMaxRansSets && sets != 0) {
+    if (warp.lane() < kMaxRansSets) {
       // Levels of sets that are missing have the last one.
       const uint32_t set = warp.lane() < sets ? warp.lane() : sets - 1;
       const RansRole role = GetRansRole(kChannels, p);
       scratch->taps[p][warp.lane()] =
-          LoadRansTaps(tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
+          sets == 0 ? RansTaps{}
+                    : LoadRansTaps(
+                          tile.data + body.coefficients_offset[p] + set * RansTapCount(role), role);
     }
   }
   const uint32_t begin_offset = body.states_offset + 4 * warp.lane();

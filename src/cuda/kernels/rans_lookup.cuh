@@ -29,12 +29,16 @@ struct alignas(16) RansLookup {
     uint32_t bits;
   };
 
+  // Of a table. Odd, so that tokens of different tables lie in different banks.
+  template <class Samples>
+  static constexpr uint32_t kEntries = Samples::kTokens + 1;
+
   // The entry of the token that comes next.
   template <class Samples>
   L3_DEVICE Entry Find(uint32_t state, uint32_t context) const {
     // Byte 1 of the context is 4 times the table.
     static_assert(kTableBit == 8 + 2 && kMaxRansTables <= 64);
-    constexpr uint32_t kTableBytes = Samples::kTokens * Samples::kTokenUnit;
+    constexpr uint32_t kTableBytes = kEntries<Samples> * Samples::kTokenUnit;
     const uint32_t slot = Select(kRansScale - 1, state, context);
     const uint32_t place = Dot(context, kTableBytes / 4 << 8, token_of_slot[slot]) *
                            (static_cast<uint32_t>(sizeof(Entry)) / Samples::kTokenUnit);
@@ -53,7 +57,7 @@ struct alignas(16) RansLookup {
 
   uint32_t context_of_level[kMaxChannels][kRansLevels];
   uint32_t context_of_match[kMatchContexts];
-  Entry entry[kMaxRansTables * kRansTokens];           // kTokens for each table
+  Entry entry[kMaxRansTables * (kRansTokens + 1)];     // kEntries for each table
   uint8_t token_of_slot[kMaxRansTables * kRansScale];  // times kTokenUnit
   uint32_t gradient_weight;
 };
@@ -83,7 +87,7 @@ L3_DEVICE void PutTables(Warp& warp, uint32_t begin, uint32_t end, uint32_t warp
       const uint32_t token_end = start + warp.InclusiveScan(frequency);
       if (exists) {
         const RansToken raw = GetRansToken(token);
-        lookup->entry[Samples::kTokens * table + token] = {
+        lookup->entry[RansLookup::kEntries<Samples> * table + token] = {
             frequency - kRansScale,
             raw.raw_bits | raw.base << Samples::kBaseBit | (frequency - token_end) << (32 - 11)};
       }
