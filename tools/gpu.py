@@ -110,9 +110,10 @@ def _steps(
     testing = ("hypothesis", "pytest", "skimage", *package)
     drawing = ("imagecodecs", "matplotlib", "nvidia.dali", "rich")
 
-    # By several processes: a test waits for Python and DALI more than for the GPU.
-    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "cuda"]
-    pytest += ["-n", "6"] if _is_installed("xdist") else []
+    # By several processes: a test waits for Python and DALI more than for the GPU. Of a run that is
+    # cut off the names are left.
+    pytest = [sys.executable, "-m", "pytest", "-v", "-m"]
+    in_parallel = ["-n", str(os.cpu_count())] if _is_installed("xdist") else []
 
     def timing(name: str, files: list[Path], *options: str, lack: str = "") -> Step:
         program, json_file = _BUILD / f"l3_bench_{name}", results / f"{name}.json"
@@ -136,7 +137,14 @@ def _steps(
     steps = [
         Step("compare", "tests", shown),
         *([Step("digests", "tests", simulated)] if _SIMULATED.exists() else []),
-        Step("pytest", "tests", pytest, testing, extras=["xdist"]),
+        Step(
+            "pytest",
+            "tests",
+            [*pytest, "cuda and not alone", *in_parallel],
+            testing,
+            extras=["xdist"],
+        ),
+        Step("pytest_alone", "tests", [*pytest, "cuda and alone"], testing),
         Step("memcheck", "tests", [*sanitizer, "--tool=memcheck", *compare]),
         Step("racecheck", "tests", [*sanitizer, "--tool=racecheck", *compare]),
         Step("initcheck", "tests", [*sanitizer, "--tool=initcheck", *compare]),

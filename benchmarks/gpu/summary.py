@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.gpu.verdict import (
+    NORMALIZED,
     Row,
     Target,
     Verdict,
@@ -63,6 +64,11 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
+def is_crop(row: Row) -> bool:
+    """Whether a part of the image was decoded: its bytes are those of the whole."""
+    return ", crop" in row["codec"]
+
+
 def device_table(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
     """Rows for people, an image and a batch together, the fastest first."""
     order = sorted(rows, key=lambda r: (image_name(r), r["batch"], -r["pixel_gb_s"]))
@@ -71,10 +77,12 @@ def device_table(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
             str(row["codec"]),
             image_name(row),
             f"{row['batch']}",
-            f"{ratio(row):.2f}",
+            "-" if is_crop(row) else f"{ratio(row):.2f}",
             f"{row['pixel_gb_s']:.1f}",
             f"{row['median_us']:.1f}",
-            f"{100 * row['pixel_gb_s'] / ceilings.memory_bound(ratio(row)):.0f}",
+            "-"
+            if is_crop(row)
+            else f"{100 * row['pixel_gb_s'] / ceilings.memory_bound(ratio(row)):.0f}",
         ]
         for row in order
     ]
@@ -85,8 +93,9 @@ DEVICE_HEAD = ["codec", "image", "batch", "ratio", "GB/s of pixels", "us", "% of
 
 def usual(rows: list[Row]) -> list[Row]:
     """The rows of the image with most pixels, at the usual batch or the largest below it."""
-    largest = image_name(max(rows, key=lambda r: r["pixel_bytes"] / r["batch"]))
-    of_image = [row for row in rows if image_name(row) == largest]
+    whole = [row for row in rows if not is_crop(row)]
+    largest = image_name(max(whole, key=lambda r: r["pixel_bytes"] / r["batch"]))
+    of_image = [row for row in whole if image_name(row) == largest]
     batches = {row["batch"] for row in of_image}
     batch = max((b for b in batches if b <= USUAL_BATCH), default=min(batches))
     return [row for row in of_image if row["batch"] == batch]
@@ -337,7 +346,8 @@ def summarise(folder: Path) -> Summary | None:
         if row.get("task", "whole images") == "whole images"
     ]
     pipelines = [pipeline_numbers(row, upload) for row in whole_images]
-    verdicts = judge(device_points(peers), device_points(kernels["rows"]))
+    as_stored = [row for row in kernels["rows"] if NORMALIZED not in row["codec"]]
+    verdicts = judge(device_points(peers), device_points(as_stored))
     verdicts += judge(*pipeline_points(pipelines))
     summary = Summary(
         host=host,

@@ -141,6 +141,7 @@ def free_gpu_memory() -> int:
     return free.value
 
 
+@pytest.mark.alone
 def test_torn_down_with_work_in_flight(name: str, paths: list[str], device: str) -> None:
     """Ten times. What the first ones allocate for the process may stay."""
     leak_bytes = 24 << 20  # a buffer and a half of the operator's, of 16 MiB

@@ -690,7 +690,7 @@ def test_python_steps_name_their_modules(
     monkeypatch.setattr(gpu_tool, "_is_installed", lambda module: False)
     steps = gpu_tool._steps(tmp_path, tmp_path, ["--rounds", "1"])
     missing = {s.name: s.missing() for s in steps if s.command[0] == sys.executable}
-    assert set(missing) == {"pytest", "demo", "pipeline", "training"}
+    assert set(missing) == {"pytest", "pytest_alone", "demo", "pipeline", "training"}
     for module in ("imagecodecs", "rich"):
         assert all(module in text for text in missing.values())
     assert "hypothesis, pytest" in missing["pytest"]
