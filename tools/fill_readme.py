@@ -29,6 +29,7 @@ COMPARED = {
 }
 PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
 SHRUNK_CODINGS = ("packed", "rans")
+GPU = "nvidia_h200"
 
 
 def read(name: str) -> dict[str, Any]:
@@ -121,8 +122,45 @@ def shrunk() -> str:
     return f"{origin(results)}:\n\n{table(head, rows)}"
 
 
+def gpu() -> str:
+    """Kernels and pipelines of the GPU that has run them."""
+    host = read(f"{GPU}/host")
+    kernels = read(f"{GPU}/kernels")["rows"]
+    pipelines = read(f"{GPU}/pipeline_mixed")
+    of_format = {row["format"]: row for row in pipelines["rows"]}
+
+    def kernel(codec: str, batch: int) -> dict[str, Any]:
+        of_codec = [row for row in kernels if row["codec"] == codec and row["batch"] == batch]
+        return max(of_codec, key=lambda row: float(row["pixel_bytes"]))
+
+    rows = []
+    for codec in ("L3 packed", "L3 rans"):
+        direct, cached = of_format[codec], of_format[f"{codec}, cached"]
+        rows.append(
+            [
+                codec,
+                f"{kernel(codec, 256)['pixel_gb_s']:.0f}",
+                f"{kernel(codec, 1)['median_us']:.0f}",
+                f"{direct['images_per_s']:.0f}",
+                f"{direct['times_png']:.0f}",
+                f"{cached['times_png']:.0f}",
+            ]
+        )
+    threads = of_format["L3 rans"]["threads"]
+    head = ["", "GB/s of pixels", "one image, µs", f"DALI, {threads} threads, images/s"]
+    head += ["over PNG's", "out of the GPU's cache, over PNG's"]
+    text = (
+        f"On an {host['gpu']}, driver {host['driver']}, {host['date']}. Kernels, on 256 images of "
+    )
+    text += (
+        f"2048x1024 in its memory, and on one: code of commit {host['made']['commit']}. DALI, from "
+    )
+    text += f"files of `{PIPELINE_SET}`: code of commit {pipelines['made']['commit']}"
+    return f"{text}.\n\n{table(head, rows)}"
+
+
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
-    ROOT / "README.md": {"compared": compared},
+    ROOT / "README.md": {"compared": compared, "gpu": gpu},
     ROOT / "docs" / "benchmarks.md": {"codecs": codecs, "shrunk": shrunk},
 }
 

@@ -46,7 +46,7 @@ _TURNS = 60  # of the hottest loop, that the model runs
 
 # By compute capability: clock, and cycles for which an instruction of a warp fills a pipe of a
 # scheduler. That for memory is shared by four.
-CLOCKS_GHZ = {80: 1.41, 90: 1.755}
+CLOCKS_GHZ = {80: 1.41, 90: 1.98}
 _PIPE_CYCLES = {"ALU": 2, "FMA": 2, "XU": 8, "memory": 4}
 _PIPES = {
     "ALU": "IADD IADD3 ISETP LEA LOP3 PLOP3 PRMT SEL SGXT SHF VABSDIFF VABSDIFF4 VIADD VIADDMNMX "

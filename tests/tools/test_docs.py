@@ -122,7 +122,7 @@ def test_guide_warns_first() -> None:
 
 # The tests that run the code blocks of a page, by their language. Each counts what it finds.
 RUN_BY = {
-    ("README.md", "python"): ("tools/test_readme", "integrations/test_integrations_doc"),
+    ("README.md", "python"): ("tools/test_readme",),
     ("README.md", "bash"): ("tools/test_readme",),
     ("README.md", "console"): ("cli/test_cli_doc",),
     ("docs/c.md", "bash"): ("tools/test_c_install",),

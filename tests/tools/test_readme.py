@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_walk_is_ten_commands_and_lines() -> None:
     assert len(_blocks("bash")) == 1
-    walk, without_dali, _ = _blocks("python")  # the last: tests/integrations
+    walk, without_dali = _blocks("python")
     assert "import l3dali.plugin" not in without_dali
     lines = [line for line in (_blocks("bash")[0] + walk).splitlines() if line.strip()]
     assert len(lines) <= 10
