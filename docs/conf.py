@@ -26,7 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**", "benchmarks/results/*.md", "tests/fuzz/README.md"]
+include_patterns = ["*.md", "docs/**", "benchmarks/results/**", "tests/fuzz/README.md"]
 myst_heading_anchors = 4
 myst_ref_domains = ["std"]  # a link to a file is none to a name of Python
 default_role = "py:obj"
@@ -95,6 +95,7 @@ docs/benchmarks
 docs/claims
 docs/notes/*
 benchmarks/results/*
+benchmarks/results/*/*
 tests/fuzz/README
 CONTRIBUTING
 SECURITY
