@@ -112,6 +112,26 @@ void FillBands(const OutputPlan& plan) {
   }
 }
 
+// The pages that a large tile is read from and written to come one by one, out of a file or as new
+// memory, while somebody may interrupt: what follows is deaf to that, and quick.
+constexpr uint32_t kPageBytes = 4096;
+void ReadPages(const uint8_t* payload, uint32_t size) {
+  const volatile uint8_t* const bytes = payload;
+  for (uint64_t at = 0; at < size; at += kPageBytes) {
+    if (at % (1024 * kPageBytes) == 0) EndIfAsked();
+    static_cast<void>(bytes[at]);
+  }
+}
+void WritePages(const ImageOutput& output, uint64_t row_bytes, uint32_t rows) {
+  uint64_t written = 0;
+  for (uint32_t y = 0; y < rows; ++y) {
+    for (uint64_t x = 0; x < row_bytes; x += kPageBytes) {
+      if (written++ % 1024 == 0) EndIfAsked();
+      output.Row(y)[x] = 0;
+    }
+  }
+}
+
 // Keeps the first bad tile.
 void Note(const TileJob& job, DecodeResult* result) {
   if (job.status == Status::kOk) return;
@@ -217,6 +237,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   const TileJob job = MakeJob(tile, {});
   if (job.status != Status::kOk) return job.status;
   const ImageInfo& info = view_.info;
+  ReadPages(job.payload, job.size);
   if (engine_->check_payload(job.payload, job.size) != LoadU32(job.payload)) {
     return Status::kChecksumMismatch;
   }
@@ -320,8 +341,12 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     } else {
       output = {get_scratch(job_count), uint64_t{rect.width_px} * info.pixel_bytes()};
     }
-    jobs[job_count++] = MakeJob(tile, output);
-    if (job_count == kMaxTileJobs) run();
+    jobs[job_count] = MakeJob(tile, output);
+    if (info.has_large_tiles() && jobs[job_count].status == Status::kOk) {
+      ReadPages(jobs[job_count].payload, jobs[job_count].size);
+      WritePages(output, uint64_t{rect.width_px} * info.pixel_bytes(), rect.height_px);
+    }
+    if (++job_count == kMaxTileJobs || info.has_large_tiles()) run();
   }
   run();
   return result;

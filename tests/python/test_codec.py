@@ -949,6 +949,23 @@ def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) 
     assert 0 < sum(int((out == 255).sum()) for out in outs) < image.size * count
 
 
+def test_interrupts_are_heard_amid_a_large_tile(tmp_path: Path) -> None:
+    """Its pages come out of a mapped file, which took seconds in one step."""
+    payload_bytes = 2**28 + 16
+    stream = Stream(2**15, 2**13, tile_width_log2=15, tile_height_log2=13, payloads=[b""])
+    stream.index = [payload_bytes // 16]
+    path = tmp_path / "a.l3"
+    head_bytes = path.write_bytes(stream.to_bytes())
+    os.truncate(path, head_bytes + payload_bytes)
+    looks: list[None] = []  # one in 20 ms at most
+    with (
+        codec.interruptible(lambda: looks.append(None)),
+        pytest.raises(l3dali.L3Error, match="a checksum differs"),
+    ):
+        l3dali.decode(np.memmap(path, np.uint8, "r"), window=(0, 0, 1, 1), max_pixels=None)
+    assert len(looks) > 2
+
+
 @pytest.mark.parametrize(
     "use",
     [l3dali.decode, lambda data: l3dali.encode(np.zeros((2, 2), np.uint8), exif=data)],
