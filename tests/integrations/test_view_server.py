@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,14 +117,18 @@ def test_an_address_of_another_host_shows_nothing(server: tuple[int, str, int]) 
         assert ask(port, f"GET {path} HTTP/1.1").startswith(b"HTTP/1.1 404 ")
 
 
-def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path) -> None:
-    """One that reads none of its answers held it, after two of them."""
-    with viewer(tmp_path) as (port, token, process), socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        connection.connect(("127.0.0.1", port))
+@pytest.mark.parametrize("clients", [1, 50])
+def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path, clients: int) -> None:
+    """One that reads none of its answers held it, after two of them; the tracebacks of 50 filled a
+    pipe that nobody reads."""
+    with viewer(tmp_path) as (port, token, process), ExitStack() as connections:
         head = f"GET /{token}/tile/0/0/0/0 HTTP/1.1\r\nHost: x\r\n\r\n"
-        connection.sendall(100 * head.encode())
-        assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
+        for _ in range(clients):
+            connection = connections.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(100 * head.encode())
+        time.sleep(3)  # until answers go no further
         process.send_signal(signal.SIGINT)
         process.wait(30)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import secrets
 import socket
@@ -128,7 +129,10 @@ def _view(options: argparse.Namespace) -> int:
             import webbrowser
 
             webbrowser.open(url)
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        # Of each answer that nobody reads Ctrl-C would leave a traceback, which fill a pipe.
+        logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
+        server.run(sockets=[listener])
     return 0
 
 
