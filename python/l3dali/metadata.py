@@ -108,7 +108,9 @@ def _plain(value: Any, room: _Room) -> Any:
             raise ValueError(_TOO_LONG)
         value = value.tolist()
     room.take(len(value) if isinstance(value, str) else 1)
-    if value is None or isinstance(value, (bool, int, str)):
+    if isinstance(value, int):
+        room.take(int.bit_length(value) // 4)  # less than its digits
+    if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):

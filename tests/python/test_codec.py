@@ -957,12 +957,13 @@ def test_interrupts_are_heard_amid_a_large_tile(tmp_path: Path) -> None:
     path = tmp_path / "a.l3"
     head_bytes = path.write_bytes(stream.to_bytes())
     os.truncate(path, head_bytes + payload_bytes)
+    mapped: Any = np.memmap(path, np.uint8, "r")
     looks: list[None] = []  # one in 20 ms at most
     with (
         codec.interruptible(lambda: looks.append(None)),
         pytest.raises(l3dali.L3Error, match="a checksum differs"),
     ):
-        l3dali.decode(np.memmap(path, np.uint8, "r"), window=(0, 0, 1, 1), max_pixels=None)
+        l3dali.decode(mapped, window=(0, 0, 1, 1), max_pixels=None)
     assert len(looks) > 2
 
 
