@@ -18,6 +18,7 @@ from dali_tools import (
     Pair,
     as_sample,
     assert_same,
+    assert_same_but_for_rounding,
     make_image,
     make_pair,
     make_pairs,
@@ -102,7 +103,11 @@ def test_some_files_are_l3(pairs: list[Pair], device: str, output_type: str, dty
         pairs = [pair for pair in pairs if pair.image.shape[2] != 4]
     pngs = [pair.png for pair in pairs]
     (want,) = run(lambda e: fn.decoders.image(e, device=device, **arguments), device, {"e": pngs})
-    assert_same(decode_mixed(mixed(pairs), device, **arguments), want)
+    got = decode_mixed(mixed(pairs), device, **arguments)
+    if device == "mixed" and output_type == "YCbCr":
+        assert_same_but_for_rounding(got, want)
+    else:
+        assert_same(got, want)
 
 
 def test_defaults_are_those_of_dalis_decoder(pairs: list[Pair], device: str) -> None:
