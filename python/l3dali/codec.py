@@ -222,13 +222,7 @@ def encode(
         "key_values": None if metadata is None else dump_metadata(metadata),
         "other_chunks": _checked_chunks(_checked_bytes("other_chunks", other_chunks)),
     }
-    kept_bytes = sum(len(part) for part in kept.values() if part is not None)
-    if kept_bytes > MAX_KEPT_BYTES:
-        raise L3Error(
-            f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
-            f"{MAX_KEPT_BYTES}",
-            Status.INVALID_ARGUMENT,
-        )
+    _check_room(sum(len(part) for part in kept.values() if part is not None))
     return _native.encode(
         array,
         coding=coding,
@@ -855,8 +849,21 @@ def _checked_chunks(area: bytes | None) -> bytes | None:
     return area
 
 
+def _check_room(kept_bytes: int) -> None:
+    if kept_bytes > MAX_KEPT_BYTES:
+        raise L3Error(
+            f"profile, EXIF, XMP and metadata take {kept_bytes} bytes; an L3 file has room for "
+            f"{MAX_KEPT_BYTES}",
+            Status.INVALID_ARGUMENT,
+        )
+
+
 def _checked_bytes(name: str, value: Buffer | None) -> bytes | None:
+    if value is None:
+        return None
     try:
-        return None if value is None else bytes(_copied(memoryview(value)))
+        view = memoryview(value)
+        _check_room(view.nbytes)  # before they are copied, deaf to interrupts
+        return bytes(_copied(view))
     except TypeError:
         raise TypeError(f"{name} is bytes-like, not {type(value).__name__}") from None

@@ -951,8 +951,8 @@ def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) 
 
 def test_interrupts_are_heard_amid_a_large_tile(tmp_path: Path) -> None:
     """Its pages come out of a mapped file, which took seconds in one step."""
-    payload_bytes = 2**28 + 16
-    stream = Stream(2**15, 2**13, tile_width_log2=15, tile_height_log2=13, payloads=[b""])
+    payload_bytes = 2**30 + 16
+    stream = Stream(2**15, 2**15, tile_width_log2=15, tile_height_log2=15, payloads=[b""])
     stream.index = [payload_bytes // 16]
     path = tmp_path / "a.l3"
     head_bytes = path.write_bytes(stream.to_bytes())
@@ -991,6 +991,19 @@ def test_an_interrupt_ends_a_copy_of_bytes(
     with pytest.raises(KeyboardInterrupt):
         use(strided)
     assert len(parts) < 4
+
+
+@pytest.mark.parametrize("name", ["icc", "exif", "xmp", "palette", "other_chunks"])
+def test_bytes_that_are_too_many_are_not_copied(name: str) -> None:
+    """5 GiB were copied in one step to be refused, for 3 s without an ear for Ctrl-C."""
+    many = np.broadcast_to(np.uint8(0), 2**32)  # that would take 4 GiB
+    arguments: dict[str, Any] = {name: many}
+    tracemalloc.start()
+    with pytest.raises(l3dali.L3Error, match="an L3 file has room for"):
+        l3dali.encode(np.zeros((2, 2), np.uint8), **arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
 
 
 @pytest.mark.parametrize("kind", ["|u1", "<u2", ">u2", ">f4"])
