@@ -162,6 +162,35 @@ def test_a_folder_too_long_for_sockets(tmp_path: Path) -> None:
     assert (tmp_path / "d" / "a.tar").exists()
 
 
+# A fork server that something kills, as often as a file says.
+KILLED = """
+import os, pathlib
+if b"multiprocessing.forkserver" in pathlib.Path("/proc/self/cmdline").read_bytes():
+    left = pathlib.Path("left")
+    if (count := int(left.read_text())) > 0:
+        left.write_text(str(count - 1))
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (100, 2)])
+def test_the_fork_server_is_killed(tmp_path: Path, times: int, code: int) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    (tmp_path / "left").write_text(str(times))
+    (tmp_path / "sitecustomize.py").write_text(KILLED)
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", "l3dali", "convert", "--untrusted", "s", "d"]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == code
+    assert (tmp_path / "d" / "a.tar").exists() == (code == 0)
+    told = "l3: a process for the work could not be started" if code else ""
+    assert run.stderr.startswith(told)
+    assert run.stderr.count("\n") == (code != 0)
+
+
 def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "s"
     source.mkdir()

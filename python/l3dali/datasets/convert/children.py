@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ from l3dali.console import hush_libraries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     from types import FrameType
 
 # Of a child that was told to end, or whose server was: by SIGTERM to a group of processes.
@@ -28,6 +30,7 @@ TOLD_TO_END = {1, 255, -signal.SIGTERM}
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _MOST_FILES = 2**16
+_STARTS = 5  # of a process, if what forks it was killed
 _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
 Result = TypeVar("Result")
@@ -47,6 +50,9 @@ class Child:
     """A process that calls functions, one at a time.
 
     One that may have children itself has to be ended; others end with this process.
+
+    Raises:
+        OSError: it cannot be started.
     """
 
     def __init__(self, *, may_have_children: bool = False) -> None:
@@ -56,7 +62,7 @@ class Child:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
         with _process_lock, _careful_start():
-            self._process.start()
+            _start(self._process)
         theirs.close()
 
     def call(
@@ -115,6 +121,19 @@ class Child:
             self._process.join()
         self._connection.close()
         return kill
+
+
+def _start(process: BaseProcess) -> None:
+    """Starts a process, for which multiprocessing starts its fork server if that was killed."""
+    for _ in range(_STARTS):
+        try:
+            process.start()
+        except (ConnectionError, EOFError, FileNotFoundError) as error:
+            reason = str(error)
+            time.sleep(TICK_SECONDS)  # It may be about to end.
+        else:
+            return
+    raise OSError(f"a process for the work could not be started {_STARTS} times: {reason}")
 
 
 def _allow_open_files() -> None:
