@@ -756,9 +756,11 @@ def _checked_groups(groups: Sequence[Sequence[int]] | None, channels: int) -> li
 
 def _integers(name: str, numbers: Sequence[int]) -> list[int]:
     try:
-        return [operator.index(number) for number in numbers]
+        if not any(isinstance(number, bool) for number in numbers):  # a mask, to numpy
+            return [operator.index(number) for number in numbers]
     except TypeError:
-        raise TypeError(f"{name} is a sequence of integers, not {numbers!r}") from None
+        pass
+    raise TypeError(f"{name} is a sequence of integers, not {numbers!r}")
 
 
 def contiguous(data: Buffer) -> Buffer:
@@ -776,6 +778,8 @@ def contiguous(data: Buffer) -> Buffer:
             f"{type(data).__name__}"
             f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
+    if "O" in view.format:
+        raise TypeError("the bytes of a file are needed, not an array of objects")
     return view if view.c_contiguous and view.ndim else _copied(view)  # Slices need an axis.
 
 

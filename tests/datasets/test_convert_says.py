@@ -142,9 +142,11 @@ def test_an_image_without_a_suffix_takes_a_name(
 
 def test_other_names_of_the_local_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tar(tmp_path / "s" / "a.tar", samples(2))
-    for source, dest in ((tmp_path / "s", f"local://{tmp_path}/s"), (f"local://{tmp_path}/s", "d")):
-        assert convert(source, dest) == 2
-        assert "name the path alone" in capsys.readouterr().err
+    for scheme in ("local://", "file://localhost", "file:"):
+        other = f"{scheme}{tmp_path}/s"
+        for source, dest in ((tmp_path / "s", other), (other, tmp_path / "d")):
+            assert convert(source, dest) == 2
+            assert "name the path alone" in capsys.readouterr().err
     with pytest.raises(UsageError, match="is in /"):
         _refuse_overlap(find_sources([str(tmp_path / "s")]), "/")
 

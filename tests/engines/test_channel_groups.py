@@ -257,6 +257,7 @@ def test_the_first_bad_payload_decides() -> None:
         ([-1], ValueError, "0 to 4095, not -1"),
         ([4096], ValueError, "0 to 4095, not 4096"),
         ([1.5], TypeError, "sequence of integers"),
+        ([True, False], TypeError, "sequence of integers"),
         (3, TypeError, "sequence of integers"),
         ([6], L3Error, "channel 6 is asked for, and the image has 6"),
     ],

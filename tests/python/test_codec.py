@@ -327,6 +327,12 @@ def test_data_of_other_shapes_is_named(shape: tuple[int, ...], dtype: str) -> No
 
 
 @pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
+def test_objects_are_no_bytes(function: Any) -> None:
+    with pytest.raises(TypeError, match="not an array of objects"):
+        function(np.array(list(ENCODED), object))
+
+
+@pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
 def test_bytes_without_an_axis(function: Any) -> None:
     function(np.array(ENCODED))
     for data in (np.array(5, np.uint8), np.array(ENCODED + b"more")):

@@ -1865,6 +1865,18 @@ def test_tiffs_behind_one_another_with_directories_between(place: str, bigtiff: 
         read_header(data + bytes(100) + data)
 
 
+def test_tiff_of_an_image_below_another() -> None:
+    """One of the same size, in a SubIFD, was dropped in silence."""
+    for is_copy in (0, 1):
+        file = io.BytesIO()
+        with tifffile.TiffWriter(file) as writer:
+            writer.write(noise(1), subifds=1)
+            writer.write(noise(1), subfiletype=is_copy)
+        refused = pytest.raises(ImageError, match="several images in one file")
+        with contextlib.nullcontext() if is_copy else refused:
+            read_header(file.getvalue())
+
+
 @pytest.mark.parametrize(("mark", "width"), [(b"", 5), (b"Container:Directory", 13)])
 def test_previews_behind_a_jpeg_are_passed_over(mark: bytes, width: int) -> None:
     """As cameras write them; of portraits the first is followed by others of its size."""

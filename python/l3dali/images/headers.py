@@ -844,18 +844,22 @@ def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifff
 
 
 def _check_is_whole(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses files of cameras, whose page is a smaller copy: the image is not among the pages."""
+    """Refuses images that are not among the pages, as of cameras, whose page is a smaller copy."""
     import tifffile
 
     chunks = zip(page.dataoffsets, page.databytecounts, strict=False)
     is_raw = data[8:12] in _PHASE_ONE and not any(at <= 8 < at + size for at, size in chunks)
+    is_other = False
     for offset in (page.subifds or ())[:MAX_TIFF_PAGES]:
         page.parent.filehandle.seek(offset)
         sub = tifffile.TiffPage(page.parent, index=0)
         # No product: tifffile gives a size of type BYTE as bytes, which a number repeats.
         is_raw |= sub.imagewidth > page.imagewidth or sub.imagelength > page.imagelength
+        is_other |= not sub.is_reduced and offset != page.offset and sub.shape == page.shape
     if is_raw:
         raise ImageError("a TIFF whose page is a smaller copy, as raw photographs have, is refused")
+    if is_other:
+        raise ImageError("several images in one file; L3 holds single images")
 
 
 _PHASE_ONE = (b"IIII", b"MMMM")  # where its raw data begin, which no page names

@@ -140,7 +140,7 @@ def open_folder(url: str) -> Folder:
     Raises:
         UsageError: fsspec is missing, or does not know the URL; or it is another name of this disk.
     """
-    if url.startswith("local://"):
+    if url.startswith(("local://", "file://localhost/")) or re.match("file:/(?!/)", url):
         raise UsageError(f"{url}: name the path alone")
     if url.startswith("file://"):
         url = url.removeprefix("file://")
