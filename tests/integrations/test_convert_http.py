@@ -32,6 +32,7 @@ PAGES = {
     b'<a href="1.png">x</a>',
     "sorted": b'<a href="?C=N;O=D">Name</a> <a href="./?C=M">x</a> <a href="1.png">x</a>',
     "longer": b'<a href="a/">x</a> <a href="b/">x</a>',
+    "busy": b'<a href="3.png">x</a> <a href="1.png">x</a>',
     "dead": b'<a href="gone/">x</a> <a href="1.png">x</a>',
 }
 
@@ -47,6 +48,8 @@ class Quiet(SimpleHTTPRequestHandler):
             super().send_header(keyword, value)
 
     def do_HEAD(self) -> None:
+        if self.path.endswith("3.png"):
+            return self.send_error(503)
         if not self.path.endswith("2.png"):
             return super().do_HEAD()
         self.send_response(200)
@@ -54,7 +57,7 @@ class Quiet(SimpleHTTPRequestHandler):
         return None
 
     def do_GET(self) -> None:
-        if self.path.endswith("2.png"):
+        if self.path.endswith(("2.png", "3.png")):
             return self.do_HEAD()
         first, *below = self.path.strip("/").split("/")
         page = None if below and first != "longer" else PAGES.get(first.partition("?")[0])
@@ -71,7 +74,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """The address of a server of `tmp_path`."""
-    for name in ("s/0.png", "s/b/1.png", "links/1.png", "self/1.png", "dead/1.png", "sorted/1.png"):
+    for name in ("s/0.png", "s/b/1.png", *(f"{page}/1.png" for page in PAGES)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(png(len(name)))
     write_tar(tmp_path / "s" / "a.tar", samples(2))
@@ -124,6 +127,15 @@ def test_other_links_are_not_followed_and_sizes_are_needed(
     assert files_below(tmp_path / "d") == {"1.l3"}
     reason = "the server does not say how many bytes it has"
     assert f"{url}/links/2.png: {reason}" in capsys.readouterr().err
+
+
+def test_failures_of_a_server_are_named(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were links to nothing."""
+    assert convert(f"{url}/busy/", tmp_path / "d") == 2
+    assert files_below(tmp_path / "d") == {"1.l3"}
+    assert "503, message='Service Unavailable'" in capsys.readouterr().err
 
 
 def test_links_that_sort_a_page_are_no_files(tmp_path: Path, url: str) -> None:

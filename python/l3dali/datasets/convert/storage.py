@@ -416,8 +416,10 @@ class RemoteFolder:
         with naming(self.place(name)):
             try:
                 info = self._fs.info(self._path(name))
-            except FileNotFoundError:
-                return None
+            except FileNotFoundError as error:  # to fsspec, any failure of an HTTP server
+                if getattr(error.__cause__, "status", 404) in (404, 410):
+                    return None
+                raise OSError(str(error.__cause__)) from None
         is_page = str(info.get("url", "")).endswith("/")  # the listing of a folder
         return _stored(name, info) if info["type"] == "file" and not is_page else None
 
