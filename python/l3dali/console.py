@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -117,8 +118,9 @@ def hush_libraries() -> None:
 
 
 def complain(text: str) -> None:
-    """Prints a line on standard error."""
-    print(printable(text), file=sys.stderr)
+    """Prints a line on standard error, if that takes it: exit codes tell as much."""
+    with suppress(OSError):
+        print(printable(text), file=sys.stderr)
 
 
 def say(lines: Iterable[str]) -> None:

@@ -166,7 +166,8 @@ def test_full_device_behind_standard_output(tmp_path: Path) -> None:
             [*L3, "encode", path, "-o", "-"], stdout=full, stderr=subprocess.PIPE, check=False
         )
         helped = subprocess.run([*L3, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
-    assert result.returncode == helped.returncode == 2
+        untold = subprocess.run([*L3, "info", "nothing"], stderr=full, check=False)
+    assert result.returncode == helped.returncode == untold.returncode == 2
     assert f"{path}: No space left on device: /dev/stdout\n".encode() in result.stderr
     assert helped.stderr == b"l3: standard output: No space left on device\n"
 
