@@ -1454,6 +1454,14 @@ def test_duplicate_keys(
     assert files_below(tmp_path / "d") == set()
 
 
+def test_what_is_dropped_takes_no_names(tmp_path: Path) -> None:
+    """The whole shard failed."""
+    members = [("0.png", png()), ("0.tif", png(1)), ("0.bmp", b"BM"), ("1.png", png(2))]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d", "--on-error", "drop") == 2
+    assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == ["1.l3"]
+
+
 def test_links_in_a_tar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target, code in (("0.txt", 0), ("0.png", 2)):
         source = tmp_path / f"{code}.tar"

@@ -266,6 +266,7 @@ class Writer:
         # Of what lies between its members: where it is held, and the headers before and with it.
         self._between: list[tuple[int, int, dict[str, str], dict[str, str]]] = []
         self._is_dropped = False
+        self._clash = ""  # of names
         # Pax headers of all members: where the sample ends, the last one that was kept, and the
         # last that was dropped, if it came later.
         self._shared: dict[str, str] = {}
@@ -300,10 +301,13 @@ class Writer:
             places, links = [], self._links
         places.append(source)
         if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
-            raise TarError(f"{other} and {name} would both be {new_name}: rename one")
+            clash = f"{other} and {name} would both be {new_name}: rename one"
+            if is_between:
+                raise TarError(clash)
+            self._clash = self._clash or clash
         if member.info.isfile() and suffix:
-            if new_name in self._names:
-                raise TarError(f"two members of one sample would both be {new_name}: rename one")
+            if new_name in self._names and not self._clash:
+                self._clash = f"two members of one sample would both be {new_name}: rename one"
             self._names.add(new_name)
         if member.info.islnk() or member.info.issym():
             folder = posixpath.dirname(name) if member.info.issym() else ""
@@ -359,6 +363,8 @@ class Writer:
         return self._held
 
     def _end_sample(self) -> None:
+        if self._clash and not self._is_dropped:
+            raise TarError(self._clash)
         base = 0
         if self._held is not None:
             if self._is_dropped:
@@ -396,6 +402,7 @@ class Writer:
             self._links |= self._sample_links
         self._sample_places, self._sample_links = [], {}
         self._parts, self._names, self._between, self._is_dropped = [], set(), [], False
+        self._clash = ""
 
     def _write_lost(self, lost: Mapping[str, str]) -> None:
         """Writes headers of all members that went with a dropped sample."""
