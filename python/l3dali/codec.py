@@ -68,6 +68,8 @@ Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
 _BAND_BYTES = 1 << 24  # of an array, copied without a look for interrupts
+_READ_BYTES = 1 << 25  # of pages that these lie in
+_PAGE_BYTES = 1 << 12
 _BAND_ROWS = 64
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
@@ -528,11 +530,27 @@ def row_major(image: Image) -> Image:
     # Few rows: the system clears 2 MiB of memory where one is touched. Of columns it takes some.
     rows = max(_BAND_ROWS, pixels // max(1, width))
     columns = max(1, pixels // rows)
+    while rows * columns > 1 and _page_bytes(image[:rows, :columns]) > _READ_BYTES:
+        if rows > _BAND_ROWS or columns == 1:
+            rows //= 2
+        else:
+            columns //= 2
     for top in range(0, height, rows):
         for left in range(0, width, columns):
             part = slice(top, top + rows), slice(left, left + columns)
             copy[part] = image[part]
     return copy
+
+
+def _page_bytes(array: Image) -> int:
+    """The bytes of the pages of memory that samples lie in, or more."""
+    run, runs = array.itemsize, 1
+    for stride, count in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
+        if stride <= max(run, _PAGE_BYTES):
+            run += stride * (count - 1)
+        else:
+            runs *= count
+    return runs * (run + _PAGE_BYTES)
 
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:

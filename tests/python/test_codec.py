@@ -1146,11 +1146,35 @@ def test_an_interrupt_ends_the_copy_of_an_array(monkeypatch: pytest.MonkeyPatch)
     assert row < len(planes[0])
 
 
+@pytest.mark.parametrize("bands", [2, 256, 3000, 9000])
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
+def test_few_pages_are_read_between_looks_for_interrupts(
+    bands: int, axes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of one band of a mapped cube was 2^24 samples, each in a page of its own: 30 s."""
+    monkeypatch.setattr(codec, "_READ_BYTES", 2**22)
+    cube = np.zeros((300, 200, bands), np.uint8)  # of which no page is anywhere
+    pages: list[int] = []
+
+    class Watched(np.ndarray[Any, Any]):
+        def __getitem__(self, part: Any) -> Any:
+            taken = np.asarray(self)[part]
+            if part[0].start is not None:  # to be copied
+                steps = [np.arange(n) * s for n, s in zip(taken.shape, taken.strides, strict=True)]
+                pages.append(np.unique(np.add.outer(*steps) // 4096).size)
+            return taken
+
+    codec.row_major(cube[:, :, 1].transpose(axes).view(Watched))
+    assert max(pages) <= 2**22 // 4096
+
+
+@pytest.mark.parametrize("few", [2**26, 2**17])
 @pytest.mark.parametrize("shape", [(3, 700, 900), (700, 3, 900), (700, 900, 3), (1, 5, 9)])
 def test_arrays_are_copied_row_by_row(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "_BAND_BYTES", 1000)
+    monkeypatch.setattr(codec, "_READ_BYTES", few)
     numbers = np.random.default_rng(0).integers(0, 2**16, shape, np.uint16)
     for array in (numbers, numbers.astype(">u2"), numbers[::-1, ::2], numbers[:, :, ::-1]):
         for order in itertools.permutations(range(3)):
