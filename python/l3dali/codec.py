@@ -68,8 +68,9 @@ Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
 _BAND_BYTES = 1 << 24  # of an array, copied without a look for interrupts
-_READ_BYTES = 1 << 25  # of pages that these lie in
+_READ_BYTES = 1 << 25  # that a system reads of a mapped file for these
 _PAGE_BYTES = 1 << 12
+_AHEAD_BYTES = 1 << 17  # that it reads where a page is touched
 _BAND_ROWS = 64
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
@@ -530,7 +531,7 @@ def row_major(image: Image) -> Image:
     # Few rows: the system clears 2 MiB of memory where one is touched. Of columns it takes some.
     rows = max(_BAND_ROWS, pixels // max(1, width))
     columns = max(1, pixels // rows)
-    while rows * columns > 1 and _page_bytes(image[:rows, :columns]) > _READ_BYTES:
+    while rows * columns > 1 and _bytes_read(image[:rows, :columns]) > _READ_BYTES:
         if rows > _BAND_ROWS or columns == 1:
             rows //= 2
         else:
@@ -542,15 +543,15 @@ def row_major(image: Image) -> Image:
     return copy
 
 
-def _page_bytes(array: Image) -> int:
-    """The bytes of the pages of memory that samples lie in, or more."""
+def _bytes_read(array: Image) -> int:
+    """About what a system reads to have all samples, if they are in a mapped file."""
     run, runs = array.itemsize, 1
     for stride, count in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
         if stride <= max(run, _PAGE_BYTES):
             run += stride * (count - 1)
         else:
             runs *= count
-    return runs * (run + _PAGE_BYTES)
+    return runs * (run + _AHEAD_BYTES)
 
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
