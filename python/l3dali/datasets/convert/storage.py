@@ -140,10 +140,9 @@ def open_folder(url: str) -> Folder:
     Raises:
         UsageError: fsspec is missing, or does not know the URL; or it is another name of this disk.
     """
-    if url.startswith(("local://", "file://localhost/")) or re.match("file:/(?!/)", url):
+    if re.match("local://|file:/(?!//)", url):  # a host after two slashes, a path after three
         raise UsageError(f"{url}: name the path alone")
-    if url.startswith("file://"):
-        url = url.removeprefix("file://")
+    url = url.removeprefix("file://")
     return RemoteFolder(url) if is_remote(url) else LocalFolder(Path(url))
 
 
