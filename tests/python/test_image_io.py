@@ -326,6 +326,21 @@ def test_exif_of_a_jpeg_in_parts() -> None:
         read_header(data[:2] + b"".join([*parts, parts[0]]) + data[2:])
 
 
+@pytest.mark.parametrize("place", [b"\xff\xdb", b"\xff\xc0", b"\xff\xc4", b"\xff\xda"])
+def test_an_icc_profile_of_a_jpeg_stands_anywhere_before_its_scan(place: bytes) -> None:
+    """Behind the frame it was lost, in silence."""
+    data = saved(PIL.Image.fromarray(noise(3)), "JPEG")
+    parts = [
+        b"\xff\xe2" + struct.pack(">H12s2B", 20, b"ICC_PROFILE\0", number, 2) + b"icc%d" % number
+        for number in (2, 1)
+    ]
+    at = data.index(place)
+    for first in (2, at):
+        jpeg = data[:first] + parts[0] + data[first:at] + parts[1] + data[at:]
+        assert read_picture(jpeg).icc == b"icc1icc2"
+    assert read_picture(data[:at] + parts[0] + data[at:]).icc is None
+
+
 def test_png_numbers_past_the_palette_stay() -> None:
     pixels = np.array([[0, 1, 255]], np.uint8)
     data = write_picture(Picture(pixels, palette=bytes([1, 2, 3, 255])), ".png")

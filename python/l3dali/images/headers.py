@@ -220,6 +220,7 @@ _MOST_EXIF_PARTS = 256
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_ICC_PART = b"ICC_PROFILE\0"
 
 
 def _scans_and_end(data: bytes) -> tuple[int, int]:
@@ -229,6 +230,23 @@ def _scans_and_end(data: bytes) -> tuple[int, int]:
         count += data[found.end() - 1] == _JPEG_SCAN
         at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
     return count, found.start() if found else len(data)
+
+
+def jpeg_icc(data: bytes) -> bytes | None:
+    """The ICC profile of a JPEG, from anywhere before its first scan; None without a whole one.
+
+    Pillow passes over what stands behind the frame.
+    """
+    parts, at = [], 2
+    while (found := _JPEG_MARKER.search(data, at)) and found[0][1] not in (_JPEG_SCAN, _JPEG_END):
+        begin = found.end() + 2
+        at = found.end() + int.from_bytes(data[found.end() : begin], "big")
+        if found[0] == b"\xff\xe2" and data.startswith(_ICC_PART, begin):
+            parts.append(data[begin + len(_ICC_PART) : at])
+    parts.sort()  # Each begins with its number, from 1 on, and that of all.
+    numbers = [list(part[:2]) for part in parts]
+    is_whole = numbers == [[number, len(parts)] for number in range(1, len(parts) + 1)]
+    return b"".join(part[2:] for part in parts) if parts and is_whole else None
 
 
 def _check_scans(data: bytes) -> None:

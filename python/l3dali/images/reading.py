@@ -43,6 +43,7 @@ from l3dali.images.headers import (
     jpeg2000_icc,
     jpeg2000_palette,
     jpeg2000_start,
+    jpeg_icc,
     open_netpbm,
     open_tiff,
     read_header,
@@ -341,9 +342,10 @@ def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
         # Of an MPO, readers of JPEG know the first image alone, which Pillow opens at.
         if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
             raise ImageError("several images in one file; L3 holds single images")
+        is_jpeg = image.format in ("JPEG", "MPO")
         picture = Picture(
             np.array(image),
-            icc=image.info.get("icc_profile"),
+            icc=(jpeg_icc(data) if is_jpeg else None) or image.info.get("icc_profile"),
             exif=strip_exif_prefix(image.info.get("exif")),
             xmp=image.info.get("xmp"),
         )
