@@ -404,9 +404,13 @@ def verify(
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path is that of a pipe or a device, or a link of the system to an open file."""
-    if path.is_symlink() and f"{os.path.realpath(path.parent)}/".startswith(("/dev/", "/proc/")):
-        return True
+    """Whether a path is that of a pipe or a device, or a link of the system to an open file.
+
+    No other link is special, whatever it points at: not one in /dev/shm, where anybody may write.
+    """
+    if path.is_symlink():
+        folder = os.path.realpath(path.parent)
+        return folder == "/dev" or folder.startswith("/proc/")
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from PIL import PngImagePlugin
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -374,10 +378,18 @@ def test_link_planted_in_the_output_leads_nowhere(
     assert files_below(out / "inside") == {"two.l3", "b/three.l3"}
 
 
-def test_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
-    path = write_png(tmp_path / "photo.png")
-    precious = tmp_path / "precious"
-    target = tmp_path / "photo.l3"
+@pytest.fixture(params=[None, "/dev/shm"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder; one of those below /dev, too, where anybody may write."""
+    below = request.param if os.access(request.param or "", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=below) as name:
+        yield Path(name)
+
+
+def test_link_in_place_of_a_result_is_not_followed(place: Path) -> None:
+    path = write_png(place / "photo.png")
+    precious = place / "precious"
+    target = place / "photo.l3"
     for content in ("keep", None):
         if content:
             precious.write_text(content)
@@ -390,6 +402,14 @@ def test_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
         assert main(["encode", str(path), "--overwrite"]) == 0
         assert not target.is_symlink()
         assert precious.exists() == bool(content)
+    target.unlink()
+    os.mkfifo(precious)
+    target.symlink_to(precious)
+    reader = os.open(precious, os.O_RDONLY | os.O_NONBLOCK)  # so that a write would end
+    assert main(["encode", str(path)]) == 2
+    with pytest.raises(FileExistsError):
+        codec.write_atomically(target, b"data", replace=False)
+    os.close(reader)
 
 
 def test_text_and_resolution_of_png_are_kept_on_request(tmp_path: Path) -> None:
