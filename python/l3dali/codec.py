@@ -674,27 +674,25 @@ def _check_apart(outs: list[Image]) -> None:
 
     They are such that _checked_out() gave.
     """
-    begins = [_rows(out) for out in outs]
-    if not begins:
+    begins = np.array([out.ctypes.data for out in outs], np.int64)
+    row_bytes = np.array([out.nbytes // out.shape[0] for out in outs], np.int64)
+    last = np.array([(out.shape[0] - 1) * out.strides[0] for out in outs], np.int64)
+    order = np.argsort(begins, kind="stable")
+    reached = np.maximum.accumulate((begins + last + row_bytes)[order])
+    meets = begins[order][1:] < reached[:-1]  # its memory begins amid that of one before
+    # Rows lie in each other's gaps, or share memory. Two neighbours do, if any do.
+    mixed = np.union1d(order[:-1][meets], order[1:][meets])
+    if not mixed.size:
         return
-    owners = np.repeat(np.arange(len(outs)), [len(of_rows) for of_rows in begins])
-    sizes = np.array(
-        [out.nbytes // len(of_rows) for out, of_rows in zip(outs, begins, strict=True)]
+    owners = np.repeat(mixed, [outs[i].shape[0] for i in mixed])
+    starts = np.concatenate(
+        [begins[i] + np.arange(outs[i].shape[0]) * outs[i].strides[0] for i in mixed]
     )
-    starts = np.concatenate(begins)
-    ends = starts + sizes[owners]
     order = np.argsort(starts, kind="stable")
-    # If any two share memory, two neighbours do.
-    shared = np.flatnonzero(ends[order][:-1] > starts[order][1:])
+    shared = np.flatnonzero((starts + row_bytes[owners])[order][:-1] > starts[order][1:])
     if shared.size:
         first, second = sorted(owners[order[shared[0] : shared[0] + 2]].tolist())
         raise ValueError(f"out[{first}] and out[{second}] share memory")
-
-
-def _rows(out: Image) -> npt.NDArray[np.int64]:
-    """Where an array's memory begins, or each of its rows, if there are gaps between them."""
-    rows = 1 if out.flags.c_contiguous else out.shape[0]
-    return out.ctypes.data + np.arange(rows, dtype=np.int64) * out.strides[0]
 
 
 def checked_files(

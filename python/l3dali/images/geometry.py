@@ -134,21 +134,23 @@ def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) ->
     turn, _ = _read_turn(exif)
     if turn is None:
         return window
-    rows, columns = (
-        turn(np.broadcast_to(axis, shape[:2])) for axis in np.ogrid[: shape[0], : shape[1]]
-    )
+    corners = turn(np.array([[0, 1], [2, 3]]))
+    swaps_axes = corners[0, 0] ^ corners[0, 1] == 2
+    sides = shape[1::-1] if swaps_axes else shape[:2]
     top, left, height, width = window
-    if top + height > rows.shape[0] or left + width > rows.shape[1]:
+    if top + height > sides[0] or left + width > sides[1]:
         raise L3Error(
-            f"the window {window} is not inside the upright image of {rows.shape[1]} x "
-            f"{rows.shape[0]} pixels (width x height)",
+            f"the window {window} is not inside the upright image of {sides[1]} x {sides[0]} "
+            "pixels (width x height)",
             Status.INVALID_ARGUMENT,
         )
-    first, last = (top, left), (top + height - 1, left + width - 1)
-    (top, bottom), (left, right) = (
-        sorted((int(places[first]), int(places[last]))) for places in (rows, columns)
-    )
-    return top, left, bottom - top + 1, right - left + 1
+    if swaps_axes:
+        top, left, height, width = left, top, width, height
+    if corners[0, 0] & 2:  # The last row comes first.
+        top = shape[0] - top - height
+    if corners[0, 0] & 1:
+        left = shape[1] - left - width
+    return top, left, height, width
 
 
 def upright_xmp(xmp: bytes | None) -> bytes | None:
