@@ -27,7 +27,8 @@ from known_bits import KnownBits
 from ptx_text import Executed, body_of, kernel_lines, program_ptx, short_name
 from simulate import BUILD, CASES, case_counts
 
-_LEAST_NOTICED = 0.95  # of each kernel
+_LEAST_NOTICED = 0.95  # of all kernels
+_LEAST_OF_A_KERNEL = 0.92  # Of 200 mutants, of which 5 % survive, a share has an error of 1.5 %.
 
 _SWAPS = [
     ("add", "sub"),
@@ -197,9 +198,9 @@ def try_mutants(tried: Sequence[Mutant], judged: Judged, jobs: int) -> list[tupl
 
 def mutant_table(
     results: Sequence[tuple[Mutant, Outcome]], judged: Judged
-) -> tuple[list[str], float]:
-    """By seed and kernel; of the worst the share that was noticed of all that are not judged to be
-    the same."""
+) -> tuple[list[str], float, float]:
+    """By seed and kernel; of all, and of the worst kernel, the share that was noticed of those that
+    are not judged to be the same."""
     rows = ["| seed | kernel | mutants | noticed | judged | noticed of the others |"]
     rows.append("|---|---|---|---|---|---|")
     kernels: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
@@ -208,15 +209,15 @@ def mutant_table(
         excused = not noticed and judged.why_mutant(m.executed, m.change.kernel) is not None
         for row in ((str(m.seed), short_name(m.change.kernel)), ("all", "all")):
             kernels.setdefault(row, []).append((noticed, excused))
-    shares = []
+    shares: dict[str, float] = {}
     for (seed, name), seen in sorted(kernels.items()):
         noticed_count, excused_count = (sum(flags) for flags in zip(*seen, strict=True))
-        shares.append(noticed_count / max(1, len(seen) - excused_count))
+        share = noticed_count / max(1, len(seen) - excused_count)
+        shares[name] = min(share, shares.get(name, 1))
         rows.append(
-            f"| {seed} | {name} | {len(seen)} | {noticed_count} | {excused_count} | "
-            f"{shares[-1]:.1%} |"
+            f"| {seed} | {name} | {len(seen)} | {noticed_count} | {excused_count} | {share:.1%} |"
         )
-    return rows, min(shares, default=1.0)
+    return rows, shares.get("all", 0.0), min(shares.values(), default=0.0)
 
 
 def removal_table(
@@ -304,7 +305,7 @@ def main() -> int:
     same -= {m.place for m in tried}
     results = try_mutants(tried, judged, arguments.jobs)
     mutants = [(m, o) for m, o in results if m.kind == "mutant"]
-    rows, share = mutant_table(mutants, judged)
+    rows, share, worst = mutant_table(mutants, judged)
     rows += ["", "| not tried, as a rule shows it changes nothing | mutants |", "|---|---|"]
     rows += [f"| {rule} | {count} |" for rule, count in used.most_common()]
     removals = [(m, o) for m, o in results if m.kind != "mutant"]
@@ -336,9 +337,10 @@ def main() -> int:
         ]
         rows.append(f"| {kind} | {place} | `{place_of(place).text}` | {'; '.join(copies)} |")
     arguments.out.write_text("\n".join(rows) + "\n")
-    print(f"{share:.1%} of the worst kernel's mutants noticed; it fails below {_LEAST_NOTICED:.0%}")
+    print(f"{share:.1%} of mutants noticed, {worst:.1%} of the worst kernel's; this fails below")
+    print(f"{_LEAST_NOTICED:.0%} and {_LEAST_OF_A_KERNEL:.0%}")
     print(f"{len(left)} removals neither noticed nor judged: see {arguments.out}")
-    return int(share < _LEAST_NOTICED or bool(left))
+    return int(share < _LEAST_NOTICED or worst < _LEAST_OF_A_KERNEL or bool(left))
 
 
 if __name__ == "__main__":
