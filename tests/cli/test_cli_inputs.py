@@ -407,8 +407,13 @@ def test_link_in_place_of_a_result_is_not_followed(place: Path) -> None:
     target.symlink_to(precious)
     reader = os.open(precious, os.O_RDONLY | os.O_NONBLOCK)  # so that a write would end
     assert main(["encode", str(path)]) == 2
+    assert main(["encode", str(path), "-o", str(target)]) == 2
     with pytest.raises(FileExistsError):
         codec.write_atomically(target, b"data", replace=False)
+    precious.rename(target)
+    for option in ("--quiet", "--overwrite", "--skip-existing"):  # A pipe that nobody has named.
+        assert main(["encode", str(path), option]) == 2
+    assert target.is_fifo()
     os.close(reader)
 
 

@@ -78,7 +78,10 @@ def keeps(target: Path, options: argparse.Namespace) -> bool:
         OSError: this result cannot be written.
     """
     if is_stream(target):
-        return False
+        if target in (STDOUT, options.output):
+            return False
+        reason = "a pipe or a device is in the place of the result"
+        raise FileExistsError(errno.EEXIST, reason, os.fspath(target))
     if os.path.lexists(target) and not options.overwrite:
         if options.skip_existing:
             return True
