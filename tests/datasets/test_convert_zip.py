@@ -135,6 +135,9 @@ def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
     assert (tmp_path / "d" / "._b.png").read_bytes() == double
     assert main(["encode", str(tmp_path / "s"), "-o", str(tmp_path / "e")]) == 0
     assert files_below(tmp_path / "e") == {"b.l3"}
+    (tmp_path / "s" / "._c.png").write_bytes(png())  # an image: it was left out, without a word
+    assert main(["encode", str(tmp_path / "s"), "-o", str(tmp_path / "e"), "--overwrite"]) == 0
+    assert files_below(tmp_path / "e") == {"b.l3", "._c.l3"}
 
 
 def test_an_image_is_unpacked_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 STDIN = Path("/dev/stdin")
 STDOUT = Path("/dev/stdout")
 TICK_SECONDS = 0.2
+_APPLE_DOUBLE = b"\0\5\x16\7"  # how it begins
 _END_SECONDS = 2.0  # that a command may take to end
 
 Result = TypeVar("Result")
@@ -141,12 +142,20 @@ def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: P
         found.links += sum(os.path.islink(folder / child) for child in folders)  # noqa: PTH114
         for file in sorted(files):
             path = folder / file
-            if is_apple_double(file):
+            if is_apple_double(file) and _begins_as_apple_double(path):
                 continue
             if path.suffix.lower() in suffixes:
                 found.files.append(File(path, under / path.relative_to(root)))
             else:
                 found.others[path.suffix.lower()] += 1
+
+
+def _begins_as_apple_double(path: Path) -> bool:
+    with suppress(OSError):  # It is for who reads it to say.
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+    return False
 
 
 def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
