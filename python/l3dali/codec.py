@@ -777,8 +777,9 @@ def _checked_groups(groups: Sequence[Sequence[int]] | None, channels: int) -> li
 
 def _integers(name: str, numbers: Sequence[int]) -> list[int]:
     try:
-        if not any(isinstance(number, bool) for number in numbers):  # a mask, to numpy
-            return [operator.index(number) for number in numbers]
+        items = list(numbers)
+        if not any(isinstance(item, bool) for item in items):  # a mask, to NumPy
+            return [operator.index(item) for item in items]
     except TypeError:
         pass
     raise TypeError(f"{name} is a sequence of integers, not {numbers!r}")
