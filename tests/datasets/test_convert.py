@@ -763,7 +763,7 @@ def test_damaged_tags_are_not_announced(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
-@pytest.mark.parametrize("limit", ["-Sn", "-n"])
+@pytest.mark.parametrize("limit", ["-Sn 40", "-n 40", "-n 16"])
 def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
     """Of 340 cores the run ended: "standard output: Too many open files"."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 192:
@@ -771,14 +771,16 @@ def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
     (tmp_path / "s").mkdir()
     for number in range(32):
         (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
-    command = [sys.executable, "-m", "l3dali", "convert", "s", "d", "-j", "16"]
-    limited = ["bash", "-c", f'ulimit {limit} 40; exec "$@"', "bash", *command]
+    jobs = ["--untrusted"] if limit == "-n 16" else ["-j", "16"]
+    command = [sys.executable, "-m", "l3dali", "convert", "s", "d", *jobs]
+    limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command]
     run = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
-    if limit == "-n":
+    if limit == "-Sn 40":
+        assert (run.returncode, run.stderr) == (0, "")
+    else:
         assert (run.returncode, run.stdout) == (2, "")
         assert "l3: too many jobs at once (-j): Too many open files" in run.stderr
-    else:
-        assert (run.returncode, run.stderr) == (0, "")
+        assert limit == "-n 40" or "Traceback" not in run.stderr
 
 
 def test_pyramids_are_copied(tmp_path: Path) -> None:
@@ -1845,6 +1847,22 @@ def test_own_files_of_sets_below_source(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["verify", str(tmp_path / "back1"), "--source", str(tmp_path / "sets")]) == 0
     assert convert(tmp_path / "a", tmp_path / "back1" / "a", "--to", "png") == 2
     assert "exists, and l3 convert has not made it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to nothing"])
+def test_what_is_no_file_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    place = tmp_path / "dest" / "a.l3"
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.png").write_bytes(png())
+    place.parent.mkdir()
+    os.mkfifo(place if kind == "pipe" else tmp_path / "pipe")
+    if kind != "pipe":
+        place.symlink_to(tmp_path / ("gone" if kind == "link to nothing" else "pipe"))
+    assert convert(tmp_path / "source", place.parent) == 2
+    assert f"{place} exists, and l3 convert has not made it" in capsys.readouterr().err
+    assert place.is_symlink() or place.is_fifo()
 
 
 @pytest.mark.parametrize("name", [".l3-lock", "l3-manifest.jsonl"])

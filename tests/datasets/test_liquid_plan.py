@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -782,6 +784,16 @@ def test_the_command_draws(profile_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert run(profile_file, "-o", tmp_path / "plan.json", "--plot", tmp_path / "a.svg") == 0
     assert (tmp_path / "a.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_a_drawing_obeys_nothing_in_the_current_folder(profile_file: Path, tmp_path: Path) -> None:
+    """matplotlib takes a matplotlibrc of it, which may be a stranger's."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "matplotlibrc").write_text("savefig.bbox: tight\naxes.facecolor: red\n")
+    program = Path(sys.executable).with_name("l3")
+    command = [str(program), "plan", str(profile_file), "-o", "-", "--plot", "a.svg"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert b"#ff0000" not in (tmp_path / "a.svg").read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "link to nothing"])

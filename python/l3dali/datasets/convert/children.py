@@ -6,6 +6,7 @@ They know nothing of jobs and images.
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import resource
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 TOLD_TO_END = {1, 255, -signal.SIGTERM}
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
-_MOST_FILES = 2**16
+_FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
 _STARTS = 5  # of a process, if what forks it was killed
 _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
@@ -140,6 +141,8 @@ def _allow_open_files() -> None:
     """A child takes three. Systems have limits of 1,024 that a process may raise."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if most < _FEWEST_FILES:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 

@@ -377,7 +377,8 @@ def find_work(
     work.left_out = list(sources.temporaries)
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
-    existing = target.list_files().files
+    listing = target.list_files()
+    existing = listing.files
     claims = manifest.claims = {}
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
@@ -444,9 +445,11 @@ def find_work(
         raise UsageError("--container is for tar files and zip archives; the sources have none")
     _refuse_cases(claims, places, target)
     if not manifest.existed:
-        in_the_way = next((name for name in [*claims, REPORT_NAME] if name in existing), None)
-        if in_the_way is not None:
-            place = target.place(in_the_way)
+        others = {place for place, _ in listing.failures}  # pipes, links to nothing
+        for name in [*claims, REPORT_NAME]:
+            if name not in existing and not (others and target.place(name) in others):
+                continue
+            place = target.place(name)
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:

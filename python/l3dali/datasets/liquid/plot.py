@@ -13,6 +13,8 @@ from l3dali.datasets.liquid.plan import make_model
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile
@@ -39,12 +41,17 @@ def draw_plan(profile: Profile, plan: Plan, limits: Limits, kind: str) -> bytes:
         UsageError: matplotlib is missing.
     """
     try:
+        from matplotlib import style
         from matplotlib.figure import Figure
     except ImportError:
         raise needs("matplotlib", "--plot") from None
+    with style.context("default"):  # whatever a matplotlibrc of the current folder says
+        return _draw(Figure(figsize=(11, 7), layout="constrained"), profile, plan, limits, kind)
+
+
+def _draw(figure: Figure, profile: Profile, plan: Plan, limits: Limits, kind: str) -> bytes:
     model = make_model(profile, plan.candidates, limits.host)
     limits = replace(limits, target=None, training=None, disk_space=None)
-    figure = Figure(figsize=(11, 7), layout="constrained")
     axes = figure.subplots(2, 2, sharex="col", sharey="row")
     for column, (name, (title, unit)) in enumerate(_TITLES.items()):
         middle = getattr(limits.host, name) or _DEFAULT_DISK
