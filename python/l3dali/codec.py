@@ -72,6 +72,7 @@ _READ_BYTES = 1 << 25  # that a system reads of a mapped file for these
 _PAGE_BYTES = 1 << 12
 _AHEAD_BYTES = 1 << 17  # that it reads where a page is touched
 _BAND_ROWS = 64
+_ROWS_AT_ONCE = 1 << 18  # that are judged without a look for interrupts
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 _PLACES = range(MAX_PIXELS + 1)
@@ -433,7 +434,7 @@ def write_atomically(
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            if like is not None or path.exists():
+            if like is not None or (path.exists() and not path.is_symlink()):
                 status = (like or path).stat()
                 temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: the owner may be another
             file.write(data)
@@ -533,13 +534,15 @@ def row_major(image: Image) -> Image:
     height, width = image.shape[:2]
     pixels = max(1, _BAND_BYTES * height * width // max(1, copy.nbytes))
     # Few rows: the system clears 2 MiB of memory where one is touched. Of columns it takes some.
-    rows = max(_BAND_ROWS, pixels // max(1, width))
-    columns = max(1, pixels // rows)
-    while rows * columns > 1 and _bytes_read(image[:rows, :columns]) > _READ_BYTES:
-        if rows > _BAND_ROWS or columns == 1:
-            rows //= 2
-        else:
-            columns //= 2
+    rows = max(1, min(height, max(_BAND_ROWS, pixels // max(1, width))))
+    columns = max(1, min(width, pixels // rows))
+    while rows * columns > 1 and (most := _bytes_read(image[:rows, :columns])) > _READ_BYTES:
+        fewer, narrower = (-(-rows // 2), columns), (rows, -(-columns // 2))
+        halves = (fewer, narrower) if rows > _BAND_ROWS else (narrower, fewer)
+        reads = [_bytes_read(image[:height, :width]) for height, width in halves]
+        if 4 * min(reads) > 3 * most:  # Of many channels, say, each is touched for any pixel.
+            break
+        rows, columns = halves[reads.index(min(reads))]
     for top in range(0, height, rows):
         for left in range(0, width, columns):
             part = slice(top, top + rows), slice(left, left + columns)
@@ -684,15 +687,31 @@ def _check_apart(outs: list[Image]) -> None:
     mixed = np.union1d(order[:-1][meets], order[1:][meets])
     if not mixed.size:
         return
-    owners = np.repeat(mixed, [outs[i].shape[0] for i in mixed])
-    starts = np.concatenate(
-        [begins[i] + np.arange(outs[i].shape[0]) * outs[i].strides[0] for i in mixed]
-    )
-    order = np.argsort(starts, kind="stable")
-    shared = np.flatnonzero((starts + row_bytes[owners])[order][:-1] > starts[order][1:])
-    if shared.size:
-        first, second = sorted(owners[order[shared[0] : shared[0] + 2]].tolist())
-        raise ValueError(f"out[{first}] and out[{second}] share memory")
+    begins, row_bytes = begins[mixed], row_bytes[mixed]
+    rows = np.array([outs[i].shape[0] for i in mixed], np.int64)
+    strides = np.array([outs[i].strides[0] for i in mixed], np.int64)
+    strides[rows == 1] = 1  # any
+    spans = [(begins.min(), (begins + last[mixed]).max() + 1)]
+    before, end = 0, 0  # the owner of the last row, and where it ends
+    while spans:  # Of few rows: an interrupt is heard between them.
+        low, high = spans.pop()
+        first = np.clip(-((begins - low) // strides), 0, rows)  # of those that begin in the span
+        counts = np.clip(-((begins - high) // strides), 0, rows) - first
+        if counts.sum() > _ROWS_AT_ONCE and high - low > 1:
+            middle = (low + high) // 2
+            spans += [(middle, high), (low, middle)]
+            continue
+        owners = np.repeat(np.arange(mixed.size), counts)
+        number = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        starts = begins[owners] + number * strides[owners]
+        order = np.argsort(starts, kind="stable")
+        starts, owners = starts[order], np.append(before, owners[order])
+        ends = np.append(end, starts + row_bytes[owners[1:]])
+        shared = np.flatnonzero(ends[:-1] > starts)
+        if shared.size:
+            one, other = sorted(mixed[owners[shared[0] : shared[0] + 2]].tolist())
+            raise ValueError(f"out[{one}] and out[{other}] share memory")
+        before, end = owners[-1], ends[-1]
 
 
 def checked_files(
@@ -800,7 +819,7 @@ def contiguous(data: Buffer) -> Buffer:
             f"{type(data).__name__}"
             f"{'; decode_batch takes a list of files' if isinstance(data, list) else ''}"
         ) from None
-    if "O" in view.format:
+    if "O" in re.sub(":[^:]*:", "", view.format):  # but for names of fields
         raise TypeError("the bytes of a file are needed, not an array of objects")
     return view if view.c_contiguous and view.ndim else _copied(view)  # Slices need an axis.
 

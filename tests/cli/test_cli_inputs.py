@@ -169,11 +169,14 @@ def test_full_device_behind_standard_output(tmp_path: Path) -> None:
         result = subprocess.run(
             [*L3, "encode", path, "-o", "-"], stdout=full, stderr=subprocess.PIPE, check=False
         )
-        helped = subprocess.run([*L3, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+        helped, version = (
+            subprocess.run([*L3, option], stdout=full, stderr=subprocess.PIPE, check=False)
+            for option in ("--help", "--version")
+        )
         untold = subprocess.run([*L3, "info", "nothing"], stderr=full, check=False)
     assert result.returncode == helped.returncode == untold.returncode == 2
     assert f"{path}: No space left on device: /dev/stdout\n".encode() in result.stderr
-    assert helped.stderr == b"l3: standard output: No space left on device\n"
+    assert helped.stderr == version.stderr == b"l3: standard output: No space left on device\n"
 
 
 def test_a_file_named_dash_is_reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

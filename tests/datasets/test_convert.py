@@ -1464,6 +1464,18 @@ def test_what_is_dropped_takes_no_names(tmp_path: Path) -> None:
     assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == ["1.l3"]
 
 
+@pytest.mark.parametrize("first", ["good", "damaged"])
+def test_what_is_dropped_takes_no_names_from_afar(tmp_path: Path, first: str) -> None:
+    """The whole shard failed."""
+    images = {"good": png(), "damaged": b"\x89PNG"}
+    others = {"good": "damaged", "damaged": "good"}
+    members = [("a.png", images[first]), ("b.png", png(1)), ("a.bmp", images[others[first]])]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d", "--on-error", "drop") == 2
+    names = [name for name, _ in data_of(tmp_path / "d" / "a.tar")]
+    assert sorted(names) == ["a.l3", "b.l3"]
+
+
 def test_links_in_a_tar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target, code in (("0.txt", 0), ("0.png", 2)):
         source = tmp_path / f"{code}.tar"

@@ -142,7 +142,7 @@ def test_an_image_without_a_suffix_takes_a_name(
 
 def test_other_names_of_the_local_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tar(tmp_path / "s" / "a.tar", samples(2))
-    for scheme in ("local://", "file://localhost", "file:", "file:/"):
+    for scheme in ("local://", "file://localhost", "file:", "File://", "file:/", "file:."):
         other = f"{scheme}{tmp_path}/s"
         for source, dest in ((tmp_path / "s", other), (other, tmp_path / "d")):
             assert convert(source, dest) == 2

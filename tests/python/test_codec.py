@@ -332,6 +332,12 @@ def test_objects_are_no_bytes(function: Any) -> None:
         function(np.array(list(ENCODED), object))
 
 
+def test_fields_have_any_name() -> None:
+    """Of an O in it they were objects."""
+    fields: Any = np.frombuffer(ENCODED, [("Object", "u1")])
+    np.testing.assert_array_equal(l3dali.decode(fields), l3dali.decode(ENCODED))
+
+
 @pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
 def test_bytes_without_an_axis(function: Any) -> None:
     function(np.array(ENCODED))
@@ -421,7 +427,10 @@ def test_imwrite_and_imread(tmp_path: Path, kind: type) -> None:
     assert l3dali.info(Path(path).read_bytes()).tile_width == 64
 
 
-def test_imwrite_obeys_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_link", [False, True])
+def test_imwrite_obeys_the_umask(tmp_path: Path, is_link: bool) -> None:
+    if is_link:  # It was given the mode of what it leads to.
+        (tmp_path / "photo.l3").symlink_to("/dev/null")
     mask = os.umask(0o027)
     try:
         l3dali.imwrite(tmp_path / "photo.l3", PHOTO)
@@ -851,6 +860,44 @@ def test_outputs_with_gaps_take_nothing_to_be_judged() -> None:
     assert l3dali.decode_batch([], out=[]) == []
 
 
+def test_columns_of_one_canvas_take_little_to_be_judged() -> None:
+    """Each of their rows took 40 times what it holds."""
+    columns = 8
+    canvas = np.zeros((2**18, columns), np.uint8)
+    outs = [canvas[:, i : i + 1] for i in range(columns)]
+    data = l3dali.encode(np.ascontiguousarray(outs[0]))
+    tracemalloc.start()
+    l3dali.decode_batch([data] * columns, out=outs)
+    peak = tracemalloc.get_traced_memory()[1]
+    with pytest.raises(ValueError, match=r"out\[2\] and out\[8\] share memory"):
+        l3dali.decode_batch([data] * (columns + 1), out=[*outs, outs[2]])
+    tracemalloc.stop()
+    assert peak < 24 * 2**20
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_memory_that_is_shared_is_found(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_ROWS_AT_ONCE", rows)
+    memory = np.zeros(400, np.uint8)
+    random = np.random.default_rng(rows)
+    found = []
+    for _ in range(300):
+        outs: list[Image] = []
+        count = np.zeros(memory.size, int)
+        for _ in range(random.integers(2, 5)):
+            begin, stride, height = random.integers((0, 1, 1), (100, 30, 10)).tolist()
+            width = int(random.integers(stride)) + 1
+            part = memory[begin : begin + stride * height].reshape(height, stride)[:, :width]
+            outs.append(part[:, :, np.newaxis])
+            places = begin + stride * np.arange(height)[:, np.newaxis] + np.arange(width)
+            np.add.at(count, places.ravel(), 1)
+        found.append(bool(count.max() > 1))
+        refused = pytest.raises(ValueError, match="share memory")
+        with refused if found[-1] else contextlib.nullcontext():
+            codec._check_apart(outs)
+    assert 20 < sum(found) < 280
+
+
 def test_an_array_whose_images_share_memory() -> None:
     image: Image = np.ones((4, 5), np.uint8)
     memory: Image = np.zeros((8, 5), np.uint8)
@@ -1178,6 +1225,22 @@ def test_few_pages_are_read_between_looks_for_interrupts(
 
     codec.row_major(cube[:, :, 1].transpose(axes).view(Watched))
     assert max(pages) <= 2**22 // 4096
+
+
+def test_cubes_of_many_bands_are_copied_in_large_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were pixel by pixel: pages of all bands are read for one, and for many."""
+    parts: list[Image] = []
+
+    class Watched(np.ndarray[Any, Any]):
+        def __getitem__(self, part: Any) -> Any:
+            taken = np.asarray(self)[part]
+            if part[0].start is not None:  # to be copied
+                parts.append(taken)
+            return taken
+
+    monkeypatch.setattr(codec, "_BAND_BYTES", 2**20)
+    codec.row_major(np.moveaxis(np.zeros((300, 40, 200), np.uint8), 0, 2).view(Watched))
+    assert len(parts) <= 200
 
 
 @pytest.mark.parametrize("few", [2**25, 2**19])

@@ -1880,13 +1880,14 @@ def test_tiffs_behind_one_another_with_directories_between(place: str, bigtiff: 
         read_header(data + bytes(100) + data)
 
 
-def test_tiff_of_an_image_below_another() -> None:
-    """One of the same size, in a SubIFD, was dropped in silence."""
+@pytest.mark.parametrize(("channels", "height"), [(1, 40), (3, 40), (1, 20)])
+def test_tiff_of_an_image_below_another(channels: int, height: int) -> None:
+    """In a SubIFD; it was dropped in silence."""
     for is_copy in (0, 1):
         file = io.BytesIO()
         with tifffile.TiffWriter(file) as writer:
-            writer.write(noise(1), subifds=1)
-            writer.write(noise(1), subfiletype=is_copy)
+            writer.write(noise(1, height=40), subifds=1)
+            writer.write(noise(channels, height=height), subfiletype=is_copy)
         refused = pytest.raises(ImageError, match="several images in one file")
         with contextlib.nullcontext() if is_copy else refused:
             read_header(file.getvalue())

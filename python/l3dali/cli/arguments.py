@@ -53,8 +53,8 @@ class Parser(argparse.ArgumentParser):
                     message = f"unrecognized arguments: {name}{self._option_meant(name)}"
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def print_help(self, file: Any = None) -> None:
-        print(self.format_help(), end="", file=file, flush=True)  # argparse hides a full disk
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file, flush=True)  # argparse hides a full disk
 
     def _option_meant(self, name: str) -> str:
         if name in self.elsewhere:

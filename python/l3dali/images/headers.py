@@ -220,6 +220,7 @@ _MOST_EXIF_PARTS = 256
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_MOST_ICC_PARTS = 255  # which have their number and that of all in a byte
 _ICC_PART = b"ICC_PROFILE\0"
 
 
@@ -243,6 +244,8 @@ def jpeg_icc(data: bytes) -> bytes | None:
         at = found.end() + int.from_bytes(data[found.end() : begin], "big")
         if found[0] == b"\xff\xe2" and data.startswith(_ICC_PART, begin):
             parts.append(data[begin + len(_ICC_PART) : at])
+            if len(parts) > _MOST_ICC_PARTS:
+                return None
     parts.sort()  # Each begins with its number, from 1 on, and that of all.
     numbers = [list(part[:2]) for part in parts]
     is_whole = numbers == [[number, len(parts)] for number in range(1, len(parts) + 1)]
@@ -873,7 +876,8 @@ def _check_is_whole(data: bytes, page: tifffile.TiffPage) -> None:
         sub = tifffile.TiffPage(page.parent, index=0)
         # No product: tifffile gives a size of type BYTE as bytes, which a number repeats.
         is_raw |= sub.imagewidth > page.imagewidth or sub.imagelength > page.imagelength
-        is_other |= not sub.is_reduced and offset != page.offset and sub.shape == page.shape
+        is_small = sub.imagewidth < page.imagewidth and sub.imagelength < page.imagelength
+        is_other |= not (sub.is_reduced or is_small or offset == page.offset)
     if is_raw:
         raise ImageError("a TIFF whose page is a smaller copy, as raw photographs have, is refused")
     if is_other:

@@ -140,7 +140,7 @@ def open_folder(url: str) -> Folder:
     Raises:
         UsageError: fsspec is missing, or does not know the URL; or it is another name of this disk.
     """
-    if re.match("local://|file:/(?!//)", url):  # a host after two slashes, a path after three
+    if re.match("(?!file:///)(?i:local://|file:)", url):  # a host may follow two slashes
         raise UsageError(f"{url}: name the path alone")
     url = url.removeprefix("file://")
     return RemoteFolder(url) if is_remote(url) else LocalFolder(Path(url))

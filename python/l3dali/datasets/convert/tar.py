@@ -259,7 +259,7 @@ class Writer:
         self._links: dict[str, str] = {}  # by where they lead
         self._dropped: set[str] = set()  # places
         # Of the sample:
-        self._sample_places: list[str] = []
+        self._sample_places: list[tuple[str, str]] = []  # new ones, and those of the sources
         self._sample_links: dict[str, str] = {}
         self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
         self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
@@ -295,16 +295,12 @@ class Writer:
                 self._output().write(_global_headers(member.header)[0])
                 return
             self._is_dropped = True
-        source = posixpath.normpath(name)
-        places, links = self._sample_places, self._sample_links
+        links = self._links if is_between else self._sample_links
+        place, source = posixpath.normpath(new_name), posixpath.normpath(name)
         if is_between:
-            places, links = [], self._links
-        places.append(source)
-        if (other := self._sources.setdefault(posixpath.normpath(new_name), source)) != source:
-            clash = f"{other} and {name} would both be {new_name}: rename one"
-            if is_between:
-                raise TarError(clash)
-            self._clash = self._clash or clash
+            self._take_place(place, source)
+        else:
+            self._sample_places.append((place, source))
         if member.info.isfile() and suffix:
             if new_name in self._names and not self._clash:
                 self._clash = f"two members of one sample would both be {new_name}: rename one"
@@ -363,8 +359,11 @@ class Writer:
         return self._held
 
     def _end_sample(self) -> None:
-        if self._clash and not self._is_dropped:
-            raise TarError(self._clash)
+        if not self._is_dropped:
+            for place, source in self._sample_places:
+                self._take_place(place, source)
+            if self._clash:
+                raise TarError(self._clash)
         base = 0
         if self._held is not None:
             if self._is_dropped:
@@ -397,12 +396,16 @@ class Writer:
                 self._lines.append([" ".join(words)])
                 self._indexed_key = self._key
         if self._is_dropped:
-            self._dropped.update(self._sample_places)
+            self._dropped.update(source for _, source in self._sample_places)
         else:
             self._links |= self._sample_links
         self._sample_places, self._sample_links = [], {}
         self._parts, self._names, self._between, self._is_dropped = [], set(), [], False
         self._clash = ""
+
+    def _take_place(self, place: str, source: str) -> None:
+        if (other := self._sources.setdefault(place, source)) != source:
+            raise TarError(f"{other} and {source} would both be {place}: rename one")
 
     def _write_lost(self, lost: Mapping[str, str]) -> None:
         """Writes headers of all members that went with a dropped sample."""
