@@ -18,6 +18,7 @@ from PIL import PngImagePlugin
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
+from l3dali.datasets.convert.storage import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -418,6 +419,22 @@ def test_link_in_place_of_a_result_is_not_followed(place: Path) -> None:
         assert main(["encode", str(path), option]) == 2
     assert target.is_fifo()
     os.close(reader)
+
+
+def test_disks_that_do_not_tell_cases_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two results was lost, in silence where a disk has no links, as exFAT."""
+    for name in ("a", "A", "b"):
+        write_png(tmp_path / "s" / f"{name}.png")
+    encode = ["encode", str(tmp_path / "s"), "-o"]
+    if not LocalFolder(tmp_path).folds_case():
+        assert main([*encode, str(tmp_path / "d")]) == 0
+    monkeypatch.setattr(LocalFolder, "folds_case", lambda self: True)
+    assert main([*encode, str(tmp_path / "e")]) == 2
+    assert "s/A.png and" in (told := capsys.readouterr().err)
+    assert f"s/a.png would both become {tmp_path}/e/a.l3" in told
+    assert not (tmp_path / "e").exists()
 
 
 def test_text_and_resolution_of_png_are_kept_on_request(tmp_path: Path) -> None:

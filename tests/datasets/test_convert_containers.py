@@ -33,8 +33,10 @@ import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
-from l3dali.datasets.convert.manifest import row_of_json
-from l3dali.datasets.convert.storage import HashedReader
+from l3dali.datasets.convert.job import convert_job
+from l3dali.datasets.convert.manifest import Manifest, Row, row_of_json
+from l3dali.datasets.convert.storage import HashedReader, open_folder
+from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.signatures import L3_SIGNATURE
 
 pytest.importorskip("rich")
@@ -288,6 +290,30 @@ def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str])
     assert convert("memory://bucket/d/a.tar", tmp_path / "one", "--to", "png") == 0
     assert convert("file://" + str(tmp_path / "s"), "file://" + str(tmp_path / "f")) == 0
     assert (tmp_path / "f" / "a.tar").exists()
+
+
+def test_runs_at_once_keep_rows_of_each_other(tmp_path: Path, memory: Any) -> None:
+    """Buckets have no lock: the manifest was that of the run that ended last."""
+    folder = open_folder("memory://bucket/d")
+
+    def rows_of(name: str, manifest: Manifest) -> list[Row]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / f"{name}.png").write_bytes(png())
+        sources = find_sources([str(tmp_path / name)])
+        work = find_work(sources, "memory://bucket/d", Options(), manifest, 1)
+        return [row for job in work.jobs for row in convert_job(job)]
+
+    with Manifest(folder) as manifest:
+        manifest.add(rows_of("gone", manifest))
+    with Manifest(folder) as one:
+        with Manifest(folder) as other:
+            other.begin()
+            other.add(rows_of("b", other))
+        assert not one.remove([one.rows["gone.png"]])
+        one.add(rows_of("a", one))
+    with Manifest(folder, read_only=True) as manifest:
+        assert set(manifest.rows) == {"a.png", "b.png"}
+    assert set(memory.find("/bucket/d")) >= {"/bucket/d/a.l3", "/bucket/d/b.l3"}
 
 
 def test_names_in_memory_are_no_patterns(tmp_path: Path, memory: Any) -> None:

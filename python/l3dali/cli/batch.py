@@ -19,11 +19,12 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from unicodedata import normalize
 
 from l3dali import codec
 from l3dali.console import Failure
 from l3dali.datasets.convert.images import is_apple_double
-from l3dali.datasets.convert.storage import walk
+from l3dali.datasets.convert.storage import LocalFolder, walk
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ def is_stream(path: Path) -> bool:
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     """The target of each source, which are judged as places: no target replaces a source.
 
-    Hard links are places of their own: a result replaces one, and leaves the others.
+    Hard links are places of their own: a result replaces one, and leaves the others. Names that
+    differ in cases alone are one place where the disk does not tell them apart.
 
     Raises:
         UsageError: as `plan_targets`.
@@ -204,9 +206,13 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         folder, name = os.path.split(path)
         return os.path.join(real(folder), name)  # noqa: PTH118
 
+    alike: dict[str, str] = {}  # places of targets, by what some disks take for one name
     for source, target in pairs:
-        place = place_of(source)
-        first_place, first = sources.setdefault(place_of(target), (place, source))
+        place, target_place = place_of(source), place_of(target)
+        first_alike = alike.setdefault(normalize("NFC", target_place).casefold(), target_place)
+        if first_alike != target_place and LocalFolder(target.parent).folds_case():
+            target_place = first_alike
+        first_place, first = sources.setdefault(target_place, (place, source))
         if first_place != place:
             raise UsageError(
                 f"{first} and {source} would both become {target}: rename one of them, or put them "

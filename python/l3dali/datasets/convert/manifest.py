@@ -27,6 +27,7 @@ from l3dali.datasets.convert.storage import (
     LOCK_NAME,
     MANIFEST_NAME,
     LocalFolder,
+    RemoteFolder,
     hash_file,
     leads_out,
     naming,
@@ -218,6 +219,8 @@ class Manifest:
         self.claims: dict[str, str] = {}
         self.left: list[str] = []
         self._folder = folder
+        self._found: Stored | None = None  # the object that holds the rows, in a bucket
+        self._removed: set[str] = set()  # sources whose rows went
         self._uploads = contextlib.ExitStack()
         self._file: BinaryIO | None = None
         self._uploaded = time.monotonic()
@@ -266,7 +269,8 @@ class Manifest:
         is_elsewhere = functools.cache(folder.leads_out)
         lines, is_whole, links = 0, True, 1
         name = self._below + MANIFEST_NAME
-        if folder.stat(name) is not None:
+        self._found = folder.stat(name)
+        if self._found is not None:
             self.existed = True
             with folder.open(name) as file:
                 if isinstance(folder, LocalFolder):
@@ -402,6 +406,7 @@ class Manifest:
             above = [*Path(row.result).parents][:-1]
             _remove_empty(self._folder.root / each for each in above)
         self._drop(row.source)
+        self._removed.add(row.source)
         return True
 
     def _is_unchanged(self, row: Row) -> bool:
@@ -469,12 +474,30 @@ class Manifest:
 
     def _publish(self) -> None:
         start = time.monotonic()
+        if isinstance(self._folder, RemoteFolder):
+            self._take_rows_of_others(self._folder)
         with self._folder.publish(MANIFEST_NAME) as file:
             for row in self.rows.values():
                 file.write(row.to_json().encode())
+        if isinstance(self._folder, RemoteFolder):
+            self._folder.forget(MANIFEST_NAME)
+            self._found = self._folder.stat(MANIFEST_NAME)
         self._uploaded = time.monotonic()
         self._upload_seconds = self._uploaded - start
         self._is_changed = self._is_worn = False
+
+    def _take_rows_of_others(self, folder: RemoteFolder) -> None:
+        """Takes what another run has written since: buckets have no lock."""
+        folder.forget(MANIFEST_NAME)
+        if folder.stat(MANIFEST_NAME) == self._found:
+            return
+        other = Manifest(folder, read_only=True)
+        other._load()
+        results = {row.result for row in self.rows.values() if row.result is not None}
+        for row in other.rows.values():
+            is_known = row.source in self.rows or row.source in self._removed
+            if not is_known and row.result not in results:
+                self._set(row)
 
 
 def _make_folders(folder: Path) -> list[Path]:

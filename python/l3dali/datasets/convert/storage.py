@@ -274,26 +274,29 @@ class LocalFolder:
         self._changed(name).unlink(missing_ok=True)
 
     def folds_case(self) -> bool:
-        if not self.root.is_dir():
-            return False
-        name = f".l3-{secrets.token_hex(8)}.tmp"
+        place, name = self._nearest(), f".l3-{secrets.token_hex(8)}.tmp"
         with contextlib.suppress(OSError):
-            (self.root / name).touch()
+            (place / name).touch()
             try:
-                return (self.root / name.upper()).exists()
+                return (place / name.upper()).exists()
             finally:
-                (self.root / name).unlink()
+                (place / name).unlink()
         return False
 
     def check_writable(self) -> None:
         """See `Folder`: of the folder itself, or of the nearest above it that exists."""
-        place = self.root
-        while not place.exists() and place != place.parent:
-            place = place.parent
+        place = self._nearest()
         if not place.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
         with tempfile.TemporaryFile(dir=place):  # without a name, where the system can
             pass
+
+    def _nearest(self) -> Path:
+        """The folder, or the nearest above it that exists."""
+        place = self.root
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        return place
 
     def remove_temporaries(self) -> None:
         """Removes what killed runs have left, but nothing of a run on a DEST in or around this."""
@@ -410,6 +413,10 @@ class RemoteFolder:
                     seen.add(path)
                     waiting.append(path)
         return found
+
+    def forget(self, name: str) -> None:
+        """Lets the next look at a file be at what is there now, not at an earlier listing."""
+        self._fs.invalidate_cache(self._path(name))
 
     def stat(self, name: str) -> Stored | None:
         with naming(self.place(name)):
