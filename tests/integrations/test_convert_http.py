@@ -32,7 +32,7 @@ PAGES = {
     b'<a href="1.png">x</a>',
     "sorted": b'<a href="?C=N;O=D">Name</a> <a href="./?C=M">x</a> <a href="1.png">x</a>',
     "longer": b'<a href="a/">x</a> <a href="b/">x</a>',
-    "busy": b'<a href="3.png">x</a> <a href="1.png">x</a>',
+    "busy": b'<a href="3.png">x</a> <a href="4.png">x</a> <a href="1.png">x</a>',
     "dead": b'<a href="gone/">x</a> <a href="1.png">x</a>',
 }
 
@@ -50,6 +50,10 @@ class Quiet(SimpleHTTPRequestHandler):
     def do_HEAD(self) -> None:
         if self.path.endswith("3.png"):
             return self.send_error(503)
+        if self.path.endswith("4.png"):
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return None
         if not self.path.endswith("2.png"):
             return super().do_HEAD()
         self.send_response(200)
@@ -57,7 +61,7 @@ class Quiet(SimpleHTTPRequestHandler):
         return None
 
     def do_GET(self) -> None:
-        if self.path.endswith(("2.png", "3.png")):
+        if self.path.endswith(("2.png", "3.png", "4.png")):
             return self.do_HEAD()
         first, *below = self.path.strip("/").split("/")
         page = None if below and first != "longer" else PAGES.get(first.partition("?")[0])
@@ -135,7 +139,9 @@ def test_failures_of_a_server_are_named(
     """They were links to nothing."""
     assert convert(f"{url}/busy/", tmp_path / "d") == 2
     assert files_below(tmp_path / "d") == {"1.l3"}
-    assert "503, message='Service Unavailable'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "503, message='Service Unavailable'" in told
+    assert f"{url}/busy/4.png: Server disconnected" in told
 
 
 def test_links_that_sort_a_page_are_no_files(tmp_path: Path, url: str) -> None:

@@ -423,9 +423,11 @@ class RemoteFolder:
             try:
                 info = self._fs.info(self._path(name))
             except FileNotFoundError as error:  # to fsspec, any failure of an HTTP server
-                if getattr(error.__cause__, "status", 404) in (404, 410):
+                cause = error.__cause__
+                is_of_http = type(cause).__module__.startswith("aiohttp")
+                if not is_of_http or getattr(cause, "status", None) in (404, 410):
                     return None
-                raise OSError(str(error.__cause__)) from None
+                raise OSError(str(cause)) from None
         is_page = str(info.get("url", "")).endswith("/")  # the listing of a folder
         return _stored(name, info) if info["type"] == "file" and not is_page else None
 
