@@ -1299,6 +1299,48 @@ def test_a_link_in_dest_leads_no_result_out(
     assert not (source / "sub" / "a.txt").is_symlink()
 
 
+@pytest.mark.parametrize("other", ["is.txt", "real/a.l3"])
+def test_a_link_in_dest_hides_nothing(
+    tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files behind it were replaced, and two results were one."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    for name in ("sub", "real") if other == "is.txt" else ("sub",):
+        (source / name).mkdir(parents=True)
+        (source / name / "a.png").write_bytes(png())
+    (target / "real").mkdir(parents=True)
+    (target / other).write_text("mine")
+    (target / "sub").symlink_to("real")
+    assert convert(source, target) == 2
+    assert f"{target}/sub is a link, and sub/a.l3 would go through it" in capsys.readouterr().err
+    assert (target / other).read_text() == "mine"
+    assert files_below(target) == {other}
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_an_index_is_that_of_the_shard(tmp_path: Path, has_index: bool) -> None:
+    """A shard that failed at its last bytes left the index of the new one beside the old."""
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    target = tmp_path / "d"
+    assert convert(source, target) == 0
+    if not has_index:
+        (target / "a.idx").unlink()
+    before = [path.read_bytes() for path in sorted(target.glob("a.*"))]
+    write_tar(source, samples(40, 7))
+    assert convert(source, tmp_path / "e") == 0
+    limit = (tmp_path / "e" / "a.tar").stat().st_size // 1024 - 1
+    command = [sys.executable, "-m", "l3dali", "convert", str(source), str(target)]
+    limited = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]
+    run = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert "File too large" in run.stderr
+    assert [path.read_bytes() for path in sorted(target.glob("a.*"))] == before
+    row = rows_of(target)["a.tar"]
+    assert (row.index, row.status) == ("a.idx", "failed")
+    assert convert(source, target) == 0
+    for name in ("a.tar", "a.idx"):
+        assert (target / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
+
+
 def test_large_files_are_done_a_few_at_a_time(tmp_path: Path) -> None:
     """What is in hand when a run is ended is done once more."""
     for i in range(64):

@@ -335,8 +335,10 @@ def _convert_shard(
         (job.kind, job.options.container), SHARDS[job.kind].write_entries
     )
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
+    earlier_index = b""
 
     def write(writer: HashedWriter) -> None:
+        nonlocal earlier_index
         with source.open(file.name, whole=True) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
             if job.kind in _SEEKED:
@@ -348,7 +350,10 @@ def _convert_shard(
             # The index first: a shard that is there has its index.
             for name in index_names:
                 if index is not None:
-                    _write_index(row, source, target, name, index)
+                    earlier_index = _read_index(target, name) if file.name in job.previous else b""
+                    _write_index(
+                        row, source, target, name, index.encode("utf-8", "surrogateescape")
+                    )
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
@@ -356,6 +361,12 @@ def _convert_shard(
     _publish(row, source, target, result, announce, write)
     if row.reason:
         _count(row, pool.totals)
+    if row.status == FAILED and row.index is not None:  # It is of a shard that did not appear.
+        with contextlib.suppress(Exception):  # The reason that it did not is told.
+            target.remove(row.index)
+            if earlier_index:
+                _write_index(row, source, target, row.index, earlier_index)
+        row.index, row.index_stamp, row.index_hash = None, "", ""
     row.seconds = time.perf_counter() - start
     return row
 
@@ -410,10 +421,17 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         yield copy
 
 
-def _write_index(row: Row, source: Folder, target: Folder, name: str, text: str) -> None:
+def _read_index(target: Folder, name: str) -> bytes:
+    if target.stat(name) is None:
+        return b""
+    with target.open(name, whole=True) as file:
+        return file.read()
+
+
+def _write_index(row: Row, source: Folder, target: Folder, name: str, data: bytes) -> None:
     with target.publish(name, source.mode(row.source)) as file:
         writer = HashedWriter(file, target.place(name))
-        writer.write(text.encode("utf-8", "surrogateescape"))
+        writer.write(data)
     row.index, row.index_hash = name, writer.hexdigest()
     index = target.stat(name)
     row.index_stamp = index.stamp if index is not None else ""

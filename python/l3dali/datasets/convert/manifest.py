@@ -444,9 +444,6 @@ class Manifest:
         earlier = replace(
             old,
             status=FAILED,
-            index=row.index or old.index,
-            index_stamp=row.index_stamp or old.index_stamp,
-            index_hash=row.index_hash or old.index_hash,
             failures=row.failures,
             more_failures=row.more_failures,
             reason=row.reason,

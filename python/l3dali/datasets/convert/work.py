@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unicodedata import normalize
@@ -51,7 +51,7 @@ from l3dali.images.reading import IMAGE_SUFFIXES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from l3dali.datasets.convert.storage import Folder
+    from l3dali.datasets.convert.storage import Folder, Listing
 
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
 OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
@@ -444,6 +444,7 @@ def find_work(
     if options.container and not has_archive:
         raise UsageError("--container is for tar files and zip archives; the sources have none")
     _refuse_cases(claims, places, target)
+    _refuse_links(claims, listing, target)
     if not manifest.existed:
         others = {place for place, _ in listing.failures}  # pipes, links to nothing
         for name in [*claims, REPORT_NAME]:
@@ -505,6 +506,18 @@ def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: 
                 f"{places[other]} and {places[source]} would both make {result}, where "
                 f"{target.place()} does not tell cases apart: rename one of them, or name a DEST "
                 "on another disk"
+            )
+
+
+def _refuse_links(claims: Iterable[str], listing: Listing, target: Folder) -> None:
+    """Refuses links of DEST to folders of it: nobody would see what lies there already."""
+    links = {link for link in listing.links if not target.leads_out(link)}
+    for result in claims if links else ():
+        folders = accumulate(result.split("/")[:-1], "{}/{}".format)
+        if link := next(filter(links.__contains__, folders), None):
+            raise UsageError(
+                f"{target.place(link)} is a link, and {result} would go through it: remove it, or "
+                "name another DEST"
             )
 
 
