@@ -1430,6 +1430,17 @@ def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert rows_of(tmp_path / "d")["a.tar"].images == 120
 
 
+def test_what_is_left_is_not_judged_alone(tmp_path: Path) -> None:
+    """A run that was interrupted could not go on where JPEGs were left."""
+    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    jpeg = bytes(imagecodecs.jpeg_encode(noisy, level=60))
+    source = write_tar(tmp_path / "s" / "a.tar", samples(9)).parent
+    assert convert(source, tmp_path / "d") == 0
+    write_tar(source / "b.tar", [(f"{i}.jpg", jpeg) for i in range(4)])
+    assert convert(source, tmp_path / "d") == 0
+    assert rows_of(tmp_path / "d")["b.tar"].images == 4
+
+
 # Bad input.
 
 

@@ -134,7 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
             work = find_work(sources, arguments.dest, options, manifest, workers)
             _tell_of_books(manifest, work)
             _refuse_summary(arguments.json_summary, target, manifest)
-            if work.jobs and options.to == "l3" and plan is None and not arguments.grow:
+            is_new = work.jobs and not work.kept  # What goes on has been judged.
+            if is_new and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
                 if growth:
                     raise UsageError(growth)
