@@ -282,6 +282,23 @@ def test_png_chunks_with_a_wrong_checksum_are_dropped(kind: bytes) -> None:
     assert picture.icc is picture.exif is None
 
 
+@pytest.mark.parametrize("kind", [b"tIME", b"gAMA", b"tEXt", b"pHYs"])
+def test_png_chunks_that_are_passed_over_leave_labels_alone(kind: bytes) -> None:
+    """Pillow refused what libpng reads."""
+    ihdr = struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0)
+    data = _png(ihdr, b"\0\1\0", (kind, b"?"), (b"PLTE", bytes(range(6))))
+    at = data.index(kind) + 5
+    damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    assert read_picture(damaged).pixels.shape == (1, 2, 3)
+    assert read_picture(damaged, palette="index").pixels.tolist() == [[1, 0]]
+
+
+def test_the_smallest_bmp() -> None:
+    """Of 30 bytes, as OS/2 has them: "index out of range"."""
+    data = b"BM" + struct.pack("<IHHIIHHHH", 30, 0, 0, 26, 12, 1, 1, 1, 24) + b"\3\2\1\0"
+    assert read_picture(data).pixels.tolist() == [[[1, 2, 3]]]
+
+
 def test_png_first_of_two_profiles_counts() -> None:
     profiles = [(b"iCCP", b"x\0\0" + zlib.compress(text)) for text in (b"first", b"second")]
     data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", *profiles)
@@ -904,6 +921,29 @@ def test_tiff_of_three_bands_in_jpeg(photometric: int) -> None:
     for data in (_with_tags(file.getvalue(), t262=photometric), bands.getvalue()):
         with pytest.raises(ImageError, match="three samples"):
             read_picture(data)
+
+
+@pytest.mark.parametrize("tile", [None, (32, 32)])
+def test_jpegs_of_a_tiff_have_the_sides_of_its_parts(tile: tuple[int, int] | None) -> None:
+    """One that was wider, as padded to blocks, gave a slanted picture."""
+    options: Any = {"shape": (40, 20), "dtype": "u1", "metadata": None, "photometric": 1}
+    options |= {"compression": "jpeg"} | ({"tile": tile} if tile else {"rowsperstrip": 40})
+    last = 8 if tile else 40
+    for height, width, is_read in [
+        (last, 20, True),
+        (last, 24, False),
+        (48, 20, not tile),
+        (16, 64, False),
+        (50, 16, False),
+        (32, 32, bool(tile)),
+    ]:
+        first = [bytes(imagecodecs.jpeg8_encode(np.zeros((32, 32), np.uint8)))] if tile else []
+        jpeg = bytes(imagecodecs.jpeg8_encode(np.zeros((height, width), np.uint8)))
+        file = io.BytesIO()
+        tifffile.imwrite(file, iter([*first, jpeg]), **options)
+        refused = pytest.raises(ImageError, match=r"has other sides than the page says|larger than")
+        with contextlib.nullcontext() if is_read else refused:
+            assert read_picture(file.getvalue()).pixels.shape == (40, 20)
 
 
 @pytest.mark.parametrize("size", [1, 9])
@@ -1891,6 +1931,37 @@ def test_tiff_of_an_image_below_another(channels: int, height: int) -> None:
         refused = pytest.raises(ImageError, match="several images in one file")
         with contextlib.nullcontext() if is_copy else refused:
             read_header(file.getvalue())
+
+
+def test_tiff_of_an_image_behind_a_copy() -> None:
+    """The list that a SubIFD begins may go on; it was not followed."""
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file, bigtiff=False) as writer:
+        writer.write(noise(1), subifds=1)
+        writer.write(noise(1, height=4), subfiletype=1)
+        writer.write(noise(1))
+    data = bytearray(file.getvalue())
+    with tifffile.TiffFile(io.BytesIO(data)) as tiff_file:
+        page, other = tiff_file.pages
+        ends = [
+            each.offset + 2 + 12 * struct.unpack_from("<H", data, each.offset)[0]
+            for each in (page, page.pages[0])
+        ]
+    for end, following in zip(ends, (0, other.offset), strict=True):
+        struct.pack_into("<I", data, end, following)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(bytes(data))
+    struct.pack_into("<I", data, ends[1], 0)
+    assert np.array_equal(read_picture(bytes(data)).pixels, noise(1))
+
+
+def test_tiff_of_a_copy_that_is_larger() -> None:
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(noise(1))
+        writer.write(noise(1, height=90), subfiletype=1)
+    with pytest.raises(ImageError, match="smaller copy"):
+        read_picture(file.getvalue())
 
 
 @pytest.mark.parametrize(("mark", "width"), [(b"", 5), (b"Container:Directory", 13)])

@@ -769,7 +769,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     _guard_imagej()
     metered = _MeteredFile(data)
     with tifffile.TiffFile(metered) as file:
-        page = _only_page(file.pages)
+        page, copies = _only_page(file.pages)
         at = file.pages.next_page_offset
         if at is not None and any(data[at : at + file.tiff.offsetsize]):
             raise ImageError("a damaged TIFF: it ends before another page that it has")
@@ -782,7 +782,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
         if behind + page.nbytes // 64 < len(data) and not any(page.databytecounts):
             raise ImageError("a damaged TIFF: its pixels are there, and not listed")
         _check_directory(data, file.tiff, page.offset)
-        _check_is_whole(data, page)
+        _check_is_whole(data, page, copies)
         metered.bytes_left = math.inf  # Tiles that are equal may share their bytes.
         yield page
 
@@ -843,9 +843,13 @@ _TIFF_ITEM_BYTES = {number: tiff_item_bytes(name) for name, (number, _) in TIFF_
 _TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF's, and UTF-8
 
 
-def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifffile.TiffPage:
+def _only_page(
+    pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame],
+) -> tuple[tifffile.TiffPage, list[tifffile.TiffPage]]:
+    """The page that is no reduced copy, and those that are."""
     # One by one: the list may be a loop, or as long as the file can hold.
-    found: tifffile.TiffPage | None = None
+    found: list[tifffile.TiffPage] = []
+    copies: list[tifffile.TiffPage] = []
     offsets: set[int] = set()
     for page in pages:
         if page.offset in offsets:
@@ -854,30 +858,46 @@ def _only_page(pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame]) -> tifff
             raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
         offsets.add(page.offset)
         full = page.aspage()
-        if full.is_reduced:
-            continue
-        if found is not None:
+        (copies if full.is_reduced else found).append(full)
+        if len(found) > 1:
             raise ImageError("several images in one file; L3 holds single images")
-        found = full
-    if found is None:
+    if not found:
         raise ImageError("a TIFF without an image")
-    return found
+    return found[0], copies
 
 
-def _check_is_whole(data: bytes, page: tifffile.TiffPage) -> None:
+def _check_is_whole(
+    data: bytes, page: tifffile.TiffPage, copies: Sequence[tifffile.TiffPage]
+) -> None:
     """Refuses images that are not among the pages, as of cameras, whose page is a smaller copy."""
     import tifffile
 
+    def is_larger(other: tifffile.TiffPage) -> bool:
+        # No product: tifffile gives a size of type BYTE as bytes, which a number repeats.
+        return other.imagewidth > page.imagewidth or other.imagelength > page.imagelength
+
     chunks = zip(page.dataoffsets, page.databytecounts, strict=False)
     is_raw = data[8:12] in _PHASE_ONE and not any(at <= 8 < at + size for at, size in chunks)
+    is_raw |= any(map(is_larger, copies))
     is_other = False
-    for offset in (page.subifds or ())[:MAX_TIFF_PAGES]:
+    layout = page.parent.tiff
+    seen = {0, *(each.offset for each in (page, *copies))}  # 0 ends a list.
+    waiting = [offset for each in (page, *copies) for offset in each.subifds or ()]
+    for offset in waiting:  # It grows: each may be followed by others, and have some below it.
+        if offset in seen:
+            continue
+        if len(seen) > MAX_TIFF_PAGES:
+            raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
+        seen.add(offset)
         page.parent.filehandle.seek(offset)
         sub = tifffile.TiffPage(page.parent, index=0)
-        # No product: tifffile gives a size of type BYTE as bytes, which a number repeats.
-        is_raw |= sub.imagewidth > page.imagewidth or sub.imagelength > page.imagelength
+        is_raw |= is_larger(sub)
         is_small = sub.imagewidth < page.imagewidth and sub.imagelength < page.imagelength
-        is_other |= not (sub.is_reduced or is_small or offset == page.offset)
+        is_other |= not (sub.is_reduced or is_small)
+        (count,) = struct.unpack_from(layout.tagnoformat, data, offset)
+        end = offset + layout.tagnosize + count * layout.tagsize
+        following = data[end : end + layout.offsetsize].ljust(layout.offsetsize, b"\0")
+        waiting += [*(sub.subifds or ()), *struct.unpack(layout.offsetformat, following)]
     if is_raw:
         raise ImageError("a TIFF whose page is a smaller copy, as raw photographs have, is refused")
     if is_other:
@@ -951,7 +971,9 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
         return
     samples = page.samplesperpixel if len(page.chunks) > 2 else 1
     allowed = 2 * math.prod(page.chunks) // samples + 4096  # Some are padded to blocks.
-    for offset, size in zip(page.dataoffsets, page.databytecounts, strict=False):
+    rows, columns = (page.tilelength, page.tilewidth) if page.is_tiled else page.chunks[:2]
+    across, down = -(-page.imagewidth // columns), -(-page.imagelength // rows)
+    for i, (offset, size) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset == 0 or size == 0:
             continue  # nothing is stored
         start = data[offset : offset + min(size, _CHUNK_HEADER_BYTES)]
@@ -961,6 +983,11 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
         bits, height, width, channels = _jpeg_frame(start)
         if width * height > allowed:
             raise ImageError("a damaged TIFF: a tile is larger than the page says")
+        rest_width = min(columns, page.imagewidth - i % across * columns)
+        rest_height = min(rows, page.imagelength - i // across % down * rows)
+        is_whole = width == columns and height >= rest_height
+        if not is_whole and (width != rest_width or height not in (rows, rest_height)):
+            raise ImageError("a damaged TIFF: a tile has other sides than the page says")
         if (bits, channels) != (page.bitspersample, samples):
             raise ImageError("a damaged TIFF: a tile has other samples than the page says")
         _check_scans(data[offset : offset + size])

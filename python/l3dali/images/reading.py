@@ -264,7 +264,8 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
         return _with_numbers(picture, bits) if palette == "index" and bits < 8 else picture
     if palette == "rgb":
         return picture
-    with _open_with_pillow(data) as image:
+    bare = _png_of(data, (b"IHDR", b"PLTE", b"IDAT", b"IEND").__contains__)
+    with _open_with_pillow(bare) as image:  # Pillow fails for others that libpng passes over.
         numbers = np.array(image)
     return replace(
         picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
@@ -299,12 +300,17 @@ def _png_pixels(data: bytes) -> Image:
 
 def png_without_texts(data: bytes) -> bytes:
     """A PNG for libpng, which would unpack a thousand texts to up to 8 MB each, and keep them."""
+    return _png_of(data, lambda kind: kind not in (b"zTXt", b"iTXt"))
+
+
+def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:
+    """A PNG of some kinds of its chunks, and of what is behind the last whole one."""
     parts = []
     start, at = 0, len(PNG_SIGNATURE)
     while at + 12 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
         end = at + 12 + size
-        if kind in (b"zTXt", b"iTXt"):
+        if not is_kept(kind):
             parts.append(data[start:at])
             start = end
         at = end
@@ -815,7 +821,7 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> PIL.Image.Image:
 
 
 def _open_with_pillow(data: bytes) -> PIL.Image.Image:
-    if data[:2] == b"BM" and data[_BMP_COMPRESSION_AT] in (1, 2):
+    if data[:2] == b"BM" and data[_BMP_COMPRESSION_AT : _BMP_COMPRESSION_AT + 1] in (b"\1", b"\2"):
         data = _with_even_pixels(data)
     # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
     image = _opened(data, ("PNG", "JPEG", "WEBP", "BMP"))
