@@ -1914,6 +1914,26 @@ def test_own_files_of_sets_below_source(tmp_path: Path, capsys: pytest.CaptureFi
     assert "exists, and l3 convert has not made it" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_listed_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As drop boxes are, which can be written."""
+    (tmp_path / "s" / "box").mkdir(parents=True)
+    (tmp_path / "s" / "box" / "a.png").write_bytes(png())
+    (tmp_path / "d" / "box").mkdir(parents=True)
+    (tmp_path / "d" / "box" / "a.l3").write_text("mine")
+    scan = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path) == str(tmp_path / "d" / "box"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert (tmp_path / "d" / "box" / "a.l3").read_text() == "mine"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to nothing"])
 def test_what_is_no_file_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str

@@ -39,6 +39,7 @@ from l3dali.datasets.convert.storage import (
     LOCK_NAME,
     MANIFEST_NAME,
     REPORT_NAME,
+    LocalFolder,
     Stored,
     is_remote,
     leads_out,
@@ -49,7 +50,7 @@ from l3dali.errors import UsageError, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from l3dali.datasets.convert.storage import Folder, Listing
 
@@ -383,10 +384,13 @@ def find_work(
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
     has_archive = False
-    unlisted: tuple[str, ...] = ()
+    links: dict[str, list[str]] = defaultdict(list)
+    for place, link in sources.links:
+        links[place].append(link)
+    unlisted: set[str] = set()
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
-        unlisted += tuple(f"{prefix}{link}/" for place, link in sources.links if place == url)
+        unlisted.update(prefix + link for link in links[url])
         files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
         folder = open_folder(source_url)
         kinds = {name: kind_of(folder, file) for name, file in files.items()}
@@ -446,16 +450,20 @@ def find_work(
     _refuse_cases(claims, places, target)
     _refuse_links(claims, listing, target)
     if not manifest.existed:
-        others = {place for place, _ in listing.failures}  # pipes, links to nothing
-        for name in [*claims, REPORT_NAME]:
-            if name not in existing and not (others and target.place(name) in others):
-                continue
+        is_empty = not (listing.links or listing.failures or existing.keys() - {LOCK_NAME})
+        for name in () if is_empty else (*claims, REPORT_NAME):
+            if _folder_in(listing.links, name):
+                continue  # A link leads out: the result fails.
             place = target.place(name)
+            # The listing lacks pipes, links to nothing, folders that cannot be read.
+            is_seen = name in existing
+            if not is_seen and not (isinstance(target, LocalFolder) and os.path.lexists(place)):
+                continue
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:
         for row in manifest.rows.values():
-            is_there = row.source in work.names or row.source.startswith(unlisted)
+            is_there = row.source in work.names or _folder_in(unlisted, row.source) != ""
             if is_there or row.result is None:
                 continue
             if claims.get(row.result) in files:
@@ -513,12 +521,17 @@ def _refuse_links(claims: Iterable[str], listing: Listing, target: Folder) -> No
     """Refuses links of DEST to folders of it: nobody would see what lies there already."""
     links = {link for link in listing.links if not target.leads_out(link)}
     for result in claims if links else ():
-        folders = accumulate(result.split("/")[:-1], "{}/{}".format)
-        if link := next(filter(links.__contains__, folders), None):
+        if link := _folder_in(links, result):
             raise UsageError(
                 f"{target.place(link)} is a link, and {result} would go through it: remove it, or "
                 "name another DEST"
             )
+
+
+def _folder_in(names: Container[str], file: str) -> str:
+    """The first of the folders that a file is in that is among the names; or ""."""
+    folders = accumulate(file.split("/")[:-1], "{}/{}".format)
+    return next((folder for folder in folders if folder in names), "")
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
