@@ -135,6 +135,7 @@ TIFF = "tiff"  # the pair that holds them
 PNG = "png"  # that of chunks of PNG files
 FLOATS = "floats"  # "float16" or "float32": what the samples are the bits of
 PNG_RESOLUTION = b"pHYs"
+_PHYS_BYTES = 9
 PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 KEPT_PNG_CHUNKS = PNG_TEXTS | {PNG_RESOLUTION}
 
@@ -242,8 +243,8 @@ def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, byt
         ]
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"the metadata is damaged: PNG chunks: {error}") from None
-    for kind, _ in chunks:
-        if kind not in KEPT_PNG_CHUNKS:
+    for kind, data in chunks:
+        if kind not in KEPT_PNG_CHUNKS or (kind == PNG_RESOLUTION and len(data) != _PHYS_BYTES):
             raise ValueError(f"the metadata is damaged: a PNG chunk {kind!r}")
     return chunks
 

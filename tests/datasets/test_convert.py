@@ -1317,6 +1317,19 @@ def test_a_link_in_dest_hides_nothing(
     assert files_below(target) == {other}
 
 
+def test_rows_do_not_have_thousands_of_labels(tmp_path: Path) -> None:
+    """With 16,000 long names no row could be read again, and DEST was refused."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    names = ["a.png", *(f"{'mask' * 40}{i}.png" for i in range(16_000))]
+    options = [word for name in names for word in ("--labels", name)]
+    assert convert(tmp_path / "s", tmp_path / "d", *options) == 0
+    row = rows_of(tmp_path / "d")["a.png"]
+    assert len(row.to_json()) < 2**12
+    assert Options(labels=(*names[1:], names[0])).identity == row.options
+    assert Options(labels=tuple(names[1:])).identity != row.options
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 def test_an_index_is_that_of_the_shard(tmp_path: Path, has_index: bool) -> None:
     """A shard that failed at its last bytes left the index of the new one beside the old."""

@@ -470,6 +470,57 @@ def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> N
     assert np.array_equal(upright, np.rot90(noise(1), -1))
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
+    """A height below the sea, or a version as text, failed the image."""
+    below = {
+        0x8825: [(0, 2, 8, b"2.3.0.0\0"), (6, 10, 1, struct.pack(f"{order}2i", -3, 1))],
+        0x8769: [(0x9286, 129, 6, b"J\xc3\xb6rg\0"), (0xA000, 3, 1, struct.pack(f"{order}H", 7))],
+    }
+    tags = [(code, "I", 1, 1, True) for code in (0x8824, 0x8768, 274)]  # tifffile drops others
+    data = bytearray(tiff(noise(1), byteorder=order, extratags=tags))
+    at_of = {code: data.index(struct.pack(f"{order}HHI", code, 4, 1)) for code, *_ in tags}
+    struct.pack_into(f"{order}HIB", data, at_of[274] + 2, 1, 1, 6)  # a BYTE
+    for code, entries in below.items():
+        struct.pack_into(f"{order}HHII", data, at_of[code - 1], code, 4, 1, len(data))
+        values = len(data) + 2 + 12 * len(entries) + 4
+        data += struct.pack(f"{order}H", len(entries))
+        held = b""
+        for tag, kind, count, value in entries:
+            data += struct.pack(f"{order}HHI", tag, kind, count)
+            is_held = len(value) > 4
+            data += (
+                struct.pack(f"{order}I", values + len(held)) if is_held else value.ljust(4, b"\0")
+            )
+            held += value if len(value) > 4 else b""
+        data += bytes(4) + held
+    exif = read_picture(bytes(data)).exif
+    assert exif is not None
+    whole = b"II*\0" if order == "<" else b"MM\0*"
+    assert exif.startswith(whole)
+    for entries in below.values():
+        for tag, kind, count, value in entries:
+            at = exif.index(struct.pack(f"{order}HHI", tag, kind, count)) + 8
+            if len(value) > 4:
+                (at,) = struct.unpack_from(f"{order}I", exif, at)
+            assert exif[at : at + len(value)] == value
+    assert struct.pack(f"{order}HHIB", 0x0112, 1, 1, 6) in exif
+    picture = read_picture(write_picture(read_picture(bytes(data)), ".tif"))
+    assert np.array_equal(picture.pixels, noise(1))
+
+
+def test_an_orientation_of_text_makes_no_tiff_that_is_refused() -> None:
+    block = b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHI4sI", 0x0112, 2, 2, b"2\0", 0)
+    data = write_picture(Picture(noise(1), exif=block), ".tif")
+    assert np.array_equal(read_picture(data).pixels, noise(1))
+
+
+def test_both_copyrights_of_a_bigtiff() -> None:
+    tags = [(0x8298, 2, 13, b"photo\0editor\0", True)]
+    data = tiff(noise(1), bigtiff=True, extratags=tags)
+    assert b"photo\0editor\0" in (read_picture(data).exif or b"")
+
+
 def test_tiff_palette_of_two_colours() -> None:
     colors = np.array([[0, 65535], [257, 0], [514, 771]], np.uint16)
     numbers = noise(1) > 99
@@ -944,6 +995,24 @@ def test_jpegs_of_a_tiff_have_the_sides_of_its_parts(tile: tuple[int, int] | Non
         refused = pytest.raises(ImageError, match=r"has other sides than the page says|larger than")
         with contextlib.nullcontext() if is_read else refused:
             assert read_picture(file.getvalue()).pixels.shape == (40, 20)
+
+
+def test_tiff_of_four_bands_in_jpeg() -> None:
+    """With Adobe's mark of YCCK they were turned as if they were that."""
+    jpeg = imagecodecs.jpeg8_encode(noise(4, height=16, width=16), colorspace=4, outcolorspace=5)
+    options: Any = {"shape": (16, 16, 4), "dtype": "u1", "metadata": None, "tile": (16, 16)}
+    options |= {"planarconfig": "contig", "extrasamples": ["unspecified"] * 3}
+    file = io.BytesIO()
+    tifffile.imwrite(file, iter([jpeg]), photometric=1, compression="jpeg", **options)
+    with pytest.raises(ImageError, match="take for YCCK"):
+        read_picture(file.getvalue())
+
+
+def test_sides_that_no_png_has(tmp_path: Path) -> None:
+    pixels = np.zeros((1, 1_000_001), np.uint8)
+    with pytest.raises(ImageError, match=r"\.tif has longer"):
+        write_picture(Picture(pixels), ".png")
+    assert read_picture(write_picture(Picture(pixels), ".tif")).pixels.shape == pixels.shape
 
 
 @pytest.mark.parametrize("size", [1, 9])

@@ -37,6 +37,7 @@ from l3dali.metadata import (
     load_metadata,
     metadata_of_tiff,
     of_channels,
+    png_of_metadata,
     tiff_of_metadata,
 )
 
@@ -825,3 +826,9 @@ def test_band_names_follow_their_bands() -> None:
     assert of_channels(pairs, [4, 0], 6) == ({"unit": "K"}, False)
     assert of_channels({"band_names": 3}, [0], 5) == (None, False)
     assert of_channels(None, [0], 5) == (None, False)
+
+
+def test_a_resolution_of_another_length_is_damaged() -> None:
+    """Pillow refused the PNG."""
+    with pytest.raises(ValueError, match="a PNG chunk b'pHYs'"):
+        png_of_metadata({"png": [["pHYs", "000000"]]})

@@ -5,7 +5,6 @@ Knows arrays and EXIF blocks, no files.
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 from contextlib import suppress
@@ -13,20 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l3dali.codec import strip_exif_prefix
 from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import tifffile
-
     from l3dali.codec import Image, Window
 
 __all__ = [
-    "descriptive_exif",
     "looks_like_labels",
-    "plain_exif_tags",
     "shrink",
     "stored_window",
     "upright",
@@ -35,11 +29,7 @@ __all__ = [
 
 
 _ORIENTATION = 0x0112
-_ASCII, _SHORT = 2, 3  # types of TIFF
-# Of a TIFF, the tags that describe the picture and not the file: make, model, orientation, date,
-# artist, copyright, and the EXIF and GPS directories.
-_PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
-_DESCRIPTIVE_TAGS = (*_PLAIN_TAGS, 0x8769, 0x8825)
+_SHORT = 3  # a type of TIFF
 # A packet is searched in linear time: no blanks may be taken in two ways, or looked at from each.
 _XMP_ORIENTATION = re.compile(
     rb"""\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
@@ -159,50 +149,6 @@ def upright_xmp(xmp: bytes | None) -> bytes | None:
         return None
     *before, last = _XMP_ORIENTATION.split(xmp)
     return b"".join([*map(bytes.rstrip, before), last])
-
-
-def descriptive_exif(tiff: bytes, page: tifffile.TiffPage) -> bytes | None:
-    """The tags of a TIFF's page that describe the picture as an EXIF block; None without any.
-
-    Of a BigTIFF, whose directories Pillow does not read, those of EXIF and GPS are left out.
-    """
-    from PIL import Image
-
-    block = Image.Exif()
-    if page.parent.is_bigtiff:
-        for found in filter(None, map(page.tags.get, _PLAIN_TAGS)):
-            if found.dtype == _ASCII:
-                text = tiff[found.valueoffset : found.valueoffset + found.count]
-                block[found.code] = text.partition(b"\0")[0]
-            elif isinstance(found.value, int):
-                block[found.code] = int(found.value)
-    else:
-        block.endian = page.parent.byteorder
-        block.load_from_fp(io.BytesIO(tiff), page.offset)
-    for tag in set(block) - set(_DESCRIPTIVE_TAGS):
-        del block[tag]
-    for entries in (block, *(block.get_ifd(tag) for tag in block if tag not in _PLAIN_TAGS)):
-        for tag, value in entries.items():
-            if isinstance(value, str) and not value.isascii():  # Pillow would write "?".
-                entries[tag] = value.encode("latin-1")
-    return strip_exif_prefix(block.tobytes()) if len(block) else None
-
-
-def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
-    """Of an EXIF block, what `descriptive_exif` takes but directories, as tifffile writes tags."""
-    from PIL import Image
-
-    block = Image.Exif()
-    with suppress(Exception):  # Damaged blocks are kept by L3, and go nowhere else.
-        block.load(exif or b"")
-    tags: list[tuple[int, int, int, Any, bool]] = []
-    for code in set(block) & set(_PLAIN_TAGS):
-        if isinstance(value := block[code], str) and value:
-            text = value.encode("latin-1", "replace") + b"\0"
-            tags.append((code, _ASCII, len(text), text, True))
-        elif code == _ORIENTATION and value in _TURNS:
-            tags.append((code, _SHORT, 1, value, True))
-    return tags
 
 
 def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: bool = True) -> Image:

@@ -213,7 +213,6 @@ def _read_png(data: bytes) -> Header:
 
 # Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_BARE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})  # Markers without a length.
 
 
 _MOST_EXIF_PARTS = 256
@@ -272,18 +271,13 @@ def _read_jpeg(data: bytes) -> Header:
 
 def _jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
     """Bits of a sample, height, width and channels, by the first frame: it is the one decoded."""
-    at = data.find(b"\xff", 2)
-    while 0 <= at < len(data) - 9:
-        marker, size = struct.unpack_from(">BH", data, at + 1)
-        if marker in _JPEG_FRAMES:
-            bits, height, width, channels = struct.unpack_from(">BHHB", data, at + 4)
+    at = 2
+    while found := _JPEG_MARKER.search(data, at):
+        marker, begin = found[0][1], found.end()
+        if marker in _JPEG_FRAMES and begin + 8 <= len(data):
+            bits, height, width, channels = struct.unpack_from(">BHHB", data, begin + 2)
             return bits, height, width, channels
-        if marker == 0xFF:
-            at += 1
-            continue
-        if marker not in _JPEG_BARE:
-            at += max(2, size)
-        at = data.find(b"\xff", at + 2)
+        at = begin + int.from_bytes(data[begin : begin + 2], "big")
     raise ImageError("cannot be read: a JPEG that names no size")
 
 
@@ -813,14 +807,14 @@ def _check_directory(
         tag, kind = struct.unpack_from(layout.tagformat1, data, at)
         items, value = struct.unpack_from(layout.tagformat2, data, at + 4)
         (place,) = struct.unpack_from(layout.offsetformat, value)
-        if kind not in _TIFF_ITEM_BYTES:
+        if kind not in TIFF_ITEM_BYTES:
             if tag in _PIXEL_TAGS and is_main:
                 raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
             if is_main:
                 continue  # as TIFF 6.0 asks for
             return  # no directory, but what another program has left in its place
         is_read = tag < _FIRST_PRIVATE_TAG or tag in _READ_PRIVATE_TAGS
-        size = items * _TIFF_ITEM_BYTES[kind]
+        size = items * TIFF_ITEM_BYTES[kind]
         is_outside = size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size
         is_outside |= tag in below and place > len(data) - layout.tagnosize
         if is_outside and (is_read if is_main else tag != _MAKER_NOTE):
@@ -839,8 +833,8 @@ _PIXEL_TAGS = frozenset(
 _MAKER_NOTE = 37500  # of which a tool that does not know it keeps the place alone
 _TIFF_DIRECTORIES = (34665, 34853)  # of EXIF and GPS
 _READ_PRIVATE_TAGS = KEPT_TIFF_TAGS | {34675, *_TIFF_DIRECTORIES}  # and ICC
-_TIFF_ITEM_BYTES = {number: tiff_item_bytes(name) for name, (number, _) in TIFF_TYPES.items()}
-_TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF's, and UTF-8
+TIFF_ITEM_BYTES = {number: tiff_item_bytes(name) for name, (number, _) in TIFF_TYPES.items()}
+TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF's, and UTF-8
 
 
 def _only_page(
@@ -990,6 +984,8 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
             raise ImageError("a damaged TIFF: a tile has other sides than the page says")
         if (bits, channels) != (page.bitspersample, samples):
             raise ImageError("a damaged TIFF: a tile has other samples than the page says")
+        if samples == 4 and _ADOBE_YCCK.search(start):
+            raise ImageError("JPEG of four samples that decoders take for YCCK")
         _check_scans(data[offset : offset + size])
         if data.rfind(b"\xff\xd9", max(0, offset + size - _JPEG_TAIL_BYTES), offset + size) < 0:
             raise ImageError("a damaged TIFF: a tile ends too early")
@@ -998,6 +994,7 @@ def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:
 # They decode to as many bytes as they are asked for.
 # Names of tifffile have changed: none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
 _SIZED_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, 8, 32946, 32773, 34925, 34926, 50000, 50013})
+_ADOBE_YCCK = re.compile(rb"\xff\xee..Adobe.{6}\x02", re.DOTALL)
 _JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
 _CHUNK_HEADER_BYTES = 4096
 

@@ -29,7 +29,6 @@ from l3dali.codec import (
     unsupported_samples,
 )
 from l3dali.images.geometry import (
-    descriptive_exif,
     looks_like_labels,
     shrink,
     upright,
@@ -51,6 +50,7 @@ from l3dali.images.headers import (
     unreadable,
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
+from l3dali.images.tiff_exif import descriptive_exif
 from l3dali.metadata import (
     EXTRA_SAMPLES,
     KEPT_PNG_CHUNKS,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.codec import MAX_CHANNELS
-from l3dali.images.geometry import plain_exif_tags
 from l3dali.images.headers import ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
+from l3dali.images.tiff_exif import plain_exif_tags
 from l3dali.metadata import (
     FLOATS,
     TIFF_TYPES,
@@ -90,10 +90,15 @@ class Writer:
     signed: bool = False
 
 
+_LONGEST_PNG_SIDE = 1_000_000  # to libpng
+
+
 def _write_png(picture: Picture) -> bytes:
     import imagecodecs
     from PIL import Image
 
+    if max(picture.pixels.shape[:2]) > _LONGEST_PNG_SIDE:
+        raise ImageError(f".png has sides of {_LONGEST_PNG_SIDE} pixels at most; .tif has longer")
     if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
         filtered = picture.pixels.nbytes + len(picture.pixels)  # a byte more for each row
         # png_encode makes room for less, and what then lacks its end may be no error.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -35,6 +38,7 @@ _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
 CONTAINERS = ("tar", "zip")
+_LONGEST_LABELS = 1000  # as text in rows of the manifest
 HEAD_BYTES = 16  # enough for `format_of`
 MOST_NAME = 1000  # of the name of a field or column, its end: each of its values goes by it
 
@@ -88,24 +92,36 @@ class Options:
 
     def is_labels(self, name: str) -> bool:
         """Whether `labels` name the image."""
-        return bool(self.labels and self.labels_of(name))
+        ends, patterns = self._labels
+        return name.endswith(ends) or any(fnmatchcase(name, pattern) for pattern in patterns)
 
     def labels_of(self, name: str) -> list[str]:
         """Those of `labels` that name the image; `*` in a pattern passes over `/` too."""
-        return [
-            label
-            for label in self.labels
-            if (fnmatchcase(name, label) if set(label) & set("*?[") else name.endswith(label))
-        ]
+        if not self.is_labels(name):
+            return []
+        ends, patterns = self._labels
+        found = {end for end in ends if name.endswith(end)}
+        found.update(pattern for pattern in patterns if fnmatchcase(name, pattern))
+        return [label for label in self.labels if label in found]
 
-    @property
+    @cached_property
+    def _labels(self) -> tuple[tuple[str, ...], list[str]]:
+        """The ends of names among `labels`, and the patterns."""
+        patterns = [label for label in self.labels if not set("*?[").isdisjoint(label)]
+        ends = (label for label in self.labels if set("*?[").isdisjoint(label))
+        return tuple(ends), patterns
+
+    @cached_property
     def identity(self) -> str:
         """One text for all options that make the same results."""
         return self.base + (f"{_PLAN}{self.plan.identity}" if self.plan is not None else "")
 
-    @property
+    @cached_property
     def base(self) -> str:
         """One text for all options but the plan."""
+        labels = ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels))
+        if len(labels) > _LONGEST_LABELS:  # Each row of the manifest has them.
+            labels = f"sha256:{hashlib.sha256(os.fsencode(labels)).hexdigest()}"
         encoding = [f"effort={self.effort}"] if self.to == "l3" else []
         if self.plan is None and encoding:
             encoding.insert(0, f"coding={self.coding}")
@@ -113,7 +129,7 @@ class Options:
             [
                 f"to={self.to}",
                 *encoding,
-                "labels=" + ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels)),
+                f"labels={labels}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
                 *([f"container={self.container}"] if self.container else []),
             ]

@@ -1,0 +1,128 @@
+"""EXIF blocks of what a TIFF says of its picture, and back. Knows tags, no pixels."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from l3dali.images.headers import MAX_METADATA_BYTES, TIFF_ITEM_BYTES, ImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import tifffile
+
+_ORIENTATION = 0x0112
+_EXIF, _GPS, _INTEROPERABILITY = 0x8769, 0x8825, 0xA005
+# The tags that describe the picture and not the file: make, model, orientation, date, artist,
+# copyright, and the EXIF and GPS directories.
+_PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
+_HEADER_BYTES, _COUNT_BYTES, _ENTRY_BYTES, _PLACE_BYTES = 8, 2, 12, 4
+
+_ASCII, _SHORT, _LONG = 2, 3, 4  # types of values
+_NAMES: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
+
+_Entries = dict[int, tuple[int, int, bytes]]  # type, count and bytes of values, by tag
+
+
+def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
+    """The tags of a TIFF's page that describe the picture as an EXIF block; None without any.
+
+    Of a BigTIFF, whose directories have larger entries, those of EXIF and GPS are left out.
+
+    Raises:
+        ImageError: they have more than an image may have.
+    """
+    order = page.parent.byteorder
+    if page.parent.is_bigtiff:
+        tags = [tag for tag in map(page.tags.get, _PLAIN_TAGS) if tag is not None]
+        entries = {
+            tag.code: (int(tag.dtype), tag.count, data[tag.valueoffset :][: tag.valuebytecount])
+            for tag in tags
+            if int(tag.dtype) in TIFF_ITEM_BYTES
+        }
+        block = _directory(b"", order, entries, _HEADER_BYTES, ())
+    else:
+        entries = _entries_at(data, order, page.offset, (*_PLAIN_TAGS, _EXIF, _GPS))
+        block = _directory(data, order, entries, _HEADER_BYTES, (_EXIF, _GPS))
+    mark = b"II" if order == "<" else b"MM"
+    return mark + struct.pack(f"{order}HI", 42, _HEADER_BYTES) + block if block else None
+
+
+def _entries_at(
+    data: bytes, order: str, offset: int, wanted: Collection[int] | None = None
+) -> _Entries:
+    """The entries of a directory that are whole; none of what another program left in its place.
+
+    Args:
+        data: a TIFF, no BigTIFF.
+        order: of its bytes.
+        offset: of the directory.
+        wanted: their tags; None: all.
+    """
+    entries: _Entries = {}
+    room = MAX_METADATA_BYTES
+    count = int.from_bytes(data[offset : offset + _COUNT_BYTES], _NAMES[order])
+    first = offset + _COUNT_BYTES
+    for at in range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES):
+        tag, kind, items, place = struct.unpack_from(f"{order}HHII", data, at)
+        if kind not in TIFF_ITEM_BYTES and wanted is None:
+            return {}
+        size = items * TIFF_ITEM_BYTES.get(kind, 0)
+        place = at + 8 if size <= _PLACE_BYTES else place
+        if tag in entries or (wanted is not None and tag not in wanted):
+            continue  # The first counts.
+        room -= size
+        if room < 0:
+            raise ImageError(f"EXIF of more than {MAX_METADATA_BYTES >> 20} MiB")
+        value = data[place : place + size]
+        if value and len(value) == size:
+            entries[tag] = kind, items, value
+    return entries
+
+
+def _directory(
+    data: bytes, order: str, entries: _Entries, at: int, followed: Collection[int]
+) -> bytes:
+    """A directory that will be at `at`, with its values and the directories that it leads to."""
+    below = {
+        tag: _entries_at(data, order, int.from_bytes(entries[tag][2][:4], _NAMES[order]))
+        for tag in followed
+        if tag in entries
+    }
+    entries = {tag: entry for tag, entry in entries.items() if below.get(tag, True)}
+    if not entries:
+        return b""
+    lines = [struct.pack(f"{order}H", len(entries))]
+    values = b""
+    behind = at + _COUNT_BYTES + _ENTRY_BYTES * len(entries) + _PLACE_BYTES
+    for tag, (kind, items, value) in sorted(entries.items()):
+        place = behind + len(values)
+        if tag in below:
+            further = (_INTEROPERABILITY,) if tag == _EXIF else ()
+            kind, items = _LONG, 1
+            value = _directory(data, order, below[tag], place, further)
+        if tag in below or len(value) > _PLACE_BYTES:
+            values += value + bytes(len(value) % 2)
+            value = struct.pack(f"{order}I", place)
+        lines.append(struct.pack(f"{order}HHI", tag, kind, items) + value.ljust(4, b"\0"))
+    return b"".join([*lines, bytes(_PLACE_BYTES), values])
+
+
+def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
+    """Of an EXIF block, what a TIFF says itself, as tifffile writes tags."""
+    from PIL import Image
+
+    block = Image.Exif()
+    with suppress(Exception):  # Damaged blocks are kept by L3, and go nowhere else.
+        block.load(exif or b"")
+    tags: list[tuple[int, int, int, Any, bool]] = []
+    for code in set(block) & set(_PLAIN_TAGS):
+        value = block[code]
+        if isinstance(value, str) and value and code != _ORIENTATION:
+            text = value.encode("latin-1", "replace") + b"\0"
+            tags.append((code, _ASCII, len(text), text, True))
+        elif code == _ORIENTATION and value in range(2, 9):
+            tags.append((code, _SHORT, 1, value, True))
+    return tags
