@@ -1354,6 +1354,39 @@ def test_an_index_is_that_of_the_shard(tmp_path: Path, has_index: bool) -> None:
         assert (target / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
 
 
+def test_a_folder_that_becomes_a_link_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else puts it there between the look at it and the write."""
+    outside, dest = tmp_path / "outside", tmp_path / "d"
+    outside.mkdir()
+    (outside / "a").write_text("precious")
+    folder = storage.LocalFolder(dest)
+    look = storage.LocalFolder._changed
+
+    def swap() -> None:
+        (dest / "sub").rename(dest / "old")
+        (dest / "sub").symlink_to(outside)
+
+    def look_and_swap(self: storage.LocalFolder, name: str) -> Path:
+        path = look(self, name)
+        swap()
+        return path
+
+    with folder.publish("sub/a") as file:
+        file.write(b"result")
+        swap()
+    assert (dest / "old" / "a").read_bytes() == b"result"
+    for change in (lambda: folder.publish("sub/a").__enter__(), lambda: folder.remove("sub/a")):
+        shutil.rmtree(dest)
+        (dest / "sub").mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(storage.LocalFolder, "_changed", look_and_swap)
+            with pytest.raises(NotADirectoryError):
+                change()
+    assert [path.read_text() for path in outside.iterdir()] == ["precious"]
+
+
 def test_large_files_are_done_a_few_at_a_time(tmp_path: Path) -> None:
     """What is in hand when a run is ended is done once more."""
     for i in range(64):

@@ -35,6 +35,7 @@ MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
 _MODE = 0o666
+_FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 
 # In the order of how well they tell versions apart; file systems differ in what they know.
 _STAMPS = (
@@ -248,30 +249,51 @@ class LocalFolder:
         return path
 
     @contextlib.contextmanager
-    def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
-        path = self._changed(name)
-        temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
-        with naming(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            file = os.fdopen(os.open(temporary, flags, mode), "wb")
+    def _folder_of(self, name: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder of a file: what others put in its place leads nowhere."""
+        self._changed(name)
+        if make:
+            self.root.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.root, _FOLDER)
         try:
-            yield file
-            with naming(str(path)):
-                file.close()
-                temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                file.close()
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+            for part in name.split("/")[:-1]:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=folder)
+                below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
+        path, base = str(self.root / name), name.rpartition("/")[2]
+        temporary = f".l3-{secrets.token_hex(8)}.tmp"
+        with contextlib.ExitStack() as stack:
+            with naming(path):
+                folder = stack.enter_context(self._folder_of(name, make=True))
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                file = os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb")
+            try:
+                yield file
+                with naming(path):
+                    file.close()
+                    os.replace(temporary, base, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    file.close()
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
 
     def mode(self, name: str) -> int:
         return (self.root / name).stat().st_mode & _MODE | 0o600
 
     def remove(self, name: str) -> None:
-        self._changed(name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), self._folder_of(name) as folder:
+            os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
     def folds_case(self) -> bool:
         place, name = self._nearest(), f".l3-{secrets.token_hex(8)}.tmp"
