@@ -421,6 +421,18 @@ def test_link_in_place_of_a_result_is_not_followed(place: Path) -> None:
     os.close(reader)
 
 
+def test_a_mount_is_another_name_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source was replaced by its own result. Here it is a link that looks like a mount."""
+    path = write_png(tmp_path / "s" / "photo.l3")
+    (tmp_path / "d").symlink_to("s")
+    monkeypatch.setattr(os.path, "realpath", str)
+    data = path.read_bytes()
+    assert main(["encode", str(path), "-o", f"{tmp_path}/d/", "--overwrite"]) == 2
+    assert path.read_bytes() == data
+
+
 def test_disks_that_do_not_tell_cases_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

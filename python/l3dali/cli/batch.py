@@ -199,10 +199,18 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     """
     targets: dict[Path, Path] = {}
     sources: dict[str, tuple[str, Path]] = {}  # and their places, by place of the target
-    real = cache(os.path.realpath)  # once for each folder
 
-    def place_of(path: Path) -> str:
-        """One for all links to its folder; a link in place of the file stays."""
+    @cache
+    def real(folder: str) -> str:
+        """The same under all names of a folder: links, and mounts of it elsewhere."""
+        try:
+            status = os.stat(folder or ".")  # noqa: PTH116
+        except OSError:
+            return os.path.realpath(folder)
+        return f"{status.st_dev}:{status.st_ino}"
+
+    def place_of(path: Path | str) -> str:
+        """One for all names of its folder; a link in place of the file stays."""
         folder, name = os.path.split(path)
         return os.path.join(real(folder), name)  # noqa: PTH118
 
@@ -223,7 +231,7 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         if place == target_place:
             raise UsageError(f"{source} would be its own result: name another")
         is_link = os.path.islink(source)  # noqa: PTH114 (False where that cannot be told)
-        if place in sources or (is_link and os.path.realpath(source) in sources):
+        if place in sources or (is_link and place_of(os.path.realpath(source)) in sources):
             raise UsageError(f"{source} is both a source and a target")
     return targets
 
