@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import os
@@ -1866,6 +1867,26 @@ def test_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert "another l3 convert" in capsys.readouterr().err
     assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_disk_without_locks(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Lustre may be: "standard output: Function not implemented"."""
+
+    def flock(file: object, kind: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    code = convert(tmp_path / "s", tmp_path / "d")
+    told = capsys.readouterr().err
+    if number == errno.EIO:
+        assert (code, f"l3: {tmp_path}/d/.l3-lock: Input/output error" in told) == (2, True)
+    else:
+        assert (code, "has no locks" in told) == (0, True)
+        assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
 
 
 def test_the_lock_of_a_run_that_has_ended_locks_nothing(

@@ -238,6 +238,8 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
 
 
 def _tell_of_books(manifest: Manifest, work: Work) -> None:
+    if not manifest.has_lock:
+        complain("l3: the disk of DEST has no locks: let no other l3 convert work on it meanwhile")
     if manifest.ignored:
         complain(
             f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "

@@ -6,6 +6,7 @@ A row is a shard, or a file of a folder. The last row of a source counts, and th
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import io
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Folder, Stored
 
 DONE, DROPPED, FAILED = "done", "dropped", "failed"
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
 
 
@@ -206,6 +208,7 @@ class Manifest:
         is_foreign: there are lines, and none of them is such a row.
         claims: the names that results of the present work may have, with their sources.
         left: indexes of results that went, which stay: no run is known to have written them.
+        has_lock: the disk has locks.
     """
 
     def __init__(self, folder: Folder, *, read_only: bool = False, below: str = "") -> None:
@@ -218,6 +221,7 @@ class Manifest:
         self.is_foreign = False
         self.claims: dict[str, str] = {}
         self.left: list[str] = []
+        self.has_lock = True
         self._folder = folder
         self._found: Stored | None = None  # the object that holds the rows, in a bucket
         self._removed: set[str] = set()  # sources whose rows went
@@ -256,6 +260,10 @@ class Manifest:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(f"another l3 convert works on {folder.place()}") from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise OSError(error.errno, error.strerror, str(path)) from None
+                self.has_lock = False
             if os.fstat(lock.fileno()).st_size:
                 raise UsageError(f"{path} holds something, and l3 convert has not made it")
             # A run that has ended takes its file away: a lock on that would keep nobody out.
