@@ -6,6 +6,7 @@ Knows L3 files alone; `images` knows the other formats.
 from __future__ import annotations
 
 import contextlib
+import errno
 import operator
 import os
 import re
@@ -72,6 +73,7 @@ _READ_BYTES = 1 << 25  # that a system reads of a mapped file for these
 _PAGE_BYTES = 1 << 12
 _AHEAD_BYTES = 1 << 17  # that it reads where a page is touched
 _BAND_ROWS = 64
+_NO_MODES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # of disks that have none of their own
 _ROWS_AT_ONCE = 1 << 18  # that are judged without a look for interrupts
 Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
@@ -436,7 +438,11 @@ def write_atomically(
         with temporary.open("xb") as file:
             if like is not None or (path.exists() and not path.is_symlink()):
                 status = (like or path).stat()
-                temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: the owner may be another
+                try:  # not set-user-ID: the owner may be another
+                    temporary.chmod(status.st_mode & 0o777)
+                except OSError as error:
+                    if error.errno not in _NO_MODES:
+                        raise
             file.write(data)
         if like is not None:
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import inspect
 import itertools
 import math
@@ -445,6 +446,18 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
     path.chmod(0o600)
     l3dali.imwrite(path, PHOTO[:9])
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CIFS may be: files could not be replaced."""
+
+    def chmod(self: Path, mode: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(Path, "chmod", chmod)
+    for image in (PHOTO, PHOTO[:9]):
+        l3dali.imwrite(tmp_path / "photo.l3", image)
+        np.testing.assert_array_equal(l3dali.imread(tmp_path / "photo.l3"), image)
 
 
 def test_a_write_that_fails_leaves_the_old_file_alone(
