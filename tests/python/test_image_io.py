@@ -504,9 +504,20 @@ def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
             if len(value) > 4:
                 (at,) = struct.unpack_from(f"{order}I", exif, at)
             assert exif[at : at + len(value)] == value
-    assert struct.pack(f"{order}HHIB", 0x0112, 1, 1, 6) in exif
+    assert struct.pack(f"{order}HHIH", 0x0112, 3, 1, 6) in exif  # a SHORT, as EXIF has it
     picture = read_picture(write_picture(read_picture(bytes(data)), ".tif"))
     assert np.array_equal(picture.pixels, noise(1))
+    upright = read_picture(bytes(data), orient=True).pixels
+    assert np.array_equal(upright, np.rot90(noise(1), -1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "bigtiff"), [("B", False), ("I", False), ("B", True), ("I", True), ("Q", True)]
+)
+def test_an_orientation_of_any_integer_turns(bigtiff: bool, kind: str) -> None:
+    data = tiff(noise(1), bigtiff=bigtiff, extratags=[(274, kind, 1, 6, True)])
+    upright = read_picture(data, orient=True).pixels
+    assert np.array_equal(upright, np.rot90(noise(1), -1))
 
 
 def test_an_orientation_of_text_makes_no_tiff_that_is_refused() -> None:

@@ -21,6 +21,7 @@ _PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
 _HEADER_BYTES, _COUNT_BYTES, _ENTRY_BYTES, _PLACE_BYTES = 8, 2, 12, 4
 
 _ASCII, _SHORT, _LONG = 2, 3, 4  # types of values
+_INTEGERS = (1, _SHORT, _LONG, 16)  # without a sign: BYTE to LONG8
 _NAMES: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
 
 _Entries = dict[int, tuple[int, int, bytes]]  # type, count and bytes of values, by tag
@@ -38,14 +39,19 @@ def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
     if page.parent.is_bigtiff:
         tags = [tag for tag in map(page.tags.get, _PLAIN_TAGS) if tag is not None]
         entries = {
-            tag.code: (int(tag.dtype), tag.count, data[tag.valueoffset :][: tag.valuebytecount])
-            for tag in tags
+            tag.code: (int(tag.dtype), tag.count, data[at : at + tag.valuebytecount])
+            for tag, at in ((tag, tag.valueoffset) for tag in tags)
             if int(tag.dtype) in TIFF_ITEM_BYTES
         }
-        block = _directory(b"", order, entries, _HEADER_BYTES, ())
+        followed: tuple[int, ...] = ()
     else:
         entries = _entries_at(data, order, page.offset, (*_PLAIN_TAGS, _EXIF, _GPS))
-        block = _directory(data, order, entries, _HEADER_BYTES, (_EXIF, _GPS))
+        followed = (_EXIF, _GPS)
+    kind, count, value = entries.get(_ORIENTATION, (0, 0, b""))
+    if count == 1 and kind in _INTEGERS:  # TIFF takes any, EXIF a SHORT.
+        turn = min(int.from_bytes(value, _NAMES[order]), 0xFFFF)
+        entries[_ORIENTATION] = _SHORT, 1, struct.pack(f"{order}H", turn)
+    block = _directory(data, order, entries, _HEADER_BYTES, followed)
     mark = b"II" if order == "<" else b"MM"
     return mark + struct.pack(f"{order}HI", 42, _HEADER_BYTES) + block if block else None
 
@@ -95,19 +101,19 @@ def _directory(
     if not entries:
         return b""
     lines = [struct.pack(f"{order}H", len(entries))]
-    values = b""
-    behind = at + _COUNT_BYTES + _ENTRY_BYTES * len(entries) + _PLACE_BYTES
+    values = []
+    place = at + _COUNT_BYTES + _ENTRY_BYTES * len(entries) + _PLACE_BYTES
     for tag, (kind, items, value) in sorted(entries.items()):
-        place = behind + len(values)
         if tag in below:
             further = (_INTEROPERABILITY,) if tag == _EXIF else ()
             kind, items = _LONG, 1
             value = _directory(data, order, below[tag], place, further)
         if tag in below or len(value) > _PLACE_BYTES:
-            values += value + bytes(len(value) % 2)
+            values.append(value + bytes(len(value) % 2))
             value = struct.pack(f"{order}I", place)
+            place += len(values[-1])
         lines.append(struct.pack(f"{order}HHI", tag, kind, items) + value.ljust(4, b"\0"))
-    return b"".join([*lines, bytes(_PLACE_BYTES), values])
+    return b"".join([*lines, bytes(_PLACE_BYTES), *values])
 
 
 def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
