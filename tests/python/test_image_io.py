@@ -2031,8 +2031,17 @@ def test_tiff_of_an_image_behind_a_copy() -> None:
         struct.pack_into("<I", data, end, following)
     with pytest.raises(ImageError, match="several images in one file"):
         read_picture(bytes(data))
-    struct.pack_into("<I", data, ends[1], 0)
-    assert np.array_equal(read_picture(bytes(data)).pixels, noise(1))
+    for behind in (0, 9, 2**31):  # Some writers leave anything there.
+        struct.pack_into("<I", data, ends[1], behind)
+        assert np.array_equal(read_picture(bytes(data)).pixels, noise(1))
+
+
+def test_a_pyramid_of_one_row() -> None:
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(noise(1, height=1), subifds=1)
+        writer.write(noise(1, height=1, width=6))
+    assert np.array_equal(read_picture(file.getvalue()).pixels, noise(1, height=1))
 
 
 def test_tiff_of_a_copy_that_is_larger() -> None:

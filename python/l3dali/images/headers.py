@@ -876,22 +876,29 @@ def _check_is_whole(
     is_other = False
     layout = page.parent.tiff
     seen = {0, *(each.offset for each in (page, *copies))}  # 0 ends a list.
-    waiting = [offset for each in (page, *copies) for offset in each.subifds or ()]
-    for offset in waiting:  # It grows: each may be followed by others, and have some below it.
+    waiting = [(offset, True) for each in (page, *copies) for offset in each.subifds or ()]
+    for offset, is_told in waiting:  # It grows: others may follow each, or be below it.
         if offset in seen:
             continue
         if len(seen) > MAX_TIFF_PAGES:
             raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
         seen.add(offset)
         page.parent.filehandle.seek(offset)
-        sub = tifffile.TiffPage(page.parent, index=0)
+        try:
+            sub = tifffile.TiffPage(page.parent, index=0)
+        except Exception as error:
+            if is_told or isinstance(error, ImageError):
+                raise
+            continue  # Writers leave anything behind a SubIFD.
         is_raw |= is_larger(sub)
-        is_small = sub.imagewidth < page.imagewidth and sub.imagelength < page.imagelength
+        pairs = (sub.imagewidth, page.imagewidth), (sub.imagelength, page.imagelength)
+        is_small = all(side < own or side == own == 1 for side, own in pairs)
         is_other |= not (sub.is_reduced or is_small)
         (count,) = struct.unpack_from(layout.tagnoformat, data, offset)
         end = offset + layout.tagnosize + count * layout.tagsize
         following = data[end : end + layout.offsetsize].ljust(layout.offsetsize, b"\0")
-        waiting += [*(sub.subifds or ()), *struct.unpack(layout.offsetformat, following)]
+        (behind,) = struct.unpack(layout.offsetformat, following)
+        waiting += [(behind, False), *((each, True) for each in sub.subifds or ())]
     if is_raw:
         raise ImageError("a TIFF whose page is a smaller copy, as raw photographs have, is refused")
     if is_other:

@@ -292,7 +292,8 @@ class LocalFolder:
         return (self.root / name).stat().st_mode & _MODE | 0o600
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._folder_of(name) as folder:
+        is_gone = contextlib.suppress(FileNotFoundError)
+        with is_gone, naming(self.place(name)), self._folder_of(name) as folder:
             os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
     def folds_case(self) -> bool:
