@@ -35,7 +35,7 @@ from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row, row_of_json
-from l3dali.datasets.convert.storage import HashedReader, open_folder
+from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, open_folder
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.signatures import L3_SIGNATURE
 
@@ -314,6 +314,29 @@ def test_runs_at_once_keep_rows_of_each_other(tmp_path: Path, memory: Any) -> No
     with Manifest(folder, read_only=True) as manifest:
         assert set(manifest.rows) == {"a.png", "b.png"}
     assert set(memory.find("/bucket/d")) >= {"/bucket/d/a.l3", "/bucket/d/b.l3"}
+
+
+def test_a_listing_that_lacks_a_source(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty answer for its second page is its end to libraries: --remove-gone believed it."""
+    for name in ("a", "b"):
+        memory.pipe_file(f"/bucket/s/{name}.png", png())
+    assert convert("memory://bucket/s", tmp_path / "d") == 0
+    find = RemoteFolder._find
+
+    def lie(self: RemoteFolder, failures: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+        found = find(self, failures)
+        return {name: info for name, info in found.items() if not name.endswith("b.png")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "_find", lie)
+        assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 2
+    assert "b.png: it is there, and its folder's listing lacks it" in capsys.readouterr().err
+    assert (tmp_path / "d" / "b.l3").exists()
+    memory.rm_file("/bucket/s/b.png")
+    assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 0
+    assert not (tmp_path / "d" / "b.l3").exists()
 
 
 def test_names_in_memory_are_no_patterns(tmp_path: Path, memory: Any) -> None:

@@ -50,6 +50,7 @@ from l3dali.datasets.convert.storage import (
 from l3dali.datasets.convert.work import (
     OWN_NAMES,
     READ_SHARDS,
+    check_gone,
     count_l3_alone,
     find_sources,
     find_work,
@@ -143,6 +144,8 @@ def run(arguments: argparse.Namespace) -> int:
             if work.jobs:
                 manifest.begin()
             manifest.add(work.renewed)
+            if arguments.remove_gone and work.gone:
+                check_gone(sources, work.gone)
             _settle_gone(work.gone, manifest, work, remove=arguments.remove_gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)

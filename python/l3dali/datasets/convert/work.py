@@ -40,6 +40,7 @@ from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     REPORT_NAME,
     LocalFolder,
+    RemoteFolder,
     Stored,
     is_remote,
     leads_out,
@@ -65,6 +66,7 @@ _WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
 _BATCH_FILES = 256
 _BATCH_BYTES = 2**22  # less than a second's work: rows are written at its end
 _BATCHES_A_WORKER = 4
+_MOST_ASKED = 100  # sources that are gone
 _FIRST_FILES = 16  # of a suffix; suffixes, too
 _ROW_BYTES = 2**20  # more than most rows take
 _LOOKUPS = 32  # at a time, of files in buckets
@@ -290,6 +292,24 @@ def _holds_image(folder: Folder, name: str, options: Options) -> bool:
     with suppress(OSError), folder.open(name) as opened:  # The job will say it.
         return may_be_image(name, opened.read(HEAD_BYTES), options)
     return False
+
+
+def check_gone(sources: Sources, gone: Sequence[Row]) -> None:
+    """Asks for some sources that are said to be gone.
+
+    Raises:
+        OSError: a bucket has one that its listing lacks.
+    """
+    for url in filter(is_remote, sources.whole):
+        root, prefix = sources.root_of(url)
+        folder = open_folder(root)
+        assert isinstance(folder, RemoteFolder)
+        for row in gone[:: -(-len(gone) // _MOST_ASKED)]:
+            if row.source.startswith(prefix):
+                folder.forget(row.source)
+                if folder.stat(row.source) is not None:
+                    place = folder.place(row.source)
+                    raise OSError(f"{place}: it is there, and its folder's listing lacks it")
 
 
 def refuse_links_out(sources: Sources) -> None:
