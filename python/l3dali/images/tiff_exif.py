@@ -68,7 +68,7 @@ def _entries_at(
         wanted: their tags; None: all.
     """
     entries: _Entries = {}
-    room = MAX_METADATA_BYTES
+    room = min(MAX_METADATA_BYTES, len(data))
     count = int.from_bytes(data[offset : offset + _COUNT_BYTES], _NAMES[order])
     first = offset + _COUNT_BYTES
     for at in range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES):
@@ -79,12 +79,12 @@ def _entries_at(
         place = at + 8 if size <= _PLACE_BYTES else place
         if tag in entries or (wanted is not None and tag not in wanted):
             continue  # The first counts.
+        if not 0 < size <= len(data) - place:
+            continue
         room -= size
         if room < 0:
-            raise ImageError(f"EXIF of more than {MAX_METADATA_BYTES >> 20} MiB")
-        value = data[place : place + size]
-        if value and len(value) == size:
-            entries[tag] = kind, items, value
+            raise ImageError(f"EXIF of more than {MAX_METADATA_BYTES >> 20} MiB, or overlapping")
+        entries[tag] = kind, items, data[place : place + size]
     return entries
 
 

@@ -350,7 +350,7 @@ def _convert_shard(
             # The index first: a shard that is there has its index.
             for name in index_names:
                 if index is not None:
-                    earlier_index = _read_index(target, name) if file.name in job.previous else b""
+                    earlier_index = _read_index(target, name)
                     _write_index(
                         row, source, target, name, index.encode("utf-8", "surrogateescape")
                     )

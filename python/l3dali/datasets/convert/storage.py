@@ -297,8 +297,9 @@ class LocalFolder:
             os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
     def folds_case(self) -> bool:
-        place, name = self._nearest(), f".l3-{secrets.token_hex(8)}.tmp"
+        name = f".l3-{secrets.token_hex(8)}.tmp"
         with contextlib.suppress(OSError):
+            place = self._nearest()
             (place / name).touch()
             try:
                 return (place / name.upper()).exists()

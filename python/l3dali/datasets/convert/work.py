@@ -470,10 +470,11 @@ def find_work(
     _refuse_cases(claims, places, target)
     _refuse_links(claims, listing, target)
     if not manifest.existed:
-        is_empty = not (listing.links or listing.failures or existing.keys() - {LOCK_NAME})
+        links_out = set(listing.links)  # those that stay within are refused
+        is_empty = not (links_out or listing.failures or existing.keys() - {LOCK_NAME})
         for name in () if is_empty else (*claims, REPORT_NAME):
-            if _folder_in(listing.links, name):
-                continue  # A link leads out: the result fails.
+            if _folder_in(links_out, name):
+                continue  # The result fails.
             place = target.place(name)
             # The listing lacks pipes, links to nothing, folders that cannot be read.
             is_seen = name in existing
