@@ -56,7 +56,7 @@ job.convert_each = held
 # A worker ends at a step of what is named after it: once for each name, or, of some, always.
 STEPS = ("reading", "encoding", "writing", "announced", "published")
 DYING = """
-import os, pathlib, signal
+import os, signal
 from l3dali.datasets.convert import pipeline, storage
 
 def die_at(step, place):
@@ -89,16 +89,15 @@ def write(self, data):
     die_at("writing", self._place)
     _write(self, data[half:])
 
-def replace(self, target):
-    die_at("announced", str(target))
-    result = _replace(self, target)
-    die_at("published", str(target))
-    return result
+def replace(source, target, **folders):
+    die_at("announced", target)
+    _replace(source, target, **folders)
+    die_at("published", target)
 
 _read, storage.HashedReader._read = storage.HashedReader._read, read
 _convert_image, pipeline.convert_image = pipeline.convert_image, convert_image
 _write, storage.HashedWriter.write = storage.HashedWriter.write, write
-_replace, pathlib.Path.replace = pathlib.Path.replace, replace
+_replace, os.replace = os.replace, replace
 """
 # A worker tells its nice when it converts.
 NICE = """
