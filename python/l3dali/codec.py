@@ -545,7 +545,7 @@ def row_major(image: Image) -> Image:
     while rows * columns > 1 and (most := _bytes_read(image[:rows, :columns])) > _READ_BYTES:
         fewer, narrower = (-(-rows // 2), columns), (rows, -(-columns // 2))
         halves = (fewer, narrower) if rows > _BAND_ROWS else (narrower, fewer)
-        reads = [_bytes_read(image[:height, :width]) for height, width in halves]
+        reads = [_bytes_read(image[:down, :across]) for down, across in halves]
         if 4 * min(reads) > 3 * most:  # Of many channels, say, each is touched for any pixel.
             break
         rows, columns = halves[reads.index(min(reads))]

@@ -19,12 +19,11 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from unicodedata import normalize
 
 from l3dali import codec
 from l3dali.console import Failure
 from l3dali.datasets.convert.images import is_apple_double
-from l3dali.datasets.convert.storage import LocalFolder, walk
+from l3dali.datasets.convert.storage import LocalFolder, folded, walk
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     alike: dict[str, str] = {}  # places of targets, by what some disks take for one name
     for source, target in pairs:
         place, target_place = place_of(source), place_of(target)
-        first_alike = alike.setdefault(normalize("NFC", target_place).casefold(), target_place)
+        first_alike = alike.setdefault(folded(target_place), target_place)
         if first_alike != target_place and LocalFolder(target.parent).folds_case():
             target_place = first_alike
         first_place, first = sources.setdefault(target_place, (place, source))

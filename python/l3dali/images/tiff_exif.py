@@ -39,8 +39,12 @@ def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
     if page.parent.is_bigtiff:
         tags = [tag for tag in map(page.tags.get, _PLAIN_TAGS) if tag is not None]
         entries = {
-            tag.code: (int(tag.dtype), tag.count, data[at : at + tag.valuebytecount])
-            for tag, at in ((tag, tag.valueoffset) for tag in tags)
+            tag.code: (
+                int(tag.dtype),
+                tag.count,
+                data[tag.valueoffset : tag.valueoffset + tag.valuebytecount],
+            )
+            for tag in tags
             if int(tag.dtype) in TIFF_ITEM_BYTES
         }
         followed: tuple[int, ...] = ()
@@ -53,7 +57,9 @@ def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
         entries[_ORIENTATION] = _SHORT, 1, struct.pack(f"{order}H", turn)
     block = _directory(data, order, entries, _HEADER_BYTES, followed)
     mark = b"II" if order == "<" else b"MM"
-    return mark + struct.pack(f"{order}HI", 42, _HEADER_BYTES) + block if block else None
+    if len(block) == _COUNT_BYTES + _PLACE_BYTES:  # without an entry
+        return None
+    return mark + struct.pack(f"{order}HI", 42, _HEADER_BYTES) + block
 
 
 def _entries_at(
@@ -98,8 +104,6 @@ def _directory(
         if tag in entries
     }
     entries = {tag: entry for tag, entry in entries.items() if below.get(tag, True)}
-    if not entries:
-        return b""
     lines = [struct.pack(f"{order}H", len(entries))]
     values = []
     place = at + _COUNT_BYTES + _ENTRY_BYTES * len(entries) + _PLACE_BYTES

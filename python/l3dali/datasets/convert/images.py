@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -121,7 +120,9 @@ class Options:
         """One text for all options but the plan."""
         labels = ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels))
         if len(labels) > _LONGEST_LABELS:  # Each row of the manifest has them.
-            labels = f"sha256:{hashlib.sha256(os.fsencode(labels)).hexdigest()}"
+            digest = new_hash()
+            digest.update(os.fsencode(labels))
+            labels = f"sha256:{digest.hexdigest()}"
         encoding = [f"effort={self.effort}"] if self.to == "l3" else []
         if self.plan is None and encoding:
             encoding.insert(0, f"coding={self.coding}")

@@ -485,8 +485,10 @@ class Manifest:
             for row in self.rows.values():
                 file.write(row.to_json().encode())
         if isinstance(self._folder, RemoteFolder):
-            self._folder.forget(MANIFEST_NAME)
-            self._found = self._folder.stat(MANIFEST_NAME)
+            self._found = None  # If that cannot be told, the next upload reads it.
+            with contextlib.suppress(Exception):
+                self._folder.forget(MANIFEST_NAME)
+                self._found = self._folder.stat(MANIFEST_NAME)
         self._uploaded = time.monotonic()
         self._upload_seconds = self._uploaded - start
         self._is_changed = self._is_worn = False

@@ -20,6 +20,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from unicodedata import normalize
 
 from l3dali.errors import UsageError, needs
 
@@ -174,6 +175,11 @@ def walk(
             yield path, folders, names
             below = [os.path.join(path, folder) for folder in reversed(folders)]  # noqa: PTH118
             waiting += [each for each in below if not os.path.islink(each)]  # noqa: PTH114
+
+
+def folded(name: str) -> str:
+    """The same for names that some disks take for one: of other cases, or spellings of é."""
+    return normalize("NFC", name).casefold()
 
 
 class LocalFolder:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
 from l3dali.console import Failure
 from l3dali.datasets.convert import tfrecord
@@ -42,6 +41,7 @@ from l3dali.datasets.convert.storage import (
     LocalFolder,
     RemoteFolder,
     Stored,
+    folded,
     is_remote,
     leads_out,
     open_folder,
@@ -526,10 +526,9 @@ def _has_rows(folder: Folder, name: str) -> bool:
 
 def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: Folder) -> None:
     """Refuses results that are one file where cases are not told apart."""
-    folded: dict[str, str] = {}
+    alike: dict[str, str] = {}
     for result, source in claims.items():
-        alike = normalize("NFC", result).casefold()  # Such disks take both spellings of é for one.
-        other = claims[folded.setdefault(alike, result)]
+        other = claims[alike.setdefault(folded(result), result)]
         if other != source and target.folds_case():
             raise UsageError(
                 f"{places[other]} and {places[source]} would both make {result}, where "
