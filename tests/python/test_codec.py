@@ -1054,6 +1054,7 @@ def test_an_interrupt_ends_a_copy_of_bytes(
     use: Callable[[memoryview], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that do not lie together were copied in one step, 170 MB in a second."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not that of a command
     parts: list[None] = []
 
     class Array(np.ndarray):
