@@ -730,12 +730,15 @@ def checked_files(
         hint = "put one file in a list"
     if hint is not None:
         raise TypeError(f"items is a sequence of files, not {type(items).__name__}: {hint}")
-    files = []
+    files: list[Buffer] = []
+    last: Any = None
     for i, item in enumerate(items):
         try:
-            files.append(contiguous(bytes_of(item)))
+            # One file with several windows stays one, whatever its strides.
+            files.append(files[-1] if i and item is last else contiguous(bytes_of(item)))
         except TypeError as error:
             raise TypeError(f"items[{i}]: {error}") from None
+        last = item
     return files
 
 

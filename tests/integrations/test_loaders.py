@@ -62,6 +62,23 @@ def test_webdataset(tmp_path: Path) -> None:
             assert np.array_equal(sample[name], array >> 8)
 
 
+def test_webdataset_options_of_images(tmp_path: Path) -> None:
+    gray, profile = pixels(1, 30, 40), b"a profile"
+    encode = l3dali.webdataset.handlers(icc=profile, exif=b"EXIF", labels=True)["l3"]
+    of_array, of_image = (l3dali.info(encode(value)) for value in (gray, Image.fromarray(gray)))
+    assert of_array == of_image
+    assert (of_image.icc, of_image.exif, of_image.labels) == (profile, b"EXIF", True)
+    palette = bytes(range(12))
+    encode = l3dali.webdataset.handlers(palette=palette, labels=True)["l3"]
+    assert l3dali.info(encode(Image.new("P", (3, 2)))).palette == palette
+    image = Image.new("RGB", (3, 2))
+    image.info["icc_profile"] = profile
+    assert l3dali.info(l3dali.webdataset.handlers(icc=None)["l3"](image)).icc == profile
+    for value in (gray, image):
+        with pytest.raises(TypeError, match="quality"):
+            l3dali.webdataset.handlers(quality=95)["l3"](value)  # type: ignore[call-arg]
+
+
 def test_webdataset_through_pillow(tmp_path: Path) -> None:
     l3dali.pillow.register()
     arrays = write_shard(tmp_path / "a.tar")

@@ -716,6 +716,18 @@ def test_windows_of_one_file(threads: int, coding: codec.Coding) -> None:
         np.testing.assert_array_equal(one, whole if window is None else part(whole, window))
 
 
+def test_a_strided_file_of_several_windows_is_copied_once() -> None:
+    data = np.frombuffer(l3dali.encode(PHOTO, coding="stored"), np.uint8)
+    strided: Image = np.repeat(data, 2)[::2]
+    windows = [(i, 0, 1, 90) for i in range(70)]
+    tracemalloc.start()
+    rows = l3dali.decode_batch([strided] * 70, windows=windows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(np.concatenate(rows), PHOTO)
+    assert peak < 10 * data.nbytes
+
+
 @pytest.mark.parametrize("channels", [1, 6])
 @pytest.mark.parametrize("shape", [(8, 20_000), (5000, 32), (300, 1100)])
 def test_windows_and_tiles_in_any_order(shape: tuple[int, int], channels: int) -> None:

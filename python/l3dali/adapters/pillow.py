@@ -20,9 +20,9 @@ from l3dali.files import read_info
 from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Unpack
 
-__all__ = ["L3ImageFile", "encode_image", "register"]
+__all__ = ["L3ImageFile", "encode_image", "encode_value", "register"]
 
 _FORMAT = "L3"
 _MODES = {
@@ -35,7 +35,7 @@ _MODES = {
     (1, "int16"): "I",
 }
 _SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "P"})
-_OPTIONS = ("coding", "effort", "threads", "tile")
+_OPTIONS = ("coding", "effort", "threads", "tile", "groups")
 
 
 def register() -> None:
@@ -190,7 +190,8 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
         )
     if image.mode in ("L", "RGB") and "transparency" in image.info:
         image = image.convert("LA" if image.mode == "L" else "RGBA")  # as `l3 encode` does
-    palette = _palette(image) if image.mode == "P" else None
+    palette = options.get("palette")
+    palette = _palette(image) if palette is None and image.mode == "P" else palette
     pixels = np.asarray(image)
     if image.mode in ("I;16", "I;16B") and "transparency" in image.info:  # Pillow has no "LA;16".
         is_shown = pixels != operator.index(image.info["transparency"])
@@ -215,6 +216,28 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
         other_chunks=options.get("other_chunks", other_chunks) or None,
         **{name: options[name] for name in _OPTIONS if name in options},
     )
+
+
+def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
+    """The L3 file of a Pillow image, or of an array as for `l3dali.encode`.
+
+    Args:
+        value: the image.
+        **options: those of `l3dali.encode`. An image has its layout, and what is None is its own.
+
+    Raises:
+        OSError: L3 cannot hold the image's mode.
+        TypeError: the samples or the type of an option is not supported.
+        ValueError: the shape or an option is not supported.
+    """
+    if not isinstance(value, Image.Image):
+        return codec.encode(value, **options)
+    if unknown := options.keys() - codec.EncodeOptions.__annotations__.keys():
+        raise TypeError(f"encode() has no options {', '.join(sorted(unknown))}")
+    given: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
+    if "icc" in given:
+        given["icc_profile"] = given.pop("icc")
+    return encode_image(value, **given)
 
 
 def _palette(image: Image.Image) -> Buffer:

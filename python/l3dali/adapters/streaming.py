@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streaming.base.format.mds import encodings
 
 from l3dali import codec
+from l3dali.adapters.pillow import encode_value
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
@@ -62,13 +63,7 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
             TypeError: the samples or the type of an option is not supported.
             ValueError: the shape or an option is not supported.
         """
-        from PIL import Image
-
-        if isinstance(obj, Image.Image):
-            from l3dali.adapters.pillow import encode_image
-
-            return encode_image(obj, **self._options)
-        return codec.encode(obj, **self._options)
+        return encode_value(obj, **self._options)
 
     def decode(self, data: Buffer) -> codec.Image:
         """What `l3dali.decode` gives.

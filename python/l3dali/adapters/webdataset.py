@@ -60,14 +60,6 @@ def handlers(**options: Unpack[codec.EncodeOptions]) -> dict[str, Callable[[Any]
     """
     from webdataset.writer import default_handlers
 
-    return {**default_handlers, "l3": partial(_encode, **options)}
+    from l3dali.adapters.pillow import encode_value
 
-
-def _encode(image: Any, **options: Any) -> bytes:
-    from PIL import Image
-
-    if isinstance(image, Image.Image):
-        from l3dali.adapters.pillow import encode_image
-
-        return encode_image(image, **options)
-    return codec.encode(image, **options)
+    return {**default_handlers, "l3": partial(encode_value, **options)}
