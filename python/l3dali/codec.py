@@ -219,6 +219,12 @@ def encode(
     entries = _checked_bytes("palette", palette)
     if entries is not None and not (labels and _is_palette(entries)):
         raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
+    mode = getattr(image, "mode", None) if hasattr(image, "getbands") else None  # of Pillow
+    if mode in _OTHER_COLOURS and not (mode == "P" and labels):
+        raise TypeError(
+            f"an image of Pillow of mode {mode} is not supported: numpy.asarray gives its samples, "
+            'convert("RGB") its colours, and l3dali.pillow saves palettes'
+        )
     array = _as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
         "icc": _checked_bytes("icc", icc),
@@ -433,6 +439,8 @@ def write_atomically(
         with path.open("wb") as file:
             file.write(data)
         return
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -487,6 +495,10 @@ def unsupported_samples(dtype: np.dtype[Any]) -> str:
     text = f"samples of type {dtype} are not supported; L3 holds {', '.join(SAMPLE_TYPES)}"
     advice = _ADVICE.get(dtype.name)
     return f"{text} ({advice})" if advice else text
+
+
+# Modes of Pillow whose samples are no gray, RGB or alpha, as those of L3 are.
+_OTHER_COLOURS = frozenset({"P", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"})
 
 
 def _as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:

@@ -423,15 +423,16 @@ def _write(file: Any, data: bytes) -> None:
 
 def _write_all(file: Any, data: bytes) -> None:
     """Writes until all is written: files without a buffer may take a part at a time."""
-    while data:
-        written = file.write(data)
+    part: bytes | memoryview = data
+    while part:
+        written = file.write(part)
         if written is None and isinstance(file, io.RawIOBase):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         if not isinstance(written, int):  # Some writers do not count.
             return
         if written <= 0:
             raise OSError(errno.EIO, "the file takes no more bytes")
-        data = data[written:]
+        part = memoryview(part)[written:]
 
 
 def _is_local_path(file: Any) -> bool:

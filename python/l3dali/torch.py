@@ -326,9 +326,11 @@ class _Gpu:
 
     def _allocate(self, size: int, pinned: bool) -> torch.Tensor:
         if pinned:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         with torch.cuda.stream(self._allocating):
-            return torch.empty(size, dtype=torch.uint8, device=self.device)
+            memory = torch.empty(size, dtype=torch.uint8, device=self.device)
+        self._allocating.synchronize()  # use_deterministic_algorithms() fills it there
+        return memory
 
     def decode(self, batch: _cuda.DecodeBatch, addresses: list[int], threads: int) -> None:
         stream = torch.cuda.current_stream(self.device).cuda_stream

@@ -290,8 +290,6 @@ DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
   return result;
 }
 
-constexpr size_t kStoresAtOnce = 64;  // of a tile, without a look for interrupts
-
 DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                                        uint32_t begin, uint32_t end) const {
   const ImageInfo& info = view_.info;
@@ -312,7 +310,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
         const TileRect rect = GetTileRect(info, jobs[k].tile);
         for (size_t i = 0; i < wanted[k].size(); ++i) {
-          if (i % kStoresAtOnce == 0) EndIfAsked();
+          EndIfAsked();  // each may be the first to touch hundreds of pages
           engine_->store_rect(info, *wanted[k][i], rect, jobs[k].output);
         }
       }

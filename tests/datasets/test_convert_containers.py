@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import struct
@@ -35,7 +36,7 @@ from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row, row_of_json
-from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, open_folder
+from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, Stored, open_folder
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.signatures import L3_SIGNATURE
 
@@ -329,12 +330,27 @@ def test_a_listing_that_lacks_a_source(
         found = find(self, failures)
         return {name: info for name, info in found.items() if not name.endswith("b.png")}
 
+    memory.pipe_file("/bucket/s/c.png", png())
     with monkeypatch.context() as patch:
         patch.setattr(RemoteFolder, "_find", lie)
         assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 2
     assert "b.png: it is there, and its folder's listing lacks it" in capsys.readouterr().err
     assert (tmp_path / "d" / "b.l3").exists()
+    assert (tmp_path / "d" / "c.l3").exists()  # What failed is told of at the end.
     memory.rm_file("/bucket/s/b.png")
+
+    look = RemoteFolder.stat
+
+    def refuse(self: RemoteFolder, name: str) -> Stored | None:
+        if name.endswith("b.png"):
+            raise OSError(errno.EACCES, "403, message='Forbidden'", name)
+        return look(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "stat", refuse)
+        assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 2
+    assert "b.png: whether it is gone cannot be told: 403" in capsys.readouterr().err
+    assert (tmp_path / "d" / "b.l3").exists()
     assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 0
     assert not (tmp_path / "d" / "b.l3").exists()
 

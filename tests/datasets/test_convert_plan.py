@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import imagecodecs
 import numpy as np
+import PIL.Image
 import pytest
 from convert_tools import (
     Members,
@@ -347,6 +349,26 @@ def test_lossy_results(tmp_path: Path) -> None:
     decoded = imagecodecs.jpeg8_decode(data)
     assert decoded.shape == image(0).shape
     assert rows_of(dest)["a/00.png"].stored == {"jpeg95": 1}
+
+
+def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
+    """A plan tells images apart by their headers; these are like others, but for one thing each."""
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    lossy = imagecodecs.webp_encode(image(1), level=60, lossless=False)
+    (source / "lossy.webp").write_bytes(lossy)
+    wide = np.zeros((1, 66_000, 3), np.uint8)
+    (source / "wide.png").write_bytes(imagecodecs.png_encode(wide))
+    PIL.Image.fromarray(image(2)).save(source / "clear.png", transparency=(1, 2, 3))
+    plan = make_plan(source, {"jpeg95": 1.0})
+    plan = replace(plan, groups={**plan.groups, "webp 3": plan.groups["png rgb 8"]})
+    path = save(plan, tmp_path / "plan.json")
+    assert convert(source, dest, "--plan", path) == 0
+    assert (dest / "lossy.webp").read_bytes() == lossy
+    assert np.array_equal(l3dali.imread(dest / "wide.l3"), wide)
+    assert l3dali.info(dest / "clear.l3").channels == 4
+    assert {"a/00.jpg", "a/01.jpg"} <= files_below(dest)
+    assert rows_of(dest)["wide.png"].stored == {"rans": 1}
+    assert convert(source, dest, "--plan", path) == 0
 
 
 def test_sources_that_are_lossy_are_not_refused(tmp_path: Path) -> None:

@@ -538,10 +538,11 @@ def test_hits_of_a_page_cache() -> None:
             cache[file] = None
             if len(cache) > held:
                 del cache[next(iter(cache))]
-    assert hit_share(0.5) == pytest.approx(0.153, abs=1e-3)
-    assert hits / (4 * count) == pytest.approx(hit_share(0.5), abs=0.02)
-    assert hit_share(0.0) == 0
-    assert hit_share(2.0) == 1
+    assert hit_share(1, 2) == pytest.approx(0.153, abs=1e-3)
+    assert hit_share(1, 0) == 1  # of a profile in which files have no bytes
+    assert hits / (4 * count) == pytest.approx(hit_share(1, 2), abs=0.02)
+    assert hit_share(0, 1) == 0
+    assert hit_share(2, 1) == 1
 
 
 def test_a_gpu_takes_what_the_cores_cannot() -> None:

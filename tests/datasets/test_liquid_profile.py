@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -184,6 +185,37 @@ def test_what_is_given_is_not_measured(folder: Path) -> None:
     assert (host.cores, host.disk, host.network, host.upload) == (64, 2e9, None, 1e10)
     assert measured.training is not None
     assert measured.training.samples_per_second == 300
+
+
+def test_a_full_tmpdir_costs_no_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipelines read files from there; all was lost that had been measured before."""
+
+    def run(*arguments: Any) -> float:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/l3-profile-")
+
+    monkeypatch.setattr(measure, "measure_core_seconds", run)
+    measured = measure_profile([str(folder)], seconds=5, samples=3, quiet=True)
+    assert measured.host.efficiency == 1
+    assert any("no pipeline was run end to end: No space left" in note for note in measured.notes)
+
+
+def test_a_file_that_comes_meanwhile_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So says `--overwrite`; the profile of another run in the same folder was lost."""
+    monkeypatch.chdir(folder.parent)
+    measured = measure_profile([str(folder)], seconds=5, samples=3, quiet=True)
+    (folder.parent / "profile-2.json").write_text("another's")
+
+    def measure_now(*arguments: Any, **options: Any) -> Profile:
+        Path("profile.json").write_text("another's")
+        return measured
+
+    monkeypatch.setattr(measure, "measure_profile", measure_now)
+    assert main(["profile", str(folder)]) == 2
+    assert "profile.json has come meanwhile, and stays" in capsys.readouterr().err
+    assert Path("profile.json").read_text() == Path("profile-2.json").read_text() == "another's"
+    assert read_profile("profile-3.json") == measured
 
 
 def test_little_time_gives_one_image_of_each_stratum(folder: Path) -> None:
@@ -453,6 +485,16 @@ def test_interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The sample.
+
+
+def test_fingerprint_knows_files_of_one_name_in_two_folders(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"png")
+    folders = [str(tmp_path / "train"), str(tmp_path / "val")]
+    before = fingerprint(find_sources(folders))
+    (tmp_path / "val" / "1.png").unlink()
+    assert fingerprint(find_sources(folders)) != before
 
 
 def test_fingerprint_is_of_names_and_sizes(folder: Path) -> None:

@@ -198,6 +198,7 @@ def test_commands_that_are_none(few: Path, arguments: list[str], message: str) -
         ),
         ({"files": [IMAGE | {"shape": [2, 3]}]}, "damaged: ValueError"),
         ({"files": [IMAGE | {"shape": [True, 1, 1]}]}, "is no shape"),
+        ({"files": [IMAGE | {"shape": [10**1500] * 3}]}, "is no shape"),
         ({"files": [IMAGE | {"dtype": "i4,i4"}]}, "'i4,i4' is no type of samples"),
         ({"files": [IMAGE | {"file": "/etc/passwd"}]}, "'/etc/passwd' is no path below the folder"),
         ({"files": [IMAGE | {"file": "../a"}]}, "'../a' is no path below the folder"),

@@ -151,6 +151,14 @@ def test_litdata_leaves_other_arrays(array: Any) -> None:
     assert not L3Serializer().can_serialize(array)
 
 
+def test_litdata_gives_no_other_layout_back() -> None:
+    with pytest.raises(ValueError, match="layout"):
+        L3Serializer(layout="CHW")
+    array = pixels(1, 4, 5, 3)
+    serializer = L3Serializer(layout="HWC")
+    assert np.array_equal(serializer.deserialize(serializer.serialize(array)[0]), array)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int8, np.int16])
 @pytest.mark.parametrize(

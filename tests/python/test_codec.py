@@ -14,6 +14,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -331,6 +332,16 @@ def test_data_of_other_shapes_is_named(shape: tuple[int, ...], dtype: str) -> No
 def test_objects_are_no_bytes(function: Any) -> None:
     with pytest.raises(TypeError, match="not an array of objects"):
         function(np.array(list(ENCODED), object))
+
+
+@pytest.mark.parametrize("mode", ["P", "CMYK", "LAB", "YCbCr"])
+def test_colours_of_pillow_are_not_taken_for_gray_or_rgb(mode: str) -> None:
+    image = PIL.Image.new(mode, (3, 2))
+    with pytest.raises(TypeError, match=f"of mode {mode} is not supported"):
+        l3dali.encode(image)
+    if mode == "P":  # whose numbers may be what is wanted
+        assert l3dali.info(l3dali.encode(image, labels=True)).channels == 1
+    assert l3dali.decode(l3dali.encode(PIL.Image.new("RGB", (3, 2)))).shape == (2, 3, 3)
 
 
 def test_fields_have_any_name() -> None:
@@ -1141,6 +1152,20 @@ def test_an_interrupt_ends_a_task(
     with pytest.raises(KeyboardInterrupt):
         l3dali.decode_batch([data] * count, out=outs, threads=threads)
     assert sum(int((out == 255).sum()) for out in outs) > 0
+
+
+def test_an_interrupt_is_heard_between_stores_of_one_tile() -> None:
+    """Each may be to rows in pages of their own, which come into being then: 63 took 3 to 8 s."""
+    looks = itertools.count()
+
+    def look() -> None:
+        time.sleep(0.025)  # It is not called again before 20 ms.
+        if next(looks) == 9:
+            raise KeyboardInterrupt
+
+    time.sleep(0.025)
+    with codec.interruptible(look), pytest.raises(KeyboardInterrupt):
+        l3dali.decode_batch([ENCODED] * 63)
 
 
 def test_checks_within_checks() -> None:

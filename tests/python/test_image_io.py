@@ -472,7 +472,9 @@ def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> N
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
-    """A height below the sea, or a version as text, failed the image."""
+    """A height below the sea, or a version as text, failed the image, and an entry of a type that
+    nobody knows lost the directory."""
+    later = [(0xFFFF, 130, 1, b"next")]
     below = {
         0x8825: [(0, 2, 8, b"2.3.0.0\0"), (6, 10, 1, struct.pack(f"{order}2i", -3, 1))],
         0x8769: [(0x9286, 129, 6, b"J\xc3\xb6rg\0"), (0xA000, 3, 1, struct.pack(f"{order}H", 7))],
@@ -483,10 +485,10 @@ def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
     struct.pack_into(f"{order}HIB", data, at_of[274] + 2, 1, 1, 6)  # a BYTE
     for code, entries in below.items():
         struct.pack_into(f"{order}HHII", data, at_of[code - 1], code, 4, 1, len(data))
-        values = len(data) + 2 + 12 * len(entries) + 4
-        data += struct.pack(f"{order}H", len(entries))
+        values = len(data) + 2 + 12 * len(entries + later) + 4
+        data += struct.pack(f"{order}H", len(entries + later))
         held = b""
-        for tag, kind, count, value in entries:
+        for tag, kind, count, value in entries + later:
             data += struct.pack(f"{order}HHI", tag, kind, count)
             is_held = len(value) > 4
             data += (
@@ -498,6 +500,7 @@ def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
     assert exif is not None
     whole = b"II*\0" if order == "<" else b"MM\0*"
     assert exif.startswith(whole)
+    assert b"next" not in exif
     for entries in below.values():
         for tag, kind, count, value in entries:
             at = exif.index(struct.pack(f"{order}HHI", tag, kind, count)) + 8
@@ -1019,10 +1022,15 @@ def test_tiff_of_four_bands_in_jpeg() -> None:
         read_picture(file.getvalue())
 
 
-def test_sides_that_no_png_has(tmp_path: Path) -> None:
-    pixels = np.zeros((1, 1_000_001), np.uint8)
+@pytest.mark.parametrize(
+    ("suffix", "width"), [(".png", 1_000_001), (".webp", 2**14), (".jxl", 2**23 + 1)]
+)
+def test_sides_that_other_formats_lack(suffix: str, width: int) -> None:
+    """libjxl wrote files of 2^24 pixels in a line, and read none."""
+    pixels = np.zeros((1, width, 3), np.uint8)
     with pytest.raises(ImageError, match=r"\.tif has longer"):
-        write_picture(Picture(pixels), ".png")
+        write_picture(Picture(pixels), suffix)
+    pixels = np.zeros((1, width), np.uint8)
     assert read_picture(write_picture(Picture(pixels), ".tif")).pixels.shape == pixels.shape
 
 

@@ -36,7 +36,12 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         Args:
             max_pixels: as in `l3dali.decode`.
             **options: those of `l3dali.encode`; `threads` serves decoding too.
+
+        Raises:
+            ValueError: `layout` is "CHW": arrays would come back as "HWC".
         """
+        if options.get("layout") == "CHW":
+            raise ValueError("layout is HWC here: arrays would come back with channels last")
         self._max_pixels = max_pixels
         self._options = options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import math
 import os
 import re
@@ -363,12 +364,25 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     return path
 
 
-def write_new(path: Path, text: str) -> None:
-    """Writes a text to a path that `new_file` has checked."""
+def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> None:
+    """Writes a text and a newline, or bytes, to a path that `new_file` has checked.
+
+    Raises:
+        UsageError: a file has come there since; this one is beside it.
+    """
     if path == STDOUT:
-        print(text)
-    else:
-        codec.write_atomically(path, f"{text}\n".encode())
+        print(data)
+        return
+    data = f"{data}\n".encode() if isinstance(data, str) else data
+    target = path
+    for number in itertools.count(2):
+        try:
+            codec.write_atomically(target, data, replace=overwrite)
+            break
+        except FileExistsError:
+            target = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    if target != path:
+        raise UsageError(f"{path} has come meanwhile, and stays; this one is {target}")
 
 
 def _jobs(text: str) -> int:

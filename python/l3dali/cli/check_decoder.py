@@ -128,7 +128,7 @@ def _case(folder: Path, entry: dict[str, Any]) -> Case:
     if status != OK:
         return case
     height, width, channels = shape = tuple(entry["shape"])
-    if not all(type(side) is int and side > 0 for side in shape):
+    if not all(type(side) is int and side in codec.MAX_PIXELS_RANGE for side in shape):
         raise ValueError(f"{name}: {shape} is no shape")
     dtype = entry["dtype"]
     if dtype not in DTYPES:

@@ -50,8 +50,8 @@ from l3dali.datasets.convert.storage import (
 from l3dali.datasets.convert.work import (
     OWN_NAMES,
     READ_SHARDS,
-    check_gone,
     count_l3_alone,
+    doubt_gone,
     find_sources,
     find_work,
     is_shard_name,
@@ -144,13 +144,15 @@ def run(arguments: argparse.Namespace) -> int:
             if work.jobs:
                 manifest.begin()
             manifest.add(work.renewed)
-            if arguments.remove_gone and work.gone:
-                check_gone(sources, work.gone)
-            _settle_gone(work.gone, manifest, work, remove=arguments.remove_gone)
+            remove = arguments.remove_gone
+            if remove and work.gone and (doubt := doubt_gone(sources, work.gone)):
+                work.failures.append(doubt)
+                remove = False
+            _settle_gone(work.gone, manifest, work, remove=remove)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
             late = work.not_made(manifest.rows.values())
-            _settle_gone(late, manifest, work, remove=arguments.remove_gone)
+            _settle_gone(late, manifest, work, remove=remove)
             _tell_of_strays(work.not_replaced(manifest.rows.values()))
             if manifest.left:
                 names = _counted_names(manifest.left)

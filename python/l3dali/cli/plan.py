@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali import codec
 from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
@@ -217,9 +216,9 @@ def run(arguments: argparse.Namespace) -> int:
         from l3dali.datasets.liquid.plot import draw_plan
 
         drawing = draw_plan(profile, plan, limits, plot.suffix[1:].lower())
-    write_new(target, plan.to_json())
+    write_new(target, plan.to_json(), overwrite=arguments.overwrite)
     if plot is not None and drawing is not None:
-        codec.write_atomically(plot, drawing)
+        write_new(plot, drawing, overwrite=arguments.overwrite)
     if arguments.json:
         as_json = _as_json(plan, counts) | {
             "notes": profile.notes,

@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         step=step,
         failures=failures,
     )
-    write_new(target, profile.to_json())
+    write_new(target, profile.to_json(), overwrite=arguments.overwrite)
     _print(profile, to_errors=target == STDOUT)
     tell_failures(failures)
     return EXIT_FAILED if failures else 0

@@ -803,16 +803,17 @@ def _check_directory(
         raise ImageError(f"a damaged TIFF: a directory of {count} tags")
     below = set(_TIFF_DIRECTORIES if is_main else ())
     first = start + layout.tagnosize
-    for at in range(first, first + count * layout.tagsize, layout.tagsize):
+    entries = range(first, first + count * layout.tagsize, layout.tagsize)
+    if not (is_main or are_tiff_entries(data, layout.byteorder, entries)):
+        return
+    for at in entries:
         tag, kind = struct.unpack_from(layout.tagformat1, data, at)
         items, value = struct.unpack_from(layout.tagformat2, data, at + 4)
         (place,) = struct.unpack_from(layout.offsetformat, value)
         if kind not in TIFF_ITEM_BYTES:
             if tag in _PIXEL_TAGS and is_main:
                 raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
-            if is_main:
-                continue  # as TIFF 6.0 asks for
-            return  # no directory, but what another program has left in its place
+            continue  # as TIFF 6.0 asks for
         is_read = tag < _FIRST_PRIVATE_TAG or tag in _READ_PRIVATE_TAGS
         size = items * TIFF_ITEM_BYTES[kind]
         is_outside = size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size
@@ -822,6 +823,13 @@ def _check_directory(
         if tag in below and place >= 8:
             below.remove(tag)  # The first counts.
             _check_directory(data, layout, place, is_main=False)
+
+
+def are_tiff_entries(data: bytes, order: str, places: range) -> bool:
+    """Whether half of them are of types that TIFF has; else another program has left them."""
+    kinds = [data[at + 2 : at + 4] for at in places if at + 4 <= len(data)]
+    known = sum(struct.unpack(f"{order}H", kind)[0] in TIFF_ITEM_BYTES for kind in kinds)
+    return 2 * known >= len(kinds)
 
 
 _FIRST_PRIVATE_TAG = 32768
@@ -890,6 +898,9 @@ def _check_is_whole(
             if is_told or isinstance(error, ImageError):
                 raise
             continue  # Writers leave anything behind a SubIFD.
+        has_size = isinstance(sub.imagewidth, int) and isinstance(sub.imagelength, int)
+        if not (is_told or (has_size and sub.dataoffsets)):
+            continue
         is_raw |= is_larger(sub)
         pairs = (sub.imagewidth, page.imagewidth), (sub.imagelength, page.imagelength)
         is_small = all(side < own or side == own == 1 for side, own in pairs)

@@ -6,7 +6,12 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from l3dali.images.headers import MAX_METADATA_BYTES, TIFF_ITEM_BYTES, ImageError
+from l3dali.images.headers import (
+    MAX_METADATA_BYTES,
+    TIFF_ITEM_BYTES,
+    ImageError,
+    are_tiff_entries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -77,10 +82,11 @@ def _entries_at(
     room = min(MAX_METADATA_BYTES, len(data))
     count = int.from_bytes(data[offset : offset + _COUNT_BYTES], _NAMES[order])
     first = offset + _COUNT_BYTES
-    for at in range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES):
+    places = range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES)
+    if wanted is None and not are_tiff_entries(data, order, places):
+        return {}
+    for at in places:
         tag, kind, items, place = struct.unpack_from(f"{order}HHII", data, at)
-        if kind not in TIFF_ITEM_BYTES and wanted is None:
-            return {}
         size = items * TIFF_ITEM_BYTES.get(kind, 0)
         place = at + 8 if size <= _PLACE_BYTES else place
         if tag in entries or (wanted is not None and tag not in wanted):

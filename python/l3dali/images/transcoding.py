@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
 
-__all__ = ["MAX_JPEG_SIDE", "decoded_picture", "encode_jpeg", "encode_picture", "transcode"]
+__all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "fits_jpeg", "transcode"]
 
-MAX_JPEG_SIDE = 65_500  # libjpeg's
+_MAX_JPEG_SIDE = 65_500  # libjpeg's
 _JPEG_QUALITY = 95
 
 
@@ -34,7 +34,7 @@ def transcode(
     labels: bool = False,
     orient: bool = False,
     max_side: int | None = None,
-    max_pixels: int = codec.DEFAULT_MAX_PIXELS,
+    max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
     threads: int = codec.DEFAULT_THREADS,
@@ -54,7 +54,7 @@ def transcode(
         orient: turn the image as its EXIF orientation asks, and clear that.
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
             or by the nearest pixel where samples are labels or palette entries.
-        max_pixels: refuse images of more, before anything is decoded.
+        max_pixels: refuse images of more, before anything is decoded; None: of more than L3 holds.
         coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
@@ -73,11 +73,17 @@ def transcode(
         labels=labels,
         orient=orient,
         max_side=max_side,
-        max_pixels=max_pixels,
+        max_pixels=codec.checked_max_pixels(max_pixels),
     )
     return encode_picture(
         picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
     )
+
+
+def fits_jpeg(pixels: Image) -> bool:
+    """Whether samples of these are what `encode_jpeg` takes."""
+    is_colour = pixels.dtype == np.uint8 and (*pixels.shape, 1)[2] in (1, 3)
+    return is_colour and max(pixels.shape) <= _MAX_JPEG_SIDE
 
 
 def encode_jpeg(picture: Picture) -> bytes:
@@ -91,8 +97,8 @@ def encode_jpeg(picture: Picture) -> bytes:
     """
     from PIL import Image
 
-    if max(picture.pixels.shape) > MAX_JPEG_SIDE:
-        raise ValueError(f"a JPEG holds up to {MAX_JPEG_SIDE} pixels in a line")
+    if max(picture.pixels.shape) > _MAX_JPEG_SIDE:
+        raise ValueError(f"a JPEG holds up to {_MAX_JPEG_SIDE} pixels in a line")
     exif = b"Exif\0\0" + picture.exif if picture.exif else b""
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture.pixels)).save(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.codec import MAX_CHANNELS
+from l3dali.codec import MAX_CHANNELS, MAX_PIXELS
 from l3dali.images.headers import ImageError, open_tiff
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
 from l3dali.images.tiff_exif import plain_exif_tags
@@ -65,6 +65,8 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
         able = ".png" if channels in WRITERS[".png"].channels else ".tif"
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
+    if max(picture.pixels.shape[:2]) > writer.longest:
+        raise ImageError(f"{suffix} has sides of {writer.longest} pixels at most; .tif has longer")
     return writer.write(picture)
 
 
@@ -88,17 +90,13 @@ class Writer:
     bits: tuple[int, ...]
     write: Callable[[Picture], bytes]
     signed: bool = False
-
-
-_LONGEST_PNG_SIDE = 1_000_000  # to libpng
+    longest: int = MAX_PIXELS  # side
 
 
 def _write_png(picture: Picture) -> bytes:
     import imagecodecs
     from PIL import Image
 
-    if max(picture.pixels.shape[:2]) > _LONGEST_PNG_SIDE:
-        raise ImageError(f".png has sides of {_LONGEST_PNG_SIDE} pixels at most; .tif has longer")
     if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
         filtered = picture.pixels.nbytes + len(picture.pixels)  # a byte more for each row
         # png_encode makes room for less, and what then lacks its end may be no error.
@@ -291,14 +289,14 @@ _ALL_CHANNELS = (1, 2, 3, 4)
 _TIFF_CHANNELS = range(1, MAX_CHANNELS + 1)
 
 WRITERS = {
-    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png),
+    ".png": Writer(_ALL_CHANNELS, (8, 16), _write_png, longest=1_000_000),  # to libpng
     ".tif": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
     ".tiff": Writer(_TIFF_CHANNELS, (8, 16), _write_tiff, signed=True),
-    ".webp": Writer((3, 4), (8,), _write_webp),
+    ".webp": Writer((3, 4), (8,), _write_webp, longest=2**14 - 1),
     ".bmp": Writer((1, 3), (8,), _write_bmp),
     ".pgm": Writer((1,), (8, 16), partial(_write_netpbm, "P5")),
     ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
     ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
-    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl),
+    ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl, longest=2**23),  # libjxl reads no 2^24
     ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
 }

@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
-from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture
+from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture, fits_jpeg
 from l3dali.images.writing import WRITERS, floats_of, write_picture
 from l3dali.signatures import PNG_SIGNATURE, format_of
 
@@ -280,6 +280,8 @@ def choose_format(
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
+    if chosen == JPEG and lossy_format(blob.data) is not None:  # which its group does not tell
+        chosen = SOURCE
     return Choice(chosen, group, area)
 
 
@@ -321,13 +323,18 @@ def convert_image(
     choice = Choice()
     try:
         choice = choose_format(blob, options, judge)
+        labels = options.is_labels(blob.name)
+        look = partial(read, blob.data, labels=labels, max_pixels=options.max_pixels)
         if choice.stored_as == SOURCE:
             if not options.trust:  # Damage is found now, or in training.
-                labels = options.is_labels(blob.name)
-                read(blob.data, labels=labels, max_pixels=options.max_pixels)
+                look()
             return Outcome(name, size, choice, transient="trusted" if options.trust else "")
         if options.to == "l3":
-            data, pixels, expanded = _from_picture(blob, choice.stored_as, options, threads, read)
+            picture = look()
+            if choice.stored_as == JPEG and not fits_jpeg(picture.pixels):
+                choice = choice._replace(stored_as=codec.DEFAULT_CODING)
+            pixels, expanded = picture.pixels, picture.expanded
+            data = _from_picture(blob, picture, choice.stored_as, options, threads)
             suffix, substituted = _SUFFIXES.get(choice.stored_as, "l3"), False
         else:
             expanded = False
@@ -395,25 +402,23 @@ def hash_pixels(pixels: Image) -> bytes:
 
 
 def _from_picture(
-    blob: Blob, stored_as: str, options: Options, threads: int, read: Callable[..., Picture]
-) -> tuple[bytes, Image, bool]:
-    labels = options.is_labels(blob.name)
-    picture = read(blob.data, labels=labels, max_pixels=options.max_pixels)
+    blob: Blob, picture: Picture, stored_as: str, options: Options, threads: int
+) -> bytes:
     if stored_as == JPEG:
-        return encode_jpeg(picture), picture.pixels, picture.expanded
+        return encode_jpeg(picture)
     metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
     if metadata != picture.metadata:
         picture = replace(picture, metadata=metadata)
     encoded = encode_picture(
         picture,
-        labels=labels,
+        labels=options.is_labels(blob.name),
         coding=cast("codec.Coding", stored_as),
         effort=options.effort,
         threads=threads,
     )
     if options.verify:
         _compare(codec.decode(encoded, threads=threads, max_pixels=None), picture.pixels)
-    return encoded, picture.pixels, picture.expanded
+    return encoded
 
 
 def _source_pairs(blob: Blob) -> dict[str, str]:

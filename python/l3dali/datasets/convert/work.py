@@ -294,12 +294,8 @@ def _holds_image(folder: Folder, name: str, options: Options) -> bool:
     return False
 
 
-def check_gone(sources: Sources, gone: Sequence[Row]) -> None:
-    """Asks for some sources that are said to be gone.
-
-    Raises:
-        OSError: a bucket has one that its listing lacks.
-    """
+def doubt_gone(sources: Sources, gone: Sequence[Row]) -> Failure | None:
+    """Asks for some sources that are said to be gone: why one may be there, in a bucket."""
     for url in filter(is_remote, sources.whole):
         root, prefix = sources.root_of(url)
         folder = open_folder(root)
@@ -307,9 +303,14 @@ def check_gone(sources: Sources, gone: Sequence[Row]) -> None:
         for row in gone[:: -(-len(gone) // _MOST_ASKED)]:
             if row.source.startswith(prefix):
                 folder.forget(row.source)
-                if folder.stat(row.source) is not None:
-                    place = folder.place(row.source)
-                    raise OSError(f"{place}: it is there, and its folder's listing lacks it")
+                reason = "it is there, and its folder's listing lacks it"
+                try:
+                    if folder.stat(row.source) is None:
+                        continue
+                except OSError as error:
+                    reason = f"whether it is gone cannot be told: {error.strerror or error}"
+                return Failure(folder.place(row.source), f"{reason}; --remove-gone removes nothing")
+    return None
 
 
 def refuse_links_out(sources: Sources) -> None:

@@ -88,12 +88,12 @@ class DataSet:
 
 def fingerprint(sources: Sources) -> str:
     """A hash of names and sizes of the files, but for JSON: plans may lie among images."""
-    files = {
+    files = [
         f"{name}\0{file.size}\n"
         for each in sources.folders.values()
         for name, file in each.items()
         if not name.lower().endswith(".json")
-    }
+    ]
     return hashlib.sha256("".join(sorted(files)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

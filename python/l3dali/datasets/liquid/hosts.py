@@ -226,10 +226,18 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
         switch=switch if switch < gpus.upload else None,  # else it never binds
     )
     decode = {coding: rate * speed for coding, rate in gpus.decode.items()}
+    of_group: dict[str, list[Sample]] = {}
+    for sample in profile.samples:
+        of_group.setdefault(sample.group, []).append(sample)
+    density = _raw_bytes_per_pixel(profile.samples)
+    densities = {name: _raw_bytes_per_pixel(samples) for name, samples in of_group.items()}
     return replace(
         profile,
         host=there,
-        groups={name: _fits_with_gpu(profile, name, decode) for name in profile.groups},
+        groups={
+            name: _fits_with_gpu(fits, densities.get(name, density), decode)
+            for name, fits in profile.groups.items()
+        },
         samples=[_sample_with_gpu(sample, decode) for sample in profile.samples],
     )
 
@@ -241,15 +249,13 @@ def _cpu_fit() -> Linear:
     )
 
 
-def _fits_with_gpu(profile: Profile, name: str, decode: dict[str, float]) -> Fits:
-    fits = profile.groups[name]
-    raw, pixels = (
-        sum(sample.weight * getattr(sample, what) for sample in profile.samples)
-        for what in ("raw_bytes", "pixels")
-    )
-    mine = [sample for sample in profile.samples if sample.group == name]
-    if mine:
-        raw, pixels = (sum(getattr(s, what) for s in mine) for what in ("raw_bytes", "pixels"))
+def _raw_bytes_per_pixel(samples: list[Sample]) -> float:
+    raw = sum(each.weight * each.raw_bytes for each in samples)
+    return raw / sum(each.weight * each.pixels for each in samples)
+
+
+def _fits_with_gpu(fits: Fits, density: float, decode: dict[str, float]) -> Fits:
+    """Those of a group whose samples have so many bytes a pixel."""
     known = {coding: rate for coding, rate in decode.items() if coding in fits.sizes}
     return replace(
         fits,
@@ -259,7 +265,7 @@ def _fits_with_gpu(profile: Profile, name: str, decode: dict[str, float]) -> Fit
             **{cost_key(coding, CACHE): Linear(base=_PLANNING_SECONDS) for coding in known},
         },
         gpu_seconds={
-            cost_key(coding, MIXED): Linear(per_pixel=raw / pixels / rate)
+            cost_key(coding, MIXED): Linear(per_pixel=density / rate)
             for coding, rate in known.items()
         },
     )

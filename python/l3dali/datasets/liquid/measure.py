@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import __version__, codec
-from l3dali.console import counted, progress
+from l3dali.console import counted, progress, reason_of
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
@@ -48,7 +48,7 @@ from l3dali.images.headers import read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import MAX_JPEG_SIDE, encode_jpeg, encode_picture
+from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -336,7 +336,6 @@ class _Meter:
         picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
         self._expanded += picture.expanded
         pixels = picture.pixels
-        height, width, channels = (*pixels.shape, 1)[:3]
         files = {SOURCE: data}
         encode_seconds: dict[str, float] = {}
         for coding in codec.CODINGS:
@@ -344,9 +343,8 @@ class _Meter:
                 start = time.thread_time()
                 files[coding] = encode_picture(picture, labels=labels, coding=coding)
                 encode_seconds[coding] = time.thread_time() - start
-        is_colour = pixels.dtype == np.uint8 and channels in (1, 3) and not labels
-        is_colour &= max(height, width) <= MAX_JPEG_SIDE
-        if self._allow_lossy and is_colour and lossy_format(data) is None:
+        is_fit = fits_jpeg(pixels) and not labels and lossy_format(data) is None
+        if self._allow_lossy and is_fit:
             start = time.thread_time()
             files[JPEG] = encode_jpeg(Picture(pixels))
             encode_seconds[JPEG] = time.thread_time() - start
@@ -381,7 +379,7 @@ class _Meter:
             name=image.name,
             group=group,
             source_bytes=len(data),
-            pixels=width * height,
+            pixels=pixels.shape[0] * pixels.shape[1],
             raw_bytes=pixels.nbytes,
             weight=image.weight,
             sizes=sizes,
@@ -463,7 +461,10 @@ class _Meter:
         for name in formats:
             files = [each.files[name] for each in kept]
             heads = [each.head for each in kept]
-            taken = measure_core_seconds(name, files, heads, threads, length, batch)
+            try:
+                taken = measure_core_seconds(name, files, heads, threads, length, batch)
+            except OSError as error:  # as where TMPDIR is full
+                return 1.0, [f"no pipeline was run end to end: {reason_of(error)}"]
             if taken is not None:
                 alone = statistics.mean(each.seconds[name] for each in kept)
                 shares.append(min(1.0, alone / taken) if taken else 1.0)

@@ -229,12 +229,13 @@ class Solution:
         return 1 / self.seconds
 
 
-def hit_share(part: float) -> float:
-    """The reads that a cache of recently used files serves, if it holds this part of a data set.
+def hit_share(memory: float, stored: float) -> float:
+    """The reads that a cache of recently used files serves, of so many bytes for stored ones.
 
     Each epoch reads all files in a new order, so that a file is still there if few others were
     read between: r + (1 - r) ln(1 - r).
     """
+    part = memory / stored if memory < stored else 1.0
     return 1.0 if part >= 1 else part + (1 - part) * math.log1p(-part)
 
 
@@ -558,7 +559,7 @@ def narrowed(costs: Costs, formats: Collection[str]) -> npt.NDArray[np.bool_]:
 
 def _missed(limits: Limits, costs: Costs, stored: float) -> float:
     """The part of reads that the page cache does not serve, with so many bytes an image."""
-    return 1 - hit_share(limits.memory / (stored * costs.images))
+    return 1 - hit_share(limits.memory, stored * costs.images)
 
 
 def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed: float) -> Solution:

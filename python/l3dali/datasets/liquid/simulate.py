@@ -414,7 +414,7 @@ def simulate_plan(profile: Profile, limits: Limits, formats: Collection[str]) ->
     host = limits.host
     if limits.memory and host.disk is not None:
         stored = costs.mean(costs.later, "stored_bytes", shares) * costs.images
-        missed = 1 - hit_share(limits.memory / stored)
+        missed = 1 - hit_share(limits.memory, stored)
         host = replace(host, disk=host.disk / missed if missed > 0 else None)
     images = draw_images(costs, shares, np.random.default_rng(0), max(_IMAGES, 4 * limits.batch))
     return simulate(images, host, limits.training, batch=limits.batch)
