@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from l3dali.images.headers import (
+    BYTE_ORDERS,
     MAX_METADATA_BYTES,
     TIFF_ITEM_BYTES,
     ImageError,
@@ -27,7 +28,6 @@ _HEADER_BYTES, _COUNT_BYTES, _ENTRY_BYTES, _PLACE_BYTES = 8, 2, 12, 4
 
 _ASCII, _SHORT, _LONG = 2, 3, 4  # types of values
 _INTEGERS = (1, _SHORT, _LONG, 16)  # without a sign: BYTE to LONG8
-_NAMES: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
 
 _Entries = dict[int, tuple[int, int, bytes]]  # type, count and bytes of values, by tag
 
@@ -58,7 +58,7 @@ def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
         followed = (_EXIF, _GPS)
     kind, count, value = entries.get(_ORIENTATION, (0, 0, b""))
     if count == 1 and kind in _INTEGERS:  # TIFF takes any, EXIF a SHORT.
-        turn = min(int.from_bytes(value, _NAMES[order]), 0xFFFF)
+        turn = min(int.from_bytes(value, BYTE_ORDERS[order]), 0xFFFF)
         entries[_ORIENTATION] = _SHORT, 1, struct.pack(f"{order}H", turn)
     block = _directory(data, order, entries, _HEADER_BYTES, followed)
     mark = b"II" if order == "<" else b"MM"
@@ -80,7 +80,7 @@ def _entries_at(
     """
     entries: _Entries = {}
     room = min(MAX_METADATA_BYTES, len(data))
-    count = int.from_bytes(data[offset : offset + _COUNT_BYTES], _NAMES[order])
+    count = int.from_bytes(data[offset : offset + _COUNT_BYTES], BYTE_ORDERS[order])
     first = offset + _COUNT_BYTES
     places = range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES)
     if wanted is None and not are_tiff_entries(data, order, places):
@@ -105,7 +105,7 @@ def _directory(
 ) -> bytes:
     """A directory that will be at `at`, with its values and the directories that it leads to."""
     below = {
-        tag: _entries_at(data, order, int.from_bytes(entries[tag][2][:4], _NAMES[order]))
+        tag: _entries_at(data, order, int.from_bytes(entries[tag][2][:4], BYTE_ORDERS[order]))
         for tag in followed
         if tag in entries
     }
