@@ -852,6 +852,7 @@ def test_the_plan_and_its_drawing_are_two_files(
         (["--listing", "no-such-file"], "No such file"),
         (["--min-gain", "2"], "not a number from 0 to 1"),
         (["--batch", "0"], "not a positive number"),
+        (["--nodes", "1" + 400 * "0"], "not a positive number"),
         (["--batch", "1000000"], "batches of 1000000"),
     ],
 )

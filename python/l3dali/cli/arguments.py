@@ -297,16 +297,19 @@ def url_argument(text: str) -> str:
     return text
 
 
+_MOST_DIGITS = 18  # as in profiles and plans, whose products stay finite
+
+
 def positive_number(text: str) -> int:
     """A number above 0."""
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def natural_number(text: str) -> int:
     """A number from 0."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
     return int(text)
 
