@@ -35,6 +35,8 @@ from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.storage import LocalFolder
 from l3dali.datasets.liquid.plan import Plan, read_plan
 from l3dali.datasets.liquid.profile import SOURCE
+from l3dali.images.picture import Picture
+from l3dali.images.writing import write_picture
 
 MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
 
@@ -359,6 +361,9 @@ def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
     wide = np.zeros((1, 66_000, 3), np.uint8)
     (source / "wide.png").write_bytes(imagecodecs.png_encode(wide))
     PIL.Image.fromarray(image(2)).save(source / "clear.png", transparency=(1, 2, 3))
+    for name in ("exif", "xmp"):
+        picture = Picture(image(3), **{name: b"II*\0\x08\0\0\0" + bytes(70_000)})
+        (source / f"{name}.png").write_bytes(write_picture(picture, ".png"))
     plan = make_plan(source, {"jpeg95": 1.0})
     plan = replace(plan, groups={**plan.groups, "webp 3": plan.groups["png rgb 8"]})
     path = save(plan, tmp_path / "plan.json")
@@ -367,6 +372,8 @@ def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
     assert np.array_equal(l3dali.imread(dest / "wide.l3"), wide)
     assert l3dali.info(dest / "clear.l3").channels == 4
     assert {"a/00.jpg", "a/01.jpg"} <= files_below(dest)
+    assert len(l3dali.info(dest / "exif.l3").exif or b"") == 70_008
+    assert len(l3dali.info(dest / "xmp.l3").xmp or b"") == 70_008
     assert rows_of(dest)["wide.png"].stored == {"rans": 1}
     assert convert(source, dest, "--plan", path) == 0
 

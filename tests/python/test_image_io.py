@@ -1870,8 +1870,10 @@ def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
     assert (again.icc, again.exif, again.xmp) == (b"profile", tags, b"<x/>")
     again = read_picture(encode_jpeg(Picture(noise(1))))
     assert (again.icc, again.exif, again.xmp) == (None, None, None)
-    with pytest.raises(ValueError, match="EXIF data is too long"):
-        encode_jpeg(Picture(noise(3), exif=bytes(70_000)))
+    for most, name in ((65_527, "exif"), (65_504, "xmp"), (255 * 65_519, "icc")):
+        encode_jpeg(Picture(noise(3), **{name: bytes(most)}))
+        with pytest.raises(ValueError, match="no JPEG holds it"):
+            encode_jpeg(Picture(noise(3), **{name: bytes(most + 1)}))
 
 
 @pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])

@@ -362,6 +362,8 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     if path != STDOUT:
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
+        if not (codec.is_special(path) or os.access(path.parent, os.W_OK)):
+            raise UsageError(f"{path} cannot be written: nor can anything in its folder")
         if os.path.lexists(path) and not overwrite and not codec.is_special(path):
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "fits_jpeg", "transcode"]
 
 _MAX_JPEG_SIDE = 65_500  # libjpeg's
+_MAX_JPEG_SEGMENT = 65_533  # bytes, with the names of what is in them
 _JPEG_QUALITY = 95
 
 
@@ -80,25 +81,28 @@ def transcode(
     )
 
 
-def fits_jpeg(pixels: Image) -> bool:
-    """Whether samples of these are what `encode_jpeg` takes."""
-    is_colour = pixels.dtype == np.uint8 and (*pixels.shape, 1)[2] in (1, 3)
-    return is_colour and max(pixels.shape) <= _MAX_JPEG_SIDE
+def fits_jpeg(picture: Picture) -> bool:
+    """Whether a picture is what `encode_jpeg` takes, and all that goes with it."""
+    pixels, most = picture.pixels, _MAX_JPEG_SEGMENT
+    fits = pixels.dtype == np.uint8 and (*pixels.shape, 1)[2] in (1, 3)
+    fits &= max(pixels.shape) <= _MAX_JPEG_SIDE
+    fits &= len(picture.exif or b"") <= most - 6 and len(picture.xmp or b"") <= most - 29
+    return fits and len(picture.icc or b"") <= 255 * (most - 14)  # in parts with heads
 
 
 def encode_jpeg(picture: Picture) -> bytes:
     """A JPEG file of quality 95, with ICC profile, EXIF and XMP.
 
     Args:
-        picture: uint8 of shape (H, W) or (H, W, 3).
+        picture: uint8 of shape (H, W) or (H, W, 3), which `fits_jpeg`.
 
     Raises:
-        ValueError: a JPEG cannot hold so much EXIF or XMP, or such a side.
+        ValueError: it does not.
     """
     from PIL import Image
 
-    if max(picture.pixels.shape) > _MAX_JPEG_SIDE:
-        raise ValueError(f"a JPEG holds up to {_MAX_JPEG_SIDE} pixels in a line")
+    if not fits_jpeg(picture):
+        raise ValueError("no JPEG holds it")
     exif = b"Exif\0\0" + picture.exif if picture.exif else b""
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture.pixels)).save(

@@ -331,7 +331,7 @@ def convert_image(
             return Outcome(name, size, choice, transient="trusted" if options.trust else "")
         if options.to == "l3":
             picture = look()
-            if choice.stored_as == JPEG and not fits_jpeg(picture.pixels):
+            if choice.stored_as == JPEG and not fits_jpeg(picture):
                 choice = choice._replace(stored_as=codec.DEFAULT_CODING)
             pixels, expanded = picture.pixels, picture.expanded
             data = _from_picture(blob, picture, choice.stored_as, options, threads)

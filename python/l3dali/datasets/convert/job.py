@@ -36,6 +36,7 @@ from l3dali.datasets.convert.storage import (
     LocalFolder,
     Stored,
     hash_file,
+    naming,
     open_folder,
 )
 
@@ -416,8 +417,10 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         return
     with tempfile.TemporaryFile() as copy:
         while chunk := reader.read(CHUNK_BYTES):
-            copy.write(chunk)
-        copy.seek(0)
+            with naming(tempfile.gettempdir()):
+                copy.write(chunk)
+        with naming(tempfile.gettempdir()):
+            copy.seek(0)
         yield copy
 
 

@@ -343,7 +343,7 @@ class _Meter:
                 start = time.thread_time()
                 files[coding] = encode_picture(picture, labels=labels, coding=coding)
                 encode_seconds[coding] = time.thread_time() - start
-        is_fit = fits_jpeg(pixels) and not labels and lossy_format(data) is None
+        is_fit = fits_jpeg(Picture(pixels)) and not labels and lossy_format(data) is None
         if self._allow_lossy and is_fit:
             start = time.thread_time()
             files[JPEG] = encode_jpeg(Picture(pixels))
