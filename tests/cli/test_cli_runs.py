@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -256,6 +257,21 @@ def test_info_of_many_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert entry["more_chunks"] == 99_980
     assert main(["info", str(tmp_path)]) == 0
     assert "99980 more chunks" in capsys.readouterr().out
+
+
+def test_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by `ulimit -u`: it was a traceback."""
+    write_png(tmp_path / "a.png", image())
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert main(["encode", str(tmp_path / "a.png"), "-j", "2"]) == 2
+    assert "no more threads can be started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("as_set", [False, True])

@@ -102,6 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         complain("l3: there is not enough memory")
         return EXIT_FAILED
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        complain("l3: no more threads can be started: -j asks for fewer")
+        return EXIT_FAILED
     except OSError as error:
         # The system names none of these; errors without a number say where they are.
         unnamed = {errno.ENOENT: "the current folder", errno.EMFILE: "too many jobs at once (-j)"}
