@@ -432,7 +432,8 @@ def write_atomically(
     replaces. What is special is written into, and stays what it is.
 
     Raises:
-        FileExistsError: `path` exists, and is not to be replaced. Disks without links do not tell.
+        FileExistsError: `path` exists, and is not to be replaced. Disks without links tell of what
+            was there before the file was renamed.
         OSError: it cannot be written.
     """
     if is_special(path):
@@ -471,6 +472,8 @@ def _linked(temporary: Path, path: Path) -> bool:
     except FileExistsError:
         raise
     except OSError:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         return False
     temporary.unlink()
     return True

@@ -199,8 +199,12 @@ def test_a_full_tmpdir_costs_no_profile(folder: Path, monkeypatch: pytest.Monkey
     assert any("no pipeline was run end to end: No space left" in note for note in measured.notes)
 
 
+@pytest.mark.parametrize("has_links", [True, False])
 def test_a_file_that_comes_meanwhile_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    has_links: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """So says `--overwrite`; the profile of another run in the same folder was lost."""
     monkeypatch.chdir(folder.parent)
@@ -211,9 +215,16 @@ def test_a_file_that_comes_meanwhile_stays(
         Path("profile.json").write_text("another's")
         return measured
 
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not has_links:  # as on FAT
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
     monkeypatch.setattr(measure, "measure_profile", measure_now)
     assert main(["profile", str(folder)]) == 2
-    assert "profile.json has come meanwhile, and stays" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert "profile.json has come meanwhile, and stays" in output.err
+    assert "png rgb 8" in output.out
     assert Path("profile.json").read_text() == Path("profile-2.json").read_text() == "another's"
     assert read_profile("profile-3.json") == measured
 

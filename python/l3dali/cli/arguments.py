@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import codec
 from l3dali.cli.batch import STDIN, STDOUT
+from l3dali.console import complain
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -369,15 +370,14 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     return path
 
 
-def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> None:
+def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> bool:
     """Writes a text and a newline, or bytes, to a path that `new_file` has checked.
 
-    Raises:
-        UsageError: a file has come there since; this one is beside it.
+    Where a file has come since, that stays; this one is beside it, which is told, and False.
     """
     if path == STDOUT:
         print(data)
-        return
+        return True
     data = f"{data}\n".encode() if isinstance(data, str) else data
     target = path
     for number in itertools.count(2):
@@ -387,7 +387,8 @@ def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> None:
         except FileExistsError:
             target = path.with_name(f"{path.stem}-{number}{path.suffix}")
     if target != path:
-        raise UsageError(f"{path} has come meanwhile, and stays; this one is {target}")
+        complain(f"l3: {path} has come meanwhile, and stays; this one is {target}")
+    return target == path
 
 
 def _jobs(text: str) -> int:

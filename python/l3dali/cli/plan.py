@@ -24,6 +24,7 @@ from l3dali.cli.arguments import (
     write_new,
 )
 from l3dali.cli.batch import STDOUT
+from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain, counted, duration, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import CACHE, CPU, DEFAULT_BATCH, L3_FORMATS
 from l3dali.errors import UsageError
@@ -216,9 +217,9 @@ def run(arguments: argparse.Namespace) -> int:
         from l3dali.datasets.liquid.plot import draw_plan
 
         drawing = draw_plan(profile, plan, limits, plot.suffix[1:].lower())
-    write_new(target, plan.to_json(), overwrite=arguments.overwrite)
+    are_there = write_new(target, plan.to_json(), overwrite=arguments.overwrite)
     if plot is not None and drawing is not None:
-        write_new(plot, drawing, overwrite=arguments.overwrite)
+        are_there &= write_new(plot, drawing, overwrite=arguments.overwrite)
     if arguments.json:
         as_json = _as_json(plan, counts) | {
             "notes": profile.notes,
@@ -235,7 +236,7 @@ def run(arguments: argparse.Namespace) -> int:
             _print_simulated(simulated, file)
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
-    return 0
+    return 0 if are_there else EXIT_FAILED
 
 
 def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:

@@ -129,10 +129,10 @@ def run(arguments: argparse.Namespace) -> int:
         step=step,
         failures=failures,
     )
-    write_new(target, profile.to_json(), overwrite=arguments.overwrite)
+    is_there = write_new(target, profile.to_json(), overwrite=arguments.overwrite)
     _print(profile, to_errors=target == STDOUT)
     tell_failures(failures)
-    return EXIT_FAILED if failures else 0
+    return EXIT_FAILED if failures or not is_there else 0
 
 
 def _find_step(arguments: argparse.Namespace) -> Step | None:
