@@ -371,6 +371,26 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     os.mkfifo(tmp_path / "pipe.png")
     assert main(["encode", str(tmp_path)]) == 2
     assert "pipe.png: not a file" in capsys.readouterr().err
+    l3dali.imwrite(tmp_path / "pipe.l3", image())
+    assert main(["verify", str(tmp_path), "--source", str(tmp_path)]) == 2  # It waited for ever.
+    assert "pipe.l3: not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_a_path_that_cannot_be_looked_at_costs_no_others(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    l3dali.imwrite(tmp_path / "a.l3", image())
+    assert main([command, str(tmp_path / f"{'a' * 300}.l3"), str(tmp_path / "a.l3")]) == 2
+    output = capsys.readouterr()
+    assert "File name too long" in output.err
+    assert "l3: 1 failed" in output.err
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_a_list_has_its_folder_here(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "s3://bucket", "--files-from", "list"]) == 2
+    assert "--files-from goes with one PATH" in capsys.readouterr().err
 
 
 def test_folder_that_cannot_be_read(

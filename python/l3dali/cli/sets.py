@@ -40,10 +40,11 @@ def are_sets(options: argparse.Namespace) -> bool:
 def _is_set(path: Path | str) -> bool:
     if isinstance(path, str):
         return True
-    if path == STDIN:
+    try:
+        if path == STDIN or not path.is_dir():
+            return path != STDIN and is_shard_name(path.name)
+    except OSError:  # It is told of as a file that cannot be read.
         return False
-    if not path.is_dir():
-        return is_shard_name(path.name)
     return any(
         name == MANIFEST_NAME or is_shard_name(name) for _, _, names in walk(path) for name in names
     )

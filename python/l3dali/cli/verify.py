@@ -75,7 +75,7 @@ def _verify(options: argparse.Namespace) -> int:
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
-            source = read_file(sources[path], sources.values())
+            source = read_file(sources[path], [options.source])
             reader.compare(sources[path], source, data, threads)
         return Done(codec.info(data).raw_bytes, len(data), 0)
 

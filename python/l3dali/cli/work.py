@@ -98,7 +98,7 @@ def check_summary(path: Path) -> None:
 
 def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
     base = options.paths[0] if options.paths else Path()
-    if len(options.paths) > 1 or not base.is_dir():
+    if len(options.paths) > 1 or isinstance(base, str) or not base.is_dir():
         raise UsageError("--files-from goes with one PATH, the folder where its names start")
     source: Path = options.files_from
     names = read_stdin() if source == STDIN else source.read_bytes()
