@@ -362,8 +362,8 @@ def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
     (source / "wide.png").write_bytes(imagecodecs.png_encode(wide))
     PIL.Image.fromarray(image(2)).save(source / "clear.png", transparency=(1, 2, 3))
     for name in ("exif", "xmp"):
-        picture = Picture(image(3), **{name: b"II*\0\x08\0\0\0" + bytes(70_000)})
-        (source / f"{name}.png").write_bytes(write_picture(picture, ".png"))
+        held: Any = {name: b"II*\0\x08\0\0\0" + bytes(70_000)}
+        (source / f"{name}.png").write_bytes(write_picture(Picture(image(3), **held), ".png"))
     plan = make_plan(source, {"jpeg95": 1.0})
     plan = replace(plan, groups={**plan.groups, "webp 3": plan.groups["png rgb 8"]})
     path = save(plan, tmp_path / "plan.json")

@@ -336,12 +336,13 @@ def test_objects_are_no_bytes(function: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["P", "CMYK", "LAB", "YCbCr"])
 def test_colours_of_pillow_are_not_taken_for_gray_or_rgb(mode: str) -> None:
-    image = PIL.Image.new(mode, (3, 2))
+    image: Any = PIL.Image.new(mode, (3, 2))
+    colours: Any = PIL.Image.new("RGB", (3, 2))
     with pytest.raises(TypeError, match=f"of mode {mode} is not supported"):
         l3dali.encode(image)
     if mode == "P":  # whose numbers may be what is wanted
         assert l3dali.info(l3dali.encode(image, labels=True)).channels == 1
-    assert l3dali.decode(l3dali.encode(PIL.Image.new("RGB", (3, 2)))).shape == (2, 3, 3)
+    assert l3dali.decode(l3dali.encode(colours)).shape == (2, 3, 3)
 
 
 def test_fields_have_any_name() -> None:
@@ -729,7 +730,7 @@ def test_windows_of_one_file(threads: int, coding: codec.Coding) -> None:
 
 def test_a_strided_file_of_several_windows_is_copied_once() -> None:
     data = np.frombuffer(l3dali.encode(PHOTO, coding="stored"), np.uint8)
-    strided: Image = np.repeat(data, 2)[::2]
+    strided: Any = np.repeat(data, 2)[::2]
     windows = [(i, 0, 1, 90) for i in range(70)]
     tracemalloc.start()
     rows = l3dali.decode_batch([strided] * 70, windows=windows)

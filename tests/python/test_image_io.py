@@ -1871,9 +1871,11 @@ def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
     again = read_picture(encode_jpeg(Picture(noise(1))))
     assert (again.icc, again.exif, again.xmp) == (None, None, None)
     for most, name in ((65_527, "exif"), (65_504, "xmp"), (255 * 65_519, "icc")):
-        encode_jpeg(Picture(noise(3), **{name: bytes(most)}))
+        held: Any = {name: bytes(most)}
+        encode_jpeg(Picture(noise(3), **held))
+        held[name] += b"\0"
         with pytest.raises(ValueError, match="no JPEG holds it"):
-            encode_jpeg(Picture(noise(3), **{name: bytes(most + 1)}))
+            encode_jpeg(Picture(noise(3), **held))
 
 
 @pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])
