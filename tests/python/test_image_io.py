@@ -1042,7 +1042,8 @@ def test_tiff_of_four_bands_in_jpeg() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "width"), [(".png", 1_000_001), (".webp", 2**14), (".jxl", 2**23 + 1)]
+    ("suffix", "width"),
+    [(".png", 1_000_001), (".webp", 2**14), (".jxl", 2**23 + 1), (".jp2", 2**20 + 1)],
 )
 def test_sides_that_other_formats_lack(suffix: str, width: int) -> None:
     """libjxl wrote files of 2^24 pixels in a line, and read none."""

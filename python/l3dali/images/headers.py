@@ -803,17 +803,16 @@ def _check_directory(
         raise ImageError(f"a damaged TIFF: a directory of {count} tags")
     below = set(_TIFF_DIRECTORIES if is_main else ())
     first = start + layout.tagnosize
-    entries = range(first, first + count * layout.tagsize, layout.tagsize)
-    if not (is_main or are_tiff_entries(data, layout.byteorder, entries)):
-        return
-    for at in entries:
+    for at in range(first, first + count * layout.tagsize, layout.tagsize):
         tag, kind = struct.unpack_from(layout.tagformat1, data, at)
         items, value = struct.unpack_from(layout.tagformat2, data, at + 4)
         (place,) = struct.unpack_from(layout.offsetformat, value)
         if kind not in TIFF_ITEM_BYTES:
             if tag in _PIXEL_TAGS and is_main:
                 raise ImageError(f"a damaged TIFF: tag {tag} is of no known type")
-            continue  # as TIFF 6.0 asks for
+            if is_main:
+                continue  # as TIFF 6.0 asks for
+            return  # maybe no directory, but what another program has left in its place
         is_read = tag < _FIRST_PRIVATE_TAG or tag in _READ_PRIVATE_TAGS
         size = items * TIFF_ITEM_BYTES[kind]
         is_outside = size > layout.tagoffsetthreshold and not 8 <= place <= len(data) - size
@@ -823,13 +822,6 @@ def _check_directory(
         if tag in below and place >= 8:
             below.remove(tag)  # The first counts.
             _check_directory(data, layout, place, is_main=False)
-
-
-def are_tiff_entries(data: bytes, order: str, places: range) -> bool:
-    """Whether half of them are of types that TIFF has; else another program has left them."""
-    kinds = [data[at + 2 : at + 4] for at in places if at + 4 <= len(data)]
-    known = sum(struct.unpack(f"{order}H", kind)[0] in TIFF_ITEM_BYTES for kind in kinds)
-    return 2 * known >= len(kinds)
 
 
 _FIRST_PRIVATE_TAG = 32768
@@ -899,6 +891,8 @@ def _check_is_whole(
     seen = {0, *(each.offset for each in (page, *copies))}  # 0 ends a list.
     waiting = [(offset, True) for each in (page, *copies) for offset in each.subifds or ()]
     tags = 0
+    for each in (page, *copies):
+        tags = _checked_tags(data, layout, each.offset, tags)
     for offset, is_told in waiting:  # It grows: others may follow each, or be below it.
         if offset in seen:
             continue

@@ -11,7 +11,6 @@ from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     TIFF_ITEM_BYTES,
     ImageError,
-    are_tiff_entries,
 )
 
 if TYPE_CHECKING:
@@ -83,10 +82,10 @@ def _entries_at(
     count = int.from_bytes(data[offset : offset + _COUNT_BYTES], BYTE_ORDERS[order])
     first = offset + _COUNT_BYTES
     places = range(first, min(first + _ENTRY_BYTES * count, len(data) - 11), _ENTRY_BYTES)
-    if wanted is None and not are_tiff_entries(data, order, places):
-        return {}
-    for at in places:
-        tag, kind, items, place = struct.unpack_from(f"{order}HHII", data, at)
+    found = [(*struct.unpack_from(f"{order}HHII", data, at), at) for at in places]
+    if wanted is None and 2 * sum(each[1] in TIFF_ITEM_BYTES for each in found) < len(found):
+        return {}  # No directory: most entries are of types that TIFF does not have.
+    for tag, kind, items, place, at in found:
         size = items * TIFF_ITEM_BYTES.get(kind, 0)
         place = at + 8 if size <= _PLACE_BYTES else place
         if tag in entries or (wanted is not None and tag not in wanted):

@@ -298,5 +298,5 @@ WRITERS = {
     ".ppm": Writer((3,), (8, 16), partial(_write_netpbm, "P6")),
     ".pam": Writer(_ALL_CHANNELS, (8, 16), partial(_write_netpbm, "P7")),
     ".jxl": Writer(_ALL_CHANNELS, (8, 16), _write_jpegxl, longest=2**23),  # libjxl reads no 2^24
-    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000),
+    ".jp2": Writer(_ALL_CHANNELS, (8, 16), _write_jpeg2000, longest=2**20),  # of few code-blocks
 }
