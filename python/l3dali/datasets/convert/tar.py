@@ -65,8 +65,9 @@ class Member:
 
     @property
     def bytes(self) -> int:
-        """What it holds in memory."""
-        return len(self.header) + len(self.data) + len(self.padding)
+        """What it holds in memory, and in TMPDIR."""
+        in_rest = self.info.size if self.rest is not None else 0
+        return len(self.header) + len(self.data) + len(self.padding) + in_rest
 
 
 def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
