@@ -2063,6 +2063,10 @@ def test_tiff_of_an_image_behind_a_copy() -> None:
         struct.pack_into("<I", data, end, following)
     with pytest.raises(ImageError, match="several images in one file"):
         read_picture(bytes(data))
+    struct.pack_into("<I", data, ends[1], len(data))  # a directory without an image between
+    text = struct.pack("<HHHI4sI", 1, 270, 2, 4, b"abc", other.offset)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(bytes(data + text))
     for behind in (0, 9, 2**31):  # Some writers leave anything there.
         struct.pack_into("<I", data, ends[1], behind)
         assert np.array_equal(read_picture(bytes(data)).pixels, noise(1))

@@ -298,7 +298,7 @@ def url_argument(text: str) -> str:
     return text
 
 
-_MOST_DIGITS = 18  # as in profiles and plans, whose products stay finite
+_MOST_DIGITS = 20  # of 64 bits; products stay finite
 
 
 def positive_number(text: str) -> int:

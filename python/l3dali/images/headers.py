@@ -908,12 +908,11 @@ def _check_is_whole(
                 raise
             continue  # Writers leave anything behind a SubIFD.
         has_size = isinstance(sub.imagewidth, int) and isinstance(sub.imagelength, int)
-        if not (is_told or (has_size and sub.dataoffsets)):
-            continue
-        is_raw |= is_larger(sub)
-        pairs = (sub.imagewidth, page.imagewidth), (sub.imagelength, page.imagelength)
-        is_small = all(side < own or side == own == 1 for side, own in pairs)
-        is_other |= not (sub.is_reduced or is_small)
+        if is_told or (has_size and sub.dataoffsets):
+            is_raw |= is_larger(sub)
+            pairs = (sub.imagewidth, page.imagewidth), (sub.imagelength, page.imagelength)
+            is_small = all(side < own or side == own == 1 for side, own in pairs)
+            is_other |= not (sub.is_reduced or is_small)
         (count,) = struct.unpack_from(layout.tagnoformat, data, offset)
         end = offset + layout.tagnosize + count * layout.tagsize
         following = data[end : end + layout.offsetsize].ljust(layout.offsetsize, b"\0")

@@ -257,11 +257,15 @@ def is_result_name(name: str, source: str) -> bool:
 
 
 class Choice(NamedTuple):
-    """What an image is to be stored as; under a plan, what that has gone by."""
+    """What an image is to be stored as; under a plan, what that has gone by.
+
+    `instead` is what it is stored as where a plan has JPEG for what none can hold, or is lossy.
+    """
 
     stored_as: str = UNKNOWN
     group: str = ""
     area: int = 0
+    instead: str = ""
 
 
 def choose_format(
@@ -280,8 +284,6 @@ def choose_format(
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
-    if chosen == JPEG and lossy_format(blob.data) is not None:  # which its group does not tell
-        chosen = SOURCE
     return Choice(chosen, group, area)
 
 
@@ -325,17 +327,20 @@ def convert_image(
         choice = choose_format(blob, options, judge)
         labels = options.is_labels(blob.name)
         look = partial(read, blob.data, labels=labels, max_pixels=options.max_pixels)
-        if choice.stored_as == SOURCE:
+        if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
+            choice = choice._replace(instead=SOURCE)
+        if SOURCE in (choice.stored_as, choice.instead):
             if not options.trust:  # Damage is found now, or in training.
                 look()
             return Outcome(name, size, choice, transient="trusted" if options.trust else "")
         if options.to == "l3":
             picture = look()
             if choice.stored_as == JPEG and not fits_jpeg(picture):
-                choice = choice._replace(stored_as=codec.DEFAULT_CODING)
+                choice = choice._replace(instead=codec.DEFAULT_CODING)
+            stored_as = choice.instead or choice.stored_as
             pixels, expanded = picture.pixels, picture.expanded
-            data = _from_picture(blob, picture, choice.stored_as, options, threads)
-            suffix, substituted = _SUFFIXES.get(choice.stored_as, "l3"), False
+            data = _from_picture(blob, picture, stored_as, options, threads)
+            suffix, substituted = _SUFFIXES.get(stored_as, "l3"), False
         else:
             expanded = False
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)

@@ -505,7 +505,7 @@ def _convert_files(
             row.kind = OTHER
         else:
             totals.add(loaded.blobs[0], outcome, options)
-            _, row.group, row.area = outcome.choice
+            row.group, row.area = outcome.choice.group, outcome.choice.area
             if outcome.data is not None:
                 data, name = outcome.data, renamed(name, outcome.suffix)
                 if row.source in job.crowded and name not in result_names(row.source, options):

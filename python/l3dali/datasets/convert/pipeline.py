@@ -153,7 +153,8 @@ class Totals:
             else:
                 self.more_failures += 1
             return
-        self.stored[outcome.choice.stored_as] = self.stored.get(outcome.choice.stored_as, 0) + 1
+        stored_as = outcome.choice.instead or outcome.choice.stored_as
+        self.stored[stored_as] = self.stored.get(stored_as, 0) + 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
             FormatTotals(
