@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         if "can't start new thread" not in str(error):
             raise
-        complain("l3: no more threads can be started: -j asks for fewer")
+        complain("l3: no more threads can be started")
         return EXIT_FAILED
     except OSError as error:
         # The system names none of these; errors without a number say where they are.
