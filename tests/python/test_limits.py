@@ -236,7 +236,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
-    assert limit_of("tags in all directories of a TIFF") == image_headers._MOST_TAGS_IN_ALL
+    assert limit_of("tags in all pages and SubIFDs of a TIFF") == image_headers._MOST_TAGS_IN_ALL
     assert limit_of("lists and objects of key-value pairs") == metadata._MOST_LEVELS
     assert limit_of("bytes of a profile") == profile.MOST_BYTES["profile"]
     assert limit_of("bytes of a plan") == profile.MOST_BYTES["plan"]

@@ -40,9 +40,11 @@ def are_sets(options: argparse.Namespace) -> bool:
 def _is_set(path: Path | str) -> bool:
     if isinstance(path, str):
         return True
+    if path == STDIN:
+        return False
     try:
-        if path == STDIN or not path.is_dir():
-            return path != STDIN and is_shard_name(path.name)
+        if not path.is_dir():
+            return is_shard_name(path.name)
     except OSError:  # It is told of as a file that cannot be read.
         return False
     return any(

@@ -339,7 +339,7 @@ def convert_image(
                 choice = choice._replace(instead=codec.DEFAULT_CODING)
             stored_as = choice.instead or choice.stored_as
             pixels, expanded = picture.pixels, picture.expanded
-            data = _from_picture(blob, picture, stored_as, options, threads)
+            data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
             suffix, substituted = _SUFFIXES.get(stored_as, "l3"), False
         else:
             expanded = False
@@ -407,7 +407,7 @@ def hash_pixels(pixels: Image) -> bytes:
 
 
 def _from_picture(
-    blob: Blob, picture: Picture, stored_as: str, options: Options, threads: int
+    blob: Blob, picture: Picture, stored_as: str, options: Options, threads: int, *, labels: bool
 ) -> bytes:
     if stored_as == JPEG:
         return encode_jpeg(picture)
@@ -416,7 +416,7 @@ def _from_picture(
         picture = replace(picture, metadata=metadata)
     encoded = encode_picture(
         picture,
-        labels=options.is_labels(blob.name),
+        labels=labels,
         coding=cast("codec.Coding", stored_as),
         effort=options.effort,
         threads=threads,
