@@ -177,10 +177,15 @@ def _read_head(file: Readable) -> tuple[bytes, codec.Info]:
         try:
             return data, codec.info(data)
         except L3Error as error:
-            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
-            if not more:
+            if error.status is not Status.TRUNCATED:
                 raise
-            data += more
+            parts, missing = [data], len(data)
+            while missing > 0 and (part := file.read(missing)):  # Sockets give a little at a time.
+                parts.append(part)
+                missing -= len(part)
+            if len(parts) == 1:
+                raise
+            data = b"".join(parts)
 
 
 @contextlib.contextmanager

@@ -294,7 +294,7 @@ def of_channels(
     if (entry := entries.pop(str(_GDAL_METADATA), None)) is not None:
         try:
             items = _gdal_items_of(_tag(entry).data, channels)
-        except (ET.ParseError, ValueError, RecursionError):
+        except (ET.ParseError, LookupError, ValueError, RecursionError):
             is_damaged = True
         else:
             if items is not None:

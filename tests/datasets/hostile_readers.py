@@ -45,6 +45,20 @@ def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     return _convert(blob, options, threads)
 
 
+def work_without_a_package(job: Job) -> list[Row]:
+    untrusted._convert = convert_without_a_package
+    return _work(job)
+
+
+def convert_without_a_package(blob: Blob, options: Options, threads: int) -> Outcome | None:
+    reading._READERS["bmp"] = read_without_a_package
+    return _convert(blob, options, threads)
+
+
+def read_without_a_package(_data: bytes, _palette: Palette) -> Picture:
+    raise ModuleNotFoundError("no reader")
+
+
 def convert_by_header(blob: Blob, options: Options, threads: int) -> Outcome | None:
     """With a reader of headers that takes 10 GiB the first time."""
     _read_headers_by(header)

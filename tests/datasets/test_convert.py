@@ -216,9 +216,18 @@ def test_a_shard_without_images_stays_byte_for_byte(tmp_path: Path, format: str)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("stem", ["l" * 120, "f" * 90 + "/" + "l" * 95, "\udcff\udcfe", "\u00fc"])
+@pytest.mark.parametrize(
+    "stem",
+    [
+        "l" * 120,
+        "f" * 90 + "/" + "l" * 95,
+        "\udcff\udcfe",
+        "\u00fc",
+        "2024 " + "long/" * 120 + "a",  # as a record of pax begins
+    ],
+)
 def test_names_that_need_more_than_a_header(tmp_path: Path, format: str, stem: str) -> None:
-    if format == "ustar" and stem.startswith("ll"):
+    if format == "ustar" and (stem.startswith("ll") or len(stem) > 255):
         pytest.skip("ustar cannot hold the name")
     members = [(f"{stem}.png", png()), (f"{stem}.cls", b"1"), ("next.png", png(1))]
     source = write_tar(tmp_path / "s" / "a.tar", members, FORMATS[format])
@@ -2022,6 +2031,63 @@ def test_a_folder_that_cannot_be_listed_hides_nothing(
     monkeypatch.setattr(os, "scandir", refuse)
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert (tmp_path / "d" / "box" / "a.l3").read_text() == "mine"
+
+
+def test_a_shard_that_is_missing_moves_no_results(tmp_path: Path) -> None:
+    """It counted as a folder beside the one that is named, which gives its name to results then."""
+    write_tar(tmp_path / "s-0.tar", samples(1))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "photos", tmp_path / "s-{0..1}.tar", tmp_path / "d") == 2
+    assert files_below(tmp_path / "d") == {"a.l3", "s-0.tar", "s-0.idx"}
+
+
+def test_a_shard_that_cannot_be_looked_at_costs_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tar(tmp_path / "s-0.tar", samples(1))
+    loop = tmp_path / "s-1.tar"
+    loop.symlink_to(loop)
+    assert convert(loop, tmp_path / "d") == 2
+    assert not (tmp_path / "d").exists()
+    assert convert(tmp_path / "s-{0..1}.tar", tmp_path / "d") == 2
+    assert f"{loop}: " in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"s-0.tar", "s-0.idx"}
+
+
+def test_a_dry_run_tells_sources_that_have_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new time alone is no change."""
+    source = tmp_path / "s"
+    write_tar(source / "a.tar", samples(1))
+    (source / "b.png").write_bytes(png())
+    (source / "labels.json").write_text("1")
+    assert convert(source, tmp_path / "d") == 0
+    for name in ("a.tar", "b.png"):
+        os.utime(source / name, (1, 1))
+    (source / "labels.json").write_text("22")
+    capsys.readouterr()
+    assert convert(source, tmp_path / "d", "--dry-run") == 0
+    assert re.search(r"would convert 1 file\b.*; 2\s+are done", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("choice", ["keep", "fail"])
+@pytest.mark.parametrize("target", ["l3", "png"])
+def test_what_keeps_its_name_replaces_nobodys_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, choice: str
+) -> None:
+    """What is damaged, or no image, may be kept, and would be in place of another's file."""
+    source, dest = tmp_path / "s" / "a.png", tmp_path / "d"
+    source.parent.mkdir()
+    if target == "png":
+        source = source.with_suffix(".l3")
+    source.write_bytes(png()[:-20])
+    dest.mkdir()
+    (dest / source.name).write_bytes(png(7))
+    assert convert(source.parent, dest, "--to", target, "--on-error", choice) == 2
+    assert f"{dest / source.name} exists, and l3 convert has not" in capsys.readouterr().err
+    assert (dest / source.name).read_bytes() == png(7)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to nothing"])

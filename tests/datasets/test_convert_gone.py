@@ -288,6 +288,19 @@ def test_an_index_of_an_older_row_stays(tmp_path: Path) -> None:
     assert files_below(dest) == {"0.l3", "a.idx"}
 
 
+def test_an_index_that_was_a_source_is_not_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.idx").write_text("v1.2 1\n")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    write_tar(tmp_path / "s" / "a.tar", samples(1))
+    for _ in range(2):
+        assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert "gone" not in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
+
+
 def test_a_result_of_another_source_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dest = folder.parent / "d"
     assert convert(folder, dest) == 0

@@ -88,6 +88,17 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "1 shard" in capsys.readouterr().out  # without limits there may be results
 
 
+def test_what_failed_for_want_of_a_package_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tar(tmp_path / "s" / "a.tar", [("0.bmp", bmp("sound", 0))])
+    command = (tmp_path / "s", tmp_path / "d", "--untrusted")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_work", hostile_readers.work_without_a_package)
+        assert convert(*command) == 2
+    assert convert(*command) == 0
+
+
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:

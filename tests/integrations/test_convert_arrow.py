@@ -22,7 +22,7 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
-from l3dali.datasets.convert import arrow, engine, job
+from l3dali.datasets.convert import arrow, engine, job, parquet
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.children import ChildDiedError
 from l3dali.datasets.convert.images import Options
@@ -459,15 +459,17 @@ def test_rows_without_columns(
     assert ("rows without columns" in capsys.readouterr().err) == (rows > 0)
 
 
+@pytest.mark.parametrize("part_rows", [1, 1000])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_batches_whose_results_are_too_large_for_their_offsets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str, part_rows: int
 ) -> None:
-    """Structs of more than 2 GiB of L3 files: "offset overflow while concatenating arrays"."""
+    """More than 2 GiB of L3 files: "offset overflow while concatenating arrays", or chunks."""
     for module in (engine, job):
         monkeypatch.setattr(module, "DEAF", set())  # Numbers of this process count.
-    monkeypatch.setattr(arrow, "_PIECE_BYTES", 3000)
-    monkeypatch.setattr(arrow, "_PART_ROWS", 1)
+    for module in (arrow, parquet):
+        monkeypatch.setattr(module, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(arrow, "_PART_ROWS", part_rows)
     values = [{"bytes": png(i) if i % 4 else png(i)[:99], "path": f"{i}.png"} for i in range(12)]
     table = pa.table({"image": values, "label": range(12)})
     (tmp_path / "s").mkdir()
@@ -482,6 +484,31 @@ def test_batches_whose_results_are_too_large_for_their_offsets(
             assert np.array_equal(pixels_of(value["bytes"]), image(i))
     assert len(sizes) > 1
     assert sum(sizes) == len(left)
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_dictionaries_that_grow_are_not_written_anew(tmp_path: Path, kind: str) -> None:
+    """With each batch they would take the square of their values."""
+    (tmp_path / "s").mkdir()
+    path = tmp_path / "s" / "a.arrow"
+    schema = pa.schema(
+        [("image", pa.binary()), ("caption", pa.dictionary(pa.int32(), pa.string()))]
+    )
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    captions: list[str] = []
+    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(
+        path, schema, options=options
+    ) as new:
+        for number in range(30):
+            captions += [f"a caption that is long {number} {i}" for i in range(100)]
+            places = pa.array([len(captions) - 1], pa.int32())
+            words = pa.DictionaryArray.from_arrays(places, pa.array(captions))
+            new.write_batch(pa.record_batch([pa.array([png(number)]), words], schema=schema))
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    found, sizes = read_arrow(tmp_path / "d" / "a.arrow", kind)
+    assert sizes == [1] * 30
+    assert found.column("caption").to_pylist() == captions[99::100]
+    assert (tmp_path / "d" / "a.arrow").stat().st_size < 1.2 * path.stat().st_size
 
 
 @pytest.mark.parametrize("kind", ["stream", "file"])

@@ -276,3 +276,27 @@ def test_a_large_upload_is_whole_or_absent(server: Server, tmp_path: Path) -> No
     assert "s3://data/l3/a.tar" in done.stderr, done
     assert "a.tar" not in listed("l3")
     assert unfinished_uploads() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "source"),
+    [
+        (Fault("GET", "/in/b-00000-of-00001", FOREVER, "cut"), "s3://data/in"),
+        (Fault("HEAD", "/in/b-00000-of-00001", FOREVER), "s3://data/in/{a.tar,b-00000-of-00001}"),
+    ],
+    ids=["first bytes", "place"],
+)
+def test_a_file_that_cannot_be_looked_at_costs_no_others(
+    server: Server, tmp_path: Path, fault: Fault, source: str
+) -> None:
+    """Errors of aiohttp are no OSErrors: they ended the run with a traceback."""
+    upload(write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, "in")
+    (tmp_path / "b-00000-of-00001").write_bytes(bytes(99))
+    upload(tmp_path / "b-00000-of-00001", "in/b-00000-of-00001")
+    server.faults.append(fault)
+    done = convert_cli(source, tmp_path / "d")
+    assert fault.met >= 2
+    assert "Traceback" not in done.stderr
+    assert "b-00000-of-00001: " in done.stderr, done
+    assert done.returncode == 2
+    assert (tmp_path / "d" / "a.tar").exists()

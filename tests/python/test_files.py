@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import l3dali
+from l3dali import codec
 from l3dali.cli import main
 from l3dali.images.picture import Picture
 from l3dali.images.writing import write_picture
@@ -423,6 +424,27 @@ class CountingReader(io.BytesIO):
         data = super().read(size)
         self.taken += len(data)
         return data
+
+
+def test_info_of_a_stream_that_gives_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start was judged anew with each piece."""
+    data = l3dali.encode(np.zeros((2, 2), np.uint8), metadata={"a": "x" * 1_000_000})
+    looked: list[int] = []
+    info = codec.info
+
+    def look(data: bytes) -> codec.Info:
+        looked.append(len(data))
+        return info(data)
+
+    monkeypatch.setattr(codec, "info", look)
+    file = io.BytesIO(data)
+
+    class Stream:
+        def read(self, size: int = -1) -> bytes:
+            return file.read(min(size, 1460))
+
+    assert l3dali.info(Stream()).encoded_bytes == len(data)
+    assert len(looked) < 20
 
 
 def test_info_of_files(tmp_path: Path) -> None:

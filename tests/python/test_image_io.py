@@ -594,6 +594,21 @@ def test_palettes_of_bmp_that_look_gray(bits: int, entries: list[tuple[int, int,
     assert np.array_equal(labels.pixels, numbers)
 
 
+def test_rows_of_bmp_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow copies what waits for the end of a row with each block: the square of the row."""
+    data = saved(PIL.Image.new("RGB", (2**20, 1)), "BMP")
+    sizes: list[int] = []
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            sizes.append(-1 if size is None else size)
+            return super().read(size)
+
+    monkeypatch.setattr(io, "BytesIO", File)
+    assert read_picture(data).pixels.shape == (1, 2**20, 3)
+    assert sum(size > 4096 for size in sizes) < 9
+
+
 @pytest.mark.parametrize("gap", [0, 1])
 def test_bmp_in_rle_from_an_odd_place(gap: int) -> None:
     """Runs are padded by their place among the pixels, for Pillow by that in the file."""
@@ -799,11 +814,31 @@ def test_raw_photographs_are_not_their_thumbnails() -> None:
             assert (read_picture(data + bytes(4 + 16)).pixels == ord("I")).all()
 
 
+def test_tiff_whose_order_of_bits_is_a_byte() -> None:
+    """It was taken for the usual one."""
+    data = bytearray(saved(PIL.Image.new("1", (16, 2)), "TIFF", tiffinfo={266: 2}))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        at = file.pages[0].tags[266].offset
+    data[at + 2] = 1  # a byte
+    with pytest.raises(ImageError, match="order of bits"):
+        read_picture(bytes(data))
+
+
 def test_tiff_that_lists_one_strip_of_many() -> None:
     """The others were whatever follows it."""
     data = tiff(noise(1, height=40), rowsperstrip=40)
     with pytest.raises(ImageError, match="where its 1 strips or tiles are"):
         read_picture(_with_tags(data, t279=13 * 10))
+
+
+def test_tiff_that_lists_one_of_strips_that_lie_apart() -> None:
+    """All were read from there on, as one."""
+    data = tiff(noise(1, height=40), rowsperstrip=10)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        at = file.pages[0].tags[273].offset
+    damaged = data[: at + 4] + struct.pack("<II", 1, 8) + data[at + 12 :]
+    with pytest.raises(ImageError, match="where its 4 strips or tiles are"):
+        read_picture(damaged)
 
 
 @pytest.mark.parametrize(
@@ -1444,8 +1479,9 @@ def test_tiff_without_samples_is_refused() -> None:
         ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
         ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
         ({"t277": 64, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
+        ({"t257": 9999, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
     ],
-    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile", "tile_of_many_bands"],
+    ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile", "tile_of_bands", "wide_tiles"],
 )
 def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: str) -> None:
     tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
@@ -1461,6 +1497,15 @@ def test_tiff_of_many_bands_in_tiles_larger_than_its_image(planes: str) -> None:
     options = {"photometric": "minisblack", "tile": (512, 512), "compression": "zlib"}
     data = tiff(stored, planarconfig=planes, **options)
     assert np.array_equal(read_picture(data).pixels, np.moveaxis(pixels, 0, -1))
+
+
+def test_memory_of_a_tiff_of_many_strips() -> None:
+    data = tiff(np.zeros((100_000, 1), np.uint8), rowsperstrip=1, compression="zlib")
+    tracemalloc.start()
+    read_picture(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < read_header(data).read_bytes < 60_000_000
 
 
 def test_memory_of_a_tiff_larger_than_its_image() -> None:

@@ -683,6 +683,15 @@ def test_many_items_take_no_time() -> None:
     assert b"sample" not in tiff_of_metadata(kept)[42112].data
 
 
+@pytest.mark.parametrize("encoding", ["foo", "hex"])
+def test_items_in_an_unknown_encoding(encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?><GDALMetadata/>\0'
+    pairs = metadata_of_tiff({42112: TiffTag("ASCII", text.encode())})
+    kept, misses_items = of_channels(pairs, [0], 3)
+    assert misses_items
+    assert not kept
+
+
 def test_items_of_other_bands_alone_are_left_out(tmp_path: Path) -> None:
     items = '<GDALMetadata><Item name="A" sample="1">b</Item></GDALMetadata>'
     l3 = scene_of_bands(tmp_path, items.encode())

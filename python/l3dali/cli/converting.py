@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
             summary.failures = work.failures + summary.failures
             if work.jobs:
                 page = make_page(summary, f"l3 convert to {arguments.dest}", arguments.to)
-                with suppress(OSError), target.publish(REPORT_NAME) as file:
+                with suppress(Exception), target.publish(REPORT_NAME) as file:  # maybe in a bucket
                     file.write(page.encode("utf-8", "backslashreplace"))
             code = _tell(summary, work, work.replaced(new), options, arguments)
             if plan is not None and not arguments.quiet:

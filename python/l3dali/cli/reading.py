@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.cli.arguments import add_orient_option, positive_number
 from l3dali.cli.work import compare
-from l3dali.codec import DEFAULT_MAX_PIXELS
+from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS_RANGE
 from l3dali.errors import L3Error
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
@@ -63,11 +63,20 @@ def add_max_pixels_option(parser: Parser) -> None:
     """Adds `--max-pixels`."""
     parser.add_argument(
         "--max-pixels",
-        type=positive_number,
+        type=_pixel_count,
         default=DEFAULT_MAX_PIXELS,
         metavar="N",
         help="refuse images of more pixels, before they are decoded; default: %(default)s",
     )
+
+
+def _pixel_count(text: str) -> int:
+    number = positive_number(text)
+    if number not in MAX_PIXELS_RANGE:
+        raise argparse.ArgumentTypeError(
+            f"{text} is over {MAX_PIXELS_RANGE[-1]}, which L3 can hold"
+        )
+    return number
 
 
 class PictureReader:

@@ -932,9 +932,9 @@ def _read_tiff(data: bytes) -> Header:
 
     with open_tiff(data) as page:
         sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
-        sizes += [page.tilewidth, page.tilelength, page.rowsperstrip]
+        sizes += [page.tilewidth, page.tilelength, page.rowsperstrip, page.fillorder]
         if not all(isinstance(size, int) for size in sizes):  # A byte times a number is long.
-            raise ImageError("a damaged TIFF: a size is no number")
+            raise ImageError("a damaged TIFF: a size, or the order of bits, is no number")
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         if page.dtype is None:
@@ -951,7 +951,8 @@ def _read_tiff(data: bytes) -> Header:
         width, height = page.imagewidth, page.imagelength
         fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
         tags = max(0, len(data) - sum(page.databytecounts))  # held by tifffile and by Pillow
-        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags, fours)
+        lists = _CHUNK_LIST_BYTES * max(len(page.dataoffsets), math.prod(page.chunked))
+        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags + lists, fours)
 
 
 def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
@@ -960,9 +961,9 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     if chunks > len(data):
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
     pixels = page.imagewidth * page.imagelength
-    bands = page.samplesperpixel  # in one tile, or in a tile each
-    most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)
-    if bands * page.tilewidth * page.tilelength > most:
+    bands = max(1, page.samplesperpixel)  # in one tile, or in a tile each
+    most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)  # of them all
+    if math.prod(page.chunks) * chunks > most:
         raise ImageError(
             f"a TIFF with tiles of {page.tilewidth} x {page.tilelength} pixels of {bands} samples "
             f"in an image of {page.imagewidth} x {page.imagelength} is not supported"
@@ -972,7 +973,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         (offset == 0) == (size == 0) and offset + size <= len(data) for offset, size in places
     )
     if page.is_contiguous:  # They are read as one.
-        is_listed = sum(page.databytecounts) >= page.nbytes
+        is_listed = sum(size for _, size in places) >= page.nbytes
     read = sum(page.databytecounts) + len(page.jpegtables or b"") * chunks
     if read > 4 * len(data) + 2 * page.nbytes:  # Those that are equal may share.
         raise ImageError("a damaged TIFF: its strips or tiles overlap")
@@ -981,6 +982,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
 
 
 _LARGE_TILE_SAMPLES = 2**24
+_CHUNK_LIST_BYTES = 400  # of Python objects, for each strip or tile
 
 
 def _check_chunks(data: bytes, page: tifffile.TiffPage) -> None:

@@ -815,7 +815,10 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> PIL.Image.Image:
     with _pillow_limit:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, MAX_PIXELS
         try:
-            return Image.open(io.BytesIO(data), formats=formats)
+            image = Image.open(io.BytesIO(data), formats=formats)
+            # What waits for the end of a row is copied with each block that is read.
+            image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
+            return image
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 

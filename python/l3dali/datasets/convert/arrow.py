@@ -24,6 +24,7 @@ from l3dali.datasets.convert.arrow_messages import (
 )
 from l3dali.datasets.convert.parquet import (
     MOST_TIMES,
+    PIECE_BYTES,
     Claims,
     Rows,
     Sink,
@@ -52,7 +53,6 @@ SUFFIXES = (".arrow",)
 _FILE_START = b"ARROW1"  # of the file format, whose end lists its batches
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
-_PIECE_BYTES = 2**30  # of a batch that is written, but for what one part has more
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
 _MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
@@ -79,12 +79,14 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     from pyarrow import ipc
 
     new = ipc.new_file if _is_file(source) else ipc.new_stream
+    options = ipc.IpcWriteOptions(emit_dictionary_deltas=_has_deltas(source))
     schema, batches, pairs = _opened(source)
     found = _read_rows(_without_views(schema), batches, Claims(source), pool.options)
     parts: list[Any] = []
     kept: list[bool] = []
     current = origin = None
-    with new(Sink(target), schema, **({"metadata": pairs} if pairs else {})) as writer:
+    extra = {"metadata": pairs} if pairs else {}
+    with new(Sink(target), schema, options=options, **extra) as writer:
 
         def flush() -> None:
             if origin is None:
@@ -118,7 +120,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             if rows.group != current:
                 flush()
             current, origin = rows.group, rows.origin
-            parts.append(_cast(rebuilt(rows, outcomes, pool.options), schema))
+            parts += [_cast(piece, schema) for piece in rebuilt(rows, outcomes, pool.options)]
             kept += rows_kept(rows, outcomes, pool.options)
             del rows, outcomes
         flush()
@@ -129,7 +131,7 @@ def _pieces(table: Any, parts: Sequence[Any]) -> Iterator[Any]:
     """The table of these parts, cut where offsets of 32 bits would not reach: at 2 GiB."""
     begin = end = size = 0
     for part in parts:
-        if size and size + bytes_of(part) > _PIECE_BYTES:
+        if size and size + bytes_of(part) > PIECE_BYTES:
             yield table.slice(begin, end - begin)
             begin, size = end, 0
         end, size = end + len(part), size + bytes_of(part)
@@ -141,6 +143,22 @@ def _is_file(source: BinaryIO) -> bool:
     is_file = source.read(len(_FILE_START)) == _FILE_START
     source.seek(0)
     return is_file
+
+
+def _has_deltas(source: BinaryIO) -> bool:
+    """Whether dictionaries grow from batch to batch: each would be written whole otherwise."""
+    with suppress(struct.error):  # The batches will say it.
+        if _is_file(source):
+            places = footer_blocks(source, DICTIONARY)
+            return any(
+                message.is_delta for place in places if (message := read_message(source, *place))
+            )
+        at = 0
+        while message := read_message(source, at):
+            if message.is_delta:
+                return True
+            at = message.end
+    return False
 
 
 def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any], Any]:

@@ -129,7 +129,7 @@ def convert_each(
     announce = announce or _tell_nobody
     files: list[Stored] = []
     for file in job.files:
-        row = _confirmed(job, file, source, target)
+        row = confirmed(job, file, source, target)
         if row is None:
             files.append(file)
         else:
@@ -152,7 +152,7 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
-def _confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
+def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
     """The row of an earlier result, if the bytes of source and result are still those."""
     row = job.previous.get(file.name)
     if row is None or row.result is None or row.status == FAILED:

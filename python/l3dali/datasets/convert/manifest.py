@@ -464,7 +464,7 @@ class Manifest:
         if row.index is None:
             return
         is_ours = False
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # Storage raises anything.
             if self._folder.stat(row.index) is None:
                 return
             is_ours = hash_file(self._folder, row.index) == row.index_hash

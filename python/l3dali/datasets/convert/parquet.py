@@ -12,8 +12,8 @@ import os
 import re
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from dataclasses import dataclass, replace
+from itertools import chain, islice, pairwise, repeat
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -40,6 +40,7 @@ SUFFIXES = (".parquet",)
 _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
+PIECE_BYTES = 2**30  # of the results of a batch: offsets of 32 bits reach to 2 GiB
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
 _INT96_SECONDS = 2**63 // 10**9  # from 1970, that nanoseconds of 64 bits reach
 MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
@@ -373,7 +374,7 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     # Reading raises at a compression that pyarrow does not know; to ask for it aborts.
     first = iter(list(islice(found, 1)))
     with pyarrow.parquet.ParquetWriter(
-        Sink(target), file.schema_arrow, **_writer_options(file)
+        Sink(target), file.schema_arrow, **_writer_options(source, file)
     ) as writer:
 
         def flush() -> None:
@@ -385,14 +386,14 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             pending_bytes = 0
 
         for rows, outcomes in pool.convert(chain(first, found)):
-            # Row groups end where they did; very large ones are split to save memory.
-            if rows.group != group or pending_bytes > _GROUP_BYTES:
-                flush()
-            group = rows.group
-            batch = rebuilt(rows, outcomes, pool.options)
+            for batch in rebuilt(rows, outcomes, pool.options):
+                # Row groups end where they did; very large ones are split to save memory.
+                if rows.group != group or pending_bytes > _GROUP_BYTES:
+                    flush()
+                group = rows.group
+                pending.append(batch)
+                pending_bytes += batch.nbytes
             del rows, outcomes
-            pending.append(batch)
-            pending_bytes += batch.nbytes
         flush()
         pairs = (file.metadata.metadata or {}).items()
         # The writer has those of Arrow's schema, of which the footer may have newer values.
@@ -404,8 +405,32 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
     return None
 
 
-def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Any:
-    """The batch with results in the place of images."""
+def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Iterator[Any]:
+    """The batch with results in the place of images, cut where these take `PIECE_BYTES`."""
+    results = [*zip(rows.rows, rows.blobs, outcomes, strict=True)]
+    sizes = np.zeros(len(rows.batch), np.int64)
+    for row, blob, outcome in results:
+        data = None if outcome is None else outcome.data
+        sizes[row] += len(blob.data if data is None else data)
+    cuts = [0]
+    size = 0
+    for row, row_bytes in enumerate(sizes.tolist()):
+        if size and size + row_bytes > PIECE_BYTES:
+            cuts.append(row)
+            size = 0
+        size += row_bytes
+    for start, end in pairwise([*cuts, len(rows.batch)]):
+        part = [each for each in results if start <= each[0] < end]
+        piece = replace(
+            rows,
+            batch=rows.batch.slice(start, end - start),
+            blobs=[blob for _, blob, _ in part],
+            rows=[row - start for row, _, _ in part],
+        )
+        yield _rebuilt(piece, [outcome for _, _, outcome in part], options)
+
+
+def _rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Any:
     import pyarrow
 
     results = iter(zip(rows.blobs, outcomes, strict=True))
@@ -570,6 +595,8 @@ def _changed_values(
     if types.is_fixed_size_binary(type):
         raise ParquetError(f"images in a column of {type}; cast it to binary")
     changed = pyarrow.array(values, plain.type)
+    if isinstance(changed, pyarrow.ChunkedArray):
+        raise ParquetError(f"images of one row that take 2 GiB: cast {type} to large_binary")
     if types.is_dictionary(type):
         changed = changed.dictionary_encode()
     return changed.cast(type), new_names
@@ -616,7 +643,7 @@ def _is_plain(type: Any) -> bool:
     return bool(types.is_binary(type) or types.is_large_binary(type))
 
 
-def _writer_options(file: Any) -> dict[str, Any]:
+def _writer_options(source: BinaryIO, file: Any) -> dict[str, Any]:
     """How the source was written: names, compression and dictionaries of each column."""
     own, kinds = _columns(file)
     # Items of lists have the name of the standard, or the one of Arrow's schema.
@@ -637,17 +664,17 @@ def _writer_options(file: Any) -> dict[str, Any]:
     group = file.metadata.row_group(0)
     columns = [group.column(i) for i in range(group.num_columns)]
     dictionaries = [
-        path
-        for path, column, kind in zip(paths, columns, kinds, strict=True)
-        if column.has_dictionary_page
-        and (column.physical_type != "BYTE_ARRAY" or kind["Type"] != "None")  # may be images
+        path for path, column in zip(paths, columns, strict=True) if column.has_dictionary_page
     ]
+    largest = max((_dictionary_bytes(source, column) for column in columns), default=0)
     return options | {
         "compression": {
             path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression
             for path, column in zip(paths, columns, strict=True)
         },
         "use_dictionary": dictionaries or False,
+        # Rows may share images, whose results may be larger.
+        "dictionary_pagesize_limit": min(max(2**20, 2 * largest), _EXPANDED_BYTES),
         "sorting_columns": _sorting_columns(file),
     }
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import FILES, foresee, read_blobs
+from l3dali.datasets.convert.job import FILES, confirmed, foresee, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
+from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
@@ -57,8 +58,8 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
                     found.choices.add(foreseen[file.name])
                 else:
                     found.choices = foresee(job, file.name)
-                    row = job.previous.get(file.name)
-                    found.is_done = row is not None and row.choices == found.choices.hexdigest()
+                    folders = open_folder(job.source), open_folder(job.target)
+                    found.is_done = confirmed(job, file, *folders) is not None
             except UsageError:
                 raise
             except Exception as error:  # Containers raise anything.

@@ -40,8 +40,8 @@ class HeaderLimits:
 
     def judge(self, data: bytes) -> None:
         """Refuses what was read, if tarfile would take long over it."""
-        # What is longer than a block may be pax: tarfile has other bodies, too.
-        if self._is_pax or len(data) > _BLOCK:
+        # What is longer than a block may be pax, but behind the header of a long name.
+        if self._is_pax or (len(data) > _BLOCK and not self._has_body):
             _check_pax(data)
         kind = data[156:157]
         self._has_body = not self._has_body and kind != b"" and kind in _EXTENSIONS

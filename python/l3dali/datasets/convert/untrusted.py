@@ -54,7 +54,7 @@ def convert_untrusted(
     except ChildDiedError as error:
         outcome = failed_outcome(blob, options, f"the process that read it {error}")
     # Libraries do not always say that a limit stopped them.
-    if outcome is not None and outcome.failed:
+    if outcome is not None and outcome.failed and outcome.transient != "package":
         outcome = replace(outcome, transient="untrusted")
     return outcome
 

@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.console import Failure
+from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -204,12 +204,16 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 "or name a URL without"
             )
         names = _expanded(argument)
+        find = _find_file if len(names) == 1 else _find_one_of_many
         pool = ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1)
         try:
-            found = list(pool.map(_find_file, names))
+            found = list(pool.map(find, names))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # a server may never answer
         for name, file in zip(names, found, strict=True):
+            if isinstance(file, Failure):
+                sources.failures.append(file)
+                continue
             if file is not None:
                 folder = _spelled(sources, split_url(name)[0])
                 sources.folders.setdefault(folder, {})[file.name] = file
@@ -222,6 +226,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                     advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
                     raise UsageError(f"{name}: no such file or folder{advice}")
                 sources.failures.append(Failure(name, "no such file"))
+                continue
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
             if name in sources.whole:
@@ -289,7 +294,7 @@ def may_hold_l3(work: Work, options: Options) -> bool:
 
 
 def _holds_image(folder: Folder, name: str, options: Options) -> bool:
-    with suppress(OSError), folder.open(name) as opened:  # The job will say it.
+    with suppress(Exception), folder.open(name) as opened:  # The job will say it.
         return may_be_image(name, opened.read(HEAD_BYTES), options)
     return False
 
@@ -368,6 +373,13 @@ def _find_file(url: str) -> Stored | None:
     return open_folder(folder).stat(name)
 
 
+def _find_one_of_many(url: str) -> Stored | Failure | None:
+    try:
+        return _find_file(url)
+    except OSError as error:
+        return Failure(url, reason_of(error))
+
+
 def _is_folder(url: str) -> bool:
     return not is_remote(url) and Path(url.removeprefix("file://")).is_dir()
 
@@ -404,6 +416,7 @@ def find_work(
     claims = manifest.claims = {}
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
+    kept: list[str] = []  # under these names, if they are damaged, or no images
     has_archive = False
     links: dict[str, list[str]] = defaultdict(list)
     for place, link in sources.links:
@@ -450,6 +463,8 @@ def find_work(
                 claims[result] = name
             places[name] = folder.place(name)
             stems[_stem(name)] += kind == FILES
+            if kind == FILES:
+                kept.append(name)
             if row is not None and _is_done(row, file, existing, options):
                 work.kept.append(row)
                 continue
@@ -473,7 +488,7 @@ def find_work(
     if not manifest.existed:
         links_out = set(listing.links)  # those that stay within are refused
         is_empty = not (links_out or listing.failures or existing.keys() - {LOCK_NAME})
-        for name in () if is_empty else (*claims, REPORT_NAME):
+        for name in () if is_empty else (*claims, *kept, REPORT_NAME):
             if _folder_in(links_out, name):
                 continue  # The result fails.
             place = target.place(name)
@@ -484,9 +499,10 @@ def find_work(
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:
+        replaced = {None, *(row.index for row in work.kept)}  # where an index itself was a source
         for row in manifest.rows.values():
             is_there = row.source in work.names or _folder_in(unlisted, row.source) != ""
-            if is_there or row.result is None:
+            if is_there or row.result in replaced:
                 continue
             if claims.get(row.result) in files:
                 work.claimed.append(row)
@@ -519,7 +535,7 @@ def find_work(
 
 def _has_rows(folder: Folder, name: str) -> bool:
     """Whether there is a manifest as runs write it, so that names of theirs are for their files."""
-    with suppress(OSError), folder.open(name) as opened:
+    with suppress(Exception), folder.open(name) as opened:  # Storage raises anything.
         line = opened.read(_ROW_BYTES).partition(b"\n")[0]
         return row_of_json(line.decode(errors="replace")) is not None
     return False
@@ -598,7 +614,7 @@ def kind_of(folder: Folder, file: Stored) -> str:
         if name.endswith(module.SUFFIXES):
             return kind
     if _SHARD_OF_MANY.search(name):
-        with suppress(OSError), folder.open(file.name) as opened:  # The job will say it.
+        with suppress(Exception), folder.open(file.name) as opened:  # The job will say it.
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES

@@ -187,7 +187,7 @@ def _look_at_files(
         try:
             with folder.open(file.name) as opened:
                 head = opened.read(_PEEKED_BYTES)
-        except OSError as error:
+        except Exception as error:  # Storage raises anything.
             found.failures.append(Failure(folder.place(file.name), reason_of(error)))
             continue
         read = partial(_read_file, folder, file.name)
