@@ -499,10 +499,10 @@ def find_work(
             raise UsageError(f"{place} exists, and l3 convert has not made it; name another folder")
     files = {file.name: file for job in work.jobs for file in job.files}
     if sources.are_whole:
-        replaced = {None, *(row.index for row in work.kept)}  # where an index itself was a source
+        new_indexes = {row.index for row in work.kept}  # of what was a source itself
         for row in manifest.rows.values():
             is_there = row.source in work.names or _folder_in(unlisted, row.source) != ""
-            if is_there or row.result in replaced:
+            if is_there or row.result is None or row.result in new_indexes:
                 continue
             if claims.get(row.result) in files:
                 work.claimed.append(row)
