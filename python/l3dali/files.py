@@ -172,20 +172,16 @@ def read_info(file: Readable) -> codec.Info:
 
 def _read_head(file: Readable) -> tuple[bytes, codec.Info]:
     """Header, chunks and index, maybe with more behind them."""
-    data = file.read(_HEAD_BYTES)
+    data = bytearray(file.read(_HEAD_BYTES))
     while True:
         try:
-            return data, codec.info(data)
+            info = codec.info(data)
+            return bytes(data), info
         except L3Error as error:
-            if error.status is not Status.TRUNCATED:
+            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
+            if not more:
                 raise
-            parts, missing = [data], len(data)
-            while missing > 0 and (part := file.read(missing)):  # Sockets give a little at a time.
-                parts.append(part)
-                missing -= len(part)
-            if len(parts) == 1:
-                raise
-            data = b"".join(parts)
+        data += more  # in place: sockets give a little at a time, and no more than there is
 
 
 @contextlib.contextmanager

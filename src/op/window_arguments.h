@@ -115,6 +115,7 @@ class SliceArguments {
   // Reads the arguments of a batch. They must outlive the calls of GetRegion.
   void Acquire(const dali::Workspace& ws) {
     const int samples = ws.GetInputBatchSize(0);
+    if (samples == 0) return;  // DALI looks at the first of the shapes.
     AcquireAxes(ws, samples);
     if (!named_) {
       DALI_ENFORCE(ws.NumInput() == 3,

@@ -213,6 +213,11 @@ for _ in range(3):
 
 one = ndd.l3.decode(ndd.as_tensor(pairs[0].l3), device=device)
 assert np.array_equal(np.array(one.cpu()), pairs[0].image)
+
+nothing = ndd.as_batch([], dtype=ndd.uint8)
+empty = ndd.l3.decode_slice(nothing, device=device, **FAMILY["decode_slice"])  # DALI's own crash
+empty.evaluate()
+assert empty.batch_size == 0
 print("done")
 """
 

@@ -2042,6 +2042,13 @@ def test_a_shard_that_is_missing_moves_no_results(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"a.l3", "s-0.tar", "s-0.idx"}
 
 
+def test_a_folder_that_is_missing_moves_no_results(tmp_path: Path) -> None:
+    (tmp_path / "part-0").mkdir()
+    (tmp_path / "part-0" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "part-{0..1}", tmp_path / "d") == 2
+    assert files_below(tmp_path / "d") == {"part-0/a.l3"}
+
+
 def test_a_shard_that_cannot_be_looked_at_costs_no_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

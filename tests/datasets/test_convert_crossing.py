@@ -239,6 +239,18 @@ def test_results_that_no_row_has_are_told_of(
         shutil.rmtree(dest)
 
 
+def test_a_result_that_no_row_has_of_a_source_that_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that was interrupted: its source may be what the interrupt was for."""
+    source, dest = write_zip(tmp_path / "s" / "a.zip").parent, tmp_path / "d"
+    assert convert(source, dest) == 0
+    (dest / "x.l3").write_bytes(png())
+    assert convert(source, dest, "--remove-gone") == 0
+    assert "they stay: 1 (x.l3)\n" in capsys.readouterr().err
+    assert (dest / "x.l3").exists()
+
+
 def test_a_copy_that_no_row_has_of_what_is_an_image_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

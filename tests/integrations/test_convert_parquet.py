@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import hostile_readers
 import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +30,7 @@ from convert_tools import (
 from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
+from l3dali import decode
 from l3dali.datasets.convert import engine, job, parquet
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import failed_rows
@@ -325,6 +328,25 @@ def test_results_that_are_too_large_for_their_offsets(
         tables.append(pq.read_table(dest / "a.parquet"))
     assert tables[0] == tables[1] == tables[2]
     assert len(tables[0]) == (12 if choice == "keep" else 9)
+
+
+def test_labels_by_the_name_of_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As sets of Hugging Face have them: image and mask may have one path."""
+    numbers = np.arange(64, dtype=np.uint8).reshape(8, 8) % 3
+    mask = PIL.Image.fromarray(numbers, "P")
+    mask.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+    file = io.BytesIO()
+    mask.save(file, "PNG")
+    value = {"bytes": file.getvalue(), "path": "0.png"}
+    (tmp_path / "s").mkdir()
+    table = pa.table({"image": [value], "mask": [value], "masks": [[value]]})
+    pq.write_table(table, tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "--labels", "mask", "--labels", "masks") == 0
+    assert "named" not in capsys.readouterr().err
+    row = pq.read_table(tmp_path / "d" / "a.parquet").to_pylist()[0]
+    assert decode(row["image"]["bytes"]).shape == (8, 8, 3)
+    for each in (row["mask"], row["masks"][0]):
+        assert np.array_equal(decode(each["bytes"]), numbers)
 
 
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])

@@ -1479,7 +1479,7 @@ def test_tiff_without_samples_is_refused() -> None:
         ({"t256": 1, "t257": 2**28, "t278": 1, "t259": 8}, "strips or tiles in"),
         ({"t322": 2**31 - 16, "t323": 2**31 - 16, "t259": 8}, "tiles of 2147483632 x 2147483632"),
         ({"t277": 64, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
-        ({"t257": 9999, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
+        ({"t257": 400_000, "t322": 4096, "t323": 4096, "t259": 8}, "tiles of 4096 x 4096"),
     ],
     ids=["tiles_of_1", "tiles_of_16", "strips_of_1", "huge_tile", "tile_of_bands", "wide_tiles"],
 )
@@ -1487,6 +1487,13 @@ def test_tiff_of_an_impossible_layout_is_refused(tags: dict[str, int], message: 
     tiles = {"t324": 8, "t325": 1} if "t322" in tags else {}
     with pytest.raises(ImageError, match=message):
         read_picture(_tiff_of_pages([None], **tags, **tiles))
+
+
+@pytest.mark.parametrize("tile", [256, 1024])
+def test_narrow_tiff_in_tiles(tile: int) -> None:
+    """As GDAL writes line scans."""
+    pixels = np.arange(70_000, dtype=np.uint16)[:, None]
+    assert np.array_equal(read_picture(tiff(pixels, tile=(tile, tile))).pixels, pixels)
 
 
 @pytest.mark.parametrize("planes", ["separate", "contig"])
@@ -1506,6 +1513,15 @@ def test_memory_of_a_tiff_of_many_strips() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < read_header(data).read_bytes < 60_000_000
+
+
+def test_memory_of_a_narrow_pbm() -> None:
+    data = b"P4 1 1000000\n" + bytes(1_000_000)
+    tracemalloc.start()
+    read_picture(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < read_header(data).read_bytes
 
 
 def test_memory_of_a_tiff_larger_than_its_image() -> None:

@@ -347,6 +347,8 @@ def _read_netpbm(data: bytes) -> Header:
         header = _header("netpbm", file.width, file.height, raw, 2 * raw + _NETPBM_PEAK)
         if file.magicnumber in ("P1", "P2", "P3"):
             return replace(header, read_bytes=_NETPBM_DIGITS_PEAK * len(data))
+        if file.magicnumber == "P4":  # Rows are padded to bytes, each of which becomes 8 samples.
+            return replace(header, read_bytes=header.read_bytes + 8 * len(data))
         return header
 
 
@@ -962,8 +964,12 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: {chunks} strips or tiles in {len(data)} bytes")
     pixels = page.imagewidth * page.imagelength
     bands = max(1, page.samplesperpixel)  # in one tile, or in a tile each
-    most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)  # of them all
-    if math.prod(page.chunks) * chunks > most:
+    most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)
+    most_of_all = max(
+        _LARGE_TILES_SAMPLES, 256 * bands * pixels
+    )  # of a pixel a row in tiles of 256
+    is_large = bands * page.tilewidth * page.tilelength > most
+    if is_large or math.prod(page.chunks) * chunks > most_of_all:
         raise ImageError(
             f"a TIFF with tiles of {page.tilewidth} x {page.tilelength} pixels of {bands} samples "
             f"in an image of {page.imagewidth} x {page.imagelength} is not supported"
@@ -981,7 +987,7 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError(f"a damaged TIFF: it does not say where its {chunks} strips or tiles are")
 
 
-_LARGE_TILE_SAMPLES = 2**24
+_LARGE_TILE_SAMPLES, _LARGE_TILES_SAMPLES = 2**24, 2**30
 _CHUNK_LIST_BYTES = 400  # of Python objects, for each strip or tile
 
 

@@ -89,18 +89,21 @@ class Options:
     untrusted: bool = False
     container: str | None = None
 
-    def is_labels(self, name: str) -> bool:
-        """Whether `labels` name the image."""
+    def is_labels(self, *names: str) -> bool:
+        """Whether `labels` name the image, by one of its names."""
         ends, patterns = self._labels
-        return name.endswith(ends) or any(fnmatchcase(name, pattern) for pattern in patterns)
+        return any(
+            name.endswith(ends) or any(fnmatchcase(name, pattern) for pattern in patterns)
+            for name in names
+        )
 
-    def labels_of(self, name: str) -> list[str]:
+    def labels_of(self, *names: str) -> list[str]:
         """Those of `labels` that name the image; `*` in a pattern passes over `/` too."""
-        if not self.is_labels(name):
+        if not self.is_labels(*names):
             return []
         ends, patterns = self._labels
-        found = {end for end in ends if name.endswith(end)}
-        found.update(pattern for pattern in patterns if fnmatchcase(name, pattern))
+        found = {end for end in ends for name in names if name.endswith(end)}
+        found.update(each for each in patterns for name in names if fnmatchcase(name, each))
         return [label for label in self.labels if label in found]
 
     @cached_property
@@ -150,11 +153,18 @@ class Blob:
         name: of the file or the field; its suffix may say that it should be an image.
         data: the bytes.
         place: where in the shard it is, for people.
+        column: that it is in, of a table.
     """
 
     name: str
     data: bytes
     place: str
+    column: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What `Options.labels` may name it by."""
+        return (self.name, self.column) if self.column else (self.name,)
 
 
 @dataclass(frozen=True)
@@ -281,7 +291,7 @@ def choose_format(
             return Choice(_OWN)
         return Choice(options.coding if options.to == "l3" else options.to)
     header = judge(blob.data)
-    group = options.plan.group_of(blob.data, header, labels=options.is_labels(blob.name))
+    group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
     return Choice(chosen, group, area)
@@ -305,7 +315,7 @@ def foresee_format(blob: Blob, options: Options) -> tuple[str | None, str]:
 def becomes_colours(blob: Blob, options: Options) -> bool:
     """Whether an image is a PNG of a palette, by its header, of which L3 would have the colours."""
     is_palette = blob.data.startswith(PNG_SIGNATURE) and blob.data[25:26] == b"\3"
-    return is_palette and options.to == "l3" and not options.is_labels(blob.name)
+    return is_palette and options.to == "l3" and not options.is_labels(*blob.names)
 
 
 def convert_image(
@@ -325,7 +335,7 @@ def convert_image(
     choice = Choice()
     try:
         choice = choose_format(blob, options, judge)
-        labels = options.is_labels(blob.name)
+        labels = options.is_labels(*blob.names)
         look = partial(read, blob.data, labels=labels, max_pixels=options.max_pixels)
         if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
             choice = choice._replace(instead=SOURCE)

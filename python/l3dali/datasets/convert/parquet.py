@@ -56,9 +56,9 @@ _MAGIC = b"PAR1"  # at both ends of a file
 
 _idle: list[Child] = []
 
-# Called with name, value and row of each value that may be an image; gives the new value and the
-# new name, or None if both stay.
-_Change = Callable[[str, Any, int], "tuple[bytes, str] | None"]
+# Called with name, column, value and row of each value that may be an image; gives the new value
+# and the new name, or None if both stay.
+_Change = Callable[[str, str, Any, int], "tuple[bytes, str] | None"]
 
 
 class ParquetError(ValueError):
@@ -307,11 +307,11 @@ def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
     blobs: list[Blob] = []
     rows: list[int] = []
 
-    def collect(name: str, value: Any, row: int) -> None:
+    def collect(name: str, column: str, value: Any, row: int) -> None:
         buffer = value.as_buffer()
         if may_be_image(name, buffer[:HEAD_BYTES].to_pybytes(), options):
             place = f"row {first_row + row}, {shortened(name)}"
-            blobs.append(Blob(name, buffer.to_pybytes(), place))
+            blobs.append(Blob(name, buffer.to_pybytes(), place, column))
             rows.append(row)
 
     _change_images(batch, collect)
@@ -436,7 +436,7 @@ def _rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -
     results = iter(zip(rows.blobs, outcomes, strict=True))
     current = next(results, None)
 
-    def change(name: str, value: Any, row: int) -> tuple[bytes, str] | None:
+    def change(name: str, _column: str, value: Any, row: int) -> tuple[bytes, str] | None:
         nonlocal current
         if not may_be_image(name, value.as_buffer()[:HEAD_BYTES].to_pybytes(), options):
             return None
@@ -505,7 +505,7 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
     if not may_hold_images(type):
         return array
     if _is_binary(type):
-        return _changed_values(array, [name] * len(array), rows, change)[0]
+        return _changed_values(array, name, [name] * len(array), rows, change)[0]
     if types.is_struct(type):
         return _changed_struct(array, name, rows, change)
     lengths = pyarrow.compute.list_value_length(array).fill_null(0).to_numpy()
@@ -539,7 +539,7 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
     if image is not None:
         paths = [None] * len(array) if path is None else fields[path].to_pylist()
         names = [old if isinstance(old, str) and old else name for old in paths]
-        changed[image], new_names = _changed_values(fields[image], names, rows, change)
+        changed[image], new_names = _changed_values(fields[image], name, names, rows, change)
         if path is not None and changed[image] is not fields[image]:
             new_paths = [
                 new if isinstance(old, str) and old else old
@@ -574,7 +574,7 @@ def lists_of(array: Any, values: Any, type: Any) -> Any:
 
 
 def _changed_values(
-    array: Any, names: list[str], rows: NDArray[np.int64], change: _Change
+    array: Any, column: str, names: list[str], rows: NDArray[np.int64], change: _Change
 ) -> tuple[Any, list[str]]:
     """The array of binary values and their names, as `change` wants them."""
     import pyarrow
@@ -583,7 +583,7 @@ def _changed_values(
     type = array.type
     plain = array if _is_plain(type) else array.cast(pyarrow.large_binary())
     new = [
-        change(name, value, int(row)) if value.is_valid and row != _NO_ROW else None
+        change(name, column, value, int(row)) if value.is_valid and row != _NO_ROW else None
         for name, value, row in zip(names, plain, rows, strict=True)
     ]
     if not any(new):

@@ -142,7 +142,7 @@ class Totals:
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
-        for label in options.labels and options.labels_of(blob.name):
+        for label in options.labels and options.labels_of(*blob.names):
             self.labels[label] = self.labels.get(label, 0) + 1
         self._choices.add(outcome.choice.stored_as)
         if outcome.transient:

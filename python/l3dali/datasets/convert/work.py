@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.console import Failure, reason_of
+from l3dali.console import Failure
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -141,8 +141,8 @@ class Work:
         claimed: the same of results that a job may make.
         taken: by result that is there, its row, if a job may replace it by one of another source,
             or of one that has changed.
-        strays: files in DEST that no row has, with names that results of the sources have under
-            other options: a run that was killed may have left them.
+        strays: files in DEST that no row has: L3 files, and those with names that results of the
+            sources have under other options. A run that was killed may have left them.
         replaceable: the same of names that a job may give its result.
     """
 
@@ -212,7 +212,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             pool.shutdown(wait=False, cancel_futures=True)  # a server may never answer
         for name, file in zip(names, found, strict=True):
             if isinstance(file, Failure):
-                sources.failures.append(file)
+                _count_missing(sources, name, file, found)
                 continue
             if file is not None:
                 folder = _spelled(sources, split_url(name)[0])
@@ -225,7 +225,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 if len(names) == 1:
                     advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
                     raise UsageError(f"{name}: no such file or folder{advice}")
-                sources.failures.append(Failure(name, "no such file"))
+                _count_missing(sources, name, Failure(name, "no such file"), found)
                 continue
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
@@ -237,6 +237,15 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             sources.linked += listing.linked
             sources.temporaries += map(open_folder(name).place, listing.temporaries)
     return sources
+
+
+def _count_missing(sources: Sources, name: str, failure: Failure, others: Sequence[object]) -> None:
+    """Tells of one of several names. What may be a folder counts as one, for names of results."""
+    sources.failures.append(failure)
+    if not is_shard_name(name) and not any(isinstance(each, Stored) for each in others):
+        name = _spelled(sources, name)
+        sources.folders.setdefault(name, {})
+        sources.whole.add(name)
 
 
 def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> list[str]:
@@ -339,7 +348,8 @@ def _spelled(sources: Sources, url: str) -> str:
 
 
 def _expanded(argument: str) -> list[str]:
-    if "{" not in argument or (not is_remote(argument) and Path(argument).exists()):
+    # Path.exists raises where the braces are longer than a name may be.
+    if "{" not in argument or (not is_remote(argument) and os.path.exists(argument)):  # noqa: PTH110
         return [argument]
     try:
         from braceexpand import braceexpand
@@ -377,7 +387,7 @@ def _find_one_of_many(url: str) -> Stored | Failure | None:
     try:
         return _find_file(url)
     except OSError as error:
-        return Failure(url, reason_of(error))
+        return Failure(url, error.strerror or str(error))
 
 
 def _is_folder(url: str) -> bool:
@@ -514,7 +524,7 @@ def find_work(
         for name in unknown:
             if claims.get(name) in files:
                 work.replaceable.append(name)
-            elif name in claims or not found.isdisjoint(_stems(name)):
+            elif name in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
                 work.strays.append(name)
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))

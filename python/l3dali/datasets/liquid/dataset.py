@@ -221,8 +221,8 @@ def _look_into_shards(
                     break
                 count += 1
                 held += len(blob.data)
-                labels = jobs[i].options.is_labels(blob.name)
-                names.add(blob.name)
+                labels = jobs[i].options.is_labels(*blob.names)
+                names.update(blob.names)
                 if not blob.data:
                     continue
                 looked.append(
