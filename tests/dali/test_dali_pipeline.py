@@ -701,8 +701,8 @@ def test_files_that_the_reader_passes_over_are_told_of(
     decoded({"file_root": root, "file_filters": ["*.l3", "*.png"]}).build()
     decoded({"files": [f"{root}/cats/a.png"]}).build()
     assert not recwarn.list
-    for _ in range(2):
-        decoded({"file_root": root}).build()
+    for given in (Path(root), root):
+        decoded({"file_root": given}).build()
     (warned,) = recwarn.list
     assert f"passes over the .l3 files in {root}: give it file_filters" in str(warned.message)
     assert warned.filename == __file__

@@ -2042,6 +2042,34 @@ def test_a_shard_that_is_missing_moves_no_results(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"a.l3", "s-0.tar", "s-0.idx"}
 
 
+@pytest.mark.parametrize("choice", ["keep", "drop", "fail"])
+@pytest.mark.parametrize("target", ["l3", "png"])
+def test_a_source_that_is_damaged_later_keeps_its_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: str, target: str
+) -> None:
+    """The result may be the last sound copy."""
+    source, dest = tmp_path / "s" / "a.png", tmp_path / "d"
+    source.parent.mkdir()
+    if target == "png":
+        source = source.with_suffix(".l3")
+        source.write_bytes(codec.encode(image()))
+    else:
+        source.write_bytes(png())
+    whole = source.read_bytes()
+    command = (source.parent, dest, "--to", target, "--on-error", choice)
+    assert convert(*command) == 0
+    result = dest / f"a.{target}"
+    before = result.read_bytes()
+    source.write_bytes(whole[:-30])
+    for _ in range(2):
+        assert convert(*command) == 2
+        assert f"its earlier result, {result.name}, stays" in capsys.readouterr().err
+        assert files_below(dest) == {result.name}
+        assert result.read_bytes() == before
+    source.write_bytes(whole)
+    assert convert(*command) == 0
+
+
 def test_a_folder_that_is_missing_moves_no_results(tmp_path: Path) -> None:
     (tmp_path / "part-0").mkdir()
     (tmp_path / "part-0" / "a.png").write_bytes(png())

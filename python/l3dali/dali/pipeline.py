@@ -138,9 +138,9 @@ def _warn_of_files_passed_over(encoded: DataNode) -> None:
     # How the reader was made is no part of DALI's interface. Without it nothing is said.
     reader = getattr(getattr(encoded, "source", None), "_op", None)
     given = getattr(reader, "_init_args", {})
-    root = given.get("file_root")
+    root = str(given.get("file_root") or "")  # as DALI has it of paths
     chosen = {"file_filters", "files", "file_list"} & given.keys()
-    if given.get("_display_name") != "file" or not isinstance(root, str) or chosen:
+    if given.get("_display_name") != "file" or not root or chosen:
         return
     if root not in _warned and _has_l3_files(Path(root)):
         _warned.add(root)
@@ -164,7 +164,7 @@ def _has_l3_files(root: Path) -> bool:
             if folder.is_dir()
             for name in os.listdir(folder)  # noqa: PTH208  (five times as fast)
         )
-    except OSError:  # DALI says what is wrong with it
+    except (OSError, ValueError):  # DALI says what is wrong with it
         return False
 
 

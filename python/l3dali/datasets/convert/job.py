@@ -77,6 +77,7 @@ class Job:
             and maybe not their bytes.
         threads: for the images of a shard.
         crowded: files that get no result whose name was not foreseen: another's may have it.
+        earlier: files with a sound result of an earlier run, which stays if they are damaged now.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Job:
     previous: dict[str, Row] = field(default_factory=dict)
     threads: int = 1
     crowded: Collection[str] = ()
+    earlier: Collection[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -510,7 +512,7 @@ def _convert_files(
                 data, name = outcome.data, renamed(name, outcome.suffix)
                 if row.source in job.crowded and name not in result_names(row.source, options):
                     row.reason = f"another file may be {name}, which its result would be"
-            elif outcome.failed and job.options.on_error == "fail":
+            elif outcome.failed and (job.options.on_error == "fail" or row.source in job.earlier):
                 row.reason = outcome.failure
             elif outcome.failed and job.options.on_error == "drop":
                 row.status = DROPPED

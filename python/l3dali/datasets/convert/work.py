@@ -536,6 +536,15 @@ def find_work(
             replace(job, crowded=crowded.intersection(file.name for file in job.files))
             for job in work.jobs
         ]
+    work.jobs = [
+        replace(
+            job,
+            earlier=frozenset(
+                file.name for file in job.files if _is_sound(manifest.rows.get(file.name), existing)
+            ),
+        )
+        for job in work.jobs
+    ]
     # Large ones first, so that no core is left with one at the end.
     work.jobs.sort(key=lambda job: -job.bytes)
     if not work.names and not work.failures:
@@ -730,6 +739,13 @@ def _is_of(row: Row, file: Stored) -> bool:
 
 def _same(row: Row, result: Stored) -> bool:
     return (row.result_bytes, row.result_stamp) == (result.size, result.stamp or None)
+
+
+def _is_sound(row: Row | None, existing: Container[str]) -> bool:
+    """Whether a single image was converted, and its result is there; maybe it has failed since."""
+    if row is None or row.kind != "image" or row.result not in existing:
+        return False
+    return row.status == FAILED or not row.failures
 
 
 def _may_be_done(row: Row, options: Options) -> bool:
