@@ -384,9 +384,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     // Zeros have the shape that the windows would have.
     const Region zeros = {{0, window.width_px}, {0, window.height_px}};
     if (sample.status != Status::kOk) std::fill(regions_.begin(), regions_.end(), zeros);
+    const bool mirrored = IsMirrored(ws, i);  // DALI looks at the whole batch.
     const auto plan_region = [&](const Region& region) {
       const bool planned =
-          PlanTensor(sample.info, sample.orientation, region, IsMirrored(ws, i), layout_, &plan);
+          PlanTensor(sample.info, sample.orientation, region, mirrored, layout_, &plan);
       DALI_ENFORCE(planned, dali::make_string("The output of ", failures_.Name(input, i),
                                               " cannot be planned."));
     };

@@ -2042,6 +2042,36 @@ def test_a_shard_that_is_missing_moves_no_results(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"a.l3", "s-0.tar", "s-0.idx"}
 
 
+def test_files_that_no_run_has_written_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside those that came back: whoever works on in that folder adds some, under any name."""
+    photos, results = tmp_path / "photos", tmp_path / "l3"
+    for name, data in (("a.png", png()), ("notes.json", b"1")):
+        photos.mkdir(exist_ok=True)
+        (photos / name).write_bytes(data)
+    assert convert(photos, results) == 0
+    shutil.rmtree(photos)
+    assert convert(results, photos, "--to", "source") == 0
+    (photos / "mask.png").write_bytes(png(1))
+    (photos / "todo.txt").write_text("1")
+    assert convert(photos, results) == 0
+    mine = {photos / "mask.png": png(2), photos / "todo.txt": b"2"}
+    for path, data in mine.items():
+        path.write_bytes(data)
+    capsys.readouterr()
+    for _ in range(2):
+        assert convert(results, photos, "--to", "source") == 2
+        told = capsys.readouterr().err
+        for path, data in mine.items():
+            assert f"{path} is there, and l3-manifest.jsonl has no row of it" in told
+            assert path.read_bytes() == data
+    for path in mine:
+        path.unlink()
+    assert convert(results, photos, "--to", "source") == 0
+    assert (photos / "todo.txt").read_text() == "1"
+
+
 @pytest.mark.parametrize("choice", ["keep", "drop", "fail"])
 @pytest.mark.parametrize("target", ["l3", "png"])
 def test_a_source_that_is_damaged_later_keeps_its_result(

@@ -31,6 +31,7 @@ from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_n
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
+    MANIFEST_NAME,
     HashedReader,
     HashedWriter,
     LocalFolder,
@@ -78,6 +79,7 @@ class Job:
         threads: for the images of a shard.
         crowded: files that get no result whose name was not foreseen: another's may have it.
         earlier: files with a sound result of an earlier run, which stays if they are damaged now.
+        strangers: files in the place of results that no run is known to have written.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Job:
     threads: int = 1
     crowded: Collection[str] = ()
     earlier: Collection[str] = ()
+    strangers: Collection[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -361,7 +364,7 @@ def _convert_shard(
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
 
-    _publish(row, source, target, result, announce, write)
+    _publish(row, job, source, target, result, announce, write)
     if row.reason:
         _count(row, pool.totals)
     if row.status == FAILED and row.index is not None:  # It is of a shard that did not appear.
@@ -376,6 +379,7 @@ def _convert_shard(
 
 def _publish(
     row: Row,
+    job: Job,
     source: Folder,
     target: Folder,
     name: str,
@@ -392,11 +396,22 @@ def _publish(
             write(writer)
             row.status, row.result = DONE, name
             row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            if name in job.strangers:
+                _check_is_ours(target, name, row)
             announce(row)
         result = target.stat(name)
         row.result_stamp = result.stamp if result is not None else ""
     except Exception as error:
         _fail(row, error)
+
+
+def _check_is_ours(target: Folder, name: str, row: Row) -> None:
+    """Refuses to replace what is neither the result nor a copy, as a run that was killed leaves."""
+    if hash_file(target, name) not in (row.result_hash, row.source_hash):
+        raise FileExistsError(
+            f"{target.place(name)} is there, and {MANIFEST_NAME} has no row of it: "
+            "somebody else's? Move or remove it"
+        )
 
 
 def _fail(row: Row, error: Exception) -> None:
@@ -518,7 +533,9 @@ def _convert_files(
                 row.status = DROPPED
         _count(row, totals)
         if not row.reason and row.status != DROPPED:
-            _publish(row, source, target, name, announce, partial(HashedWriter.write, data=data))
+            _publish(
+                row, job, source, target, name, announce, partial(HashedWriter.write, data=data)
+            )
             if row.reason:
                 row.pixels_hash = ""
         row.seconds = time.perf_counter() - started
@@ -544,7 +561,7 @@ def _load_files(
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
                 copy = partial(_copy, row, file, reader, head)
-                _publish(row, source, target, file.name, announce, copy)
+                _publish(row, job, source, target, file.name, announce, copy)
         except Exception as error:
             _fail(row, error)
         yield _Loaded(row)

@@ -280,7 +280,7 @@ class Manifest:
         self._found = folder.stat(name)
         if self._found is not None:
             self.existed = True
-            with folder.open(name) as file:
+            with naming(folder.place(name)), folder.open(name) as file:
                 if isinstance(folder, LocalFolder):
                     links = os.fstat(file.fileno()).st_nlink
                 # One by one: the lines of a million rows take more memory than the rows.

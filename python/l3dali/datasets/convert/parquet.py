@@ -6,6 +6,7 @@ is then its name; also inside lists and structs. Needs pyarrow.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -42,6 +43,7 @@ _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
 PIECE_BYTES = 2**30  # of the results of a batch: offsets of 32 bits reach to 2 GiB
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
+_DICTIONARY_BYTES = 2**22  # up to which dictionaries of results may be twice those of sources
 _INT96_SECONDS = 2**63 // 10**9  # from 1970, that nanoseconds of 64 bits reach
 MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
 _FREE_BYTES = 2**24  # of values, in any file
@@ -381,6 +383,8 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             nonlocal pending_bytes
             if pending:
                 table = pyarrow.Table.from_batches(pending)
+                with contextlib.suppress(pyarrow.ArrowException):  # Some cannot be compared.
+                    table = table.unify_dictionaries()  # Several would not be written as one.
                 writer.write_table(table, row_group_size=max(1, len(table)))
             pending.clear()
             pending_bytes = 0
@@ -661,12 +665,14 @@ def _writer_options(source: BinaryIO, file: Any) -> dict[str, Any]:
         options["write_time_adjusted_to_utc"] = True
     if not file.metadata.num_row_groups:
         return options
-    group = file.metadata.row_group(0)
-    columns = [group.column(i) for i in range(group.num_columns)]
-    dictionaries = [
-        path for path, column in zip(paths, columns, strict=True) if column.has_dictionary_page
-    ]
-    largest = max((_dictionary_bytes(source, column) for column in columns), default=0)
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    columns = [groups[0].column(i) for i in range(groups[0].num_columns)]
+    dictionaries = []
+    largest = 0
+    for i, path in enumerate(paths):
+        found = [group.column(i) for group in groups if group.column(i).has_dictionary_page]
+        dictionaries += [path] if found else []
+        largest = max([largest, *(_dictionary_bytes(source, column) for column in found)])
     return options | {
         "compression": {
             path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression
@@ -674,7 +680,7 @@ def _writer_options(source: BinaryIO, file: Any) -> dict[str, Any]:
         },
         "use_dictionary": dictionaries or False,
         # Rows may share images, whose results may be larger.
-        "dictionary_pagesize_limit": min(max(2**20, 2 * largest), _EXPANDED_BYTES),
+        "dictionary_pagesize_limit": max(2**20, largest, min(2 * largest, _DICTIONARY_BYTES)),
         "sorting_columns": _sorting_columns(file),
     }
 

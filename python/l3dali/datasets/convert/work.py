@@ -51,7 +51,7 @@ from l3dali.errors import UsageError, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from l3dali.datasets.convert.storage import Folder, Listing
 
@@ -519,13 +519,15 @@ def find_work(
             else:
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
     known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
-    if manifest.existed and (unknown := [name for name in existing if name not in known]):
-        found = {each for name in work.names for each in _stems(name)}
-        for name in unknown:
-            if claims.get(name) in files:
-                work.replaceable.append(name)
-            elif name in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
-                work.strays.append(name)
+    unknown = [name for name in existing if name not in known] if manifest.existed else []
+    # A run that was killed leaves L3 files.
+    strangers = frozenset(name for name in unknown if not name.endswith(".l3"))
+    found = {each for name in work.names for each in _stems(name)} if unknown else set()
+    for name in unknown:
+        if claims.get(name) in files:
+            work.replaceable.append(name)
+        elif name in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
+            work.strays.append(name)
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))
         if again is not None and row.result in existing and not _is_of(row, again):
@@ -542,6 +544,7 @@ def find_work(
             earlier=frozenset(
                 file.name for file in job.files if _is_sound(manifest.rows.get(file.name), existing)
             ),
+            strangers=strangers and strangers.intersection(_possible_names(job)),
         )
         for job in work.jobs
     ]
@@ -675,6 +678,12 @@ def _results(name: str, kind: str, options: Options) -> Sequence[str]:
     return result_names(name, options) if kind == FILES else shard_results(name, kind, options)
 
 
+def _possible_names(job: Job) -> Iterator[str]:
+    for file in job.files:
+        yield file.name
+        yield from _results(file.name, job.kind, job.options)
+
+
 def _is_done(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:
     return _may_be_done(row, options) and _is_unchanged(row, file, existing)
 
@@ -745,7 +754,7 @@ def _is_sound(row: Row | None, existing: Container[str]) -> bool:
     """Whether a single image was converted, and its result is there; maybe it has failed since."""
     if row is None or row.kind != "image" or row.result not in existing:
         return False
-    return row.status == FAILED or not row.failures
+    return row.status == FAILED or not (row.failures or row.transient)
 
 
 def _may_be_done(row: Row, options: Options) -> bool:

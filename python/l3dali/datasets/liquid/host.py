@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.datasets.convert.storage import LocalFolder, open_regular
+from l3dali.datasets.convert.storage import LocalFolder, naming, open_regular
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.profile import Linear
 from l3dali.errors import UsageError
@@ -197,7 +197,7 @@ class _Race:
 
     def _read(self, folder: Folder, name: str, buffer: bytearray) -> int:
         size = 0
-        with folder.open(name) as file:
+        with naming(folder.place(name)), folder.open(name) as file:
             raw: Any = getattr(file, "raw", file)  # without a copy in between
             while count := raw.readinto(buffer):
                 size += count
