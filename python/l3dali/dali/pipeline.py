@@ -80,9 +80,9 @@ def decode(
 
     Raises:
         TypeError: an argument that `fn.l3.decode` does not have.
-        ValueError: an argument that `fn.decoders.image` cannot follow (`fill_range`, `max_pixels`,
-            `on_error`, `return_status`, `skip_cached_images`, other types), or a `cpu_share` that
-            makes no sense.
+        ValueError: an argument that `fn.decoders.image` cannot follow (`channels`, `fill_range`,
+            `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other types), or a
+            `cpu_share` that makes no sense.
         RuntimeError: this DALI cannot split batches.
 
     A warning says so where `fn.readers.file` passes over the `.l3` files of its `file_root`: it
