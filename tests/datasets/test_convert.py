@@ -2053,10 +2053,10 @@ def test_files_that_no_run_has_written_stay(
     assert convert(photos, results) == 0
     shutil.rmtree(photos)
     assert convert(results, photos, "--to", "source") == 0
-    (photos / "mask.png").write_bytes(png(1))
+    (photos / "mask.PNG").write_bytes(png(1))
     (photos / "todo.txt").write_text("1")
     assert convert(photos, results) == 0
-    mine = {photos / "mask.png": png(2), photos / "todo.txt": b"2"}
+    mine = {photos / "mask.PNG": png(2), photos / "todo.txt": b"2"}
     for path, data in mine.items():
         path.write_bytes(data)
     capsys.readouterr()
@@ -2070,6 +2070,31 @@ def test_files_that_no_run_has_written_stay(
         path.unlink()
     assert convert(results, photos, "--to", "source") == 0
     assert (photos / "todo.txt").read_text() == "1"
+
+
+def test_an_index_that_no_run_has_written_stays(tmp_path: Path) -> None:
+    source, dest = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, tmp_path / "d"
+    assert convert(source, dest) == 0
+    (dest / "b.idx").write_text("mine")
+    write_tar(source / "b.tar", samples(1))
+    assert convert(source, dest) == 2
+    assert (dest / "b.idx").read_text() == "mine"
+    assert files_below(dest) == {"a.tar", "a.idx", "b.idx"}
+    (dest / "b.idx").unlink()
+    assert convert(source, dest) == 0
+
+
+def test_a_damaged_l3_file_replaces_no_sound_one(tmp_path: Path) -> None:
+    """Where results are no L3 files, one that no row has is none of a run that was killed."""
+    for name, data in (("s/a.png", codec.encode(image())), ("s/b.l3", codec.encode(image()))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "png") == 0
+    whole = codec.encode(image(2))
+    (tmp_path / "d" / "c.l3").write_bytes(whole)
+    (tmp_path / "s" / "c.l3").write_bytes(whole[:-9])
+    assert convert(tmp_path / "s", tmp_path / "d", "--to", "png") == 2
+    assert (tmp_path / "d" / "c.l3").read_bytes() == whole
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop", "fail"])
@@ -2098,6 +2123,18 @@ def test_a_source_that_is_damaged_later_keeps_its_result(
         assert result.read_bytes() == before
     source.write_bytes(whole)
     assert convert(*command) == 0
+
+
+def test_options_may_drop_what_was_converted(tmp_path: Path) -> None:
+    """As a copy that was kept is no sound result: nothing has rotted."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "a.png").write_bytes(png())
+    (source / "b.png").write_bytes(png()[:-30])
+    assert convert(source, dest) == 2
+    assert convert(source, dest, "--on-error", "fail") == 2
+    assert convert(source, dest, "--on-error", "drop", "--max-pixels", 9) == 2
+    assert files_below(dest) == set()
 
 
 def test_a_folder_that_is_missing_moves_no_results(tmp_path: Path) -> None:

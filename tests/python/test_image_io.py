@@ -594,6 +594,18 @@ def test_palettes_of_bmp_that_look_gray(bits: int, entries: list[tuple[int, int,
     assert np.array_equal(labels.pixels, numbers)
 
 
+def test_jpeg_of_many_segments() -> None:
+    """Pillow kept each: 16 MB of them took 278 MB and 17 s."""
+    data = saved(PIL.Image.new("RGB", (16, 16)), "JPEG")
+    for count in (4000, 4090):
+        longer = data[:2] + count * b"\xff\xfe\0\2" + data[2:]
+        if count == 4000:
+            assert read_picture(longer).pixels.shape == (16, 16, 3)
+            continue
+        with pytest.raises(ImageError, match="more than 4096 segments"):
+            read_picture(longer)
+
+
 def test_rows_of_bmp_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow copies what waits for the end of a row with each block: the square of the row."""
     data = saved(PIL.Image.new("RGB", (2**20, 1)), "BMP")

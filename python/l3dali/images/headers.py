@@ -216,6 +216,7 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 _MOST_EXIF_PARTS = 256
+_MOST_SEGMENTS = 4096  # Pillow keeps each. Photographs have some hundred.
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
@@ -257,8 +258,19 @@ def _check_scans(data: bytes) -> None:
         raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
 
 
+def _check_segments(data: bytes) -> None:
+    """Refuses a JPEG of too many before its first scan."""
+    count, at = 0, 2
+    while (found := _JPEG_MARKER.search(data, at)) and found[0][1] not in (_JPEG_SCAN, _JPEG_END):
+        count += 1
+        if count > _MOST_SEGMENTS:
+            raise ImageError(f"a JPEG of more than {_MOST_SEGMENTS} segments")
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+
+
 def _read_jpeg(data: bytes) -> Header:
     _check_scans(data)
+    _check_segments(data)
     if data.count(b"Exif\0\0") > _MOST_EXIF_PARTS:  # Pillow adds each to a copy of those before.
         raise ImageError(f"a JPEG with EXIF in more than {_MOST_EXIF_PARTS} parts")
     bits, height, width, channels = _jpeg_frame(data)

@@ -42,7 +42,7 @@ from l3dali.datasets.convert.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from l3dali.datasets.convert.storage import Folder
 
@@ -78,7 +78,8 @@ class Job:
             and maybe not their bytes.
         threads: for the images of a shard.
         crowded: files that get no result whose name was not foreseen: another's may have it.
-        earlier: files with a sound result of an earlier run, which stays if they are damaged now.
+        earlier: files with a sound result of an earlier run, and the hashes of what it was made of:
+            it stays if they have changed, and are damaged now.
         strangers: files in the place of results that no run is known to have written.
     """
 
@@ -90,7 +91,7 @@ class Job:
     previous: dict[str, Row] = field(default_factory=dict)
     threads: int = 1
     crowded: Collection[str] = ()
-    earlier: Collection[str] = ()
+    earlier: Mapping[str, str] = field(default_factory=dict)
     strangers: Collection[str] = ()
 
     @property
@@ -357,9 +358,10 @@ def _convert_shard(
             for name in index_names:
                 if index is not None:
                     earlier_index = _read_index(target, name)
-                    _write_index(
-                        row, source, target, name, index.encode("utf-8", "surrogateescape")
-                    )
+                    data = index.encode("utf-8", "surrogateescape")
+                    if name in job.strangers and earlier_index not in (b"", data):
+                        raise _is_no_result(target.place(name))
+                    _write_index(row, source, target, name, data)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
@@ -408,10 +410,14 @@ def _publish(
 def _check_is_ours(target: Folder, name: str, row: Row) -> None:
     """Refuses to replace what is neither the result nor a copy, as a run that was killed leaves."""
     if hash_file(target, name) not in (row.result_hash, row.source_hash):
-        raise FileExistsError(
-            f"{target.place(name)} is there, and {MANIFEST_NAME} has no row of it: "
-            "somebody else's? Move or remove it"
-        )
+        raise _is_no_result(target.place(name))
+
+
+def _is_no_result(place: str) -> FileExistsError:
+    return FileExistsError(
+        f"{place} is there, and {MANIFEST_NAME} has no row of it: an interrupted run may have left "
+        "it, or somebody else; move or remove it"
+    )
 
 
 def _fail(row: Row, error: Exception) -> None:
@@ -527,7 +533,10 @@ def _convert_files(
                 data, name = outcome.data, renamed(name, outcome.suffix)
                 if row.source in job.crowded and name not in result_names(row.source, options):
                     row.reason = f"another file may be {name}, which its result would be"
-            elif outcome.failed and (job.options.on_error == "fail" or row.source in job.earlier):
+            elif outcome.failed and (
+                job.options.on_error == "fail"
+                or job.earlier.get(row.source, row.source_hash) != row.source_hash
+            ):
                 row.reason = outcome.failure
             elif outcome.failed and job.options.on_error == "drop":
                 row.status = DROPPED

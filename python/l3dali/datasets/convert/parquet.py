@@ -43,7 +43,6 @@ _BATCH_ROWS = 1024
 _GROUP_BYTES = 32 * 2**20
 PIECE_BYTES = 2**30  # of the results of a batch: offsets of 32 bits reach to 2 GiB
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, decoded at once
-_DICTIONARY_BYTES = 2**22  # up to which dictionaries of results may be twice those of sources
 _INT96_SECONDS = 2**63 // 10**9  # from 1970, that nanoseconds of 64 bits reach
 MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zip archive
 _FREE_BYTES = 2**24  # of values, in any file
@@ -668,19 +667,21 @@ def _writer_options(source: BinaryIO, file: Any) -> dict[str, Any]:
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     columns = [groups[0].column(i) for i in range(groups[0].num_columns)]
     dictionaries = []
-    largest = 0
+    most = 2**20
     for i, path in enumerate(paths):
         found = [group.column(i) for group in groups if group.column(i).has_dictionary_page]
         dictionaries += [path] if found else []
-        largest = max([largest, *(_dictionary_bytes(source, column) for column in found)])
+        for column in found:
+            size = _dictionary_bytes(source, column)
+            is_shared = column.total_uncompressed_size <= 2 * size  # The rest is numbers.
+            most = max(most, size * 2 if is_shared else size)  # Results may be larger.
     return options | {
         "compression": {
             path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression
             for path, column in zip(paths, columns, strict=True)
         },
         "use_dictionary": dictionaries or False,
-        # Rows may share images, whose results may be larger.
-        "dictionary_pagesize_limit": max(2**20, largest, min(2 * largest, _DICTIONARY_BYTES)),
+        "dictionary_pagesize_limit": min(most, _EXPANDED_BYTES),
         "sorting_columns": _sorting_columns(file),
     }
 

@@ -242,7 +242,8 @@ def find_sources(arguments: Iterable[str]) -> Sources:
 def _count_missing(sources: Sources, name: str, failure: Failure, others: Sequence[object]) -> None:
     """Tells of one of several names. What may be a folder counts as one, for names of results."""
     sources.failures.append(failure)
-    if not is_shard_name(name) and not any(isinstance(each, Stored) for each in others):
+    is_file = is_shard_name(name) or Path(name).suffix.lower() in IMAGE_SUFFIXES
+    if not is_file and not any(isinstance(each, Stored) for each in others):
         name = _spelled(sources, name)
         sources.folders.setdefault(name, {})
         sources.whole.add(name)
@@ -520,8 +521,10 @@ def find_work(
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
     known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
     unknown = [name for name in existing if name not in known] if manifest.existed else []
-    # A run that was killed leaves L3 files.
-    strangers = frozenset(name for name in unknown if not name.endswith(".l3"))
+    strangers = defaultdict[str, list[str]](list)  # by stem
+    for name in unknown:
+        if options.to != "l3" or not name.endswith(".l3"):  # as a run that was killed leaves
+            strangers[_stem(name)].append(name)
     found = {each for name in work.names for each in _stems(name)} if unknown else set()
     for name in unknown:
         if claims.get(name) in files:
@@ -541,10 +544,16 @@ def find_work(
     work.jobs = [
         replace(
             job,
-            earlier=frozenset(
-                file.name for file in job.files if _is_sound(manifest.rows.get(file.name), existing)
+            earlier={
+                file.name: row.source_hash
+                for file in job.files
+                if (row := manifest.rows.get(file.name)) and _is_sound(row, existing)
+            },
+            strangers=frozenset(
+                name
+                for possible in (_possible_names(job) if strangers else ())
+                for name in strangers.get(_stem(possible), ())
             ),
-            strangers=strangers and strangers.intersection(_possible_names(job)),
         )
         for job in work.jobs
     ]
@@ -750,11 +759,10 @@ def _same(row: Row, result: Stored) -> bool:
     return (row.result_bytes, row.result_stamp) == (result.size, result.stamp or None)
 
 
-def _is_sound(row: Row | None, existing: Container[str]) -> bool:
+def _is_sound(row: Row, existing: Container[str]) -> bool:
     """Whether a single image was converted, and its result is there; maybe it has failed since."""
-    if row is None or row.kind != "image" or row.result not in existing:
-        return False
-    return row.status == FAILED or not (row.failures or row.transient)
+    is_image = row.kind == "image" and row.pixels_hash != "" and not row.transient
+    return is_image and row.result in existing
 
 
 def _may_be_done(row: Row, options: Options) -> bool:
