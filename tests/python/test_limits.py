@@ -228,13 +228,15 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 35  # the head, and the limits
+    assert len(ROWS) == 1 + 36  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
+    segments = limit_of("segments of a JPEG before its first scan")
+    assert segments == image_headers._MOST_SEGMENTS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
     assert limit_of("tags in all pages and SubIFDs of a TIFF") == image_headers._MOST_TAGS_IN_ALL
     assert limit_of("lists and objects of key-value pairs") == metadata._MOST_LEVELS
