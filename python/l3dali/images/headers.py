@@ -219,18 +219,28 @@ _MOST_EXIF_PARTS = 256
 _MOST_SEGMENTS = 4096  # Pillow keeps each. Photographs have some hundred.
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
-_JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_JPEG_SCAN, _JPEG_END, _JPEG_ICC = 0xDA, 0xD9, 0xE2
 _MOST_ICC_PARTS = 255  # which have their number and that of all in a byte
 _ICC_PART = b"ICC_PROFILE\0"
 
 
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Of each segment of a JPEG its marker, where its body begins, and where that should end."""
+    at = 2
+    while found := _JPEG_MARKER.search(data, at):
+        begin = found.end() + 2
+        at = found.end() + int.from_bytes(data[found.end() : begin], "big")
+        yield found[0][1], begin, at
+
+
 def _scans_and_end(data: bytes) -> tuple[int, int]:
     """How many scans a JPEG has, and where its end is told."""
-    count, at = 0, 2
-    while (found := _JPEG_MARKER.search(data, at)) and data[found.end() - 1] != _JPEG_END:
-        count += data[found.end() - 1] == _JPEG_SCAN
-        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
-    return count, found.start() if found else len(data)
+    count = 0
+    for marker, begin, _ in _segments(data):
+        if marker == _JPEG_END:
+            return count, begin - 4
+        count += marker == _JPEG_SCAN
+    return count, len(data)
 
 
 def jpeg_icc(data: bytes) -> bytes | None:
@@ -238,12 +248,12 @@ def jpeg_icc(data: bytes) -> bytes | None:
 
     Pillow passes over what stands behind the frame.
     """
-    parts, at = [], 2
-    while (found := _JPEG_MARKER.search(data, at)) and found[0][1] not in (_JPEG_SCAN, _JPEG_END):
-        begin = found.end() + 2
-        at = found.end() + int.from_bytes(data[found.end() : begin], "big")
-        if found[0] == b"\xff\xe2" and data.startswith(_ICC_PART, begin):
-            parts.append(data[begin + len(_ICC_PART) : at])
+    parts = []
+    for marker, begin, end in _segments(data):
+        if marker in (_JPEG_SCAN, _JPEG_END):
+            break
+        if marker == _JPEG_ICC and data.startswith(_ICC_PART, begin):
+            parts.append(data[begin + len(_ICC_PART) : end])
             if len(parts) > _MOST_ICC_PARTS:
                 return None
     parts.sort()  # Each begins with its number, from 1 on, and that of all.
@@ -260,12 +270,11 @@ def _check_scans(data: bytes) -> None:
 
 def _check_segments(data: bytes) -> None:
     """Refuses a JPEG of too many before its first scan."""
-    count, at = 0, 2
-    while (found := _JPEG_MARKER.search(data, at)) and found[0][1] not in (_JPEG_SCAN, _JPEG_END):
-        count += 1
-        if count > _MOST_SEGMENTS:
+    for count, (marker, _, _) in enumerate(_segments(data)):
+        if marker in (_JPEG_SCAN, _JPEG_END):
+            return
+        if count == _MOST_SEGMENTS:
             raise ImageError(f"a JPEG of more than {_MOST_SEGMENTS} segments")
-        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
 
 
 def _read_jpeg(data: bytes) -> Header:
@@ -283,13 +292,10 @@ def _read_jpeg(data: bytes) -> Header:
 
 def _jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
     """Bits of a sample, height, width and channels, by the first frame: it is the one decoded."""
-    at = 2
-    while found := _JPEG_MARKER.search(data, at):
-        marker, begin = found[0][1], found.end()
-        if marker in _JPEG_FRAMES and begin + 8 <= len(data):
-            bits, height, width, channels = struct.unpack_from(">BHHB", data, begin + 2)
+    for marker, begin, _ in _segments(data):
+        if marker in _JPEG_FRAMES and begin + 6 <= len(data):
+            bits, height, width, channels = struct.unpack_from(">BHHB", data, begin)
             return bits, height, width, channels
-        at = begin + int.from_bytes(data[begin : begin + 2], "big")
     raise ImageError("cannot be read: a JPEG that names no size")
 
 
@@ -977,9 +983,8 @@ def _check_layout(data: bytes, page: tifffile.TiffPage) -> None:
     pixels = page.imagewidth * page.imagelength
     bands = max(1, page.samplesperpixel)  # in one tile, or in a tile each
     most = max(_LARGE_TILE_SAMPLES * min(bands, 16), 16 * bands * pixels)
-    most_of_all = max(
-        _LARGE_TILES_SAMPLES, 256 * bands * pixels
-    )  # of a pixel a row in tiles of 256
+    # Rows of one pixel are in tiles of 256.
+    most_of_all = max(_LARGE_TILES_SAMPLES, 256 * bands * pixels)
     is_large = bands * page.tilewidth * page.tilelength > most
     if is_large or math.prod(page.chunks) * chunks > most_of_all:
         raise ImageError(

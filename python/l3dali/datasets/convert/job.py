@@ -158,8 +158,13 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
-def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
-    """The row of an earlier result, if the bytes of source and result are still those."""
+def confirmed(
+    job: Job, file: Stored, source: Folder, target: Folder, foreseen: Choices | None = None
+) -> Row | None:
+    """The row of an earlier result, if the bytes of source and result are still those.
+
+    `foreseen` is what `foresee` says of the file, if somebody has asked.
+    """
     row = job.previous.get(file.name)
     if row is None or row.result is None or row.status == FAILED:
         return None
@@ -180,11 +185,10 @@ def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | N
             is_known = found.stamp != "" and found.stamp == stamp
             if not is_known and hash_file(folder, found.name) != digest:
                 return None
-        if (
-            row.options != job.options.identity
-            and row.choices != foresee(job, file.name).hexdigest()
-        ):
-            return None
+        if row.options != job.options.identity:
+            choices = foresee(job, file.name) if foreseen is None else foreseen
+            if row.choices != choices.hexdigest():
+                return None
     except Exception:  # Containers raise anything; who converts the file says it.
         return None
     return replace(

@@ -51,6 +51,7 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
         foreseen: by source, the format of an image that need not be read for that.
     """
     for job in jobs:
+        folders = open_folder(job.source), open_folder(job.target)
         for file in job.files:
             found = Preview(file.size, is_shard=job.kind != FILES)
             try:
@@ -58,8 +59,7 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
                     found.choices.add(foreseen[file.name])
                 else:
                     found.choices = foresee(job, file.name)
-                    folders = open_folder(job.source), open_folder(job.target)
-                    found.is_done = confirmed(job, file, *folders) is not None
+                    found.is_done = confirmed(job, file, *folders, found.choices) is not None
             except UsageError:
                 raise
             except Exception as error:  # Containers raise anything.

@@ -535,15 +535,12 @@ def find_work(
         again = files.get(claims.get(row.result or "", ""))
         if again is not None and row.result in existing and not _is_of(row, again):
             work.taken[row.result] = row
-    if any(count > 1 for count in stems.values()):
-        crowded = {name for name in work.names if stems[_stem(name)] > 1}
-        work.jobs = [
-            replace(job, crowded=crowded.intersection(file.name for file in job.files))
-            for job in work.jobs
-        ]
+    has_crowds = any(count > 1 for count in stems.values())
+    crowded = {name for name in work.names if stems[_stem(name)] > 1} if has_crowds else set()
     work.jobs = [
         replace(
             job,
+            crowded=crowded.intersection(file.name for file in job.files),
             earlier={
                 file.name: row.source_hash
                 for file in job.files
