@@ -32,6 +32,9 @@ _COPIES = 6
 # Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
 _RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
 _KEPT_PART = 4  # of the budget: what threads may keep of images that are done
+# Larger blocks go back at once. glibc keeps 50 MB for each thread, which malloc_trim leaves there,
+# once blocks of 25 MB were freed.
+_M_MMAP_THRESHOLD, _MMAPPED_BYTES = -3, 1 << 20
 _LARGE_SIDE = 128  # of tiles, where the encoder chooses them
 # A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
 # glibc keeps of them.
@@ -212,6 +215,8 @@ class MemoryBudget:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._untrimmed = 0  # bytes that were reserved since glibc gave back what is free
+        with suppress(AttributeError, OSError):  # another library of C
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAPPED_BYTES)
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
@@ -229,10 +234,10 @@ class MemoryBudget:
         try:
             yield
         finally:
+            self._trim(size)  # before another takes it
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
-            self._trim(size)
 
     def _trim(self, size: int) -> None:
         """Gives the system what is free, now and then: glibc keeps it for each thread."""
