@@ -1,4 +1,4 @@
-"""`l3 convert` whose workers do two shards, and wait with all others until the run is to end.
+"""`l3 convert` whose workers do two shards, or files of a batch, and wait until the run is to end.
 
 So what a test does to it comes amid the run, whatever the clock says.
 """
@@ -7,26 +7,39 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import cli
 from l3dali.datasets.convert import engine
+from l3dali.datasets.convert.job import FILES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
 
 DONE = ("00.tar", "01.tar")
-_work = engine._work
+DONE_OF_BATCH = 2
+_work, _convert_each = engine._work, engine.convert_each
 
 
-def work(job: Job) -> list[Row]:
-    while job.files[0].name not in DONE:
+def work(job: Job) -> Iterator[list[Row]]:
+    while job.kind != FILES and job.files[0].name not in DONE:
         time.sleep(0.01)
+    engine.convert_each = convert_each
     return _work(job)
 
 
+def convert_each(job: Job) -> Iterator[Row]:
+    rows = _convert_each(job)
+    yield from islice(rows, DONE_OF_BATCH if job.kind == FILES else None)
+    while job.kind == FILES:
+        time.sleep(0.01)
+
+
 def run() -> NoReturn:
-    engine._work = work
+    engine._work, engine.convert_each = work, convert_each
     sys.argv.insert(1, "convert")
     cli.run()

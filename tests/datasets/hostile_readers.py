@@ -15,7 +15,7 @@ from l3dali.images import reading
 from l3dali.images.headers import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
@@ -28,12 +28,12 @@ _read = reading._read_with_pillow
 _convert, _work = untrusted._convert, engine._work
 
 
-def work(job: Job) -> list[Row]:
+def work(job: Job) -> Iterator[list[Row]]:
     untrusted._convert = convert
     return _work(job)
 
 
-def work_in_little(job: Job) -> list[Row]:
+def work_in_little(job: Job) -> Iterator[list[Row]]:
     untrusted.WORKER_BYTES = 2**28
     return _work(job)
 
@@ -45,7 +45,7 @@ def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     return _convert(blob, options, threads)
 
 
-def work_without_a_package(job: Job) -> list[Row]:
+def work_without_a_package(job: Job) -> Iterator[list[Row]]:
     untrusted._convert = convert_without_a_package
     return _work(job)
 

@@ -505,7 +505,7 @@ def test_another_plan_reads_no_source_that_stays(
     assert sorted(stays)[0] in opened
 
 
-def in_this_process(jobs: Any, workers: int) -> Any:
+def in_this_process(jobs: Any, workers: int, left: Any) -> Any:
     yield from map(convert_job, jobs)
 
 

@@ -234,6 +234,20 @@ def test_images_that_rows_share_are_written_once(tmp_path: Path, limit: int) -> 
     assert after < 3 * before
 
 
+def test_images_that_rows_share_grow(tmp_path: Path) -> None:
+    """JPEGs grow by four, these by a hundred: 0.3 MB of JPEGs became 33."""
+    files = [io.BytesIO() for _ in range(200)]
+    for i, file in enumerate(files):
+        PIL.Image.new("RGB", (100, 100), (i, i, i)).save(file, "PNG")
+    flat = [file.getvalue() for file in files]
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"image": flat * 10}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d", "--coding", "stored", "--grow") == 0
+    groups = pq.ParquetFile(tmp_path / "d" / "a.parquet").num_row_groups
+    once = len(flat) * 100 * 100 * 3
+    assert (tmp_path / "d" / "a.parquet").stat().st_size < 1.1 * groups * once < 5 * once
+
+
 def test_columns_of_extension_types(tmp_path: Path) -> None:
     """As DuckDB writes JSON."""
     path = tmp_path / "s" / "a.parquet"
@@ -541,7 +555,7 @@ def test_what_pyarrow_reads_is_read_in_a_child(
     (tmp_path / "s" / f"a.{suffix}").write_bytes(b"damaged")
     in_children: list[int] = []
 
-    def count(jobs: Any, workers: int) -> Any:
+    def count(jobs: Any, workers: int, left: Any) -> Any:
         in_children.append(len(jobs))
         return iter([failed_rows(each, "seen") for each in jobs])
 

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.work import Sources, Work
     from l3dali.datasets.liquid.plan import Plan
 
-    Engine = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+    Engine = Callable[[Sequence[Job], int, list[Row]], Iterator[list[Row]]]
 
 _SHOWN_GONE = 10
 _FEW = 3  # names that are told
@@ -330,17 +330,26 @@ def _convert(
     work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
 ) -> list[Row]:
     new: list[Row] = []
+    left: list[Row] = []
     full = 0
     files = sum(len(job.files) for job in work.jobs)
     try:
-        with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
-            for rows in progress(results, files, quiet=quiet, files_of=len):
-                manifest.add(rows)
-                new += rows
-                full = full + 1 if local.is_disk_full(rows, work.jobs[0].target) else 0
-                if full > workers:  # One large result takes the space of those beside it.
-                    complain("l3: no space left; run again to go on")
-                    break
+        try:
+            with closing(engine(work.jobs, workers, left)) as results:  # type: ignore[type-var]
+                for rows in progress(results, files, quiet=quiet, files_of=len):
+                    manifest.add(rows)
+                    new += rows
+                    full = full + 1 if local.is_disk_full(rows, work.jobs[0].target) else 0
+                    if full > workers:  # One large result takes the space of those beside it.
+                        complain("l3: no space left; run again to go on")
+                        break
+        finally:
+            known = {row.source for row in new}
+            # Not what failed as its process was told to end, too.
+            rest = {row.source: row for row in left if row.status != FAILED}
+            left = [row for source, row in rest.items() if source not in known]
+            manifest.add(left)
+            new += left
     except KeyboardInterrupt as error:
         done = len(work.kept) + sum(row.status != FAILED for row in new)
         told = f"{done} of {len(work.kept) + files} shards and files are done"

@@ -15,13 +15,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing import connection, util
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from l3dali.console import hush_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from types import FrameType
@@ -83,30 +84,50 @@ class Child:
             ChildDiedError: the child has ended. It takes no more calls.
             Exception: whatever the function or `check` raises.
         """
+        self._send(function, arguments)
+        result: Result = self._receive(check)
+        return result
+
+    def each(
+        self,
+        function: Callable[..., Iterator[Result]],
+        *arguments: object,
+        check: Callable[[], object] = lambda: None,
+    ) -> Iterator[Result]:
+        """What a generator yields in the child, none of it None; as `call`."""
+        self._send(function, arguments)
+        while (found := self._receive(check)) is not None:
+            yield found
+            del found
+
+    def _send(self, function: Callable[..., object], arguments: Sequence[object]) -> None:
         try:
             self._connection.send((function, arguments))
+        except OSError:
+            self._died()
+
+    def _receive(self, check: Callable[[], object]) -> Any:
+        try:
+            check()
             while not self._connection.poll(TICK_SECONDS):
                 check()
             result, error = self._connection.recv()
         except (EOFError, OSError):
-            self.end()
-            raise ChildDiedError(self._process.exitcode) from None
+            self._died()
         if error is not None:
             raise error
-        value: Result = result
-        return value
+        return result
 
-    def each(
-        self, function: Callable[..., Iterator[Result]], *arguments: object
-    ) -> Iterator[Result]:
-        """What a generator yields in the child, none of it None; as `call`."""
-        self.call(_begin, function, arguments)
-        while (found := self.call(_next)) is not None:
-            yield found
-            del found
+    def _died(self) -> NoReturn:
+        self.end()
+        raise ChildDiedError(self._process.exitcode) from None
 
-    def end(self, *, kill: bool = False) -> bool:
+    def end(self, *, kill: bool = False, left: list[Any] | None = None) -> bool:
         """Ends the child: now, or when it has taken away what it has begun, which has a moment.
+
+        Args:
+            kill: now.
+            left: gets what a generator in it has yielded and `each` has not.
 
         Returns:
             Whether it was killed, and may have left something.
@@ -120,6 +141,11 @@ class Child:
             connection.wait(ended)
         with _process_lock:
             self._process.join()
+        with contextlib.suppress(EOFError, OSError):
+            # If its fork server has ended, too, it seems to have, and may be at it.
+            while left is not None and self._connection.poll(END_SECONDS):
+                result, _ = self._connection.recv()
+                left += [] if result is None else [result]
         self._connection.close()
         return kill
 
@@ -159,17 +185,6 @@ def borrowed(idle: list[Child]) -> Iterator[Child]:
         child.end(kill=True)
         raise
     idle.append(child)
-
-
-_begun: list[Iterator[Any]] = []
-
-
-def _begin(function: Callable[..., Iterator[Any]], arguments: Sequence[object]) -> None:
-    _begun[:] = [function(*arguments)]
-
-
-def _next() -> Any:
-    return next(_begun[0], None)
 
 
 _BEGIN = """import signal
@@ -220,13 +235,32 @@ def _serve(to_parent: Connection) -> None:
             function, arguments = to_parent.recv()
             answer: tuple[Any, Exception | None]
             try:
-                answer = function(*arguments), None
+                result = function(*arguments)
+                if isinstance(result, Iterator):
+                    for each in result:
+                        _send_whole(to_parent, (each, None))
+                        del each
+                    result = None
+                answer = result, None
             except Exception as error:
                 answer = None, error
-            to_parent.send(answer)
+            result = None
+            _send_whole(to_parent, answer)
             del answer
     except (EOFError, OSError, KeyboardInterrupt):  # Functions' own errors are answers.
         os._exit(1)  # Nobody waits for threads that are still at work.
+
+
+def _send_whole(to_parent: Connection, answer: object) -> None:
+    """Sends it before the process ends, if it is told to meanwhile."""
+    told: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
+    try:
+        to_parent.send(answer)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if told and before is _end:
+        _end(told[0], None)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """The local engine: jobs on the cores of this machine.
 
-An engine maps `convert_job` over jobs and yields rows as they come; it knows nothing else.
+An engine maps `convert_each` over jobs and yields rows as they come; it knows nothing else.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_job, failed_rows
+from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_each, failed_rows
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -25,20 +26,28 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.manifest import Row
 
 
+_ROWS_SECONDS = 0.1  # that rows wait for others, to be written together
+
+
 class EngineError(OSError):
     """The engine cannot go on."""
 
 
-def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
-    """Yields the rows of each job, in the order in which they end.
+def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
+    """Yields rows soon after their results have appeared.
 
     Many jobs run in as many processes as there are workers: Python's lock would hold back threads
     that work on small images. With fewer jobs than workers, each has several threads for the
     images within.
 
-    The rows of a job whose process dies say so. The others go on.
+    A process that dies costs what it had in hand: rows say so. The others go on.
 
     Closing the generator stops the workers within a moment; their unfinished results vanish.
+
+    Args:
+        jobs: what to do.
+        workers: how many cores to use.
+        left: in the end, has the rows of results that have appeared but for those of earlier lists.
     """
     if not jobs:
         return
@@ -49,12 +58,15 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     is_alone = min(workers, len(jobs)) == 1 and not is_apart
     if is_alone or in_process or jobs[0].target.startswith(IN_PROCESS):
         for job in jobs:
-            yield convert_job(job)
+            for row in convert_each(job):
+                left.append(row)
+                yield [row]
+                left.clear()
         return
-    yield from _run_in_processes(jobs, min(workers, len(jobs)))
+    yield from _run_in_processes(jobs, min(workers, len(jobs)), left)
 
 
-def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
+def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
     pool = ThreadPoolExecutor(workers)  # a thread waits for each process
     idle: list[Child] = []
     killed: list[bool] = []
@@ -64,29 +76,38 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         if stop.is_set():
             raise Stopped
 
-    def convert(job: Job) -> list[Row]:
+    def convert(job: Job) -> None:
         child = idle.pop() if idle else Child(may_have_children=True)
+        told: set[str] = set()
+        unread: list[list[Row]] = []
         try:
-            rows = child.call(_work, job, check=check)
+            for rows in child.each(_work, job, check=check):
+                told.update(row.source for row in rows)
+                left.extend(rows)
         except ChildDiedError as error:
-            return failed_rows(job, f"the process that converted it {error}")
+            rows = failed_rows(job, f"the process that converted it {error}")
+            left.extend(row for row in rows if row.source not in told)
         except BaseException:
-            killed.append(child.end())
+            killed.append(child.end(left=unread))
+            left.extend(row for rows in unread for row in rows)
             raise
-        idle.append(child)
-        return rows
+        else:
+            idle.append(child)
 
     queue = iter(jobs)
-    pending: set[Future[list[Row]]] = set()
+    pending: set[Future[None]] = set()
     try:
         while True:
             new = list(islice(queue, 2 * workers - len(pending)))
             pending |= {pool.submit(convert, job) for job in new}
             if not pending:
                 return
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, _ROWS_SECONDS, FIRST_COMPLETED)
             for future in done:
-                yield future.result()
+                future.result()
+            if rows := left[:]:
+                yield rows
+                del left[: len(rows)]
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -96,11 +117,22 @@ def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
             target.remove_temporaries()
 
 
-def _work(job: Job) -> list[Row]:
-    """In a child."""
+def _work(job: Job) -> Iterator[list[Row]]:
+    """In a child: some rows at a time, and those that there are when it is told to end."""
     if job.options.untrusted:
         limit_worker(job.threads)
-    return convert_job(job)
+    rows: list[Row] = []
+    begin = time.monotonic()
+    try:
+        for row in convert_each(job):
+            rows.append(row)
+            if time.monotonic() - begin > _ROWS_SECONDS:
+                yield rows
+                rows, begin = [], time.monotonic()
+    except KeyboardInterrupt:
+        yield rows
+        raise
+    yield rows
 
 
 def is_disk_full(rows: Sequence[Row], url: str) -> bool:

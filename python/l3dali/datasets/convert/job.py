@@ -28,7 +28,7 @@ from l3dali.datasets.convert.images import (
     result_names,
 )
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
-from l3dali.datasets.convert.pipeline import Choices, ImagePool, Totals
+from l3dali.datasets.convert.pipeline import Choices, ImagePool, Stopped, Totals
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -109,13 +109,7 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
     """
-    rows: list[Row] = []
-    try:
-        rows.extend(convert_each(job, is_stopped))
-    except Exception as error:  # Nothing that a job raises ends the others.
-        told = {row.source for row in rows}
-        rows += [row for row in failed_rows(job, reason_of(error)) if row.source not in told]
-    return rows
+    return list(convert_each(job, is_stopped))
 
 
 def convert_each(
@@ -131,8 +125,29 @@ def convert_each(
         announce: gets the row of each result just before it appears. Among a job's `previous` such
             rows keep what has appeared from being published again.
     """
+    told: set[str] = set()
+    last: list[Row] = []
+
+    def note(row: Row) -> None:
+        if announce is not None:
+            announce(row)
+        last[:] = [row]
+
+    try:
+        for row in _convert_each(job, is_stopped, note):
+            told.add(row.source)
+            yield row
+    except Exception as error:  # Nothing that a job raises ends the others.
+        yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in told)
+    except (KeyboardInterrupt, Stopped):  # maybe between a result and its row
+        yield from (row for row in last if row.source not in told and _is_there(row, job.target))
+        raise
+
+
+def _convert_each(
+    job: Job, is_stopped: Callable[[], bool] | None, announce: Callable[[Row], None]
+) -> Iterator[Row]:
     source, target = open_folder(job.source), open_folder(job.target)
-    announce = announce or _tell_nobody
     files: list[Stored] = []
     for file in job.files:
         row = confirmed(job, file, source, target)
@@ -148,8 +163,15 @@ def convert_each(
         yield _convert_shard(job, file, source, target, is_stopped, announce)
 
 
-def _tell_nobody(row: Row) -> None:
-    pass
+def _is_there(row: Row, target: str) -> bool:
+    """Whether a result may have appeared: the row has no stamp, so that the next run looks."""
+    folder = open_folder(target)
+    if row.result is None or not isinstance(folder, LocalFolder):  # Buckets may not answer.
+        return False
+    with contextlib.suppress(OSError):
+        found = folder.stat(row.result)
+        return found is not None and found.size == row.result_bytes
+    return False
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
@@ -413,7 +435,10 @@ def _publish(
 
 def _check_is_ours(target: Folder, name: str, row: Row) -> None:
     """Refuses to replace what is neither the result nor a copy, as a run that was killed leaves."""
-    if hash_file(target, name) not in (row.result_hash, row.source_hash):
+    found = ""
+    with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
+        found = hash_file(target, name)
+    if found not in (row.result_hash, row.source_hash):
         raise _is_no_result(target.place(name))
 
 

@@ -671,10 +671,12 @@ def _writer_options(source: BinaryIO, file: Any) -> dict[str, Any]:
     for i, path in enumerate(paths):
         found = [group.column(i) for group in groups if group.column(i).has_dictionary_page]
         dictionaries += [path] if found else []
-        for column in found:
-            size = _dictionary_bytes(source, column)
-            is_shared = column.total_uncompressed_size <= 2 * size  # The rest is numbers.
-            most = max(most, size * 2 if is_shared else size)  # Results may be larger.
+        sizes = [_dictionary_bytes(source, column) for column in found]
+        total = sum(column.total_uncompressed_size for column in found)
+        if found and total <= 2 * sum(sizes):  # The rest is numbers of what rows share.
+            is_binary = found[0].physical_type == "BYTE_ARRAY" and kinds[i]["Type"] == "None"
+            most = _EXPANDED_BYTES if is_binary else max(most, 2 * max(sizes))  # Images may grow.
+        most = max(most, *sizes, 0)
     return options | {
         "compression": {
             path: "NONE" if column.compression == "UNCOMPRESSED" else column.compression

@@ -103,7 +103,7 @@ def disconnect() -> None:
     ray.shutdown()
 
 
-def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
+def run_on_ray(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
     """Yields the rows of each job, in the order in which they end; `connect` comes first.
 
     Two tasks a core are handed to Ray at a time, or one if the cluster has more cores than may be
@@ -115,6 +115,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     Args:
         jobs: what to do; folders that are local have to be on all machines.
         workers: the cores that may be used at a time.
+        left: in the end, has the rows of results that have appeared but for those of earlier lists.
 
     Raises:
         EngineError: a worker cannot convert: it lacks l3dali or a folder.
@@ -152,9 +153,11 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
                 ledger, key, job = pending.pop(reference)
                 rows = _rows_of(reference, job)
                 ledger.forget.remote(key)
+                left += rows
                 yield rows
+                left.clear()
     finally:
-        _stop(pending)
+        left += _stop(pending)
 
 
 def _room(workers: int, threads: int) -> int:
@@ -213,6 +216,7 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
             f"{job.target} is not on all machines of the cluster; name a shared folder or a bucket"
         )
     asked, stopped = -math.inf, False
+    rows: list[Row] = []
     # In another thread: to wait in the task's own gives its core away, and Ray starts more workers.
     with ThreadPoolExecutor(1) as other, contextlib.suppress(Stopped):
 
@@ -233,8 +237,9 @@ def _convert_remote(job: Job, key: str, ledger: Any, version: str) -> list[Row]:
 
         announced = {row.source: row for row in ask(ledger.rows, key)}
         job = replace(job, previous={**job.previous, **announced})
-        return list(convert_each(job, is_stopped, lambda row: ask(ledger.add, key, row)))
-    return []
+        for row in convert_each(job, is_stopped, lambda row: ask(ledger.add, key, row)):
+            rows.append(row)
+    return rows
 
 
 def _rows_of(reference: Any, job: Job) -> list[Row]:
@@ -260,16 +265,23 @@ def _rows_of(reference: Any, job: Job) -> list[Row]:
     return rows
 
 
-def _stop(pending: Mapping[Any, tuple[Any, str, Job]]) -> None:
-    """Interrupts tasks, and waits a moment for them to take their unfinished results away."""
+def _stop(pending: Mapping[Any, tuple[Any, str, Job]]) -> list[Row]:
+    """Interrupts tasks, and waits a moment for them to take their unfinished results away.
+
+    Returns:
+        The rows of their results that have appeared.
+    """
     import ray
 
-    if not pending:
-        return
+    rows: list[Row] = []
     with contextlib.suppress(Exception):
         for ledger, key, _ in pending.values():
             ledger.stop.remote(key)
-        ray.wait(list(pending), num_returns=len(pending), timeout=_STOP_SECONDS)
+        waiting = list(pending)
+        done, _ = ray.wait(waiting, num_returns=len(waiting), timeout=_STOP_SECONDS)
+        for reference in done:
+            rows += ray.get(reference)
+    return rows
 
 
 def _cores() -> int:

@@ -203,7 +203,7 @@ td:first-child, th:first-child {{ text-align: left; }}
 </head>
 <body>
 <h1>{title}</h1>
-<p>{summary}; failures: {failed}</p>
+<p>{html.escape(str(summary))}; failures: {failed}</p>
 {_bars(summary.formats, to)}
 <table>
 {row(HEADERS, "th")}{"".join(map(row, summary.table()))}</table>

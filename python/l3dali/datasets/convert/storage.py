@@ -81,6 +81,7 @@ class Listing:
         links: names of symbolic links to folders, which are not followed.
         linked: where the symbolic links to files lead, which are followed.
         temporaries: names that are those of temporary files.
+        others: names of what is no file: links to nothing, pipes.
     """
 
     files: dict[str, Stored] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Listing:
     temporaries: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 class Folder(Protocol):
@@ -217,6 +219,7 @@ class LocalFolder:
                 except OSError as error:
                     reason = error.strerror or str(error)
                     listing.failures.append((self.place(prefix + name), reason))
+                    listing.others.append(prefix + name)
                 else:
                     listing.files[stored.name] = stored
                     if os.path.islink(link := self.root / stored.name):  # noqa: PTH114
@@ -280,16 +283,19 @@ class LocalFolder:
         with contextlib.ExitStack() as stack:
             with naming(path):
                 folder = stack.enter_context(self._folder_of(name, make=True))
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                file = os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            file: BinaryIO | None = None
             try:
+                with naming(path):
+                    file = os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb")
                 yield file
                 with naming(path):
                     file.close()
                     os.replace(temporary, base, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
+            except BaseException:  # maybe of Ctrl-C, just as it had been made
                 with contextlib.suppress(OSError):
-                    file.close()
+                    if file is not None:
+                        file.close()
                 with contextlib.suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise

@@ -210,9 +210,10 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             found = list(pool.map(find, names))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # a server may never answer
+        has_files = any(isinstance(each, Stored) for each in found)
         for name, file in zip(names, found, strict=True):
             if isinstance(file, Failure):
-                _count_missing(sources, name, file, found)
+                _count_missing(sources, name, file, has_files=has_files)
                 continue
             if file is not None:
                 folder = _spelled(sources, split_url(name)[0])
@@ -225,7 +226,8 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 if len(names) == 1:
                     advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
                     raise UsageError(f"{name}: no such file or folder{advice}")
-                _count_missing(sources, name, Failure(name, "no such file"), found)
+                failure = Failure(name, "no such file")
+                _count_missing(sources, name, failure, has_files=has_files)
                 continue
             name = _spelled(sources, name)
             sources.folders.setdefault(name, {}).update(listing.files)
@@ -239,11 +241,11 @@ def find_sources(arguments: Iterable[str]) -> Sources:
     return sources
 
 
-def _count_missing(sources: Sources, name: str, failure: Failure, others: Sequence[object]) -> None:
-    """Tells of one of several names. What may be a folder counts as one, for names of results."""
+def _count_missing(sources: Sources, name: str, failure: Failure, *, has_files: bool) -> None:
+    """Tells of one of several names; where none is a file's, it counts as a folder for results."""
     sources.failures.append(failure)
     is_file = is_shard_name(name) or Path(name).suffix.lower() in IMAGE_SUFFIXES
-    if not is_file and not any(isinstance(each, Stored) for each in others):
+    if not is_file and not has_files:
         name = _spelled(sources, name)
         sources.folders.setdefault(name, {})
         sources.whole.add(name)
@@ -520,16 +522,21 @@ def find_work(
             else:
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
     known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
-    unknown = [name for name in existing if name not in known] if manifest.existed else []
+    there = [*existing, *listing.others] if manifest.existed else []
+    unknown = [name for name in there if name not in known]
+    folds = bool(unknown) and target.folds_case()
+    spelled = {folded(name): name for name in claims} if folds else {}
     strangers = defaultdict[str, list[str]](list)  # by stem
     for name in unknown:
-        if options.to != "l3" or not name.endswith(".l3"):  # as a run that was killed leaves
+        # L3 files are as a run that was killed leaves them.
+        if options.to != "l3" or not name.endswith(".l3") or name not in existing:
             strangers[_stem(name)].append(name)
     found = {each for name in work.names for each in _stems(name)} if unknown else set()
     for name in unknown:
-        if claims.get(name) in files:
-            work.replaceable.append(name)
-        elif name in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
+        claim = spelled.get(folded(name), name)
+        if claims.get(claim) in files:
+            work.replaceable.append(claim)
+        elif claim in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
             work.strays.append(name)
     for row in manifest.rows.values():
         again = files.get(claims.get(row.result or "", ""))
@@ -547,9 +554,11 @@ def find_work(
                 if (row := manifest.rows.get(file.name)) and _is_sound(row, existing)
             },
             strangers=frozenset(
-                name
+                each
                 for possible in (_possible_names(job) if strangers else ())
                 for name in strangers.get(_stem(possible), ())
+                for each in (name, possible)
+                if each == name or (folds and folded(possible) == folded(name))
             ),
         )
         for job in work.jobs
@@ -650,7 +659,7 @@ def kind_of(folder: Folder, file: Stored) -> str:
 
 def is_own_name(name: str) -> bool:
     """Whether runs have the name for files of their own, which are no sources."""
-    return name.rpartition("/")[2] in OWN_NAMES
+    return folded(name.rpartition("/")[2]) in OWN_NAMES  # as some disks take them for one
 
 
 def is_shard_name(name: str) -> bool:
@@ -671,12 +680,12 @@ def _refusal(name: str) -> str:
 
 def _stem(name: str) -> str:
     """What results of single files have in common that may have one name."""
-    return renamed(name, "").casefold()
+    return folded(renamed(name, ""))
 
 
 def _stems(name: str) -> set[str]:
     """The same; and of shards that become others, and indexes, without the suffix too."""
-    stem, suffix = name[:-3].casefold(), name[-4:].casefold()
+    stem, suffix = folded(name[:-3]), name[-4:].casefold()
     return {_stem(name), *([stem] if suffix in (".tar", ".zip", ".idx") else [])}
 
 
