@@ -552,3 +552,30 @@ def test_headers_are_written_as_tarfile_writes_them(tmp_path: Path, format: Any)
             assert member.name == name[:-3] + "l3"
             header = member.tobuf(format, "utf-8", "surrogateescape")
             assert data[member.offset : member.offset_data] == header
+
+
+@pytest.mark.parametrize("data", [b"", bytes(4), b"other"])
+@pytest.mark.parametrize("choice", ["keep", "drop"])
+def test_what_is_no_image_any_more_keeps_its_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: str, data: bytes
+) -> None:
+    """Where the name does not say what it is, it was copied in the place of the result."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "a.image").write_bytes(png())
+    (source / "train-00000-of-00001").write_bytes(frame(example(("image/encoded", png()))))
+    command = (source, dest, "--on-error", choice)
+    assert convert(*command) == 0
+    before = {name: (dest / name).read_bytes() for name in files_below(dest)}
+    assert len(before) == 3
+    for path in source.iterdir():
+        path.write_bytes(data + path.read_bytes()[4:] if len(data) == 4 else data)
+    for _ in range(2):
+        assert convert(*command) == 2
+        told = capsys.readouterr().err
+        assert told.count("it was an image or a shard, and is none now; if so, remove its") == 2
+        assert {name: (dest / name).read_bytes() for name in files_below(dest)} == before
+    for name in before:
+        (dest / name).unlink()
+    assert convert(*command) == 0
+    assert files_below(dest) == {path.name for path in source.iterdir()}

@@ -79,7 +79,7 @@ class Job:
         threads: for the images of a shard.
         crowded: files that get no result whose name was not foreseen: another's may have it.
         earlier: files with a sound result of an earlier run, and the hashes of what it was made of:
-            it stays if they have changed, and are damaged now.
+            it stays if they have changed, and are damaged now, or no images or shards.
         strangers: files in the place of results that no run is known to have written.
     """
 
@@ -492,13 +492,22 @@ def _write_index(row: Row, source: Folder, target: Folder, name: str, data: byte
     row.index_stamp = index.stamp if index is not None else ""
 
 
-def _copy(row: Row, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter) -> None:
+def _copy(
+    row: Row, job: Job, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter
+) -> None:
     """Copies a file whose `head` has been read."""
     while head:
         writer.write(head)
         head = reader.read(CHUNK_BYTES)
     _check_length(reader, file)
     row.source_hash = reader.hexdigest()
+    if _has_changed(job, row):
+        raise ValueError("it was an image or a shard, and is none now; if so, remove its result")
+
+
+def _has_changed(job: Job, row: Row) -> bool:
+    """Whether a file has a sound result, of other bytes."""
+    return job.earlier.get(row.source, row.source_hash) != row.source_hash
 
 
 def _check_length(reader: HashedReader, file: Stored) -> None:
@@ -562,10 +571,7 @@ def _convert_files(
                 data, name = outcome.data, renamed(name, outcome.suffix)
                 if row.source in job.crowded and name not in result_names(row.source, options):
                     row.reason = f"another file may be {name}, which its result would be"
-            elif outcome.failed and (
-                job.options.on_error == "fail"
-                or job.earlier.get(row.source, row.source_hash) != row.source_hash
-            ):
+            elif outcome.failed and (job.options.on_error == "fail" or _has_changed(job, row)):
                 row.reason = outcome.failure
             elif outcome.failed and job.options.on_error == "drop":
                 row.status = DROPPED
@@ -598,7 +604,7 @@ def _load_files(
                     row.source_hash = reader.hexdigest()
                     yield _Loaded(row, [Blob(file.name, data, file.name)])
                     continue
-                copy = partial(_copy, row, file, reader, head)
+                copy = partial(_copy, row, job, file, reader, head)
                 _publish(row, job, source, target, file.name, announce, copy)
         except Exception as error:
             _fail(row, error)

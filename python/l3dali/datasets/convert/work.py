@@ -766,9 +766,9 @@ def _same(row: Row, result: Stored) -> bool:
 
 
 def _is_sound(row: Row, existing: Container[str]) -> bool:
-    """Whether a single image was converted, and its result is there; maybe it has failed since."""
+    """Whether an image or a shard was converted, and its result is there; maybe it failed since."""
     is_image = row.kind == "image" and row.pixels_hash != "" and not row.transient
-    return is_image and row.result in existing
+    return (is_image or row.kind in SHARDS) and row.result in existing
 
 
 def _may_be_done(row: Row, options: Options) -> bool:
