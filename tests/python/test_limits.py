@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 36  # the head, and the limits
+    assert len(ROWS) == 1 + 37  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -239,6 +239,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert segments == image_headers._MOST_SEGMENTS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
     assert limit_of("tags in all pages and SubIFDs of a TIFF") == image_headers._MOST_TAGS_IN_ALL
+    assert limit_of("strips or tiles that these list") == image_headers._MOST_CHUNKS
     assert limit_of("lists and objects of key-value pairs") == metadata._MOST_LEVELS
     assert limit_of("bytes of a profile") == profile.MOST_BYTES["profile"]
     assert limit_of("bytes of a plan") == profile.MOST_BYTES["plan"]

@@ -781,9 +781,10 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
     import tifffile
 
     _guard_imagej()
+    _check_pages(data)
     metered = _MeteredFile(data)
     with tifffile.TiffFile(metered) as file:
-        page, copies = _only_page(data, file.pages)
+        page, copies = _only_page(file.pages)
         at = file.pages.next_page_offset
         if at is not None and any(data[at : at + file.tiff.offsetsize]):
             raise ImageError("a damaged TIFF: it ends before another page that it has")
@@ -846,6 +847,8 @@ def _check_directory(
 
 _FIRST_PRIVATE_TAG = 32768
 _MOST_TAGS, _MOST_TAGS_IN_ALL = 4096, 2**14  # tifffile takes 60 us for each
+_MOST_CHUNKS = 2**22  # in all; tifffile takes up to 150 bytes for each
+_CHUNK_TAGS = {273, 279, 324, 325}
 # Sizes, samples, colours and where they lie.
 _PIXEL_TAGS = frozenset(
     {256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339}
@@ -859,7 +862,6 @@ TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF'
 
 
 def _only_page(
-    data: bytes,
     pages: Iterable[tifffile.TiffPage | tifffile.TiffFrame],
 ) -> tuple[tifffile.TiffPage, list[tifffile.TiffPage]]:
     """The page that is no reduced copy, and those that are."""
@@ -867,14 +869,12 @@ def _only_page(
     found: list[tifffile.TiffPage] = []
     copies: list[tifffile.TiffPage] = []
     offsets: set[int] = set()
-    tags = 0
     for page in pages:
         if page.offset in offsets:
             raise ImageError("a damaged TIFF: its list of pages is a loop")
         if len(offsets) == MAX_TIFF_PAGES:
             raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
         offsets.add(page.offset)
-        tags = _checked_tags(data, page.parent.tiff, page.offset, tags)
         full = page.aspage()
         (copies if full.is_reduced else found).append(full)
         if len(found) > 1:
@@ -884,13 +884,56 @@ def _only_page(
     return found[0], copies
 
 
-def _checked_tags(data: bytes, layout: tifffile.TiffFormat, offset: int, before: int) -> int:
-    """How many tags there are with those of a directory: directories may overlap one another."""
-    count = int.from_bytes(data[offset : offset + layout.tagnosize], BYTE_ORDERS[layout.byteorder])
-    tags = before + (count if count <= _MOST_TAGS else 0)  # tifffile reads no more
-    if tags > _MOST_TAGS_IN_ALL:
-        raise ImageError(f"a damaged TIFF: more than {_MOST_TAGS_IN_ALL} tags")
-    return tags
+class _TiffSums:
+    """What directories hold together, of which all may claim the same bytes."""
+
+    def __init__(self, data: bytes, layout: tifffile.TiffFormat) -> None:
+        self._data, self._layout = data, layout
+        self._tags = self._chunks = 0
+
+    def add(self, offset: int) -> int:
+        """Counts a directory; gives the place of what tells the next one's.
+
+        Raises:
+            ImageError: it is too much.
+        """
+        layout = self._layout
+        start = offset + layout.tagnosize
+        count = int.from_bytes(self._data[offset:start], BYTE_ORDERS[layout.byteorder])
+        if count > _MOST_TAGS:  # tifffile reads no more
+            return len(self._data)
+        self._tags += count
+        if self._tags > _MOST_TAGS_IN_ALL:
+            raise ImageError(f"a damaged TIFF: more than {_MOST_TAGS_IN_ALL} tags")
+        end = start + count * layout.tagsize
+        for at in range(start, min(end, len(self._data) - layout.tagsize + 1), layout.tagsize):
+            tag, _ = struct.unpack_from(layout.tagformat1, self._data, at)
+            if tag in _CHUNK_TAGS:
+                self._chunks += struct.unpack_from(layout.tagformat2, self._data, at + 4)[0]
+        if self._chunks > 2 * _MOST_CHUNKS:  # places and sizes
+            raise ImageError(f"a TIFF of more than {_MOST_CHUNKS} strips or tiles")
+        return end
+
+
+def _check_pages(data: bytes) -> None:
+    """Refuses a TIFF whose pages list too much, which tifffile would make objects of."""
+    from tifffile import TIFF
+
+    layouts = {
+        b"II*\0": TIFF.CLASSIC_LE,
+        b"MM\0*": TIFF.CLASSIC_BE,
+        b"II+\0": TIFF.BIG_LE,
+        b"MM\0+": TIFF.BIG_BE,
+    }
+    layout = layouts[data[:4]]
+    sums, seen = _TiffSums(data, layout), {0}
+    place = layout.offsetsize  # of the first one's, in either
+    while place + layout.offsetsize <= len(data) and len(seen) <= MAX_TIFF_PAGES:
+        (offset,) = struct.unpack_from(layout.offsetformat, data, place)
+        if offset in seen:
+            break
+        seen.add(offset)
+        place = sums.add(offset)
 
 
 def _check_is_whole(
@@ -910,16 +953,16 @@ def _check_is_whole(
     layout = page.parent.tiff
     seen = {0, *(each.offset for each in (page, *copies))}  # 0 ends a list.
     waiting = [(offset, True) for each in (page, *copies) for offset in each.subifds or ()]
-    tags = 0
+    sums = _TiffSums(data, layout)
     for each in (page, *copies):
-        tags = _checked_tags(data, layout, each.offset, tags)
+        sums.add(each.offset)
     for offset, is_told in waiting:  # It grows: others may follow each, or be below it.
         if offset in seen:
             continue
         if len(seen) > MAX_TIFF_PAGES:
             raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
         seen.add(offset)
-        tags = _checked_tags(data, layout, offset, tags)
+        end = sums.add(offset)
         page.parent.filehandle.seek(offset)
         try:
             sub = tifffile.TiffPage(page.parent, index=0)
@@ -933,8 +976,6 @@ def _check_is_whole(
             pairs = (sub.imagewidth, page.imagewidth), (sub.imagelength, page.imagelength)
             is_small = all(side < own or side == own == 1 for side, own in pairs)
             is_other |= not (sub.is_reduced or is_small)
-        (count,) = struct.unpack_from(layout.tagnoformat, data, offset)
-        end = offset + layout.tagnosize + count * layout.tagsize
         following = data[end : end + layout.offsetsize].ljust(layout.offsetsize, b"\0")
         (behind,) = struct.unpack(layout.offsetformat, following)
         waiting += [(behind, False), *((each, True) for each in sub.subifds or ())]
