@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 import time
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from l3dali import cli
 from l3dali.datasets.convert import engine
+from l3dali.datasets.convert import job as jobs
 from l3dali.datasets.convert.job import FILES
 
 if TYPE_CHECKING:
@@ -22,24 +23,23 @@ if TYPE_CHECKING:
 
 DONE = ("00.tar", "01.tar")
 DONE_OF_BATCH = 2
-_work, _convert_each = engine._work, engine.convert_each
+_work, _convert_each = engine._work, jobs._convert_each
 
 
 def work(job: Job) -> Iterator[list[Row]]:
     while job.kind != FILES and job.files[0].name not in DONE:
         time.sleep(0.01)
-    engine.convert_each = convert_each
+    jobs._convert_each = convert_each
     return _work(job)
 
 
-def convert_each(job: Job) -> Iterator[Row]:
-    rows = _convert_each(job)
-    yield from islice(rows, DONE_OF_BATCH if job.kind == FILES else None)
+def convert_each(job: Job, *arguments: Any) -> Iterator[Row]:
+    yield from islice(_convert_each(job, *arguments), DONE_OF_BATCH if job.kind == FILES else None)
     while job.kind == FILES:
         time.sleep(0.01)
 
 
 def run() -> NoReturn:
-    engine._work, engine.convert_each = work, convert_each
+    engine._work, jobs._convert_each = work, convert_each
     sys.argv.insert(1, "convert")
     cli.run()

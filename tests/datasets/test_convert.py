@@ -998,17 +998,17 @@ def test_interrupted_amid_batches(tmp_path: Path, cores: int, sent: int) -> None
     (tmp_path / "s").mkdir()
     for i in range(24):
         (tmp_path / "s" / f"{i:02}.png").write_bytes(png(i))
+        (tmp_path / "s" / f"{i:02}.txt").write_bytes(bytes(len(png())))
     run = start_held_run(tmp_path, cores)
-    wanted = cores * DONE_OF_BATCH
-    while len(made := sorted(tmp_path.glob("d/*.l3"))) < wanted and run.poll() is None:
+    wanted = cores * DONE_OF_BATCH  # and copies that are made ahead
+    while len(list(tmp_path.glob("d/??.*"))) < wanted and run.poll() is None:
         time.sleep(0.01)
     os.killpg(run.pid, sent)
     _, error = run.communicate(timeout=60)
     assert run.returncode == 128 + sent
-    assert f"interrupted; {wanted} of 24 shards and files are done" in error.decode()
-    assert sorted(str(row.result) for row in rows_of(tmp_path / "d").values()) == [
-        path.name for path in made
-    ]
+    made = sorted(path.name for path in tmp_path.glob("d/??.*"))
+    assert f"interrupted; {len(made)} of 48 shards and files are done" in error.decode()
+    assert sorted(str(row.result) for row in rows_of(tmp_path / "d").values()) == made
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])
@@ -2153,15 +2153,18 @@ def test_links_to_nothing_and_pipes_stay(
     (source / "notes.txt").write_text("other")
     (dest / "b.l3").symlink_to("/away/b.l3")
     os.mkfifo(dest / "c.l3")
-    (dest / "notes.txt").symlink_to("/away/notes.txt")
+    write_tar(source / "d.tar", samples(1))
+    (dest / "d.idx").symlink_to("/away/d.idx")
+    (tmp_path / "folder").mkdir()
+    (dest / "notes.txt").symlink_to(tmp_path / "folder")
     assert convert(source, dest) == 2
     told = capsys.readouterr().err
-    assert "they stay: 3 (b.l3, c.l3, notes.txt)" in told
-    assert "3 failed" in told
-    assert told.count("is there, and l3-manifest.jsonl has no row of it") == 3
-    assert (dest / "b.l3").is_symlink()
+    assert "they stay: 4 (b.l3, c.l3, d.idx, ...)" in told
+    assert "4 failed" in told
+    assert told.count("has no row of it") == 4
     assert (dest / "c.l3").is_fifo()
-    assert (dest / "notes.txt").is_symlink()
+    assert all((dest / name).is_symlink() for name in ("b.l3", "d.idx", "notes.txt"))
+    assert files_below(dest) == {"a.l3", "b.l3", "c.l3", "d.idx"}  # and no d.tar
 
 
 def test_a_report_runs_nothing_of_a_manifest(tmp_path: Path) -> None:

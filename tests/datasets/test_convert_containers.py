@@ -554,7 +554,7 @@ def test_headers_are_written_as_tarfile_writes_them(tmp_path: Path, format: Any)
             assert data[member.offset : member.offset_data] == header
 
 
-@pytest.mark.parametrize("data", [b"", bytes(4), b"other"])
+@pytest.mark.parametrize("data", [b"", bytes(4), b"other", b"P5 9 9 255\n", b"BM" + bytes(60)])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_what_is_no_image_any_more_keeps_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: str, data: bytes
@@ -579,3 +579,12 @@ def test_what_is_no_image_any_more_keeps_its_result(
         (dest / name).unlink()
     assert convert(*command) == 0
     assert files_below(dest) == {path.name for path in source.iterdir()}
+
+
+def test_a_report_has_no_password(tmp_path: Path, memory: Any) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "s", "memory://user:secret@host/d") == 0
+    (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))
+    assert b"l3 convert to memory://host/d" in page.getvalue()
+    assert b"secret" not in page.getvalue()

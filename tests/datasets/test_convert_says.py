@@ -258,6 +258,15 @@ def test_a_summary_is_judged_again_when_it_is_written(
     assert len(rows_of(tmp_path / "d")) == len(list((tmp_path / "s").iterdir()))
 
 
+def test_labels_have_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each name ends in nothing: with a variable that is not set all became label maps."""
+    write_pngs(tmp_path / "s", "a.png")
+    for command in (["convert", tmp_path / "s", tmp_path / "d"], ["profile", tmp_path / "s"]):
+        assert main([*map(str, command), "--labels", ""]) == 2
+        assert "--labels: an empty name" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
 def test_sources_of_another_time_are_not_done_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -293,6 +293,11 @@ def output_argument(text: str) -> Path:
 
 def url_argument(text: str) -> str:
     """A path or a URL, not an empty one."""
+    return name_argument(text)
+
+
+def name_argument(text: str) -> str:
+    """A name, not an empty one."""
     if not text:
         raise argparse.ArgumentTypeError("an empty name")
     return text

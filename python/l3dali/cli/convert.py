@@ -6,7 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import add_jobs_option, add_report_options, new_command, url_argument
+from l3dali.cli.arguments import (
+    add_jobs_option,
+    add_report_options,
+    name_argument,
+    new_command,
+    url_argument,
+)
 from l3dali.cli.reading import add_max_pixels_option
 
 if TYPE_CHECKING:
@@ -99,6 +105,7 @@ def _add_choices(parser: Parser) -> None:
     )
     parser.add_argument(
         "--labels",
+        type=name_argument,
         action="append",
         default=[],
         metavar="NAMES",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
+    name_argument,
     natural_number,
     new_command,
     new_file,
@@ -78,6 +79,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--labels",
+        type=name_argument,
         action="append",
         default=[],
         metavar="END",

@@ -32,9 +32,10 @@ _COPIES = 6
 # Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
 _RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
 _KEPT_PART = 4  # of the budget: what threads may keep of images that are done
-# Larger blocks go back at once. glibc keeps 50 MB for each thread, which malloc_trim leaves there,
-# once blocks of 25 MB were freed.
-_M_MMAP_THRESHOLD, _MMAPPED_BYTES = -3, 1 << 20
+# glibc keeps up to 64 MiB for each thread, which malloc_trim leaves there, once blocks of half of
+# that were freed: https://man7.org/linux/man-pages/man3/mallopt.3.html
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_FEWEST_KEPT_BYTES, _MOST_KEPT_BYTES = 2**17, 2**25  # what glibc begins with, and goes up to
 _LARGE_SIDE = 128  # of tiles, where the encoder chooses them
 # A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
 # glibc keeps of them.
@@ -94,6 +95,7 @@ class PictureReader:
         self._options = options
         megabytes = options.memory or available_memory() // 2_000_000
         self._budget = MemoryBudget(megabytes * 1_000_000)
+        _keep_little(megabytes * 1_000_000 // (_KEPT_PART * options.jobs))
         self._lock = threading.Lock()
         self.expanded = 0
         self.remarks: dict[str, list[Path]] = defaultdict(list)
@@ -204,6 +206,14 @@ class PictureReader:
         ]
 
 
+def _keep_little(size: int) -> None:
+    """Bounds what glibc keeps for a thread, where that is less than it would: it costs time."""
+    if size < _MOST_KEPT_BYTES:
+        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            with suppress(AttributeError, OSError):  # another library of C
+                ctypes.CDLL(None).mallopt(parameter, max(_FEWEST_KEPT_BYTES, size))
+
+
 class MemoryBudget:
     """Hands out memory to threads; those that wait come first, first served.
 
@@ -215,8 +225,6 @@ class MemoryBudget:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._untrimmed = 0  # bytes that were reserved since glibc gave back what is free
-        with suppress(AttributeError, OSError):  # another library of C
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAPPED_BYTES)
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:

@@ -15,14 +15,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from multiprocessing import connection, util
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from l3dali.console import hush_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from types import FrameType
@@ -236,10 +236,14 @@ def _serve(to_parent: Connection) -> None:
             answer: tuple[Any, Exception | None]
             try:
                 result = function(*arguments)
-                if isinstance(result, Iterator):
-                    for each in result:
-                        _send_whole(to_parent, (each, None))
-                        del each
+                if isinstance(result, Generator):
+                    try:
+                        for each in result:
+                            _send_whole(to_parent, (each, None))
+                            del each
+                    except KeyboardInterrupt as error:  # It may have something in the end.
+                        _send_whole(to_parent, (result.throw(error), None))
+                        raise
                     result = None
                 answer = result, None
             except Exception as error:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_each, failed_rows
+from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_each, failed_rows, rest_of
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -58,10 +58,15 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
     is_alone = min(workers, len(jobs)) == 1 and not is_apart
     if is_alone or in_process or jobs[0].target.startswith(IN_PROCESS):
         for job in jobs:
-            for row in convert_each(job):
-                left.append(row)
-                yield [row]
-                left.clear()
+            converted = convert_each(job)
+            try:
+                for row in converted:
+                    left.append(row)
+                    yield [row]
+                    left.clear()
+            except BaseException:
+                left += rest_of(converted)
+                raise
         return
     yield from _run_in_processes(jobs, min(workers, len(jobs)), left)
 
@@ -123,14 +128,15 @@ def _work(job: Job) -> Iterator[list[Row]]:
         limit_worker(job.threads)
     rows: list[Row] = []
     begin = time.monotonic()
+    converted = convert_each(job)
     try:
-        for row in convert_each(job):
+        for row in converted:
             rows.append(row)
             if time.monotonic() - begin > _ROWS_SECONDS:
                 yield rows
                 rows, begin = [], time.monotonic()
     except KeyboardInterrupt:
-        yield rows
+        yield [*rows, *rest_of(converted)]
         raise
     yield rows
 

@@ -42,7 +42,7 @@ from l3dali.datasets.convert.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
     from l3dali.datasets.convert.storage import Folder
 
@@ -116,7 +116,7 @@ def convert_each(
     job: Job,
     is_stopped: Callable[[], bool] | None = None,
     announce: Callable[[Row], None] | None = None,
-) -> Iterator[Row]:
+) -> Generator[Row]:
     """The same, and yields each row as soon as its result has appeared.
 
     Args:
@@ -126,22 +126,30 @@ def convert_each(
             rows keep what has appeared from being published again.
     """
     told: set[str] = set()
-    last: list[Row] = []
+    begun: dict[str, Row] = {}  # Copies are made ahead of their turn.
 
     def note(row: Row) -> None:
         if announce is not None:
             announce(row)
-        last[:] = [row]
+        begun[row.source] = row
 
     try:
         for row in _convert_each(job, is_stopped, note):
-            told.add(row.source)
             yield row
+            told.add(row.source)
+            begun.pop(row.source, None)
     except Exception as error:  # Nothing that a job raises ends the others.
         yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in told)
     except (KeyboardInterrupt, Stopped):  # maybe between a result and its row
-        yield from (row for row in last if row.source not in told and _is_there(row, job.target))
+        yield from (row for row in begun.values() if _has_appeared(row, job.target))
         raise
+
+
+def rest_of(rows: Generator[Row]) -> Iterator[Row]:
+    """Of a `convert_each` that is to end: the rows of what has appeared and it has not yielded."""
+    with contextlib.suppress(Stopped, StopIteration):
+        yield rows.throw(Stopped())
+        yield from rows
 
 
 def _convert_each(
@@ -163,15 +171,20 @@ def _convert_each(
         yield _convert_shard(job, file, source, target, is_stopped, announce)
 
 
-def _is_there(row: Row, target: str) -> bool:
-    """Whether a result may have appeared: the row has no stamp, so that the next run looks."""
+def _has_appeared(row: Row, target: str) -> bool:
+    """Whether the result that a row announces is there: what takes long to tell is made anew."""
     folder = open_folder(target)
-    if row.result is None or not isinstance(folder, LocalFolder):  # Buckets may not answer.
-        return False
+    if row.result_stamp or row.result is None or not isinstance(folder, LocalFolder):
+        return bool(row.result_stamp)  # Buckets may not answer.
     with contextlib.suppress(OSError):
         found = folder.stat(row.result)
-        return found is not None and found.size == row.result_bytes
+        if found is not None and found.size == row.result_bytes < _SOON_HASHED_BYTES:
+            row.result_stamp = found.stamp
+            return hash_file(folder, row.result) == row.result_hash
     return False
+
+
+_SOON_HASHED_BYTES = 2**26
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
@@ -385,7 +398,7 @@ def _convert_shard(
                 if index is not None:
                     earlier_index = _read_index(target, name)
                     data = index.encode("utf-8", "surrogateescape")
-                    if name in job.strangers and earlier_index not in (b"", data):
+                    if name in job.strangers and earlier_index != data:
                         raise _is_no_result(target.place(name))
                     _write_index(row, source, target, name, data)
             row.source_hash = reader.hexdigest()
@@ -502,7 +515,10 @@ def _copy(
     _check_length(reader, file)
     row.source_hash = reader.hexdigest()
     if _has_changed(job, row):
-        raise ValueError("it was an image or a shard, and is none now; if so, remove its result")
+        raise ValueError(_IS_NONE)
+
+
+_IS_NONE = "it was an image or a shard, and is none now; if so, remove its result"
 
 
 def _has_changed(job: Job, row: Row) -> bool:
@@ -564,6 +580,7 @@ def _convert_files(
         outcome = outcomes[0]
         if outcome is None:
             row.kind = OTHER
+            row.reason = _IS_NONE if _has_changed(job, row) else ""
         else:
             totals.add(loaded.blobs[0], outcome, options)
             row.group, row.area = outcome.choice.group, outcome.choice.area

@@ -481,7 +481,8 @@ class Manifest:
         start = time.monotonic()
         if isinstance(self._folder, RemoteFolder):
             self._take_rows_of_others(self._folder)
-        with self._folder.publish(MANIFEST_NAME) as file:
+        place = self._folder.place(MANIFEST_NAME)
+        with naming(place), self._folder.publish(MANIFEST_NAME) as file:
             for row in self.rows.values():
                 file.write(row.to_json().encode())
         if isinstance(self._folder, RemoteFolder):

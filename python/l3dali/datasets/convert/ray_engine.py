@@ -274,12 +274,14 @@ def _stop(pending: Mapping[Any, tuple[Any, str, Job]]) -> list[Row]:
     import ray
 
     rows: list[Row] = []
+    done: list[Any] = []
     with contextlib.suppress(Exception):
         for ledger, key, _ in pending.values():
             ledger.stop.remote(key)
         waiting = list(pending)
         done, _ = ray.wait(waiting, num_returns=len(waiting), timeout=_STOP_SECONDS)
-        for reference in done:
+    for reference in done:
+        with contextlib.suppress(Exception):
             rows += ray.get(reference)
     return rows
 

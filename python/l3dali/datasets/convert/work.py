@@ -522,7 +522,7 @@ def find_work(
             else:
                 work.gone.append(replace(row, index=None if row.index in claims else row.index))
     known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
-    there = [*existing, *listing.others] if manifest.existed else []
+    there = [*existing, *listing.others, *listing.links] if manifest.existed else []
     unknown = [name for name in there if name not in known]
     folds = bool(unknown) and target.folds_case()
     spelled = {folded(name): name for name in claims} if folds else {}
