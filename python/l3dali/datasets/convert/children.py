@@ -134,18 +134,19 @@ class Child:
         """
         ended = [self._process.sentinel]
         if not kill:
+            end = time.monotonic() + END_SECONDS
             self._process.terminate()
-            kill = not connection.wait(ended, END_SECONDS)
+            with contextlib.suppress(EOFError, OSError):
+                # What it sends, it sends whole, and so waits for its reader.
+                while left is not None and self._connection.poll(max(0, end - time.monotonic())):
+                    result, _ = self._connection.recv()
+                    left += [] if result is None else [result]
+            kill = not connection.wait(ended, max(0, end - time.monotonic()))
         if kill:
             self._process.kill()
             connection.wait(ended)
         with _process_lock:
             self._process.join()
-        with contextlib.suppress(EOFError, OSError):
-            # If its fork server has ended, too, it seems to have, and may be at it.
-            while left is not None and self._connection.poll(END_SECONDS):
-                result, _ = self._connection.recv()
-                left += [] if result is None else [result]
         self._connection.close()
         return kill
 
