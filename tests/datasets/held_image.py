@@ -17,6 +17,8 @@ from l3dali.datasets.convert import engine, storage, untrusted
 from l3dali.images import reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
@@ -55,7 +57,7 @@ def hold() -> None:
         storage.HashedWriter.write = write  # type: ignore[assignment, method-assign]
 
 
-def work(job: Job) -> list[Row]:
+def work(job: Job) -> Iterator[list[Row]]:
     hold()
     return _work(job)
 

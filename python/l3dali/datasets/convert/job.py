@@ -396,9 +396,10 @@ def _convert_shard(
             # The index first: a shard that is there has its index.
             for name in index_names:
                 if index is not None:
-                    earlier_index = _read_index(target, name)
                     data = index.encode("utf-8", "surrogateescape")
-                    if name in job.strangers and earlier_index != data:
+                    limit = len(data) if name in job.strangers else None
+                    earlier_index = _read_index(target, name, limit)
+                    if limit is not None and earlier_index != data:
                         raise _is_no_result(target.place(name))
                     _write_index(row, source, target, name, data)
             row.source_hash = reader.hexdigest()
@@ -450,7 +451,9 @@ def _check_is_ours(target: Folder, name: str, row: Row) -> None:
     """Refuses to replace what is neither the result nor a copy, as a run that was killed leaves."""
     found = ""
     with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
-        found = hash_file(target, name)
+        there = target.stat(name)
+        if there is not None and there.size in (row.result_bytes, row.source_bytes):
+            found = hash_file(target, name)
     if found not in (row.result_hash, row.source_hash):
         raise _is_no_result(target.place(name))
 
@@ -489,8 +492,9 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         yield copy
 
 
-def _read_index(target: Folder, name: str) -> bytes:
-    if target.stat(name) is None:
+def _read_index(target: Folder, name: str, limit: int | None) -> bytes:
+    found = target.stat(name)
+    if found is None or (limit is not None and found.size > limit):
         return b""
     with target.open(name, whole=True) as file:
         return file.read()
