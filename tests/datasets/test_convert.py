@@ -2188,7 +2188,9 @@ def test_a_report_runs_nothing_of_a_manifest(tmp_path: Path) -> None:
         manifest.write_text(text)
 
 
-def test_an_index_that_no_run_has_written_stays(tmp_path: Path) -> None:
+def test_an_index_that_no_run_has_written_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, dest = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent, tmp_path / "d"
     assert convert(source, dest) == 0
     (dest / "b.idx").write_text("mine")
@@ -2198,6 +2200,13 @@ def test_an_index_that_no_run_has_written_stays(tmp_path: Path) -> None:
     assert files_below(dest) == {"a.tar", "a.idx", "b.idx"}
     (dest / "b.idx").unlink()
     assert convert(source, dest) == 0
+    large = dest / "c.idx"  # as of another program, which was read whole
+    write_tar(source / "c.tar", samples(1))
+    large.touch()
+    os.truncate(large, 2**36)
+    capsys.readouterr()
+    assert convert(source, dest) == 2
+    assert f"{large} is there, and l3-manifest.jsonl has no row of it" in capsys.readouterr().err
 
 
 def test_a_damaged_l3_file_replaces_no_sound_one(tmp_path: Path) -> None:
