@@ -405,7 +405,7 @@ def test_what_differs_from_its_source_is_not_kept(tmp_path: Path) -> None:
     source = write_picture(Picture(image(40, 40)), ".png")
     path = Referred("a")  # beside the bytes
     kept = weakref.ref(path)
-    options = argparse.Namespace(orient=False, max_side=None, max_pixels=2**28, memory=None)
+    options = argparse.Namespace(orient=False, max_side=None, max_pixels=2**28, memory=None, jobs=1)
     reader = reading.PictureReader(options)
     gc.disable()
     try:
