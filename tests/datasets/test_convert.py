@@ -2200,6 +2200,11 @@ def test_an_index_that_no_run_has_written_stays(
     assert files_below(dest) == {"a.tar", "a.idx", "b.idx"}
     (dest / "b.idx").unlink()
     assert convert(source, dest) == 0
+    (source / "d.tfrecord").touch()  # whose index is empty, too
+    (dest / "d.idx").write_text("mine")
+    assert convert(source, dest) == 2
+    assert (dest / "d.idx").read_text() == "mine"
+    (source / "d.tfrecord").unlink()
     large = dest / "c.idx"  # as of another program, which was read whole
     write_tar(source / "c.tar", samples(1))
     large.touch()

@@ -946,6 +946,22 @@ def test_tiff_of_many_directories_takes_no_time(monkeypatch: pytest.MonkeyPatch)
         read_header(_tiff_of_directories(1, 5000))
 
 
+def test_tiff_whose_subifd_is_followed_by_anything() -> None:
+    """As writers leave it: that it looks like millions of strips says nothing."""
+    file, pixels = io.BytesIO(), noise(3, height=64, width=64)
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(pixels, photometric="rgb", subifds=1, metadata=None)
+        small = np.ascontiguousarray(pixels[::2, ::2])
+        writer.write(small, photometric="rgb", subfiletype=1, metadata=None)
+    data = bytearray(file.getvalue())
+    with tifffile.TiffFile(io.BytesIO(data)) as opened:
+        (sub,) = opened.pages[0].subifds
+    (tags,) = struct.unpack_from("<H", data, sub)
+    struct.pack_into("<I", data, sub + 2 + 12 * tags, len(data))
+    data += struct.pack("<HHHII", 1, 273, 4, 2**32 - 1, 8) + bytes(4)
+    assert np.array_equal(read_picture(bytes(data)).pixels, pixels)
+
+
 @pytest.mark.parametrize("count", [2, 20])
 def test_tiff_of_directories_that_overlap(count: int) -> None:
     """Each had 4,000 tags: 48 kB took 12 s, 3 MB minutes."""

@@ -902,16 +902,17 @@ class _TiffSums:
         count = int.from_bytes(self._data[offset:start], BYTE_ORDERS[layout.byteorder])
         if count > _MOST_TAGS:  # tifffile reads no more
             return len(self._data)
-        self._tags += count
-        if self._tags > _MOST_TAGS_IN_ALL:
+        tags, chunks = self._tags + count, self._chunks
+        if tags > _MOST_TAGS_IN_ALL:
             raise ImageError(f"a damaged TIFF: more than {_MOST_TAGS_IN_ALL} tags")
         end = start + count * layout.tagsize
         for at in range(start, min(end, len(self._data) - layout.tagsize + 1), layout.tagsize):
             tag, _ = struct.unpack_from(layout.tagformat1, self._data, at)
             if tag in _CHUNK_TAGS:
-                self._chunks += struct.unpack_from(layout.tagformat2, self._data, at + 4)[0]
-        if self._chunks > 2 * _MOST_CHUNKS:  # places and sizes
+                chunks += struct.unpack_from(layout.tagformat2, self._data, at + 4)[0]
+        if chunks > 2 * _MOST_CHUNKS:  # places and sizes
             raise ImageError(f"a TIFF of more than {_MOST_CHUNKS} strips or tiles")
+        self._tags, self._chunks = tags, chunks
         return end
 
 
@@ -962,14 +963,19 @@ def _check_is_whole(
         if len(seen) > MAX_TIFF_PAGES:
             raise ImageError(f"more than {MAX_TIFF_PAGES} pages; L3 holds single images")
         seen.add(offset)
-        end = sums.add(offset)
+        try:
+            end = sums.add(offset)
+        except ImageError:
+            if is_told:
+                raise
+            continue  # Writers leave anything behind a SubIFD.
         page.parent.filehandle.seek(offset)
         try:
             sub = tifffile.TiffPage(page.parent, index=0)
         except Exception as error:
             if is_told or isinstance(error, ImageError):
                 raise
-            continue  # Writers leave anything behind a SubIFD.
+            continue
         has_size = isinstance(sub.imagewidth, int) and isinstance(sub.imagelength, int)
         if is_told or (has_size and sub.dataoffsets):
             is_raw |= is_larger(sub)

@@ -398,9 +398,10 @@ def _convert_shard(
                 if index is not None:
                     data = index.encode("utf-8", "surrogateescape")
                     limit = len(data) if name in job.strangers else None
-                    earlier_index = _read_index(target, name, limit)
-                    if limit is not None and earlier_index != data:
+                    found = _read_index(target, name, limit)
+                    if limit is not None and found != data:
                         raise _is_no_result(target.place(name))
+                    earlier_index = found or b""
                     _write_index(row, source, target, name, data)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
@@ -492,10 +493,10 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         yield copy
 
 
-def _read_index(target: Folder, name: str, limit: int | None) -> bytes:
+def _read_index(target: Folder, name: str, limit: int | None) -> bytes | None:
     found = target.stat(name)
     if found is None or (limit is not None and found.size > limit):
-        return b""
+        return None
     with target.open(name, whole=True) as file:
         return file.read()
 
