@@ -48,7 +48,7 @@ from held_work import DONE, DONE_OF_BATCH
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import pipeline, storage, tar, work
+from l3dali.datasets.convert import engine, pipeline, storage, tar, work
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.job import Job, _Loaded, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
@@ -1009,6 +1009,33 @@ def test_interrupted_amid_batches(tmp_path: Path, cores: int, sent: int) -> None
     made = sorted(path.name for path in tmp_path.glob("d/??.*"))
     assert f"interrupted; {len(made)} of 48 shards and files are done" in error.decode()
     assert sorted(str(row.result) for row in rows_of(tmp_path / "d").values()) == made
+
+
+def test_rows_that_a_worker_gives_twice_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that is told to end amid a message: 1,551 of 1,500 files were done."""
+
+    class Child:
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def each(self, _work: Any, job: Job, check: Any) -> Any:
+            check()
+            rows = convert_job(job)
+            yield rows[:1]
+            yield [*rows, *rows[-1:]]
+
+        def end(self, **_: Any) -> bool:
+            return False
+
+    monkeypatch.setattr(engine, "Child", Child)
+    (tmp_path / "s").mkdir()
+    for i in range(20):
+        (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2) == 0
+    assert "20 files done, 20 of them in this run" in capsys.readouterr().out
+    assert len((tmp_path / "d" / "l3-manifest.jsonl").read_text().splitlines()) == 20
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])

@@ -87,8 +87,10 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
         unread: list[list[Row]] = []
         try:
             for rows in child.each(_work, job, check=check):
-                told.update(row.source for row in rows)
-                left.extend(rows)
+                # A child that is told to end gives some twice.
+                untold = {row.source: row for row in rows if row.source not in told}
+                told.update(untold)
+                left.extend(untold.values())
         except ChildDiedError as error:
             rows = failed_rows(job, f"the process that converted it {error}")
             left.extend(row for row in rows if row.source not in told)
