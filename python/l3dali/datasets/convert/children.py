@@ -61,11 +61,15 @@ class Child:
         _allow_open_files()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=not may_have_children)
-        with _process_lock, _careful_start():
-            _start(self._process)
-        theirs.close()
+        with _process_lock, contextlib.ExitStack() as unstarted:
+            self._connection, theirs = map(unstarted.enter_context, context.Pipe())
+            self._process = context.Process(
+                target=_serve, args=(theirs,), daemon=not may_have_children
+            )
+            with _careful_start():
+                _start(self._process)
+            unstarted.pop_all()
+            theirs.close()
 
     def call(
         self,
@@ -120,7 +124,7 @@ class Child:
 
     def _died(self) -> NoReturn:
         self.end()
-        raise ChildDiedError(self._process.exitcode) from None
+        raise ChildDiedError(self._code) from None
 
     def end(self, *, kill: bool = False, left: list[Any] | None = None) -> bool:
         """Ends the child: now, or when it has taken away what it has begun, which has a moment.
@@ -147,6 +151,8 @@ class Child:
             connection.wait(ended)
         with _process_lock:
             self._process.join()
+        self._code = self._process.exitcode
+        self._process.close()  # Whoever holds this object, as a traceback does, holds no file.
         self._connection.close()
         return kill
 
@@ -201,7 +207,7 @@ def _careful_start() -> Iterator[None]:
     And import nothing from the current folder: `python -c` looks there first, and a stranger's
     files may lie there. A TMPDIR too long for their socket gives way to /tmp, as in Python 3.14.
     """
-    start, temporary = util.spawnv_passfds, tempfile.tempdir
+    start, temporary = util.spawnv_passfds, tempfile.gettempdir()
 
     def start_carefully(path: Any, arguments: Any, descriptors: Any) -> int:
         program, *options, code = arguments
@@ -217,7 +223,7 @@ def _careful_start() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     util.spawnv_passfds = start_carefully  # type: ignore[assignment]
-    if len(os.fsencode(tempfile.gettempdir())) > _SOCKET_FOLDER_BYTES:
+    if len(os.fsencode(temporary)) > _SOCKET_FOLDER_BYTES:
         tempfile.tempdir = "/tmp"
     try:
         yield
