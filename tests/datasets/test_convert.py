@@ -49,6 +49,7 @@ import l3dali
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert import engine, pipeline, storage, tar, work
+from l3dali.datasets.convert import job as jobs
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.job import Job, _Loaded, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
@@ -1431,6 +1432,30 @@ def test_rows_do_not_have_thousands_of_labels(tmp_path: Path) -> None:
     assert len(row.to_json()) < 2**12
     assert Options(labels=(*names[1:], names[0])).identity == row.options
     assert Options(labels=tuple(names[1:])).identity != row.options
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_an_interrupt_before_its_shard_takes_the_index_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_index: bool
+) -> None:
+    """It stayed, and was taken for somebody's once options or the shard had changed."""
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(3)), tmp_path / "d"
+    if has_index:
+        assert convert(source, target) == 0
+        write_tar(source, samples(4))
+    before = {path.name: path.read_bytes() for path in target.glob("a.*")}
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.undo()
+        _write_index(*arguments)
+        raise KeyboardInterrupt
+
+    _write_index = jobs._write_index
+    monkeypatch.setattr(jobs, "_write_index", interrupted)
+    assert convert(source, target, "-j1") == 130
+    assert {path.name: path.read_bytes() for path in target.glob("a.*")} == before
+    assert convert(source, target, "--effort", "2") == 0
+    assert rows_of(target)["a.tar"].index == "a.idx"
 
 
 @pytest.mark.parametrize("has_index", [True, False])

@@ -581,10 +581,21 @@ def test_what_is_no_image_any_more_keeps_its_result(
     assert files_below(dest) == {path.name for path in source.iterdir()}
 
 
-def test_a_report_has_no_password(tmp_path: Path, memory: Any) -> None:
+def test_a_password_is_not_written(
+    tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reports and rows named DEST as it was given."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    assert convert(tmp_path / "s", "memory://user:secret@host/d") == 0
+    dest = "memory://user:secret@host/d"
+    assert convert(tmp_path / "s", dest) == 0
+    memory.pipe("/user:secret@host/d/b.txt", b"somebody's")
+    (tmp_path / "s" / "b.txt").write_text("ours")
+    assert convert(tmp_path / "s", dest) == 2
+    assert "memory://host/d/b.txt is there" in capsys.readouterr().err
+    manifest = memory.cat("/user:secret@host/d/l3-manifest.jsonl")
+    assert b"memory://host/d/b.txt is there" in manifest
+    assert b"secret" not in manifest
     (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))
     assert b"l3 convert to memory://host/d" in page.getvalue()
     assert b"secret" not in page.getvalue()

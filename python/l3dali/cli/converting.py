@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -162,8 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
             summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
             summary.failures = work.failures + summary.failures
             if work.jobs:
-                title = f"l3 convert to {re.sub('//[^/]*@', '//', arguments.dest)}"  # no password
-                page = make_page(summary, title, arguments.to)
+                page = make_page(summary, f"l3 convert to {target.place()}", arguments.to)
                 with suppress(Exception), target.publish(REPORT_NAME) as file:  # maybe in a bucket
                     file.write(page.encode("utf-8", "backslashreplace"))
             code = _tell(summary, work, work.replaced(new), options, arguments)

@@ -91,27 +91,21 @@ class Options:
 
     def is_labels(self, *names: str) -> bool:
         """Whether `labels` name the image, by one of its names."""
-        ends, patterns = self._labels
-        return any(
-            name.endswith(ends) or any(fnmatchcase(name, pattern) for pattern in patterns)
-            for name in names
-        )
+        return bool(self.labels_of(*names))
 
     def labels_of(self, *names: str) -> list[str]:
         """Those of `labels` that name the image; `*` in a pattern passes over `/` too."""
-        if not self.is_labels(*names):
-            return []
-        ends, patterns = self._labels
-        found = {end for end in ends for name in names if name.endswith(end)}
+        ends, lengths, patterns = self._labels
+        found = {name[-length:] for name in names for length in lengths} & ends
         found.update(each for each in patterns for name in names if fnmatchcase(name, each))
-        return [label for label in self.labels if label in found]
+        return sorted(found)
 
     @cached_property
-    def _labels(self) -> tuple[tuple[str, ...], list[str]]:
-        """The ends of names among `labels`, and the patterns."""
-        patterns = [label for label in self.labels if not set("*?[").isdisjoint(label)]
-        ends = (label for label in self.labels if set("*?[").isdisjoint(label))
-        return tuple(ends), patterns
+    def _labels(self) -> tuple[set[str], set[int], set[str]]:
+        """The ends of names among `labels`, how long they are, and the patterns."""
+        patterns = {label for label in self.labels if not set("*?[").isdisjoint(label)}
+        ends = set(self.labels) - patterns
+        return ends, set(map(len, ends)), patterns
 
     @cached_property
     def identity(self) -> str:

@@ -407,15 +407,17 @@ def _convert_shard(
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
 
-    _publish(row, job, source, target, result, announce, write)
+    try:
+        _publish(row, job, source, target, result, announce, write)
+    finally:  # of an interrupt, too
+        if row.status == FAILED and row.index is not None:  # It is of a shard that did not appear.
+            with contextlib.suppress(Exception):  # The reason that it did not is told.
+                target.remove(row.index)
+                if earlier_index:
+                    _write_index(row, source, target, row.index, earlier_index)
+            row.index, row.index_stamp, row.index_hash = None, "", ""
     if row.reason:
         _count(row, pool.totals)
-    if row.status == FAILED and row.index is not None:  # It is of a shard that did not appear.
-        with contextlib.suppress(Exception):  # The reason that it did not is told.
-            target.remove(row.index)
-            if earlier_index:
-                _write_index(row, source, target, row.index, earlier_index)
-        row.index, row.index_stamp, row.index_hash = None, "", ""
     row.seconds = time.perf_counter() - start
     return row
 
@@ -437,10 +439,10 @@ def _publish(
         with target.publish(name, source.mode(row.source)) as file:
             writer = HashedWriter(file, target.place(name))
             write(writer)
-            row.status, row.result = DONE, name
             row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
             if name in job.strangers:
                 _check_is_ours(target, name, row)
+            row.status, row.result = DONE, name
             announce(row)
         result = target.stat(name)
         row.result_stamp = result.stamp if result is not None else ""

@@ -378,10 +378,10 @@ class RemoteFolder:
         if isinstance(_innermost(self._fs), fsspec.implementations.local.LocalFileSystem):
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
-        self._url = url.rstrip("/")
+        self._place = re.sub("//[^/@:]*:[^/]*@", "//", url.rstrip("/"))  # without a password
 
     def place(self, name: str = "") -> str:
-        return f"{self._url}/{name}" if name else self._url
+        return f"{self._place}/{name}" if name else self._place
 
     def real_place(self) -> str:
         """See `Folder`: a scheme may have several names, as `s3` and `s3a`."""
@@ -391,7 +391,7 @@ class RemoteFolder:
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()
         listing = Listing()
-        with naming(self._url):
+        with naming(self._place):
             try:
                 found = self._find(listing.failures)
             except FileNotFoundError:
