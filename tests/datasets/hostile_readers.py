@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -57,6 +57,11 @@ def convert_without_a_package(blob: Blob, options: Options, threads: int) -> Out
 
 def read_without_a_package(_data: bytes, _palette: Palette) -> Picture:
     raise ModuleNotFoundError("no reader")
+
+
+def end(*_: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
 
 
 def convert_by_header(blob: Blob, options: Options, threads: int) -> Outcome | None:

@@ -30,7 +30,7 @@ from convert_tools import (
 )
 
 from l3dali import codec
-from l3dali.datasets.convert import engine, untrusted
+from l3dali.datasets.convert import engine, preview, untrusted
 from l3dali.datasets.convert.images import Blob, Options
 
 REASONS = {  # patterns
@@ -97,6 +97,17 @@ def test_what_failed_for_want_of_a_package_is_tried_again(
         patch.setattr(engine, "_work", hostile_readers.work_without_a_package)
         assert convert(*command) == 2
     assert convert(*command) == 0
+
+
+def test_a_run_outlives_who_looks_at_its_first_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container does that crashes its reader, or the system where memory is short."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    monkeypatch.setattr(preview, "_growth_within_limits", hostile_readers.end)
+    assert convert(tmp_path / "s", tmp_path / "d", "--untrusted") == 0
+    assert files_below(tmp_path / "d") == {"a.l3"}
 
 
 @pytest.mark.usefixtures("hostile")

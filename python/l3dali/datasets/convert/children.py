@@ -63,6 +63,7 @@ class Child:
         context.set_forkserver_preload(["l3dali.datasets.convert.job"])
         with _process_lock, contextlib.ExitStack() as unstarted:
             self._connection, theirs = map(unstarted.enter_context, context.Pipe())
+            self._code: int | None = None  # of one that has ended
             self._process = context.Process(
                 target=_serve, args=(theirs,), daemon=not may_have_children
             )
@@ -136,6 +137,8 @@ class Child:
         Returns:
             Whether it was killed, and may have left something.
         """
+        if self._code is not None:
+            return False
         ended = [self._process.sentinel]
         if not kill:
             end = time.monotonic() + END_SECONDS
