@@ -6,6 +6,8 @@ import errno
 import gc
 import json
 import struct
+import subprocess
+import sys
 import tarfile
 import tracemalloc
 import weakref
@@ -581,19 +583,36 @@ def test_what_is_no_image_any_more_keeps_its_result(
     assert files_below(dest) == {path.name for path in source.iterdir()}
 
 
+PLAIN_FOLDER = """
+import fsspec
+from fsspec.spec import AbstractFileSystem
+from l3dali.datasets.convert.storage import open_folder
+
+fsspec.register_implementation("plain", AbstractFileSystem)
+print(open_folder("plain://host/d").place("a.l3"))
+"""
+
+
+def test_any_protocol_of_fsspec() -> None:
+    """Those that are not asynchronous, as FTP, ended in a traceback. In a process of its own."""
+    command = [sys.executable, "-c", PLAIN_FOLDER]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout == "plain://host/d/a.l3\n"
+
+
 def test_a_password_is_not_written(
     tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reports and rows named DEST as it was given."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    dest = "memory://user:secret@host/d"
+    dest = "memory://user@here:secret@host/d"
     assert convert(tmp_path / "s", dest) == 0
-    memory.pipe("/user:secret@host/d/b.txt", b"somebody's")
+    memory.pipe("/user@here:secret@host/d/b.txt", b"somebody's")
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
     assert "memory://host/d/b.txt is there" in capsys.readouterr().err
-    manifest = memory.cat("/user:secret@host/d/l3-manifest.jsonl")
+    manifest = memory.cat("/user@here:secret@host/d/l3-manifest.jsonl")
     assert b"memory://host/d/b.txt is there" in manifest
     assert b"secret" not in manifest
     (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))

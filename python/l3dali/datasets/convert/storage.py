@@ -369,16 +369,17 @@ class RemoteFolder:
     def __init__(self, url: str) -> None:
         try:
             import fsspec
+            from fsspec.implementations.local import LocalFileSystem
         except ImportError:
             raise needs("fsspec", url) from None
         try:
             self._fs, root = fsspec.core.url_to_fs(url)
         except Exception as error:  # Chained ones open what lies below.
             raise UsageError(f"{url}: {_text_of(error)}") from None
-        if isinstance(_innermost(self._fs), fsspec.implementations.local.LocalFileSystem):
+        if isinstance(_innermost(self._fs), LocalFileSystem):
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
-        self._place = re.sub("//[^/@:]*:[^/]*@", "//", url.rstrip("/"))  # without a password
+        self._place = re.sub("//[^/:]*:[^/]*@", "//", url.rstrip("/"))  # without a password
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
