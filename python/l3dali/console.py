@@ -172,8 +172,14 @@ def shortened(text: str) -> str:
 def reason_of(error: BaseException) -> str:
     """What an error says, on one line, for people; the ends of it if it is long."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {shortened(str(error.filename))}"
-    return shortened(" ".join(str(error).split())) or type(error).__name__
+        return f"{error.strerror}: {shortened(without_password(str(error.filename)))}"
+    text = without_password(" ".join(str(error).split()))
+    return shortened(text) or type(error).__name__
+
+
+def without_password(text: str) -> str:
+    """The text, in which URLs name no user with a password."""
+    return re.sub(r"(?<=//)[^/\s:]*:[^/\s]*@", "", text)
 
 
 def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:

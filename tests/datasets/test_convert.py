@@ -49,7 +49,6 @@ import l3dali
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert import engine, pipeline, storage, tar, work
-from l3dali.datasets.convert import job as jobs
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.job import Job, _Loaded, convert_each, convert_job
 from l3dali.datasets.convert.manifest import Manifest, Row
@@ -1434,26 +1433,37 @@ def test_rows_do_not_have_thousands_of_labels(tmp_path: Path) -> None:
     assert Options(labels=tuple(names[1:])).identity != row.options
 
 
-@pytest.mark.parametrize("has_index", [True, False])
-def test_an_interrupt_before_its_shard_takes_the_index_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_index: bool
+@pytest.mark.parametrize("at", ["a.tar", "a.idx"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_shard_and_index_appear_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, error: Any, at: str
 ) -> None:
-    """It stayed, and was taken for somebody's once options or the shard had changed."""
+    """The new index stayed, alone or beside the shard of before, which DALI read by it."""
     source, target = write_tar(tmp_path / "s" / "a.tar", samples(3)), tmp_path / "d"
-    if has_index:
+    if is_there:
         assert convert(source, target) == 0
         write_tar(source, samples(4))
-    before = {path.name: path.read_bytes() for path in target.glob("a.*")}
+    assert convert(source, tmp_path / "e") == 0
+    before, new = (
+        {path.name: path.read_bytes() for path in folder.glob("a.*")}
+        for folder in (target, tmp_path / "e")
+    )
 
-    def interrupted(*arguments: Any) -> None:
-        monkeypatch.undo()
-        _write_index(*arguments)
-        raise KeyboardInterrupt
+    def replace(temporary: str, name: str, **folders: int) -> None:
+        if name == at:
+            monkeypatch.undo()
+            raise error
+        _replace(temporary, name, **folders)
 
-    _write_index = jobs._write_index
-    monkeypatch.setattr(jobs, "_write_index", interrupted)
-    assert convert(source, target, "-j1") == 130
-    assert {path.name: path.read_bytes() for path in target.glob("a.*")} == before
+    _replace = os.replace
+    monkeypatch.setattr(os, "replace", replace)
+    code = 130 if error is KeyboardInterrupt else 2 if at == "a.tar" else 0
+    assert convert(source, target, "-j1") == code
+    found = {path.name: path.read_bytes() for path in target.glob("a.*")}
+    assert found == (before if at == "a.tar" else new)
+    if at == "a.idx":
+        assert rows_of(target)["a.tar"].status == "done"
     assert convert(source, target, "--effort", "2") == 0
     assert rows_of(target)["a.tar"].index == "a.idx"
 

@@ -612,6 +612,9 @@ def test_a_password_is_not_written(
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
     assert "memory://host/d/b.txt is there" in capsys.readouterr().err
+    sources = "memory://user@here:secret@host/{a,b}.tar", tmp_path / "s"
+    assert convert(*sources, tmp_path / "d") == 2
+    assert "secret" not in (tmp_path / "d" / "l3-report.html").read_text()
     manifest = memory.cat("/user@here:secret@host/d/l3-manifest.jsonl")
     assert b"memory://host/d/b.txt is there" in manifest
     assert b"secret" not in manifest

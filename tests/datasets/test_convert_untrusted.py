@@ -110,6 +110,17 @@ def test_a_run_outlives_who_looks_at_its_first_images(
     assert files_below(tmp_path / "d") == {"a.l3"}
 
 
+def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted, "_convert", hostile_readers.end)
+    blob = Blob("a.png", png(), "a.png")
+    outcome = untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
+    assert outcome is not None
+    assert (outcome.failure, outcome.transient) == (
+        "the process that read it ended by SIGKILL",
+        "memory",
+    )
+
+
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:

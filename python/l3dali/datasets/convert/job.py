@@ -381,10 +381,8 @@ def _convert_shard(
         (job.kind, job.options.container), SHARDS[job.kind].write_entries
     )
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
-    earlier_index = b""
 
-    def write(writer: HashedWriter) -> None:
-        nonlocal earlier_index
+    def write(writer: HashedWriter) -> tuple[str, bytes] | None:
         with source.open(file.name, whole=True) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
             if job.kind in _SEEKED:
@@ -393,29 +391,14 @@ def _convert_shard(
             else:
                 index = write_entries(reader, writer, pool)
             _check_length(reader, file)
-            # The index first: a shard that is there has its index.
-            for name in index_names:
-                if index is not None:
-                    data = index.encode("utf-8", "surrogateescape")
-                    limit = len(data) if name in job.strangers else None
-                    found = _read_index(target, name, limit)
-                    if limit is not None and found != data:
-                        raise _is_no_result(target.place(name))
-                    earlier_index = found or b""
-                    _write_index(row, source, target, name, data)
             row.source_hash = reader.hexdigest()
             _count(row, pool.totals)
             row.seconds = time.perf_counter() - start
+            if index is None or not index_names:
+                return None
+            return index_names[0], index.encode("utf-8", "surrogateescape")
 
-    try:
-        _publish(row, job, source, target, result, announce, write)
-    finally:  # of an interrupt, too
-        if row.status == FAILED and row.index is not None:  # It is of a shard that did not appear.
-            with contextlib.suppress(Exception):  # The reason that it did not is told.
-                target.remove(row.index)
-                if earlier_index:
-                    _write_index(row, source, target, row.index, earlier_index)
-            row.index, row.index_stamp, row.index_hash = None, "", ""
+    _publish(row, job, source, target, result, announce, write)
     if row.reason:
         _count(row, pool.totals)
     row.seconds = time.perf_counter() - start
@@ -429,35 +412,82 @@ def _publish(
     target: Folder,
     name: str,
     announce: Callable[[Row], None],
-    write: Callable[[HashedWriter], object],
+    write: Callable[[HashedWriter], tuple[str, bytes] | None],
 ) -> None:
     """Writes a row's result, which appears when `write` has written it.
 
-    Whatever fails is told in the row: the other results go on.
+    If that returns name and bytes of an index, it appears right behind the result: what ends the
+    upload of that leaves both as they were. Whatever fails is told in the row: other results go on.
     """
+    index: tuple[str, bytes] | None = None
+    is_there = False
     try:
-        with target.publish(name, source.mode(row.source)) as file:
-            writer = HashedWriter(file, target.place(name))
-            write(writer)
-            row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
-            if name in job.strangers:
-                _check_is_ours(target, name, row)
-            row.status, row.result = DONE, name
-            announce(row)
-        result = target.stat(name)
+        mode = source.mode(row.source)
+        with contextlib.ExitStack() as behind:
+            with target.publish(name, mode) as file:
+                writer = HashedWriter(file, target.place(name))
+                index = write(writer)
+                row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+                if name in job.strangers:
+                    ours = {row.result_hash: row.result_bytes, row.source_hash: row.source_bytes}
+                    _check_is_ours(target, name, ours)
+                if index is not None:
+                    row.index, data = index
+                    index_file = behind.enter_context(target.publish(row.index, mode))
+                    writer = HashedWriter(index_file, target.place(row.index))
+                    writer.write(data)
+                    writer.flush()  # A full disk says so before the shard appears.
+                    row.index_hash = writer.hexdigest()
+                    if row.index in job.strangers:
+                        _check_is_ours(target, row.index, {row.index_hash: len(data)})
+                row.status, row.result = DONE, name
+                announce(row)
+            is_there = True
+    except BaseException as error:
+        is_whole = is_there and index is not None and _is_index_written(target, *index, mode)
+        if is_there:
+            _stamp(row, target)
+        if not isinstance(error, Exception):
+            raise
+        if not is_whole:
+            row.index, row.index_hash, row.index_stamp = None, "", ""
+            _fail(row, error)
+    else:
+        _stamp(row, target)
+
+
+def _stamp(row: Row, target: Folder) -> None:
+    """Stamps save reading results in later runs: a bucket that does not answer ends nothing."""
+    with contextlib.suppress(Exception):
+        result = target.stat(row.result or "")
         row.result_stamp = result.stamp if result is not None else ""
-    except Exception as error:
-        _fail(row, error)
+        index = None if row.index is None else target.stat(row.index)
+        row.index_stamp = index.stamp if index is not None else ""
 
 
-def _check_is_ours(target: Folder, name: str, row: Row) -> None:
-    """Refuses to replace what is neither the result nor a copy, as a run that was killed leaves."""
+def _is_index_written(target: Folder, name: str, data: bytes, mode: int) -> bool:
+    """Writes the index of a shard that is there, once more; if that fails there is none."""
+    try:
+        with target.publish(name, mode) as file:
+            file.write(data)
+    except Exception:
+        with contextlib.suppress(Exception):
+            target.remove(name)  # of the shard before
+        return False
+    return True
+
+
+def _check_is_ours(target: Folder, name: str, ours: Mapping[str, int]) -> None:
+    """Refuses to replace a file of other bytes than a run that was killed leaves.
+
+    `ours` has their hashes, and how many they are.
+    """
     found = ""
     with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
         there = target.stat(name)
-        if there is not None and there.size in (row.result_bytes, row.source_bytes):
+        if there is not None and there.size in ours.values():
             found = hash_file(target, name)
-    if found not in (row.result_hash, row.source_hash):
+    if found not in ours:
         raise _is_no_result(target.place(name))
 
 
@@ -493,23 +523,6 @@ def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterato
         with naming(tempfile.gettempdir()):
             copy.seek(0)
         yield copy
-
-
-def _read_index(target: Folder, name: str, limit: int | None) -> bytes | None:
-    found = target.stat(name)
-    if found is None or (limit is not None and found.size > limit):
-        return None
-    with target.open(name, whole=True) as file:
-        return file.read()
-
-
-def _write_index(row: Row, source: Folder, target: Folder, name: str, data: bytes) -> None:
-    with target.publish(name, source.mode(row.source)) as file:
-        writer = HashedWriter(file, target.place(name))
-        writer.write(data)
-    row.index, row.index_hash = name, writer.hexdigest()
-    index = target.stat(name)
-    row.index_stamp = index.stamp if index is not None else ""
 
 
 def _copy(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
 
+from l3dali.console import without_password
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -379,7 +380,7 @@ class RemoteFolder:
         if isinstance(_innermost(self._fs), LocalFileSystem):
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
-        self._place = re.sub("//[^/:]*:[^/]*@", "//", url.rstrip("/"))  # without a password
+        self._place = without_password(url.rstrip("/"))
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
@@ -701,6 +702,11 @@ class HashedWriter:
             self._file.write(data)
         self._hash.update(data)
         self.bytes += len(data)
+
+    def flush(self) -> None:
+        """Hands what is written so far to the system."""
+        with naming(self._place):
+            self._file.flush()
 
     def hexdigest(self) -> str:
         """The hash of all bytes written so far."""

@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.console import Failure
+from l3dali.console import Failure, without_password
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -226,7 +226,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 if len(names) == 1:
                     advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
                     raise UsageError(f"{name}: no such file or folder{advice}")
-                failure = Failure(name, "no such file")
+                failure = Failure(without_password(name), "no such file")
                 _count_missing(sources, name, failure, has_files=has_files)
                 continue
             name = _spelled(sources, name)
@@ -390,7 +390,7 @@ def _find_one_of_many(url: str) -> Stored | Failure | None:
     try:
         return _find_file(url)
     except OSError as error:
-        return Failure(url, error.strerror or str(error))
+        return Failure(without_password(url), error.strerror or str(error))
 
 
 def _is_folder(url: str) -> bool:
