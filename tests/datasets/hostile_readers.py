@@ -64,6 +64,10 @@ def end(*_: object) -> NoReturn:
     raise AssertionError
 
 
+def raise_memory_error(*_: object) -> NoReturn:
+    raise MemoryError
+
+
 def convert_by_header(blob: Blob, options: Options, threads: int) -> Outcome | None:
     """With a reader of headers that takes 10 GiB the first time."""
     _read_headers_by(header)

@@ -612,6 +612,8 @@ def test_a_password_is_not_written(
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
     assert "memory://host/d/b.txt is there" in capsys.readouterr().err
+    for command in ("info", "verify"):  # They go by the whole URL.
+        assert main([command, dest]) == 0
     sources = "memory://user@here:secret@host/{a,b}.tar", tmp_path / "s"
     assert convert(*sources, tmp_path / "d") == 2
     assert "secret" not in (tmp_path / "d" / "l3-report.html").read_text()

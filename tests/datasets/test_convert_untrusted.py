@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import hostile_readers
 import imagecodecs
@@ -99,13 +100,14 @@ def test_what_failed_for_want_of_a_package_is_tried_again(
     assert convert(*command) == 0
 
 
+@pytest.mark.parametrize("killer", [hostile_readers.end, hostile_readers.raise_memory_error])
 def test_a_run_outlives_who_looks_at_its_first_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killer: Any
 ) -> None:
-    """As a container does that crashes its reader, or the system where memory is short."""
+    """As a container does that crashes its reader, the system where memory is short, a limit."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    monkeypatch.setattr(preview, "_growth_within_limits", hostile_readers.end)
+    monkeypatch.setattr(preview, "_growth_within_limits", killer)
     assert convert(tmp_path / "s", tmp_path / "d", "--untrusted") == 0
     assert files_below(tmp_path / "d") == {"a.l3"}
 
@@ -115,10 +117,10 @@ def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPat
     blob = Blob("a.png", png(), "a.png")
     outcome = untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
     assert outcome is not None
-    assert (outcome.failure, outcome.transient) == (
-        "the process that read it ended by SIGKILL",
-        "memory",
-    )
+    assert outcome.failure == "the process that read it ended by SIGKILL"
+    assert outcome.transient == "memory"
+    blob = Blob("a.txt", b"P5, a text", "a.txt")  # It is copied.
+    assert untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None) is None
 
 
 @pytest.mark.usefixtures("hostile")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -218,7 +219,7 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
     """Sums of an L3 file that is afar: its head says enough, but for the codings."""
     contents = Contents(files=1, bytes=place.file.size)
     try:
-        infos[:] = [files.info(str(place))]
+        infos[:] = [files.info(posixpath.join(place.folder, place.file.name))]
     except (OSError, ValueError) as error:
         return Contents(), [Failure(str(place), reason_of(error))]
     contents.add_image(infos[0], place.kind)

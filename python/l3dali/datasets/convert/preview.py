@@ -69,15 +69,16 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
-    if not jobs[0].options.untrusted:
-        return _growth(jobs, threads)
-    child = Child(may_have_children=True)
     try:
-        return child.call(_growth_within_limits, jobs, threads)
-    except ChildDiedError:
-        return ""  # What is damaged is for the run to say.
-    finally:
-        child.end(kill=True)
+        if not jobs[0].options.untrusted:
+            return _growth(jobs, threads)
+        child = Child(may_have_children=True)
+        try:
+            return child.call(_growth_within_limits, jobs, threads)
+        finally:
+            child.end(kill=True)
+    except (ChildDiedError, MemoryError):
+        return ""  # What is damaged, or too large, is for the run to say.
 
 
 def _growth_within_limits(jobs: Sequence[Job], threads: int) -> str:

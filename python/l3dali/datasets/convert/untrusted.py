@@ -48,16 +48,17 @@ def convert_untrusted(
 
     `check` is called now and then; what it raises ends the child, and is raised here.
     """
+    transient = "untrusted"
     try:
         with borrowed(_idle) as child:
             outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
         outcome = failed_outcome(blob, options, f"the process that read it {error}")
         if error.code == -signal.SIGKILL:  # By the system, which was short of memory: no limit.
-            return replace(outcome, transient="memory")
+            transient = "memory"
     # Libraries do not always say that a limit stopped them.
     if outcome is not None and outcome.failed and outcome.transient != "package":
-        outcome = replace(outcome, transient="untrusted")
+        outcome = replace(outcome, transient=transient)
     return outcome
 
 
