@@ -157,11 +157,18 @@ def test_a_gpu_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
 # The training step.
 
 STEP = """
+from __future__ import annotations
+
 import time
+from dataclasses import dataclass
 import beside
 
+@dataclass
+class Settings:
+    seconds: float = 0.002
+
 def step():
-    time.sleep(0.002)
+    time.sleep(Settings().seconds)
 
 def broken():
     raise ValueError("no data")
@@ -175,6 +182,7 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder.parent / "beside.py").write_text("")
     monkeypatch.setattr(Step.__init__, "__defaults__", (0.1,))  # seconds
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    __import__("sys").modules.pop("train", None)
     return path
 
 

@@ -155,6 +155,7 @@ def _find_step(arguments: argparse.Namespace) -> Step | None:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(spec.name, module)  # Dataclasses, and who pickles, look there.
     sys.path.insert(0, str(path.parent.resolve()))  # for what it imports, as Python itself does
     try:
         spec.loader.exec_module(module)
