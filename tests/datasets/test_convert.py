@@ -1468,6 +1468,37 @@ def test_shard_and_index_appear_together(
     assert rows_of(target)["a.tar"].index == "a.idx"
 
 
+def test_a_folder_in_the_place_of_an_index(tmp_path: Path) -> None:
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(3)), tmp_path / "d"
+    assert convert(source, target) == 0
+    before = (target / "a.tar").read_bytes()
+    (target / "a.idx").unlink()
+    (target / "a.idx").mkdir()
+    write_tar(source, samples(4))
+    assert convert(source, target) == 2
+    assert (target / "a.tar").read_bytes() == before
+
+
+def test_a_manifest_that_takes_no_rows_is_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of somebody else's: results were replaced before it was opened."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    before = (tmp_path / "d" / "a.l3").read_bytes()
+
+    def refuse(self: LocalFolder, name: str) -> Any:
+        if name == "l3-manifest.jsonl":
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return open_to_append(self, name)
+
+    open_to_append = LocalFolder.open_to_append
+    monkeypatch.setattr(LocalFolder, "open_to_append", refuse)
+    assert convert(tmp_path / "s", tmp_path / "d", "--coding", "packed") == 2
+    assert (tmp_path / "d" / "a.l3").read_bytes() == before
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 def test_an_index_is_that_of_the_shard(tmp_path: Path, has_index: bool) -> None:
     """A shard that failed at its last bytes left the index of the new one beside the old."""

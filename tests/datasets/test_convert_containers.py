@@ -583,21 +583,31 @@ def test_what_is_no_image_any_more_keeps_its_result(
     assert files_below(dest) == {path.name for path in source.iterdir()}
 
 
-PLAIN_FOLDER = """
+PLAIN_FOLDERS = """
 import fsspec
 from fsspec.spec import AbstractFileSystem
 from l3dali.datasets.convert.storage import open_folder
 
-fsspec.register_implementation("plain", AbstractFileSystem)
-print(open_folder("plain://host/d").place("a.l3"))
+class Plain(AbstractFileSystem):
+    @staticmethod
+    def _get_kwargs_from_urls(url):
+        return {"host": url.split("/")[2]}
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return "/" + path.split("/", 3)[3]
+
+fsspec.register_implementation("plain", Plain)
+one, other = (open_folder(f"plain://{host}/d") for host in ("one", "other"))
+print(one.place("a.l3"), one.real_place() != other.real_place())
 """
 
 
 def test_any_protocol_of_fsspec() -> None:
-    """Those that are not asynchronous, as FTP, ended in a traceback. In a process of its own."""
-    command = [sys.executable, "-c", PLAIN_FOLDER]
+    """Those that are not asynchronous, as FTP, ended in a traceback, or all servers were one."""
+    command = [sys.executable, "-c", PLAIN_FOLDERS]  # in a process that has loaded no other
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout == "plain://host/d/a.l3\n"
+    assert run.stdout == "plain://one/d/a.l3 True\n"
 
 
 def test_a_password_is_not_written(
@@ -611,15 +621,15 @@ def test_a_password_is_not_written(
     memory.pipe("/user@here:secret@host/d/b.txt", b"somebody's")
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
-    assert "memory://host/d/b.txt is there" in capsys.readouterr().err
+    assert "memory://user@here@host/d/b.txt is there" in capsys.readouterr().err
     for command in ("info", "verify"):  # They go by the whole URL.
         assert main([command, dest]) == 0
     sources = "memory://user@here:secret@host/{a,b}.tar", tmp_path / "s"
     assert convert(*sources, tmp_path / "d") == 2
     assert "secret" not in (tmp_path / "d" / "l3-report.html").read_text()
     manifest = memory.cat("/user@here:secret@host/d/l3-manifest.jsonl")
-    assert b"memory://host/d/b.txt is there" in manifest
+    assert b"memory://user@here@host/d/b.txt is there" in manifest
     assert b"secret" not in manifest
     (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))
-    assert b"l3 convert to memory://host/d" in page.getvalue()
+    assert b"l3 convert to memory://user@here@host/d" in page.getvalue()
     assert b"secret" not in page.getvalue()

@@ -433,6 +433,7 @@ def _publish(
                     _check_is_ours(target, name, ours)
                 if index is not None:
                     row.index, data = index
+                    target.stat(row.index)  # A folder or a pipe in its place is an error.
                     index_file = behind.enter_context(target.publish(row.index, mode))
                     writer = HashedWriter(index_file, target.place(row.index))
                     writer.write(data)

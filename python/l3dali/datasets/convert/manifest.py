@@ -344,6 +344,8 @@ class Manifest:
         """
         if not self.existed or self._is_worn:
             self._publish()
+        if isinstance(self._folder, LocalFolder):  # Somebody else's may not be written to.
+            self._file = self._folder.open_to_append(MANIFEST_NAME)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Adds rows; those of the same sources no longer count, and their results go.

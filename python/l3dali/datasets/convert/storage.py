@@ -381,6 +381,9 @@ class RemoteFolder:
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
         self._place = without_password(url.rstrip("/"))
+        # Of protocols whose paths do not begin with it, as FTP.
+        server = self._fs._get_kwargs_from_urls(url)
+        self._server = ",".join(str(server[key]) for key in sorted({*server} - {"password"}))
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
@@ -388,7 +391,8 @@ class RemoteFolder:
     def real_place(self) -> str:
         """See `Folder`: a scheme may have several names, as `s3` and `s3a`."""
         root = posixpath.normpath(self._root) if self._root else ""
-        return str(self._fs.unstrip_protocol(root)).rstrip("/")
+        place = str(self._fs.unstrip_protocol(root)).rstrip("/")
+        return place.replace("://", f"://{self._server}", 1)
 
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import __version__, codec
-from l3dali.console import counted, progress, reason_of
+from l3dali.console import counted, progress, reason_of, without_password
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
@@ -201,7 +201,7 @@ def measure_profile(
         )
     groups = fit_groups(done)
     return Profile(
-        sources=list(sources),
+        sources=list(map(without_password, sources)),
         labels=list(labels),
         fingerprint=found.fingerprint,
         images=sum(fits.images for fits in groups.values()),
