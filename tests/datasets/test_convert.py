@@ -57,6 +57,7 @@ from l3dali.datasets.convert.storage import (
     HashedReader,
     HashedWriter,
     LocalFolder,
+    hash_file,
     open_folder,
     walk,
 )
@@ -1433,7 +1434,7 @@ def test_rows_do_not_have_thousands_of_labels(tmp_path: Path) -> None:
     assert Options(labels=tuple(names[1:])).identity != row.options
 
 
-@pytest.mark.parametrize("at", ["a.tar", "a.idx"])
+@pytest.mark.parametrize("at", ["a.tar", "behind a.tar", "a.idx"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("is_there", [True, False])
 def test_shard_and_index_appear_together(
@@ -1455,6 +1456,9 @@ def test_shard_and_index_appear_together(
             monkeypatch.undo()
             raise error
         _replace(temporary, name, **folders)
+        if at == f"behind {name}":
+            monkeypatch.undo()
+            raise error
 
     _replace = os.replace
     monkeypatch.setattr(os, "replace", replace)
@@ -1462,8 +1466,41 @@ def test_shard_and_index_appear_together(
     assert convert(source, target, "-j1") == code
     found = {path.name: path.read_bytes() for path in target.glob("a.*")}
     assert found == (before if at == "a.tar" else new)
-    if at == "a.idx":
+    if at != "a.tar":
         assert rows_of(target)["a.tar"].status == "done"
+    assert convert(source, target, "--effort", "2") == 0
+    assert rows_of(target)["a.tar"].index == "a.idx"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_index_that_cannot_be_published(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_there: bool,
+) -> None:
+    """Of a shard that is there, the run said that the one before it stays, or nothing."""
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(3)), tmp_path / "d"
+    if is_there:
+        assert convert(source, target) == 0
+        write_tar(source, samples(4))
+
+    def replace(temporary: str, name: str, **folders: int) -> None:
+        if name == "a.idx":
+            raise OSError(errno.EACCES, "refused")
+        _replace(temporary, name, **folders)
+
+    _replace = os.replace
+    monkeypatch.setattr(os, "replace", replace)
+    assert convert(source, target) == 2
+    told = capsys.readouterr().err
+    assert "a.tar: refused: " in told
+    assert "stays" not in told
+    assert not (target / "a.idx").exists()
+    row = rows_of(target)["a.tar"]
+    assert (row.status, row.result, row.index) == ("failed", "a.tar", None)
+    assert row.result_hash == hash_file(LocalFolder(target), "a.tar")
+    monkeypatch.undo()
     assert convert(source, target, "--effort", "2") == 0
     assert rows_of(target)["a.tar"].index == "a.idx"
 

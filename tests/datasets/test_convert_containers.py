@@ -610,6 +610,14 @@ def test_any_protocol_of_fsspec() -> None:
     assert run.stdout == "plain://one/d/a.l3 True\n"
 
 
+@pytest.mark.usefixtures("memory")
+def test_names_that_begin_with_a_slash_stay_in_the_bucket() -> None:
+    """`l3 info` opened the file of this machine."""
+    folder = open_folder("memory://b/d")
+    assert isinstance(folder, RemoteFolder)
+    assert folder.openable("/tmp/a.l3").path == "/b/d//tmp/a.l3"
+
+
 def test_a_password_is_not_written(
     tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

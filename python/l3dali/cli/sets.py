@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,14 @@ from l3dali.datasets.convert.contents import (
 )
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES, OTHER
-from l3dali.datasets.convert.storage import MANIFEST_NAME, hash_file, is_remote, open_folder, walk
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    RemoteFolder,
+    hash_file,
+    is_remote,
+    open_folder,
+    walk,
+)
 from l3dali.datasets.convert.work import find_sources, is_shard_name
 from l3dali.errors import UsageError
 
@@ -219,7 +225,7 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
     """Sums of an L3 file that is afar: its head says enough, but for the codings."""
     contents = Contents(files=1, bytes=place.file.size)
     try:
-        infos[:] = [files.info(posixpath.join(place.folder, place.file.name))]
+        infos[:] = [files.info(RemoteFolder(place.folder).openable(place.file.name))]
     except (OSError, ValueError) as error:
         return Contents(), [Failure(str(place), reason_of(error))]
     contents.add_image(infos[0], place.kind)

@@ -420,6 +420,7 @@ def _publish(
     upload of that leaves both as they were. Whatever fails is told in the row: other results go on.
     """
     index: tuple[str, bytes] | None = None
+    before: Stored | None = None
     is_there = False
     try:
         mode = source.mode(row.source)
@@ -434,6 +435,7 @@ def _publish(
                 if index is not None:
                     row.index, data = index
                     target.stat(row.index)  # A folder or a pipe in its place is an error.
+                    before = target.stat(name)
                     index_file = behind.enter_context(target.publish(row.index, mode))
                     writer = HashedWriter(index_file, target.place(row.index))
                     writer.write(data)
@@ -445,14 +447,18 @@ def _publish(
                 announce(row)
             is_there = True
     except BaseException as error:
+        if index is not None and row.result is not None and not is_there:
+            with contextlib.suppress(Exception):  # The answer may be what is missing.
+                is_there = target.stat(name) not in (None, before)
         is_whole = is_there and index is not None and _is_index_written(target, *index, mode)
         if is_there:
             _stamp(row, target)
         if not isinstance(error, Exception):
             raise
         if not is_whole:
-            row.index, row.index_hash, row.index_stamp = None, "", ""
             _fail(row, error)
+            row.result = name if is_there else None
+            row.index, row.index_hash, row.index_stamp = None, "", ""
     else:
         _stamp(row, target)
 

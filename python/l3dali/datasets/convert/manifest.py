@@ -444,7 +444,7 @@ class Manifest:
     def _with_earlier(self, row: Row) -> Row:
         """The row; of a source that has failed and has an earlier result, that of the result."""
         old = self.rows.get(row.source)
-        if row.status != FAILED or old is None or old.result is None:
+        if row.status != FAILED or row.result is not None or old is None or old.result is None:
             return row
         if self.claims.get(old.result, row.source) != row.source:
             return row

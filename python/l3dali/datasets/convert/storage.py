@@ -479,6 +479,12 @@ class RemoteFolder:
             file = self._fs.open(self._path(name), "rb", block_size=block)
         return cast("BinaryIO", file)
 
+    def openable(self, name: str) -> Any:
+        """A file for `l3dali.info`, which reads little more than its head."""
+        from fsspec.core import OpenFile
+
+        return OpenFile(self._fs, self._path(name))
+
     @contextlib.contextmanager
     def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
         from fsspec.spec import AbstractBufferedFile
