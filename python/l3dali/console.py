@@ -179,7 +179,7 @@ def reason_of(error: BaseException) -> str:
 
 def without_password(text: str) -> str:
     """The text, in which URLs name users without their passwords."""
-    return re.sub(r"(?<=//)([^/\s:]*):[^/\s]*@", r"\1@", text)
+    return re.sub(r"(?<=//)([^/:]*):[^/]*@", r"\1@", text)
 
 
 def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:

@@ -624,18 +624,18 @@ def test_a_password_is_not_written(
     """Reports and rows named DEST as it was given."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    dest = "memory://user@here:secret@host/d"
+    dest = "memory://user@here:a secret@host/d"
     assert convert(tmp_path / "s", dest) == 0
-    memory.pipe("/user@here:secret@host/d/b.txt", b"somebody's")
+    memory.pipe("/user@here:a secret@host/d/b.txt", b"somebody's")
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
     assert "memory://user@here@host/d/b.txt is there" in capsys.readouterr().err
     for command in ("info", "verify"):  # They go by the whole URL.
         assert main([command, dest]) == 0
-    sources = "memory://user@here:secret@host/{a,b}.tar", tmp_path / "s"
+    sources = "memory://user@here:a secret@host/{a,b}.tar", tmp_path / "s"
     assert convert(*sources, tmp_path / "d") == 2
     assert "secret" not in (tmp_path / "d" / "l3-report.html").read_text()
-    manifest = memory.cat("/user@here:secret@host/d/l3-manifest.jsonl")
+    manifest = memory.cat("/user@here:a secret@host/d/l3-manifest.jsonl")
     assert b"memory://user@here@host/d/b.txt is there" in manifest
     assert b"secret" not in manifest
     (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))

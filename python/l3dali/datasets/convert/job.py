@@ -450,7 +450,13 @@ def _publish(
         if index is not None and row.result is not None and not is_there:
             with contextlib.suppress(Exception):  # The answer may be what is missing.
                 is_there = target.stat(name) not in (None, before)
-        is_whole = is_there and index is not None and _is_index_written(target, *index, mode)
+        is_whole = False
+        if is_there and index is not None:  # An interrupt does not wait for another upload.
+            is_timely = isinstance(error, Exception) or isinstance(target, LocalFolder)
+            is_whole = is_timely and _is_index_written(target, *index, mode)
+            if not is_whole:
+                with contextlib.suppress(Exception):
+                    target.remove(index[0])  # of the shard before
         if is_there:
             _stamp(row, target)
         if not isinstance(error, Exception):
@@ -473,15 +479,12 @@ def _stamp(row: Row, target: Folder) -> None:
 
 
 def _is_index_written(target: Folder, name: str, data: bytes, mode: int) -> bool:
-    """Writes the index of a shard that is there, once more; if that fails there is none."""
-    try:
+    """Writes the index of a shard that is there, once more."""
+    with contextlib.suppress(Exception):
         with target.publish(name, mode) as file:
             file.write(data)
-    except Exception:
-        with contextlib.suppress(Exception):
-            target.remove(name)  # of the shard before
-        return False
-    return True
+        return True
+    return False
 
 
 def _check_is_ours(target: Folder, name: str, ours: Mapping[str, int]) -> None:

@@ -381,8 +381,12 @@ class RemoteFolder:
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
         self._place = without_password(url.rstrip("/"))
-        # Of protocols whose paths do not begin with it, as FTP.
-        server = self._fs._get_kwargs_from_urls(url)
+        # Of protocols whose paths do not begin with it, as FTP. Users have roots of their own.
+        inner = _innermost(self._fs)
+        server = type(inner)._get_kwargs_from_urls(url.rpartition("::")[2])
+        if "host" in server:
+            port = getattr(inner, "port", server.get("port"))
+            server |= {"host": str(server["host"]).lower(), "port": port}
         self._server = ",".join(str(server[key]) for key in sorted({*server} - {"password"}))
 
     def place(self, name: str = "") -> str:
