@@ -503,6 +503,9 @@ def test_another_plan_reads_no_source_that_stays(
     path.touch()
     assert convert(source, dest, "--plan", old_path, "--dry-run") == 0
     assert sorted(stays)[0] in opened
+    manifest = dest / "l3-manifest.jsonl"  # of a stranger
+    manifest.write_text(manifest.read_text().replace('"png rgb 8"', '" "'))
+    assert convert(source, dest, "--plan", old_path, "--dry-run") == 0
 
 
 def in_this_process(jobs: Any, workers: int, left: Any) -> Any:

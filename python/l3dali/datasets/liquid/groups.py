@@ -57,6 +57,6 @@ def has_numbers(group: str) -> bool:
 
     They make colours of palettes, and scale gray of few bits.
     """
-    _, *words = group.split()
+    _, *words = group.split() or [""]
     few_bits = words[:1] == ["gray"] and words[1:2] in (["1"], ["2"], ["4"])
     return traits_of(group).is_labels and (PALETTE in words or few_bits)
