@@ -1500,6 +1500,10 @@ def test_an_index_that_cannot_be_published(
     row = rows_of(target)["a.tar"]
     assert (row.status, row.result, row.index) == ("failed", "a.tar", None)
     assert row.result_hash == hash_file(LocalFolder(target), "a.tar")
+    if is_there:  # An earlier result of another name goes with its row.
+        assert convert(source, target, "--container", "zip") == 0
+        assert convert(source, target) == 2
+        assert files_below(target) == {"a.tar"}
     monkeypatch.undo()
     assert convert(source, target, "--effort", "2") == 0
     assert rows_of(target)["a.tar"].index == "a.idx"

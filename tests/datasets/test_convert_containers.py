@@ -34,6 +34,7 @@ from convert_tools import (
 
 import l3dali
 from l3dali.cli import main
+from l3dali.console import reason_of
 from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 from l3dali.datasets.convert.job import convert_job
@@ -630,6 +631,8 @@ def test_a_password_is_not_written(
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
     assert "memory://user@here@host/d/b.txt is there" in capsys.readouterr().err
+    told = "http://127.0.0.1:8080: no such user, ask admin@example.org"
+    assert reason_of(OSError(told)) == told
     for command in ("info", "verify"):  # They go by the whole URL.
         assert main([command, dest]) == 0
     sources = "memory://user@here:a secret@host/{a,b}.tar", tmp_path / "s"

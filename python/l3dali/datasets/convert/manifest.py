@@ -431,7 +431,7 @@ class Manifest:
     def _remove_superseded(self, row: Row) -> None:
         """Removes what an earlier run made of the same source under other names."""
         old = self.rows.get(row.source)
-        if old is None or row.status == FAILED:
+        if old is None or (row.status == FAILED and row.result is None):
             return
         result = None if old.result == row.result else old.result
         if result is not None and not self._is_unchanged(old):
