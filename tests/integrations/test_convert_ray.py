@@ -92,7 +92,9 @@ def write(self, data):
 def replace(source, target, **folders):
     die_at("announced", target)
     _replace(source, target, **folders)
-    die_at("published", target)
+    name, end = os.path.splitext(target)
+    if end != ".tar":  # It has appeared with its index.
+        die_at("published", name + ".tar" if end == ".idx" else target)
 
 _read, storage.HashedReader._read = storage.HashedReader._read, read
 _convert_image, pipeline.convert_image = pipeline.convert_image, convert_image
