@@ -381,13 +381,7 @@ class RemoteFolder:
             raise UsageError(f"{url}: name the path alone")
         self._root = str(root).rstrip("/")
         self._place = without_password(url.rstrip("/"))
-        # Of protocols whose paths do not begin with it, as FTP. Users have roots of their own.
-        inner = _innermost(self._fs)
-        server = type(inner)._get_kwargs_from_urls(url.rpartition("::")[2])
-        if "host" in server:
-            port = getattr(inner, "port", server.get("port"))
-            server |= {"host": str(server["host"]).lower(), "port": port}
-        self._server = ",".join(str(server[key]) for key in sorted({*server} - {"password"}))
+        self._url = url
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
@@ -396,7 +390,14 @@ class RemoteFolder:
         """See `Folder`: a scheme may have several names, as `s3` and `s3a`."""
         root = posixpath.normpath(self._root) if self._root else ""
         place = str(self._fs.unstrip_protocol(root)).rstrip("/")
-        return place.replace("://", f"://{self._server}", 1)
+        # Of protocols whose paths do not begin with it, as FTP. Users have roots of their own.
+        inner = _innermost(self._fs)
+        server = type(inner)._get_kwargs_from_urls(self._url.rpartition("::")[2])
+        if "host" in server:
+            port = getattr(inner, "port", server.get("port"))
+            server |= {"host": str(server["host"]).lower(), "port": port}
+        names = ",".join(str(server[key]) for key in sorted({*server} - {"password"}))
+        return place.replace("://", f"://{names}", 1)
 
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()
