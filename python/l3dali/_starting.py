@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` takes time.
 if TYPE_CHECKING:
     from types import TracebackType
 
 
 def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        print("l3: interrupted", file=sys.stderr)
-    else:
+    origin: BaseException | None = error  # Native modules make an ImportError of it.
+    while origin is not None and not isinstance(origin, KeyboardInterrupt):
+        origin = origin.__cause__ or origin.__context__
+    if origin is None:
         sys.__excepthook__(kind, error, trace)
+    else:
+        print("l3: interrupted", file=sys.stderr)
+        sys.exit(130)  # as `l3dali.cli`
 
 
 def _check_interpreter() -> None:
@@ -34,6 +38,6 @@ def _check_interpreter() -> None:
 _check_interpreter()
 
 # While `python -m l3dali` imports the package, its name is "-m".
-_program = PurePath((getattr(sys, "argv", None) or [""])[0]).name
+_program = os.path.basename((getattr(sys, "argv", None) or [""])[0])  # noqa: PTH119
 if _program in ("l3", "-m") and sys.excepthook is sys.__excepthook__:
     sys.excepthook = _tell
