@@ -173,13 +173,18 @@ def reason_of(error: BaseException) -> str:
     """What an error says, on one line, for people; the ends of it if it is long."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {shortened(without_password(str(error.filename)))}"
-    text = " ".join(map(without_password, str(error).split()))
+    text = " ".join(without_passwords(str(error)).split())
     return shortened(text) or type(error).__name__
 
 
 def without_password(url: str) -> str:
-    """A URL, or a word of a text, that names its user without a password."""
+    """A URL that names its user without a password."""
     return re.sub(r"(?<=//)([^/:]*):[^/]*@", r"\1@", url)
+
+
+def without_passwords(text: str) -> str:
+    """The same of each word of a text."""
+    return "".join(map(without_password, re.split(r"(\s+)", text)))
 
 
 def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:

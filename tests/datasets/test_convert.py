@@ -20,6 +20,7 @@ import time
 import weakref
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -1507,6 +1508,34 @@ def test_an_index_that_cannot_be_published(
     monkeypatch.undo()
     assert convert(source, target, "--effort", "2") == 0
     assert rows_of(target)["a.tar"].index == "a.idx"
+
+
+def test_an_interrupt_behind_an_index_that_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest kept the row of the shard before."""
+    source, target = write_tar(tmp_path / "s" / "a.tar", samples(3)), tmp_path / "d"
+    assert convert(source, target) == 0
+    write_tar(source, samples(4))
+
+    def replace(temporary: str, name: str, **folders: int) -> None:
+        if name == "a.idx":
+            raise OSError(errno.EACCES, "refused")
+        _replace(temporary, name, **folders)
+
+    def run(jobs: list[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
+        for rows in _run(jobs, workers, left):
+            left += rows
+            raise KeyboardInterrupt
+        yield []
+
+    _replace, _run = os.replace, engine.run_local
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(engine, "run_local", run)
+    assert convert(source, target, "-j1") == 130
+    row = rows_of(target)["a.tar"]
+    assert (row.status, row.result, row.index) == ("failed", "a.tar", None)
+    assert row.result_hash == hash_file(LocalFolder(target), "a.tar")
 
 
 def test_a_folder_in_the_place_of_an_index(tmp_path: Path) -> None:

@@ -587,20 +587,31 @@ def test_what_is_no_image_any_more_keeps_its_result(
 PLAIN_FOLDERS = """
 import fsspec
 from fsspec.spec import AbstractFileSystem
+from urllib.parse import urlsplit
+from l3dali.cli import main
 from l3dali.datasets.convert.storage import open_folder
 
 class Plain(AbstractFileSystem):
     @staticmethod
     def _get_kwargs_from_urls(url):
-        return {"host": url.split("/")[2]}
+        parts = urlsplit(url)
+        given = {"host": parts.hostname, "port": parts.port, "username": parts.username}
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def _strip_protocol(cls, path):
-        return "/" + path.split("/", 3)[3]
+        return urlsplit(path).path.rstrip("/") or "/"
+
+    def ls(self, path, detail=True):
+        return [{"name": f"{path}/a.png", "size": 1, "type": "file"}]
 
 fsspec.register_implementation("plain", Plain)
-one, other = (open_folder(f"plain://{host}/d") for host in ("one", "other"))
-print(one.place("a.l3"), one.real_place() != other.real_place())
+for path in ("/d", "/", ""):
+    one, other = (open_folder(f"plain://{host}{path}") for host in ("one", "other"))
+    print(one.place("a.l3"), one.real_place() != other.real_place())
+for server in ("u:secret@ONE", "one:22"):
+    for path in ("/d", ""):
+        main(["convert", f"plain://one{path}", f"plain://{server}{path}/out"])
 """
 
 
@@ -608,7 +619,12 @@ def test_any_protocol_of_fsspec() -> None:
     """Those that are not asynchronous, as FTP, ended in a traceback, or all servers were one."""
     command = [sys.executable, "-c", PLAIN_FOLDERS]  # in a process that has loaded no other
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout == "plain://one/d/a.l3 True\n"
+    assert run.stdout.splitlines() == [f"plain://one{path}/a.l3 True" for path in ("/d", "", "")]
+    assert run.stderr.splitlines() == [
+        f"l3: plain://{server}{path}/out is in plain://one{path}; name a folder outside of it"
+        for server in ("u@ONE", "one:22")
+        for path in ("/d", "")
+    ]
 
 
 @pytest.mark.usefixtures("memory")

@@ -417,7 +417,7 @@ def failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         assert {rows_of(dest)[name].status for name in ("1.png", "a.tar")} == {"failed"}
     assert main(["verify", str(dest)]) == 2
     told = capsys.readouterr().err
-    assert "d/a.tar: an earlier result; a.tar has failed since: not a whole tar file" in told
+    assert "d/a.tar: the conversion of a.tar has failed: not a whole tar file" in told
     assert "l3: 2 failed" in told
     return dest
 

@@ -54,7 +54,7 @@ def held(*arguments, **options):
 job.convert_each = held
 """
 # A worker ends at a step of what is named after it: once for each name, or, of some, always.
-STEPS = ("reading", "encoding", "writing", "announced", "published")
+STEPS = ("reading", "encoding", "writing", "announced", "appeared", "published")
 DYING = """
 import os, signal
 from l3dali.datasets.convert import pipeline, storage
@@ -92,6 +92,7 @@ def write(self, data):
 def replace(source, target, **folders):
     die_at("announced", target)
     _replace(source, target, **folders)
+    die_at("appeared", target)  # a shard before its index
     name, end = os.path.splitext(target)
     if end != ".tar":  # It has appeared with its index.
         die_at("published", name + ".tar" if end == ".idx" else target)

@@ -346,7 +346,7 @@ def _convert(
         finally:
             known = {row.source for row in new}
             # Not what failed as its process was told to end, too.
-            rest = {row.source: row for row in left if row.status != FAILED}
+            rest = {row.source: row for row in left if row.status != FAILED or row.result}
             left = [row for source, row in rest.items() if source not in known]
             manifest.add(left)
             new += left

@@ -278,7 +278,7 @@ def sum_place(
         if hashes and (reason := _fault_of_index(place.folder, row)):
             failures.append(Failure(str(place), reason))
         if row.status == FAILED and not failures:
-            reason = f"an earlier result; {row.source} has failed since: {row.reason}"
+            reason = f"the conversion of {row.source} has failed: {row.reason}"
             failures.append(Failure(str(place), reason))
         contents.unconverted = len(row.failures) + row.more_failures
         totals = sum_totals(row.formats.values())

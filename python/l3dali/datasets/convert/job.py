@@ -35,6 +35,7 @@ from l3dali.datasets.convert.storage import (
     HashedReader,
     HashedWriter,
     LocalFolder,
+    RemoteFolder,
     Stored,
     hash_file,
     naming,
@@ -435,6 +436,8 @@ def _publish(
                 if index is not None:
                     row.index, data = index
                     target.stat(row.index)  # A folder or a pipe in its place is an error.
+                    if isinstance(target, RemoteFolder):
+                        target.forget(name)  # Listings may have other stamps.
                     before = target.stat(name)
                     index_file = behind.enter_context(target.publish(row.index, mode))
                     writer = HashedWriter(index_file, target.place(row.index))
@@ -457,16 +460,15 @@ def _publish(
             if not is_whole:
                 with contextlib.suppress(Exception):
                     target.remove(index[0])  # of the shard before
-        if is_there:
-            _stamp(row, target)
         if not isinstance(error, Exception):
             raise
         if not is_whole:
             _fail(row, error)
             row.result = name if is_there else None
-            row.index, row.index_hash, row.index_stamp = None, "", ""
-    else:
-        _stamp(row, target)
+            row.index, row.index_hash = None, ""
+    finally:
+        if is_there:
+            _stamp(row, target)
 
 
 def _stamp(row: Row, target: Folder) -> None:

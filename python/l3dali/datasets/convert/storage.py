@@ -389,7 +389,7 @@ class RemoteFolder:
     def real_place(self) -> str:
         """See `Folder`: a scheme may have several names, as `s3` and `s3a`."""
         root = posixpath.normpath(self._root) if self._root else ""
-        place = str(self._fs.unstrip_protocol(root)).rstrip("/")
+        place = str(self._fs.unstrip_protocol(root))
         # Of protocols whose paths do not begin with it, as FTP. Users have roots of their own.
         inner = _innermost(self._fs)
         server = type(inner)._get_kwargs_from_urls(self._url.rpartition("::")[2])
@@ -397,7 +397,7 @@ class RemoteFolder:
             port = getattr(inner, "port", server.get("port"))
             server |= {"host": str(server["host"]).lower(), "port": port}
         names = ",".join(str(server[key]) for key in sorted({*server} - {"password"}))
-        return place.replace("://", f"://{names}", 1)
+        return place.replace("://", f"://{names}", 1).rstrip("/")
 
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()

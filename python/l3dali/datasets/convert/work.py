@@ -623,6 +623,7 @@ def _lineage(place: str) -> list[object]:
     """What tells a file or folder, and each that it is in, from others, whatever their names."""
     if is_remote(place):
         parts = place.rstrip("/").split("/")
+        parts[2:3] = [part.partition(",")[0] for part in parts[2:3]]  # Ports and users share files.
         return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     lineage: list[object] = []
     for each in (Path(place), *Path(place).parents):
