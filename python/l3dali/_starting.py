@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    origin: BaseException | None = error  # Native modules make an ImportError of it.
-    while origin is not None and not isinstance(origin, KeyboardInterrupt):
-        origin = origin.__cause__ or origin.__context__
-    if origin is None:
+    origin = error
+    while origin.__cause__ is not None:  # Native modules make an ImportError of it.
+        origin = origin.__cause__
+    if not isinstance(origin, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
-    else:
-        print("l3: interrupted", file=sys.stderr)
+        return
+    print("l3: interrupted", file=sys.stderr)
+    if origin is not error:
         sys.exit(130)  # as `l3dali.cli`
 
 

@@ -1473,6 +1473,18 @@ def test_shard_and_index_appear_together(
     assert rows_of(target)["a.tar"].index == "a.idx"
 
 
+def refuse_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage takes no `a.idx` any more."""
+
+    def replace(temporary: str, name: str, **folders: int) -> None:
+        if name == "a.idx":
+            raise OSError(errno.EACCES, "refused")
+        _replace(temporary, name, **folders)
+
+    _replace = os.replace
+    monkeypatch.setattr(os, "replace", replace)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_index_that_cannot_be_published(
     tmp_path: Path,
@@ -1485,14 +1497,7 @@ def test_an_index_that_cannot_be_published(
     if is_there:
         assert convert(source, target) == 0
         write_tar(source, samples(4))
-
-    def replace(temporary: str, name: str, **folders: int) -> None:
-        if name == "a.idx":
-            raise OSError(errno.EACCES, "refused")
-        _replace(temporary, name, **folders)
-
-    _replace = os.replace
-    monkeypatch.setattr(os, "replace", replace)
+    refuse_index(monkeypatch)
     assert convert(source, target) == 2
     told = capsys.readouterr().err
     assert "a.tar: refused: " in told
@@ -1518,19 +1523,14 @@ def test_an_interrupt_behind_an_index_that_was_refused(
     assert convert(source, target) == 0
     write_tar(source, samples(4))
 
-    def replace(temporary: str, name: str, **folders: int) -> None:
-        if name == "a.idx":
-            raise OSError(errno.EACCES, "refused")
-        _replace(temporary, name, **folders)
-
     def run(jobs: list[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
         for rows in _run(jobs, workers, left):
             left += rows
             raise KeyboardInterrupt
         yield []
 
-    _replace, _run = os.replace, engine.run_local
-    monkeypatch.setattr(os, "replace", replace)
+    _run = engine.run_local
+    refuse_index(monkeypatch)
     monkeypatch.setattr(engine, "run_local", run)
     assert convert(source, target, "-j1") == 130
     row = rows_of(target)["a.tar"]
