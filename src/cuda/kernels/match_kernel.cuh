@@ -128,7 +128,7 @@ class MatchLane {
     states->Update(warp, RansLookup::Next(entry, states->current()));
     const uint32_t next = states->current();
     const uint32_t dropped = FunnelShift(next, 0, entry.bits);
-    const uint32_t folded = RansLookup::Fold(entry, next, dropped);
+    const uint32_t folded = RansLookup::Fold<WordSamples>(entry, next, dropped);
     // Most steps have no raw bits.
     if (warp.Ballot((entry.bits & 31) != 0) != 0) states->Update(warp, dropped);
     return folded;

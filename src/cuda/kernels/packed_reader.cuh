@@ -166,23 +166,25 @@ L3_DEVICE void ReadSparseGroups(Warp& warp, const uint8_t* payload, uint32_t gro
     mask = masks[k];
   }
   const uint32_t bits = width * PopCount(mask);
+  const uint32_t bits_end = warp.InclusiveScan(bits);
+  const uint32_t field_bytes = (warp.Shuffle(bits_end, kWarpLanes - 1) + 7) / 8;
   const uint32_t fields = *pos + flag_bytes + width_bytes + coded_groups;
-  // By a reduction, as the next row waits for it; a scan takes ten times as long.
-  *pos = fields + (warp.ReduceAdd(bits) + 7) / 8;
-  const uint32_t bit = 8 * fields + warp.InclusiveScan(bits) - bits;
-  // Both halves are on their way before one is taken apart.
-  uint32_t lo[2], hi[2];
-  ReadWindow(payload, bit, &lo[0], &hi[0]);
-  ReadWindow(payload, bit + width * PopCount(mask & 15), &lo[1], &hi[1]);
-  L3_UNROLL
-  for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
-    folded->word[k] = 0;
+  *pos = fields + field_bytes;
+
+  uint32_t bit = 8 * fields + bits_end - bits;
+  folded->Fill(0);
+  L3_NO_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    uint32_t lo, hi;
+    ReadWindow(payload, bit, &lo, &hi);
     L3_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t taken = mask >> (4 * half + k) & 1 ? width : 0;
-      folded->word[k] |= (lo[half] & ((1u << taken) - 1)) << (16 * half);
-      lo[half] = FunnelShift(lo[half], hi[half], taken);
-      hi[half] >>= taken;
+    for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+      const uint32_t taken = mask & 1 ? width : 0;
+      folded->word[k] |= (lo & ((1u << taken) - 1)) << (16 * half);
+      lo = FunnelShift(lo, hi, taken);
+      hi >>= taken;
+      bit += taken;
+      mask >>= 1;
     }
   }
 }

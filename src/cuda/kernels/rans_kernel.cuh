@@ -357,7 +357,7 @@ class RansLane {
       next = states->current();
     }
     const uint32_t dropped = FunnelShift(next, 0, entry.bits);
-    const uint32_t folded = RansLookup::Fold(entry, next, dropped);
+    const uint32_t folded = RansLookup::Fold<Samples>(entry, next, dropped);
     states->Update(warp, dropped);
     return folded;
   }

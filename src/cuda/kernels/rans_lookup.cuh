@@ -6,8 +6,6 @@
 // RansScratch::taps.
 #pragma once
 
-#include <type_traits>
-
 #include "core/rans_model.h"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/lane_math.cuh"
@@ -23,85 +21,44 @@ struct alignas(16) RansLookup {
   static constexpr uint32_t kTableBit = 10;
 
   // A token of a table. It takes a state s to
-  // s + factor * (s >> kRansScaleBits) - start, where factor is frequency - kRansScale.
-  // Its 5 lowest bits are raw_bits.
-  struct alignas(8) LongEntry {
-    uint32_t factor;
-    uint32_t bits;  // from bit 5 on the base (16), in the 11 highest bits -start
-  };
-  // A word for samples of one byte, whose tiles wait for shared memory: half as many passes.
-  // In the 11 highest bits factor, then (5) -head: the base is head << raw_bits. -start is byte 1
-  // less kLowWeight times byte 0, of which raw_bits are a part.
-  struct ShortEntry {
+  // s + factor * (s >> kRansScaleBits) - start.
+  struct alignas(8) Entry {
+    uint32_t factor;  // frequency - kRansScale
+    // From the lowest bits up: raw_bits (5), from bit kBaseBit on the base, and
+    // in the 11 highest bits -start.
     uint32_t bits;
   };
-  static constexpr uint32_t kLowWeight = 5;
-  static constexpr uint32_t kStartWeights = (256 - kLowWeight) | 1 << 8;
-  template <class Samples>
-  using Entry = std::conditional_t<Samples::kBytes == 1, ShortEntry, LongEntry>;
 
   // Of a table. Odd, so that tokens of different tables lie in different banks.
   template <class Samples>
   static constexpr uint32_t kEntries = Samples::kTokens + 1;
-  // Of token_of_slot.
-  static constexpr uint32_t kTokenUnit = 4;
 
   // The entry of the token that comes next.
   template <class Samples>
-  L3_DEVICE Entry<Samples> Find(uint32_t state, uint32_t context) const {
+  L3_DEVICE Entry Find(uint32_t state, uint32_t context) const {
     // Byte 1 of the context is 4 times the table.
     static_assert(kTableBit == 8 + 2 && kMaxRansTables <= 64);
-    static_assert(kTokenUnit * kEntries<Samples> < 256);
+    constexpr uint32_t kTableBytes = kEntries<Samples> * Samples::kTokenUnit;
     const uint32_t slot = Select(kRansScale - 1, state, context);
-    const uint32_t place = Dot(context, kEntries<Samples> << 8, token_of_slot[slot]) *
-                           (static_cast<uint32_t>(sizeof(Entry<Samples>)) / kTokenUnit);
-    return *reinterpret_cast<const Entry<Samples>*>(reinterpret_cast<const uint8_t*>(entry) +
-                                                    place);
+    const uint32_t place = Dot(context, kTableBytes / 4 << 8, token_of_slot[slot]) *
+                           (static_cast<uint32_t>(sizeof(Entry)) / Samples::kTokenUnit);
+    return *reinterpret_cast<const Entry*>(reinterpret_cast<const uint8_t*>(entry) + place);
   }
   // The state without that token.
-  static L3_DEVICE uint32_t Next(const LongEntry& entry, uint32_t state) {
+  static L3_DEVICE uint32_t Next(const Entry& entry, uint32_t state) {
     return state + entry.factor * (state >> kRansScaleBits) +
            static_cast<uint32_t>(static_cast<int32_t>(entry.bits) >> (32 - 11));
   }
-  static L3_DEVICE uint32_t Next(const ShortEntry& entry, uint32_t state) {
-    const int32_t factor = static_cast<int32_t>(entry.bits) >> (32 - 11);
-    const int32_t without_start = SignedDot(entry.bits, kStartWeights, static_cast<int32_t>(state));
-    return MultiplyAdd(static_cast<uint32_t>(factor), state >> kRansScaleBits,
-                       static_cast<uint32_t>(without_start));
-  }
   // The folded residual. `dropped` is `next` without its raw bits.
-  static L3_DEVICE uint32_t Fold(const LongEntry& entry, uint32_t next, uint32_t dropped) {
-    return (entry.bits >> 5 & 0xFFFF) + next - (dropped << (entry.bits & 31));
-  }
-  static L3_DEVICE uint32_t Fold(const ShortEntry& entry, uint32_t next, uint32_t dropped) {
-    const int32_t minus_head = static_cast<int32_t>(entry.bits << 11) >> (32 - 5);
-    return next - ((dropped + static_cast<uint32_t>(minus_head)) << (entry.bits & 31));
-  }
-
-  // Puts a token where Find() finds it.
   template <class Samples>
-  L3_DEVICE void Put(uint32_t table, uint32_t token, uint32_t frequency, uint32_t start) {
-    const RansToken raw = GetRansToken(token);
-    const uint32_t factor = frequency - kRansScale;
-    const uint32_t place = kEntries<Samples> * table + token;
-    if constexpr (Samples::kBytes == 1) {
-      constexpr uint32_t kStep = kLowWeight << 5;
-      static_assert(kStep * 7 >= kRansScale && kStep <= 256);  // so any start has two such bytes
-      const uint32_t taken = kLowWeight * raw.raw_bits;
-      const uint32_t low = start > taken ? (start - taken + kStep - 1) / kStep : 0;
-      const uint32_t high = taken + kStep * low - start;
-      const uint32_t head = raw.base >> raw.raw_bits;
-      entry[place] = raw.raw_bits | low << 5 | high << 8 | (0u - head & 31) << 16 | factor << 21;
-    } else {
-      entry[2 * place] = factor;
-      entry[2 * place + 1] = raw.raw_bits | raw.base << 5 | (0u - start) << 21;
-    }
+  static L3_DEVICE uint32_t Fold(const Entry& entry, uint32_t next, uint32_t dropped) {
+    return Samples::TokenBase(entry.bits) + next - (dropped << (entry.bits & 31));
   }
 
   uint32_t context_of_level[kMaxChannels][kRansLevels];
   uint32_t context_of_match[kMatchContexts];
-  alignas(8) uint32_t entry[2 * kMaxRansTables * (kRansTokens + 1)];  // kEntries for each table
-  uint8_t token_of_slot[kMaxRansTables * kRansScale];                 // times kTokenUnit
+  Entry entry[kMaxRansTables * (kRansTokens + 1)];     // kEntries for each table
+  uint8_t token_of_slot[kMaxRansTables * kRansScale];  // times kTokenUnit
   uint32_t gradient_weight;
 };
 
@@ -128,13 +85,18 @@ L3_DEVICE void PutTables(Warp& warp, uint32_t begin, uint32_t end, uint32_t warp
       const bool exists = token < Samples::kTokens;
       const uint32_t frequency = exists ? model.frequency[table][token] : 0;
       const uint32_t token_end = start + warp.InclusiveScan(frequency);
-      if (exists) lookup->Put<Samples>(table, token, frequency, token_end - frequency);
+      if (exists) {
+        const RansToken raw = GetRansToken(token);
+        lookup->entry[RansLookup::kEntries<Samples> * table + token] = {
+            frequency - kRansScale,
+            raw.raw_bits | raw.base << Samples::kBaseBit | (frequency - token_end) << (32 - 11)};
+      }
       const uint32_t lanes = warp.Ballot(frequency != 0);
       const uint32_t lanes_below = lanes & warp.LanesBelow();
       if (frequency != 0) {
         const uint32_t last = lanes_below == 0 ? before : first + HighestBit(lanes_below);
         token_of_slot[token_end - frequency] =
-            static_cast<uint8_t>((token - last) * RansLookup::kTokenUnit);
+            static_cast<uint8_t>((token - last) * Samples::kTokenUnit);
       }
       if (lanes != 0) before = first + HighestBit(lanes);
       start = warp.Shuffle(token_end, kWarpLanes - 1);

@@ -41,6 +41,8 @@ constexpr uint32_t kMixedStart = 8 - 5 * kEnergyStart;
 struct ByteSamples {
   static constexpr uint32_t kBytes = 1;
   static constexpr uint32_t kTokens = kRansShortTokens;
+  static constexpr uint32_t kTokenUnit = 8;  // of RansLookup::token_of_slot
+  static constexpr uint32_t kBaseBit = 8;
   static constexpr bool kLongRaw = false;  // whether states are refilled before raw bits
   // Activities and what adds up to them are multiplied by this.
   static constexpr uint32_t kActivityScale = 32;
@@ -54,6 +56,8 @@ struct ByteSamples {
     uint32_t near;  // NE, N, NW, W
     uint32_t far;   // NNE, NN, NWW, WW
   };
+  // From what a RansLookup has of a token.
+  static L3_DEVICE uint32_t TokenBase(uint32_t bits) { return PermuteBytes(bits, 0, 0x4441); }
 
   static L3_DEVICE Passed Start(uint32_t base) {
     return {{kEnergyStart | base << 16 | base << 24}};
@@ -126,6 +130,8 @@ struct ByteSamples {
 struct WordSamples {
   static constexpr uint32_t kBytes = 2;
   static constexpr uint32_t kTokens = kRansTokens;
+  static constexpr uint32_t kTokenUnit = 4;
+  static constexpr uint32_t kBaseBit = 5;
   static constexpr bool kLongRaw = true;
   static constexpr uint32_t kActivityScale = 1;
 
@@ -138,6 +144,7 @@ struct WordSamples {
     uint32_t near[2];  // NE, N; NW, W
     uint32_t far[2];   // NNE, NN; NWW, WW
   };
+  static L3_DEVICE uint32_t TokenBase(uint32_t bits) { return bits >> kBaseBit & 0xFFFF; }
 
   static L3_DEVICE Passed Start(uint32_t base) { return {{base | base << 16, kEnergyStart}}; }
 

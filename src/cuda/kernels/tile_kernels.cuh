@@ -128,8 +128,8 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
   SampleGroup rows[kChannels];
   uint32_t width[kChannels];
   uint32_t predictors[kChannels] = {};  // of the rows to come, 4 bits each
-  uint32_t codes[kChannels] = {};  // of some rows, spread over the lanes; or a bit for each row
-  uint32_t code_bit[kChannels] = {};  // where this lane's next code is in them
+  uint32_t codes[kChannels] = {};       // of some rows, spread over the lanes
+  uint32_t code_bit[kChannels] = {};    // where this lane's next code is in them
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) {
     rows[c].Fill(body.channel[c].base);
@@ -150,9 +150,8 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
       const uint32_t row_bytes = body.channel[at].width_row_bytes;
       if (y % kRowsPerRead == 0) {
         predictors[c] = ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
-        const uint32_t place =
-            layout(c) == ChannelLayout::kSparse ? y / 8 : y * row_bytes + 4 * lane;
-        codes[c] = ReadWord(tile.data, tile.size, body.channel[c].widths_offset + place);
+        codes[c] = ReadWord(tile.data, tile.size,
+                            body.channel[c].widths_offset + y * row_bytes + 4 * lane);
         code_bit[at] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
         const uint32_t rows_left = rect.height_px - y;
         const uint32_t unused = rows_left < kRowsPerRead ? 4 * (kRowsPerRead - rows_left) : 0;
@@ -180,7 +179,7 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
       SampleGroup folded;
       if (layout(c) == ChannelLayout::kSparse) {
         folded.Fill(0);
-        if ((codes[c] >> y % kRowsPerRead & 1) != 0) {
+        if (ReadBit(tile.data + body.channel[c].widths_offset, y) != 0) {
           ReadSparseGroups(warp, tile.data, groups, info.used_bits, &pos, &folded);
         }
       } else {
