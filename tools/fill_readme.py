@@ -155,7 +155,8 @@ def gpu() -> str:
     text += (
         f"2048x1024 in its memory, and on one: code of commit {host['made']['commit']}. DALI, from "
     )
-    text += f"files of `{PIPELINE_SET}`: code of commit {pipelines['made']['commit']}"
+    made = pipelines["made"]
+    text += f"files of `{PIPELINE_SET}`: code of commit {made['commit']}, {made['date']}"
     return f"{text}.\n\n{table(head, rows)}"
 
 
