@@ -120,7 +120,7 @@ def hush_libraries() -> None:
 def complain(text: str) -> None:
     """Prints a line on standard error, if that takes it: exit codes tell as much."""
     with suppress(OSError):
-        print(printable(text), file=sys.stderr)
+        print(printable(without_passwords(text)), file=sys.stderr)
 
 
 def say(lines: Iterable[str]) -> None:
@@ -179,7 +179,7 @@ def reason_of(error: BaseException) -> str:
 
 def without_password(url: str) -> str:
     """A URL that names its user without a password."""
-    return re.sub(r"(?<=//)([^/:]*):[^/]*@", r"\1@", url)
+    return re.sub(r"((?://|(?<=:)/)[^/:]*):[^/]*@", r"\1@", url)  # a Path has one slash
 
 
 def without_passwords(text: str) -> str:

@@ -703,6 +703,20 @@ def test_usage_errors_are_one_line(
     assert files_below(tmp_path) == {"file", "list", "a.png", "a.l3"}
 
 
+@pytest.mark.parametrize("command", ["encode", "decode", "bench", "thumbnail", "view", "verify"])
+def test_no_password_is_told(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of commands that take no URL, too: they see a path, with one slash."""
+    more = [str(tmp_path / "a.png")] if command == "thumbnail" else []
+    if command in ("encode", "decode", "verify"):
+        more = ["--json-summary", str(tmp_path / "summary.json")]
+    assert main([command, "http://bob:secret@127.0.0.1:1/a.l3", *more]) == 2
+    told = capsys.readouterr().err + "".join(p.read_text() for p in tmp_path.glob("*.json"))
+    assert "bob@127.0.0.1" in told
+    assert "secret" not in told
+
+
 def test_folder_may_have_the_suffix_of_an_image(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     (tmp_path / "set.jpg").mkdir()

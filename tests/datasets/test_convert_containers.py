@@ -38,7 +38,7 @@ from l3dali.console import reason_of
 from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 from l3dali.datasets.convert.job import convert_job
-from l3dali.datasets.convert.manifest import Manifest, Row, row_of_json
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, row_of_json
 from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, Stored, open_folder
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.signatures import L3_SIGNATURE
@@ -633,6 +633,24 @@ def test_names_that_begin_with_a_slash_stay_in_the_bucket() -> None:
     folder = open_folder("memory://b/d")
     assert isinstance(folder, RemoteFolder)
     assert folder.openable("/tmp/a.l3").path == "/b/d//tmp/a.l3"
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_manifest_that_a_bucket_refuses_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One upload that failed ended the run, and left the other images."""
+    folder = open_folder("memory://b/d")
+    monkeypatch.setattr("l3dali.datasets.convert.manifest._UPLOAD_SECONDS", 0.0)
+
+    def refuse(*_: Any) -> Any:
+        raise OSError("503 Slow Down")
+
+    with Manifest(folder) as manifest, monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "publish", refuse)
+        manifest.add([Row("a.png", "image", FAILED, "options", "rans")])
+    with Manifest(folder, read_only=True) as manifest:
+        assert set(manifest.rows) == {"a.png"}
 
 
 def test_a_password_is_not_written(

@@ -153,6 +153,18 @@ def test_what_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "sub/1.png: nothing has been made of it" in capsys.readouterr().err
 
 
+def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That its source has failed since hid it: exit code 0."""
+    source = converted.parent / "s"
+    (source / "sub" / "1.png").write_bytes(b"damage")
+    assert convert(source, converted) == 2
+    assert "its earlier result, sub/1.l3, stays" in capsys.readouterr().err
+    (converted / "sub" / "1.l3").unlink()
+    assert run("verify", converted) == 2
+    told = capsys.readouterr().err
+    assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
+
+
 def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is judged by its own manifest."""
     for name in ("a", "sub/b"):

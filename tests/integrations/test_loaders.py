@@ -142,6 +142,8 @@ def test_litdata_writes_arrays(tmp_path: Path) -> None:
     "array",
     [
         np.zeros((2, 3, 5), np.uint8),
+        np.zeros((2, 3, 1), np.uint8),
+        np.zeros((2, 3), ">u2"),
         np.zeros((2, 3)),
         np.zeros(3),
         np.zeros((2, 3), np.uint8).view(np.recarray),
@@ -149,6 +151,8 @@ def test_litdata_writes_arrays(tmp_path: Path) -> None:
 )
 def test_litdata_leaves_other_arrays(array: Any) -> None:
     assert not L3Serializer().can_serialize(array)
+    with pytest.raises(TypeError, match="would not come back as it is"):
+        L3Serializer().serialize(array)
 
 
 def test_litdata_gives_no_other_layout_back() -> None:

@@ -46,7 +46,15 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         self._options = options
 
     def serialize(self, data: Any) -> tuple[bytes, str | None]:
-        """The L3 file of an array; LitData's interface."""
+        """The L3 file of an array; LitData's interface.
+
+        Raises:
+            TypeError: the array would not come back as it is. LitData asks `can_serialize` of the
+                first value of a column alone.
+        """
+        if not self.can_serialize(data):
+            what = f"{type(data).__name__} {getattr(data, 'shape', '')}"
+            raise TypeError(f"{what}, {getattr(data, 'dtype', '')} would not come back as it is")
         return codec.encode(data, **self._options), None
 
     def deserialize(self, data: Buffer) -> codec.Image:

@@ -31,7 +31,7 @@ from l3dali.cli import (
 from l3dali.cli.arguments import Parser, new_command
 from l3dali.cli.batch import signal_of
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.console import complain, hush_libraries, without_passwords
+from l3dali.console import complain, hush_libraries
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except UsageError as error:
-        complain(f"l3: {without_passwords(str(error))}")
+        complain(f"l3: {error}")
         return EXIT_FAILED
     except MemoryError:
         complain("l3: there is not enough memory")

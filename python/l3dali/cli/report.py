@@ -24,6 +24,7 @@ from l3dali.console import (
     say,
     speed,
     tell_failures,
+    without_password,
 )
 from l3dali.errors import UsageError
 
@@ -217,7 +218,10 @@ def write_summary(
         "exit_code": code,
         **fields,
         "failed": count_failures(failures),
-        "failures": [{"path": str(failure.path), "reason": failure.reason} for failure in failures],
+        "failures": [
+            {"path": without_password(str(failure.path)), "reason": failure.reason}
+            for failure in failures
+        ],
     }
     write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
 

@@ -80,7 +80,8 @@ class Entry:
     def state(self) -> tuple[object, ...]:
         """What another file of this name, or other content, differs in."""
         status = self.path.stat()
-        return str(self.path), status.st_ino, status.st_size, status.st_mtime_ns, self.offset
+        times = status.st_mtime_ns, status.st_ctime_ns  # programs set the former as they like
+        return str(self.path), status.st_ino, status.st_size, *times, self.offset
 
 
 class Catalog:

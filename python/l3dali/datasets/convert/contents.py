@@ -21,7 +21,7 @@ from l3dali.console import (
 )
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
-from l3dali.datasets.convert.manifest import DONE, FAILED, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
 from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
 from l3dali.datasets.convert.work import find_sources, is_own_name, kind_of
@@ -103,7 +103,7 @@ def find_places(arguments: Iterable[str]) -> Places:
             places.failures += [
                 Failure(folder.place(result), f"no such file; the manifest has it, of {row.source}")
                 for result, row in rows.items()
-                if row.status == DONE and result not in files
+                if result not in files
             ]
     return places
 

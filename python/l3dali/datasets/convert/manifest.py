@@ -378,9 +378,12 @@ class Manifest:
             return
         # Objects cannot grow. What is lost if the machine dies is converted once more.
         self._is_changed = True
-        since = time.monotonic() - self._uploaded
-        if since > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
-            self._publish()
+        start = time.monotonic()
+        if start - self._uploaded > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
+            with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
+                self._publish()
+            self._uploaded = time.monotonic()
+            self._upload_seconds = self._uploaded - start
 
     def remove(self, rows: Iterable[Row]) -> list[Row]:
         """Removes results that are as they were written, their rows, and folders then empty.
@@ -480,7 +483,6 @@ class Manifest:
         return self.claims.get(name, source) != source or self._indexes[name] > own
 
     def _publish(self) -> None:
-        start = time.monotonic()
         if isinstance(self._folder, RemoteFolder):
             self._take_rows_of_others(self._folder)
         place = self._folder.place(MANIFEST_NAME)
@@ -492,8 +494,6 @@ class Manifest:
             with contextlib.suppress(Exception):
                 self._folder.forget(MANIFEST_NAME)
                 self._found = self._folder.stat(MANIFEST_NAME)
-        self._uploaded = time.monotonic()
-        self._upload_seconds = self._uploaded - start
         self._is_changed = self._is_worn = False
 
     def _take_rows_of_others(self, folder: RemoteFolder) -> None:
