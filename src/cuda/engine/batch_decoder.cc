@@ -121,10 +121,11 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
     // A rest that is hardly a chunk goes along.
     const uint64_t goal = uploaded + (left < 2 * kChunkBytes ? left : kChunkBytes);
     while (chunk.end < piece_end && layout_.BytesOfPieces(chunk.end) < goal) ++chunk.end;
-    RunForEach(for_each, chunk.end - chunk.begin, [&chunk](size_t i) {
+    const uint64_t staged = layout_.BytesOfPieces(chunk.end);
+    const bool is_long = staged - uploaded >= upload_.parallel_bytes;
+    RunForEach(is_long ? for_each : nullptr, chunk.end - chunk.begin, [&chunk](size_t i) {
       chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(), chunk.slot.device.data());
     });
-    const uint64_t staged = layout_.BytesOfPieces(chunk.end);
     device_->Copy(slot.device.data() + uploaded, slot.pinned.data() + uploaded, staged - uploaded,
                   upload_stream_.get());
     uploaded = staged;

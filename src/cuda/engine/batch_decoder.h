@@ -25,7 +25,7 @@ class BatchDecoder {
   // 16 MiB take some 300 us over PCIe 5, and a launch for their tiles is predicted to take half
   // of that (docs/notes/kernels-history.md, "Parts"). A copy of half a MiB takes 10 us, more than
   // its call.
-  static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10};
+  static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10, 512 << 10};
 
   // The windows of a group, which are decoded together, may be more.
   static constexpr size_t kMostSamples = 1 << 16;
