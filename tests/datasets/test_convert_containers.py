@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -633,6 +634,31 @@ def test_names_that_begin_with_a_slash_stay_in_the_bucket() -> None:
     folder = open_folder("memory://b/d")
     assert isinstance(folder, RemoteFolder)
     assert folder.openable("/tmp/a.l3").path == "/b/d//tmp/a.l3"
+
+
+@pytest.mark.usefixtures("memory")
+def test_totals_of_files_in_a_bucket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their heads are read, and what the manifest says of them was left out."""
+    (tmp_path / "a.png").write_bytes(png())
+    assert convert(tmp_path, "memory://b/d") == 0
+    capsys.readouterr()
+    assert main(["info", "memory://b/d", "--json", "--totals"]) == 0
+    totals = json.loads(capsys.readouterr().out)
+    assert totals["source_bytes"] == len(png())
+    assert totals["result_bytes"] == totals["bytes"] > 0
+
+
+def test_no_folder_behind_a_link_is_removed(tmp_path: Path) -> None:
+    """One that came when the manifest had been read."""
+    (tmp_path / "s/d/e").mkdir(parents=True)
+    (tmp_path / "s/d/e/a.png").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    (tmp_path / "victim/e").mkdir(parents=True)
+    with Manifest(open_folder(str(tmp_path / "d"))) as manifest:
+        shutil.rmtree(tmp_path / "d/d")
+        (tmp_path / "d/d").symlink_to(tmp_path / "victim")
+        manifest.remove(list(manifest.rows.values()))
+    assert (tmp_path / "victim/e").is_dir()
 
 
 @pytest.mark.usefixtures("memory")

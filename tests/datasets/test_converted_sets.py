@@ -165,6 +165,25 @@ def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixtur
     assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
 
 
+def test_sources_that_cannot_be_read_have_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_set(tmp_path / "s")
+    (source / "dead.png").symlink_to("nowhere")
+    assert convert(source, tmp_path / "d") == 2
+    assert run("verify", tmp_path / "d", "--source", source) == 2
+    assert "s/dead.png: a link to nothing" in capsys.readouterr().err
+
+
+def test_totals_of_a_list(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were of all of PATH."""
+    names = converted.parent / "list"
+    names.write_text("0.l3\n")
+    assert run("info", converted, "--files-from", names, "--totals") == 2
+    assert "--totals goes with PATHs" in capsys.readouterr().err
+    assert run("info", converted, "--files-from", names) == 0
+
+
 def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is judged by its own manifest."""
     for name in ("a", "sub/b"):

@@ -50,7 +50,7 @@ def _info(options: argparse.Namespace) -> int:
     from l3dali.cli import sets  # libraries for data sets are for these alone
 
     show = _json_entry if options.json else _info_text
-    if options.totals or sets.are_sets(options):
+    if sets.are_sets(options) or options.totals:
         return sets.info(options, show)
     found = find_inputs(options, {L3_SUFFIX})
     report = Report()

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 def are_sets(options: argparse.Namespace) -> bool:
     """Whether a PATH is a shard, a URL, or a folder with shards or a manifest in it."""
+    if options.files_from is not None and getattr(options, "totals", False):
+        raise UsageError("--totals goes with PATHs, not with --files-from")
     return options.files_from is None and any(map(_is_set, options.paths))
 
 
@@ -128,6 +130,7 @@ class _Sources:
         if len(found.folders) != 1:
             raise UsageError(f"--source {options.source} names several folders; one is compared")
         ((url, files),) = found.folders.items()
+        places.failures += found.failures
         self._folder = open_folder(url)
         self._of_result: dict[str, str] = {}
         kinds = kinds_of_sources(self._folder, files)
@@ -229,4 +232,6 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
     except (OSError, ValueError) as error:
         return Contents(), [Failure(str(place), reason_of(error))]
     contents.add_image(infos[0], place.kind)
+    if place.row is not None:
+        contents.add_row(place.row)
     return contents, []

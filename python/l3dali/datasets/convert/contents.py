@@ -188,6 +188,14 @@ class Contents:
         codings = info.codings or {}
         self.codings[max(codings, key=lambda name: codings[name], default="not read")] += 1
 
+    def add_row(self, row: Row) -> None:
+        """Counts what the manifest says of a file."""
+        self.unconverted += len(row.failures) + row.more_failures
+        totals = sum_totals(row.formats.values())
+        self.source_bytes += totals.source_bytes
+        self.result_bytes += totals.result_bytes
+        self.versions[row.version] += 1
+
     def add(self, other: Contents) -> None:
         """Adds what others come to."""
         for name, value in vars(other).items():
@@ -280,10 +288,7 @@ def sum_place(
         if row.status == FAILED and not failures:
             reason = f"the conversion of {row.source} has failed: {row.reason}"
             failures.append(Failure(str(place), reason))
-        contents.unconverted = len(row.failures) + row.more_failures
-        totals = sum_totals(row.formats.values())
-        contents.source_bytes, contents.result_bytes = totals.source_bytes, totals.result_bytes
-        contents.versions[row.version] += 1
+        contents.add_row(row)
     return contents, failures
 
 

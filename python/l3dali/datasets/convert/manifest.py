@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args, get_type_hints
 
 from l3dali.console import reason_of
@@ -416,8 +416,7 @@ class Manifest:
         if found is not None:
             self._folder.remove(row.result)
         if isinstance(self._folder, LocalFolder):
-            above = [*Path(row.result).parents][:-1]
-            _remove_empty(self._folder.root / each for each in above)
+            self._folder.remove_empty(map(str, [*PurePosixPath(row.result).parents][:-1]))
         self._drop(row.source)
         self._removed.add(row.source)
         return True

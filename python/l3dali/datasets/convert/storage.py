@@ -26,7 +26,7 @@ from l3dali.console import without_password
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CHUNK_BYTES = 2**20
 _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between looks at signals
@@ -308,6 +308,13 @@ class LocalFolder:
         is_gone = contextlib.suppress(FileNotFoundError)
         with is_gone, naming(self.place(name)), self._folder_of(name) as folder:
             os.unlink(name.rpartition("/")[2], dir_fd=folder)
+
+    def remove_empty(self, names: Iterable[str]) -> None:
+        """Removes folders below this one, by no link, up to the first that holds something."""
+        with contextlib.suppress(OSError):
+            for name in names:
+                with self._folder_of(name) as folder:
+                    os.rmdir(name.rpartition("/")[2], dir_fd=folder)
 
     def folds_case(self) -> bool:
         name = f".l3-{secrets.token_hex(8)}.tmp"
