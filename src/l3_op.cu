@@ -53,7 +53,8 @@ With True, 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. The range of a s
 0 up, which negative numbers continue below 0: from ``int16``, 32767 becomes 255 in ``uint8``, 127 in
 ``int8``, 65535 in ``uint16`` and 1.0 in ``float``; -32767 becomes 0, -127, 0 and -1.0. ``mean`` and
 ``std`` count in that range, too. With False, values stay what they are, rounded and cut to the type:
-65535 becomes 255 in ``uint8``, as 300 does, and 65535.0 in ``float``, and -5 becomes 0 in ``uint8``.
+65535 becomes 255 in ``uint8``, as 300 does, 65535.0 in ``float`` and infinity in ``float16``, and -5 becomes 0
+in ``uint8``.
 
 By default label numbers stay what they are (of masks that were encoded with ``--labels`` or
 ``--palette index``), and a value of other files means what it means in DALI: operators that normalize
