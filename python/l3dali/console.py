@@ -62,12 +62,17 @@ def _with_bar(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=total)
+    try:
+        bar.start()
         for item in items:
             if item is not None:
                 yield item
                 bar.advance(task, files_of(item))
+    finally:
+        with suppress(OSError):  # The terminal may have gone.
+            bar.stop()
 
 
 def _with_lines(

@@ -91,6 +91,18 @@ def test_progress_counts_files(
     assert [line.split(" files")[0] for line in lines] == ["l3: 3 of 4", "l3: 4 of 4"]
 
 
+def test_a_terminal_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar's last write ended a good run, without its report."""
+
+    def stop(_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("rich.progress.Progress.stop", stop)
+    monkeypatch.setattr("rich.progress.Progress.start", lambda _: None)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert list(console.progress([1, 2, 3], 3)) == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.4, "0 s"), (59.7, "1 min 0 s"), (3599, "59 min 59 s"), (7260, "2 h 1 min")],
