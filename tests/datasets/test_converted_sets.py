@@ -165,6 +165,21 @@ def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixtur
     assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
 
 
+def test_sources_of_which_nothing_was_made(
+    converted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other order: what was gone when its source failed."""
+    source = converted.parent / "s"
+    (converted / "a.tar").unlink()
+    (source / "a.tar").write_bytes(b"damage")
+    assert convert(source, converted) == 2
+    capsys.readouterr()
+    assert run("verify", converted) == 0
+    assert "; 1 image could not be converted\n" in capsys.readouterr().err
+    assert run("info", converted, "--totals", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["unconverted"] == 1
+
+
 def test_sources_that_cannot_be_read_have_no_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

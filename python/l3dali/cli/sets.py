@@ -103,6 +103,7 @@ def verify(options: argparse.Namespace) -> int:
 
     report = run(list(named), work, options)
     total = _sum(results.values())
+    total.unconverted += places.unconverted
 
     def remark(_report: Report) -> list[str]:
         return total.lines()
@@ -183,7 +184,7 @@ def info(options: argparse.Namespace, show: Callable[[str, codec.Info], str]) ->
     places = _places(options)
     report = Report()
     shown: list[str] = []
-    total = Contents()
+    total = Contents(unconverted=places.unconverted)
     for place in places.found:
         infos: list[codec.Info] = []
 

@@ -71,12 +71,14 @@ class Places:
         failures: folders that cannot be listed, results that are gone, damaged manifests.
         others: how many files were passed over, by suffix.
         links: links to folders, which are not followed.
+        unconverted: sources that have failed and have no result, as manifests of whole folders say.
     """
 
     found: list[Place] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     links: int = 0
+    unconverted: int = 0
 
 
 def find_places(arguments: Iterable[str]) -> Places:
@@ -92,7 +94,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     places = Places(failures=list(sources.failures), links=len(sources.links))
     for url, files in sources.folders.items():
         folder = open_folder(url)
-        rows = _rows_by_result(folder, files, places.failures)
+        rows, unconverted = _rows_by_result(folder, files, places.failures)
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
@@ -100,6 +102,7 @@ def find_places(arguments: Iterable[str]) -> Places:
             else:
                 places.found.append(place)
         if url in sources.whole:
+            places.unconverted += unconverted
             places.failures += [
                 Failure(folder.place(result), f"no such file; the manifest has it, of {row.source}")
                 for result, row in rows.items()
@@ -110,12 +113,14 @@ def find_places(arguments: Iterable[str]) -> Places:
 
 def _rows_by_result(
     folder: Folder, files: Iterable[str], failures: list[Failure]
-) -> dict[str, Row]:
+) -> tuple[dict[str, Row], int]:
     """Rows of the manifests in a folder and below it, all names as seen from the folder.
 
-    Where two have a row of a file, that of the lower one counts. Other lines are failures.
+    Where two have a row of a file, that of the lower one counts. Other lines are failures. The
+    number is that of sources that have failed and have no result.
     """
     rows: dict[str, Row] = {}
+    unconverted = 0
     below = [name.removesuffix(MANIFEST_NAME) for name in files if name.endswith(_BELOW)]
     for prefix in ["", *sorted(below, key=lambda name: name.count("/"))]:
         if prefix + MANIFEST_NAME in rows:
@@ -125,9 +130,10 @@ def _rows_by_result(
                 reason = f"lines that are no rows, of which nothing is known: {manifest.ignored}"
                 failures.append(Failure(folder.place(prefix + MANIFEST_NAME), reason))
             for row in manifest.rows.values():
+                unconverted += row.status == FAILED and row.result is None
                 if row.result is not None:
                     rows[prefix + row.result] = row if not prefix else _seen_from_above(row, prefix)
-    return rows
+    return rows, unconverted
 
 
 def _seen_from_above(row: Row, prefix: str) -> Row:
@@ -152,7 +158,8 @@ class Contents:
         files: how many, with those that hold no L3 image.
         bytes: of the files.
         copies: originals and other files among them, which `l3 convert` has left as they were.
-        unconverted: images that `l3 convert` could not convert, where a manifest says it.
+        unconverted: images that `l3 convert` could not convert, where a manifest says it, and
+            sources of which it has made nothing.
         images: L3 images.
         pixels: of these.
         raw_bytes: of their samples.
