@@ -153,7 +153,13 @@ def test_done_stays_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert told in capsys.readouterr().out
     assert files_below(tmp_path / "d") == {"a.tar", "a.idx", "b.tar", "b.idx", "c.txt"}
     assert main(["verify", str(tmp_path / "d"), "--source", str(tmp_path / "s")]) == 0
-    # Another container is another result; the old one goes.
+    # Another container is another result; the old one goes, in a copy of DEST too.
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    for result in (tmp_path / "copy").iterdir():
+        os.utime(result, (1, 1))
+    (tmp_path / "copy" / "b.tar").write_bytes((tmp_path / "copy" / "b.tar").read_bytes() + b"x")
+    assert convert(tmp_path / "s", tmp_path / "copy", *TO_ZIP) == 0
+    assert files_below(tmp_path / "copy") == {"a.zip", "b.zip", "c.txt", "b.tar", "b.idx"}
     assert convert(tmp_path / "s", tmp_path / "d", *TO_ZIP) == 0
     assert files_below(tmp_path / "d") == {"a.zip", "b.zip", "c.txt"}
     assert convert(tmp_path / "s", tmp_path / "d") == 0
