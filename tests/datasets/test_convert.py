@@ -649,6 +649,24 @@ def test_a_manifest_that_no_run_has_written_stays(
     assert files_below(target) == {"0.l3"}
 
 
+def test_what_is_an_l3_file_by_its_name_alone_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was replaced without a word; L3 files are as a run that was killed leaves them."""
+    source, target = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "0.png").write_bytes(png())
+    assert convert(source, target) == 0
+    for name in ("1", "2"):
+        (source / f"{name}.png").write_bytes(png(1))
+    (target / "1.l3").write_text("notes")
+    (target / "2.l3").write_bytes((target / "0.l3").read_bytes())
+    assert convert(source, target) == 2
+    assert f"{target / '1.l3'} is there" in capsys.readouterr().err
+    assert (target / "1.l3").read_text() == "notes"
+    assert (target / "2.l3").read_bytes() != (target / "0.l3").read_bytes()
+
+
 def test_lines_are_dropped_when_a_run_gets_to_its_work(tmp_path: Path) -> None:
     source, target, empty = tmp_path / "s", tmp_path / "d", tmp_path / "empty"
     source.mkdir()

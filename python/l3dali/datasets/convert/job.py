@@ -41,6 +41,7 @@ from l3dali.datasets.convert.storage import (
     naming,
     open_folder,
 )
+from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -432,7 +433,7 @@ def _publish(
                 row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
                 if name in job.strangers:
                     ours = {row.result_hash: row.result_bytes, row.source_hash: row.source_bytes}
-                    _check_is_ours(target, name, ours)
+                    _check_is_ours(target, name, ours, may_be_l3=job.options.to == "l3")
                 if index is not None:
                     row.index, data = index
                     target.stat(row.index)  # A folder or a pipe in its place is an error.
@@ -489,14 +490,20 @@ def _is_index_written(target: Folder, name: str, data: bytes, mode: int) -> bool
     return False
 
 
-def _check_is_ours(target: Folder, name: str, ours: Mapping[str, int]) -> None:
+def _check_is_ours(
+    target: Folder, name: str, ours: Mapping[str, int], *, may_be_l3: bool = False
+) -> None:
     """Refuses to replace a file of other bytes than a run that was killed leaves.
 
-    `ours` has their hashes, and how many they are.
+    `ours` has their hashes, and how many they are. Any L3 file may be one.
     """
     found = ""
     with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
         there = target.stat(name)
+        if there is not None and may_be_l3 and name.endswith(".l3"):
+            with target.open(name) as opened:
+                if opened.read(len(L3_SIGNATURE)) == L3_SIGNATURE:
+                    return
         if there is not None and there.size in ours.values():
             found = hash_file(target, name)
     if found not in ours:

@@ -528,9 +528,7 @@ def find_work(
     spelled = {folded(name): name for name in claims} if folds else {}
     strangers = defaultdict[str, list[str]](list)  # by stem
     for name in unknown:
-        # L3 files are as a run that was killed leaves them.
-        if options.to != "l3" or not name.endswith(".l3") or name not in existing:
-            strangers[_stem(name)].append(name)
+        strangers[_stem(name)].append(name)
     found = {each for name in work.names for each in _stems(name)} if unknown else set()
     for name in unknown:
         claim = spelled.get(folded(name), name)
