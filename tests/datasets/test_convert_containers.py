@@ -636,8 +636,9 @@ def test_names_that_begin_with_a_slash_stay_in_the_bucket() -> None:
     assert folder.openable("/tmp/a.l3").path == "/b/d//tmp/a.l3"
 
 
-@pytest.mark.usefixtures("memory")
-def test_totals_of_files_in_a_bucket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_of_files_in_a_bucket(
+    tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Their heads are read, and what the manifest says of them was left out."""
     (tmp_path / "a.png").write_bytes(png())
     assert convert(tmp_path, "memory://b/d") == 0
@@ -646,6 +647,12 @@ def test_totals_of_files_in_a_bucket(tmp_path: Path, capsys: pytest.CaptureFixtu
     totals = json.loads(capsys.readouterr().out)
     assert totals["source_bytes"] == len(png())
     assert totals["result_bytes"] == totals["bytes"] > 0
+    memory.pipe("/b/cut.l3", memory.cat("/b/d/a.l3")[:-1])
+    assert main(["info", "memory://b/cut.l3"]) == 2
+    assert "the data ends too early" in capsys.readouterr().err
+    dry = ["--dry-run", "--json-summary", "-"]
+    assert convert(tmp_path, "memory://b/d", *dry) == 2
+    assert "--json-summary is of a run" in capsys.readouterr().err
 
 
 def test_no_folder_behind_a_link_is_removed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,19 @@ def test_sources_of_which_nothing_was_made(
     assert "; 1 image could not be converted\n" in capsys.readouterr().err
     assert run("info", converted, "--totals", "--json") == 0
     assert json.loads(capsys.readouterr().out)["unconverted"] == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_set_and_a_folder_in_it(
+    converted: Path, order: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last PATH won: its files were compared with no manifest, or counted twice."""
+    paths = [converted, converted / "sub"][::order]
+    assert run("info", *paths, "--totals", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 4
+    shutil.copyfile(converted / "0.l3", converted / "sub" / "1.l3")
+    assert run("verify", *paths) == 2
+    assert "sub/1.l3: its bytes are not those" in capsys.readouterr().err
 
 
 def test_sources_that_cannot_be_read_have_no_result(

@@ -112,6 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
         container=arguments.container,
     )
     if arguments.json_summary is not None:
+        if arguments.dry_run:
+            raise UsageError("--json-summary is of a run; it does not go with --dry-run")
         check_summary(arguments.json_summary)
     target = open_folder(arguments.dest)
     if arguments.dry_run:

@@ -232,6 +232,8 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
         infos[:] = [files.info(RemoteFolder(place.folder).openable(place.file.name))]
     except (OSError, ValueError) as error:
         return Contents(), [Failure(str(place), reason_of(error))]
+    if 0 < place.file.size < infos[0].encoded_bytes:  # Not all servers tell it.
+        return Contents(), [Failure(str(place), "the data ends too early")]
     contents.add_image(infos[0], place.kind)
     if place.row is not None:
         contents.add_row(place.row)

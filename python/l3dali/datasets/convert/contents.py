@@ -92,6 +92,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     """
     sources = find_sources(arguments)
     places = Places(failures=list(sources.failures), links=len(sources.links))
+    by_name: dict[str, Place] = {}
     for url, files in sources.folders.items():
         folder = open_folder(url)
         rows, unconverted = _rows_by_result(folder, files, places.failures)
@@ -99,8 +100,8 @@ def find_places(arguments: Iterable[str]) -> Places:
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
                 places.others[PurePosixPath(name).suffix.lower()] += 1
-            else:
-                places.found.append(place)
+            elif place.row is not None or str(place) not in by_name:  # another PATH may have it
+                by_name[str(place)] = place
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
@@ -108,6 +109,7 @@ def find_places(arguments: Iterable[str]) -> Places:
                 for result, row in rows.items()
                 if result not in files
             ]
+    places.found = list(by_name.values())
     return places
 
 
