@@ -449,18 +449,6 @@ def test_earlier_results_of_sources_that_have_failed_are_superseded(
     assert main(["verify", str(failed)]) == 0
 
 
-def test_a_result_that_went_before_its_source_failed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dest = folder.parent / "d"
-    assert convert(folder, dest) == 0
-    (dest / "a.tar").unlink()
-    (folder / "a.tar").write_bytes(b"cut")
-    assert convert(folder, dest) == 2
-    assert "earlier result" not in capsys.readouterr().err
-    assert rows_of(dest)["a.tar"].result is None
-
-
 def test_an_earlier_result_that_another_source_may_replace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

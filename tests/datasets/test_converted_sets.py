@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from convert_tools import (
     convert,
+    files_below,
     image,
     make_plan,
     png,
@@ -166,14 +167,21 @@ def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixtur
     assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
 
 
-def test_sources_of_which_nothing_was_made(
+def test_a_result_was_gone_when_its_source_failed(
     converted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The other order: what was gone when its source failed."""
     source = converted.parent / "s"
     (converted / "a.tar").unlink()
     (source / "a.tar").write_bytes(b"damage")
-    assert convert(source, converted) == 2
+    for _ in range(2):
+        assert convert(source, converted) == 2
+        assert "its earlier result, a.tar, is gone" in capsys.readouterr().err
+        assert run("verify", converted) == 2
+        assert "a.tar: no such file; the manifest has it" in capsys.readouterr().err
+    shutil.copyfile(converted.parent / "s" / "0.png", source / "0.tar")
+    (source / "a.tar").unlink()
+    assert convert(source, converted, "--remove-gone") == 2
+    assert files_below(converted) == {"0.l3", "sub/1.l3", "labels.json"}
     capsys.readouterr()
     assert run("verify", converted) == 0
     assert "; 1 image could not be converted\n" in capsys.readouterr().err

@@ -54,7 +54,7 @@ class Row:
         kind: `webdataset`, `tfrecord`, `parquet`, `arrow`, `zip`; of single files `image`, or
             `other` for a copy.
         status: `done`; `dropped`: a damaged image left out; `failed`: nothing has been made of it.
-            If an earlier result stays, the row is of that, but for reason and failures.
+            If there was an earlier result, the row is of that, but for reason and failures.
         options: the `identity` of the options.
         coding: of the encoder, `png`, or `plan`.
         source_bytes: its size.
@@ -452,9 +452,10 @@ class Manifest:
             return row
         if self.claims.get(old.result, row.source) != row.source:
             return row
+        what = "stays"
         with contextlib.suppress(Exception):  # Storage raises anything; what is not known stays.
             if self._folder.stat(old.result) is None:
-                return row
+                what = "is gone"
         earlier = replace(
             old,
             status=FAILED,
@@ -462,7 +463,7 @@ class Manifest:
             more_failures=row.more_failures,
             reason=row.reason,
         )
-        row.reason += f"; its earlier result, {old.result}, stays"
+        row.reason += f"; its earlier result, {old.result}, {what}"
         return earlier
 
     def _remove_index(self, row: Row) -> None:
