@@ -100,8 +100,8 @@ def find_places(arguments: Iterable[str]) -> Places:
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
                 places.others[PurePosixPath(name).suffix.lower()] += 1
-            elif place.row is not None or str(place) not in by_name:  # another PATH may have it
-                by_name[str(place)] = place
+            elif place.row is not None or folder.place(name) not in by_name:  # of another PATH
+                by_name[folder.place(name)] = place
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
