@@ -649,24 +649,6 @@ def test_a_manifest_that_no_run_has_written_stays(
     assert files_below(target) == {"0.l3"}
 
 
-def test_what_is_an_l3_file_by_its_name_alone_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It was replaced without a word; L3 files are as a run that was killed leaves them."""
-    source, target = tmp_path / "s", tmp_path / "d"
-    source.mkdir()
-    (source / "0.png").write_bytes(png())
-    assert convert(source, target) == 0
-    for name in ("1", "2"):
-        (source / f"{name}.png").write_bytes(png(1))
-    (target / "1.l3").write_text("notes")
-    (target / "2.l3").write_bytes((target / "0.l3").read_bytes())
-    assert convert(source, target) == 2
-    assert f"{target / '1.l3'} is there" in capsys.readouterr().err
-    assert (target / "1.l3").read_text() == "notes"
-    assert (target / "2.l3").read_bytes() != (target / "0.l3").read_bytes()
-
-
 def test_lines_are_dropped_when_a_run_gets_to_its_work(tmp_path: Path) -> None:
     source, target, empty = tmp_path / "s", tmp_path / "d", tmp_path / "empty"
     source.mkdir()
@@ -2326,17 +2308,19 @@ def test_names_of_the_run_are_its_own_whatever_their_case(
     )
 
 
-def test_links_to_nothing_and_pipes_stay(
+def test_links_to_nothing_pipes_and_what_is_no_l3_file_stay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They were replaced, as listings have none: a disk that they lead to may be elsewhere now."""
+    """Those were replaced, as listings have none: a disk that they lead to may be elsewhere now."""
     source, dest = tmp_path / "s", tmp_path / "d"
     source.mkdir()
     (source / "a.png").write_bytes(png())
     assert convert(source, dest) == 0
-    for name in ("b.png", "c.png"):
+    for name in ("b.png", "c.png", "e.png", "f.png"):
         (source / name).write_bytes(png(1))
     (source / "notes.txt").write_text("other")
+    (dest / "e.l3").write_text("L3 by its name alone")
+    (dest / "f.l3").write_bytes((dest / "a.l3").read_bytes())  # as a run that was killed leaves it
     (dest / "b.l3").symlink_to("/away/b.l3")
     os.mkfifo(dest / "c.l3")
     write_tar(source / "d.tar", samples(1))
@@ -2345,12 +2329,15 @@ def test_links_to_nothing_and_pipes_stay(
     (dest / "notes.txt").symlink_to(tmp_path / "folder")
     assert convert(source, dest) == 2
     told = capsys.readouterr().err
-    assert "they stay: 4 (b.l3, c.l3, d.idx, ...)" in told
-    assert "4 failed" in told
-    assert told.count("has no row of it") == 4
+    assert "they stay: 5 (e.l3, b.l3, c.l3, ...)" in told
+    assert "5 failed" in told
+    assert told.count("has no row of it") == 5
+    assert (dest / "e.l3").read_text() == "L3 by its name alone"
+    assert (dest / "f.l3").read_bytes() != (dest / "a.l3").read_bytes()
     assert (dest / "c.l3").is_fifo()
     assert all((dest / name).is_symlink() for name in ("b.l3", "d.idx", "notes.txt"))
-    assert files_below(dest) == {"a.l3", "b.l3", "c.l3", "d.idx"}  # and no d.tar
+    names = {"a.l3", "b.l3", "c.l3", "d.idx", "e.l3", "f.l3"}
+    assert files_below(dest) == names  # and no d.tar
 
 
 def test_an_index_that_no_run_has_written_stays(

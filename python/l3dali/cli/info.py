@@ -15,6 +15,7 @@ from l3dali.cli.files import read_file
 from l3dali.cli.report import Report, finish, json_list
 from l3dali.cli.work import L3_SUFFIX, find_inputs
 from l3dali.console import printable, ratio
+from l3dali.errors import UsageError
 from l3dali.metadata import TIFF
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def _info(options: argparse.Namespace) -> int:
     from l3dali.cli import sets  # libraries for data sets are for these alone
 
     show = _json_entry if options.json else _info_text
-    if sets.are_sets(options) or options.totals:
+    if options.totals and options.files_from is not None:
+        raise UsageError("--totals goes with PATHs, not with --files-from")
+    if options.totals or sets.are_sets(options):
         return sets.info(options, show)
     found = find_inputs(options, {L3_SUFFIX})
     report = Report()

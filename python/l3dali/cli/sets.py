@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 def are_sets(options: argparse.Namespace) -> bool:
     """Whether a PATH is a shard, a URL, or a folder with shards or a manifest in it."""
-    if options.files_from is not None and getattr(options, "totals", False):
-        raise UsageError("--totals goes with PATHs, not with --files-from")
     return options.files_from is None and any(map(_is_set, options.paths))
 
 

@@ -123,7 +123,7 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
     while (chunk.end < piece_end && layout_.BytesOfPieces(chunk.end) < goal) ++chunk.end;
     const uint64_t staged = layout_.BytesOfPieces(chunk.end);
     const bool is_long = staged - uploaded >= upload_.parallel_bytes;
-    RunForEach(is_long ? for_each : nullptr, chunk.end - chunk.begin, [&chunk](size_t i) {
+    RunForEach(is_long ? for_each : kOnThisThread, chunk.end - chunk.begin, [&chunk](size_t i) {
       chunk.layout.WritePiece(chunk.begin + i, chunk.slot.pinned.data(), chunk.slot.device.data());
     });
     device_->Copy(slot.device.data() + uploaded, slot.pinned.data() + uploaded, staged - uploaded,

@@ -210,7 +210,7 @@ void BatchLayout::PlanFiles(const ForEach& for_each) {
   const bool reads = std::any_of(samples.begin(), samples.end(),
                                  [](const CudaSample& s) { return s.cached == nullptr; });
   const bool is_long = reads || tiles + takers > kQuickTiles;
-  RunForEach(is_long ? for_each : nullptr, files_.size(), [this](size_t i) {
+  RunForEach(is_long ? for_each : kOnThisThread, files_.size(), [this](size_t i) {
     PlanTakers(files_[i]);
     FindKinds(files_[i]);
   });

@@ -88,6 +88,7 @@ using ForEach = std::function<void(size_t count, const std::function<void(size_t
 
 // The same on this thread where `for_each` is null.
 void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task);
+inline const ForEach kOnThisThread;
 
 // Warps of a kernel for rans tiles.
 struct WarpLimits {
