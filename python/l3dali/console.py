@@ -150,6 +150,11 @@ class Failure:
     kind: str = ""
     count: int = 1
 
+    @property
+    def place(self) -> str:
+        """The path as messages have it."""
+        return shortened(without_password(str(self.path)))
+
 
 def count_failures(failures: Iterable[Failure]) -> int:
     """How many there are, with those that are not named."""
@@ -210,11 +215,11 @@ def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> 
         alike = kinds[kind]
         if len(alike) <= _MAX_NAMED:
             for failure in alike:
-                complain(f"{shortened(str(failure.path))}: {failure.reason}")
+                complain(f"{failure.place}: {failure.reason}")
         else:
             complain(f"{len(alike)} files: {kind}")
             for failure in alike[:_FEW]:
-                complain(f"  {shortened(str(failure.path))}")
+                complain(f"  {failure.place}")
             complain(f"  and {len(alike) - _FEW} more")
     if len(kinds) > _MAX_KINDS:
         complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")

@@ -703,15 +703,17 @@ def test_usage_errors_are_one_line(
     assert files_below(tmp_path) == {"file", "list", "a.png", "a.l3"}
 
 
+@pytest.mark.parametrize("length", [1, 60])
 @pytest.mark.parametrize("command", ["encode", "decode", "bench", "thumbnail", "view", "verify"])
 def test_no_password_is_told(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of commands that take no URL, too: they see a path, with one slash."""
+    """Of commands that take no URL, too: they see a path, with one slash. Long ones were cut."""
     more = [str(tmp_path / "a.png")] if command == "thumbnail" else []
     if command in ("encode", "decode", "verify"):
         more = ["--json-summary", str(tmp_path / "summary.json")]
-    assert main([command, "http://bob:secret@127.0.0.1:1/a.l3", *more]) == 2
+    password = length * "secret"
+    assert main([command, f"http://bob:{password}@127.0.0.1:1/a.l3", *more]) == 2
     told = capsys.readouterr().err + "".join(p.read_text() for p in tmp_path.glob("*.json"))
     assert "bob@127.0.0.1" in told
     assert "secret" not in told

@@ -40,7 +40,13 @@ from l3dali.datasets.convert import pipeline, tar, tfrecord
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
 from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, row_of_json
-from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, Stored, open_folder
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    HashedReader,
+    RemoteFolder,
+    Stored,
+    open_folder,
+)
 from l3dali.datasets.convert.work import find_sources, find_work
 from l3dali.signatures import L3_SIGNATURE
 
@@ -650,6 +656,11 @@ def test_totals_of_files_in_a_bucket(
     memory.pipe("/b/cut.l3", memory.cat("/b/d/a.l3")[:-1])
     assert main(["info", "memory://b/cut.l3"]) == 2
     assert "the data ends too early" in capsys.readouterr().err
+    (tmp_path / "a.png").write_bytes(png()[:40])
+    assert convert(tmp_path, "memory://b/d") == 2
+    capsys.readouterr()
+    assert main(["info", "memory://b/d"]) == 2
+    assert "the conversion of a.png has failed" in capsys.readouterr().err
     dry = ["--dry-run", "--json-summary", "-"]
     assert convert(tmp_path, "memory://b/d", *dry) == 2
     assert "--json-summary is of a run" in capsys.readouterr().err
@@ -684,6 +695,38 @@ def test_a_manifest_that_a_bucket_refuses_for_a_while(
         manifest.add([Row("a.png", "image", FAILED, "options", "rans")])
     with Manifest(folder, read_only=True) as manifest:
         assert set(manifest.rows) == {"a.png"}
+
+
+def test_removal_goes_on_where_a_bucket_refuses_its_manifest(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended with results removed and nothing converted; at its end without a summary."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    assert convert(tmp_path / "s", "memory://b/d") == 0
+    (tmp_path / "s" / "a.png").rename(tmp_path / "s" / "b.png")
+    publish = RemoteFolder.publish
+    refused: list[bool] = []
+
+    def refuse(folder: RemoteFolder, name: str, *rest: Any) -> Any:
+        if name == MANIFEST_NAME and refused.pop():
+            raise OSError("503 Slow Down")
+        return publish(folder, name, *rest)
+
+    monkeypatch.setattr(RemoteFolder, "publish", refuse)
+    refused[:] = [False, True]  # from the end: that after the removal, and the last
+    assert convert(tmp_path / "s", "memory://b/d", "--remove-gone") == 0
+    assert not refused
+    assert main(["verify", "memory://b/d"]) == 0
+    assert {Path(name).name for name in memory.find("/b/d")} >= {"b.l3"}
+    (tmp_path / "s" / "c.png").write_bytes(png())
+    refused[:] = [True, True]
+    summary = tmp_path / "summary.json"
+    assert convert(tmp_path / "s", "memory://b/d", "--json-summary", summary) == 2
+    told = json.loads(summary.read_text())
+    assert told["exit_code"] == 2
+    assert told["done"] == 1
+    assert "503 Slow Down" in told["failures"][0]["reason"]
 
 
 def test_a_password_is_not_written(

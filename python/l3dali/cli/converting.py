@@ -24,6 +24,7 @@ from l3dali.console import (
     print_table,
     progress,
     ratio,
+    reason_of,
     say,
     tell_failures,
 )
@@ -159,6 +160,10 @@ def run(arguments: argparse.Namespace) -> int:
             if manifest.left:
                 names = _counted_names(manifest.left)
                 complain(f"l3: indexes that stay, as others may have written them: {names}")
+            try:
+                manifest.save()
+            except Exception as error:  # Storage raises anything. It is tried once more.
+                work.failures.append(Failure(MANIFEST_NAME, reason_of(error)))
             written, confirmed = _apart(new, work)
             summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
             summary.failures = work.failures + summary.failures

@@ -233,6 +233,5 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
     if 0 < place.file.size < infos[0].encoded_bytes:  # Not all servers tell it.
         return Contents(), [Failure(str(place), "the data ends too early")]
     contents.add_image(infos[0], place.kind)
-    if place.row is not None:
-        contents.add_row(place.row)
-    return contents, []
+    reason = "" if place.row is None else contents.add_row(place.row)
+    return contents, [Failure(str(place), reason)] if reason else []

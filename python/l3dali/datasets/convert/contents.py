@@ -197,13 +197,15 @@ class Contents:
         codings = info.codings or {}
         self.codings[max(codings, key=lambda name: codings[name], default="not read")] += 1
 
-    def add_row(self, row: Row) -> None:
-        """Counts what the manifest says of a file."""
+    def add_row(self, row: Row) -> str:
+        """Counts what the manifest says of a file; returns the failure of its source, or ""."""
         self.unconverted += len(row.failures) + row.more_failures
         totals = sum_totals(row.formats.values())
         self.source_bytes += totals.source_bytes
         self.result_bytes += totals.result_bytes
         self.versions[row.version] += 1
+        is_stale = row.status == FAILED
+        return f"the conversion of {row.source} has failed: {row.reason}" if is_stale else ""
 
     def add(self, other: Contents) -> None:
         """Adds what others come to."""
@@ -294,10 +296,8 @@ def sum_place(
             failures.append(Failure(str(place), reason))
         if hashes and (reason := _fault_of_index(place.folder, row)):
             failures.append(Failure(str(place), reason))
-        if row.status == FAILED and not failures:
-            reason = f"the conversion of {row.source} has failed: {row.reason}"
+        if (reason := contents.add_row(row)) and not failures:
             failures.append(Failure(str(place), reason))
-        contents.add_row(row)
     return contents, failures
 
 

@@ -324,12 +324,15 @@ class Manifest:
         if self._read_only:
             return
         try:
-            if self._file is not None:
-                self._close()
-            elif self._is_changed:
-                self._publish()
+            self.save()
         finally:
             self._uploads.close()
+
+    def save(self) -> None:
+        """Writes what is not written yet."""
+        self._close()
+        if self._is_changed:
+            self._publish()
 
     def _close(self) -> None:
         with naming(self._folder.place(MANIFEST_NAME)):
@@ -381,7 +384,7 @@ class Manifest:
         start = time.monotonic()
         if start - self._uploaded > max(_UPLOAD_SECONDS, 20 * self._upload_seconds):
             with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
-                self._publish()
+                self.save()
             self._uploaded = time.monotonic()
             self._upload_seconds = self._uploaded - start
 
@@ -402,8 +405,9 @@ class Manifest:
                     row = replace(row, reason=f"its result cannot be removed: {reason_of(error)}")
                 left.append(row)
         finally:
-            self._close()
-            self._publish()
+            self._is_changed = True
+            with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
+                self.save()
         return left
 
     def _remove(self, row: Row) -> bool:
