@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ def test_a_set_and_a_folder_in_it(
     converted: Path, order: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last PATH won: its files were compared with no manifest, or counted twice."""
-    paths = [converted, converted / "sub"][::order]
+    paths = [converted, os.path.relpath(converted / "sub"), converted / "0.l3"][::order]
     assert run("info", *paths, "--totals", "--json") == 0
     assert json.loads(capsys.readouterr().out)["files"] == 4
     shutil.copyfile(converted / "0.l3", converted / "sub" / "1.l3")

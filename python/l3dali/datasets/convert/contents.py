@@ -92,16 +92,15 @@ def find_places(arguments: Iterable[str]) -> Places:
     """
     sources = find_sources(arguments)
     places = Places(failures=list(sources.failures), links=len(sources.links))
-    by_name: dict[str, Place] = {}
-    for url, files in sources.folders.items():
+    for url, files in sources.outermost().items():
         folder = open_folder(url)
         rows, unconverted = _rows_by_result(folder, files, places.failures)
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
                 places.others[PurePosixPath(name).suffix.lower()] += 1
-            elif place.row is not None or folder.place(name) not in by_name:  # of another PATH
-                by_name[folder.place(name)] = place
+            else:
+                places.found.append(place)
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
@@ -109,7 +108,6 @@ def find_places(arguments: Iterable[str]) -> Places:
                 for result, row in rows.items()
                 if result not in files
             ]
-    places.found = list(by_name.values())
     return places
 
 
