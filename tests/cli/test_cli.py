@@ -787,6 +787,19 @@ def test_closed_streams(closed: str, tmp_path: Path) -> None:
     assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
 
 
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """Libraries and children wrote messages into what had it, and took Parquet for damaged."""
+    script = (
+        "import os, l3dali.cli; l3dali.cli.main(['help']); "
+        "null = os.stat(os.devnull).st_rdev; "
+        "told = [os.get_inheritable(i) and os.fstat(i).st_rdev == null for i in range(3)]; "
+        "open('told', 'w').write(str(told))"
+    )
+    closed = '"$0" -c "$1" <&- >&- 2>&-'
+    subprocess.run(["sh", "-c", closed, sys.executable, script], cwd=tmp_path, check=True)
+    assert (tmp_path / "told").read_text() == "[True, True, True]"
+
+
 def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     l3dali.imwrite(tmp_path / "photo.l3", image())
     process = subprocess.Popen(
